@@ -1,0 +1,26 @@
+"""Errors that name the thing, the value, what was expected and the next step."""
+
+from __future__ import annotations
+
+
+class EncoreError(Exception):
+    """Something in the user's world (files, engines, machines) is not as needed.
+
+    The command line prints the message as one line and exits with ``exit_code``.
+    """
+
+    exit_code = 1
+
+
+class InputError(EncoreError, ValueError):
+    """Input data or a parameter is malformed: which one, its value, what was expected."""
+
+
+class StudyIncompleteError(EncoreError):
+    """Work finished but something is missing; running the same command again continues."""
+
+    exit_code = 3
+
+
+class GenerationInterruptedError(EncoreError):
+    """A generation passed its deadline or was cancelled; its engine must not be reused."""

@@ -1,0 +1,68 @@
+"""The records that travel between stages, in the field's own words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["system", "user", "assistant"]
+Response = Literal["chosen", "rejected"]
+RESPONSES: tuple[Response, Response] = ("chosen", "rejected")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferencePair:
+    """A prompt with the response people preferred and the one they did not.
+
+    ``prompt`` is every turn before the rated response and ends with a user turn;
+    ``pair_id`` is 32 hex digits of a content hash (`encore.sources.pairs.pair_id_of`).
+    """
+
+    pair_id: str
+    source: str
+    prompt: tuple[Message, ...]
+    chosen: str
+    rejected: str
+
+    def response_text(self, response: Response) -> str:
+        """The text of one of the two responses."""
+        return self.chosen if response == "chosen" else self.rejected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One safety rule in the paper's four texts (appendix "Safety Rules")."""
+
+    rule_id: str
+    title: str
+    description: str
+    preference_rule: str
+    rating_rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSet:
+    """Rules in head order. ``digest`` identifies every text and the order."""
+
+    name: str
+    rules: tuple[Rule, ...]
+    digest: str
+
+    @property
+    def rule_ids(self) -> tuple[str, ...]:
+        """The rules' ids in head order."""
+        return tuple(rule.rule_id for rule in self.rules)
+
+
+def slug(title: str) -> str:
+    """The kebab-case id of a title: lower case, every other run of characters one hyphen."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
