@@ -1,0 +1,61 @@
+"""Where ENCORE runs: read from the environment, never part of a run's identity."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from encore.errors import InputError
+
+#: No telemetry, and no chatter from engines: what the variable is called and what turns it off.
+QUIET_ENVIRONMENT = {
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+class Settings(BaseSettings):
+    """How much of this machine may be used. Each field is ``ENCORE_<NAME>`` in the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="ENCORE_", frozen=True)
+
+    duckdb_threads: int | None = Field(
+        default=None, ge=1, description="Threads of one DuckDB connection; unset: all cores."
+    )
+    duckdb_memory_limit: str | None = Field(
+        default=None,
+        pattern=r"^\d+(\.\d+)?\s?[KMGT]i?B$",
+        description="Memory of one DuckDB connection, e.g. 4GB; unset: DuckDB's own choice.",
+    )
+    cpu_kv_cache_gib: int = Field(
+        default=2, ge=1, description="Key-value cache of the vLLM CPU engine, in GiB."
+    )
+
+
+def load_settings() -> Settings:
+    """The settings of this process's environment.
+
+    Raises:
+        InputError: A variable has an impossible value: its name, the value, what was expected.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        name = f"ENCORE_{str(problem['loc'][0]).upper()}"
+        raise InputError(
+            f"environment variable {name}: {problem['msg']} (got {problem['input']!r})"
+        ) from error
+
+
+def quiet_environment(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Turn off telemetry and engine chatter for whatever is imported next; set values stay."""
+    for name, value in QUIET_ENVIRONMENT.items():
+        environ.setdefault(name, value)
