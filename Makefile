@@ -1,0 +1,56 @@
+# The common commands. Each one makes sure that the environment in .venv is ready; only the first installs.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+export DO_NOT_TRACK = 1
+export HF_HUB_DISABLE_TELEMETRY = 1
+export MLFLOW_DISABLE_TELEMETRY = true
+export PREFECT_SERVER_ANALYTICS_ENABLED = false
+export VLLM_NO_USAGE_STATS = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-full lint types imports check perf clean
+
+help: ## What there is (this text)
+	@echo "ENCORE: audit safety rules, compose reward models. Start with: make demo"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  The first one installs about 5 GB into .venv (2 to 10 minutes); later ones install nothing."
+	@echo "  PYTHON=python3.12 make …   another interpreter (3.11 or later) for a new .venv"
+	@echo "  make test ARGS='-k weights'   arguments for pytest; the same for demo"
+	@echo "  $(BIN)/encore --help   every command; $(BIN)/encore doctor explains a broken environment"
+
+setup: ## Create .venv with the pinned versions; installs nothing when it is up to date
+	@$(PYTHON) infra/bootstrap.py
+
+demo: setup ## From synthetic preference pairs to ENCORE weights, on this machine, in minutes
+	@$(BIN)/encore demo $(ARGS)
+
+test: setup ## The test suite without its long counts
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-full: setup ## Everything, long counts too; needs Chromium (Debian: apt install chromium)
+	@ENCORE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m "full or not full" $(ARGS)
+
+lint: setup ## Style and likely bugs (ruff)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup ## Types (mypy, strict on encore/)
+	@$(BIN)/mypy
+
+imports: setup ## Who may import whom (import-linter)
+	@$(BIN)/lint-imports
+
+check: lint types imports ## lint, types and imports
+
+perf: setup ## Measure speed and memory: the scripts of tests/perf/
+	@set -e; for script in tests/perf/[a-z]*.py; do \
+		name=$$(basename $$script .py); echo "== $$name"; $(BIN)/python -m tests.perf.$$name; \
+	done
+
+clean: ## Remove caches and builds; keeps .venv and studies
+	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -path ./.venv -prune -o -type d -name __pycache__ -print | xargs rm -rf
