@@ -22,5 +22,9 @@ class StudyIncompleteError(EncoreError):
     exit_code = 3
 
 
+class JudgeUnavailableError(EncoreError):
+    """The judge's model or engine cannot be loaded: every shard would meet the same error."""
+
+
 class GenerationInterruptedError(EncoreError):
     """A generation passed its deadline or was cancelled; its engine must not be reused."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The `encore` command: one file per subcommand, `app.py` puts them together."""

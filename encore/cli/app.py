@@ -1,0 +1,73 @@
+"""Put the commands together; turn an `EncoreError` into one clear line and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from encore.cli.output import console
+from encore.errors import EncoreError
+
+#: In the order a study goes through them.
+COMMANDS = ("demo", "ingest", "rate", "status", "show", "analyze", "weights", "doctor")
+
+app = typer.Typer(
+    name="encore",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=(
+        "Audit safety rules and compose multi-head reward models.\n\n"
+        "A study is a directory that holds everything of one run:\n"
+        "`encore ingest` fills it with preference pairs, `encore rate` has a judge rate every "
+        "response under every rule, `encore analyze` measures the rules, `encore weights` turns "
+        "their entropies into weights. `encore demo` does all four on shipped synthetic data."
+    ),
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from encore import __version__
+
+        sys.stdout.write(f"encore {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print and exit.")
+    ] = False,
+) -> None:
+    from encore.settings import quiet_environment
+
+    quiet_environment()
+
+
+for _name in COMMANDS:
+    app.command(_name)(getattr(import_module(f"encore.cli.{_name}"), _name))
+
+
+def main() -> None:
+    """Entry point of the `encore` script."""
+    try:
+        app()
+    except EncoreError as error:
+        _fail(str(error), exit_code=error.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted; finished work is kept, the same command continues", exit_code=130)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        _fail(f"{error.filename or 'file system'}: {error.strerror}", exit_code=1)
+
+
+def _fail(message: str, *, exit_code: int) -> None:
+    line = " ".join(message.split())
+    console.print(f"[bold red]error:[/bold red] {line.replace('[', chr(92) + '[')}", soft_wrap=True)
+    sys.exit(exit_code)

@@ -1,0 +1,100 @@
+"""`encore show`: one pair with its text, prompts, replies and ratings."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from encore.cli.output import JsonOption, RunOption, out, plain_table, print_json, say
+
+if TYPE_CHECKING:
+    from encore.inspection import PairInRun, RatedResponse
+    from encore.records import PreferencePair
+
+
+def show(
+    pair: Annotated[
+        str, typer.Argument(metavar="PAIR", help="A pair_id, or enough of its first digits.")
+    ],
+    study: Annotated[Path, typer.Option(help="The study directory.")] = Path(),
+    run: RunOption = None,
+    rule: Annotated[
+        str | None, typer.Option(help="Print the two prompts of this rule (a rule_id).")
+    ] = None,
+    all_prompts: Annotated[bool, typer.Option(help="Print the prompts of every rule.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show everything a study knows about one pair.
+
+    Prints the conversation, both responses, what the judge was asked, what it replied and which
+    rating that became; in every run of the study, or in the one given with --run.
+    """
+    from encore.inspection import find_pair, pair_in_run
+    from encore.shards import choose_run, list_runs
+    from encore.study import open_study
+
+    opened = open_study(study)
+    found = find_pair(opened, pair)
+    run_dirs = list_runs(opened.ratings_dir) if run is None else (choose_run(opened.ratings_dir, run),)
+    runs = [pair_in_run(found, run_dir) for run_dir in run_dirs]
+    if as_json:
+        print_json(
+            dataclasses.asdict(found) | {"runs": [dataclasses.asdict(in_run) for in_run in runs]}
+        )
+        return
+    _print_pair(found)
+    for in_run in runs:
+        _print_run(in_run, rule=rule, all_prompts=all_prompts)
+    if not runs:
+        say("no ratings yet; run `encore rate` first")
+
+
+def _print_pair(pair: PreferencePair) -> None:
+    out.print(Text(f"pair {pair.pair_id}  source {pair.source}", style="bold"))
+    for message in pair.prompt:
+        _print_block(f"prompt · {message.role}", message.content)
+    _print_block("chosen", pair.chosen)
+    _print_block("rejected", pair.rejected)
+
+
+def _print_run(in_run: PairInRun, *, rule: str | None, all_prompts: bool) -> None:
+    out.print()
+    out.print(Text(f"run {in_run.run_key}  judge {in_run.judge}", style="bold"))
+    if not in_run.ratings:
+        out.print("not rated in this run (its shard is not done, or a pilot left it out)")
+        return
+    out.print(
+        plain_table(
+            ("rule", "response", "rating", "raw reply", "null because", "tokens cut"),
+            [_rating_row(rated) for rated in in_run.ratings],
+            title="",
+        )
+    )
+    first = in_run.ratings[0].rule_id
+    for rated in in_run.ratings:
+        wanted = all_prompts or rated.rule_id == rule
+        if wanted or (rule is None and rated.rule_id == first and rated.response == "chosen"):
+            _print_block(f"rating prompt · {rated.rule_id} · {rated.response}", rated.prompt)
+    if rule is None and not all_prompts:
+        say("the other prompts differ in criterion and response: --rule RULE_ID or --all-prompts")
+
+
+def _rating_row(rated: RatedResponse) -> tuple[object, ...]:
+    return (
+        rated.rule_id,
+        rated.response,
+        "null" if rated.rating is None else f"{rated.rating:g}",
+        "" if rated.raw_reply is None else repr(rated.raw_reply),
+        rated.null_reason or "",
+        rated.num_truncated_tokens or "",
+    )
+
+
+def _print_block(title: str, text: str) -> None:
+    out.print()
+    out.print(Text(title, style="bold cyan"))
+    out.print(Text(text), soft_wrap=True)

@@ -1,0 +1,95 @@
+"""Everything a study knows about one pair: text, prompts, replies, ratings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from encore.errors import InputError
+from encore.ingest import read_pairs
+from encore.prompts import render_conversation, render_rating_prompt
+from encore.rating import iter_pairs
+from encore.records import PreferencePair
+from encore.shards import RunManifest, read_run, run_status, validated_shards
+from encore.study import Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedResponse:
+    """One rating with the prompt that asked for it."""
+
+    rule_id: str
+    response: str
+    rating: float | None
+    null_reason: str | None
+    raw_reply: str | None
+    num_truncated_tokens: int
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairInRun:
+    """A pair's ratings in one run; empty when its shard is not done or it was not planned."""
+
+    run_key: str
+    judge: str
+    ratings: tuple[RatedResponse, ...]
+
+
+def find_pair(study: Study, pair_id: str) -> PreferencePair:
+    """The pair whose id is, or begins with, ``pair_id``.
+
+    Raises:
+        InputError: None matches, or several do.
+    """
+    pairs = read_pairs(study)
+    found = iter_pairs(pairs.filter(pc.starts_with(pairs["pair_id"], pattern=pair_id.lower())))
+    ids = sorted({pair.pair_id for pair in found})
+    if not ids:
+        raise InputError(
+            f"pair {pair_id!r}: not in {study.path}; ids are the pair_id column of its "
+            "pairs/*.parquet files"
+        )
+    if len(ids) > 1:
+        shown = ", ".join(ids[:4])
+        raise InputError(f"pair {pair_id!r}: {len(ids)} pairs match ({shown}, …); give more digits")
+    return found[0]
+
+
+def pair_in_run(pair: PreferencePair, run_dir: Path) -> PairInRun:
+    """A pair's ratings in a run, from shards that validate."""
+    manifest = read_run(run_dir)
+    rows = [
+        row
+        for path in validated_shards(run_status(run_dir))
+        for row in pq.read_table(
+            path, filters=[("pair_id", "=", pair.pair_id), ("source", "=", pair.source)]
+        ).to_pylist()
+    ]
+    return PairInRun(
+        run_key=manifest.run_key, judge=manifest.judge, ratings=_rated(pair, manifest, rows)
+    )
+
+
+def _rated(
+    pair: PreferencePair, manifest: RunManifest, rows: Sequence[dict[str, object]]
+) -> tuple[RatedResponse, ...]:
+    rating_rules = {rule["rule_id"]: rule["rating_rule"] for rule in manifest.rules}
+    conversations = {
+        "chosen": render_conversation(pair.prompt, pair.chosen),
+        "rejected": render_conversation(pair.prompt, pair.rejected),
+    }
+    shown = ("rule_id", "response", "rating", "null_reason", "raw_reply", "num_truncated_tokens")
+    return tuple(
+        RatedResponse(
+            **{name: row[name] for name in shown},  # type: ignore[arg-type]
+            prompt=render_rating_prompt(
+                conversations[str(row["response"])], rating_rule=rating_rules[str(row["rule_id"])]
+            ),
+        )
+        for row in rows
+    )

@@ -1,0 +1,67 @@
+"""The judge interface: token prompts in, replies out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from encore.judges.chat import ChatTokenizer
+
+#: Called with the number of replies finished so far, at least once per engine step that finishes
+#: one. It may raise to interrupt the generation.
+ProgressHook = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A judge's raw reply. ``is_complete`` is False when the token limit cut it off."""
+
+    text: str
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeIdentity:
+    """Everything about a judge that can change a reply; part of the run key.
+
+    ``name`` is the hub id or the folder's name, never a path; ``revision`` the hub commit or a
+    digest of the folder's files.
+    """
+
+    backend: str
+    name: str
+    revision: str
+    dtype: str
+    chat_template_sha256: str
+    frozen_date: str
+    max_model_len: int
+    engine_args: tuple[tuple[str, bool | int | float | str], ...]
+
+
+class Judge(Protocol):
+    """Prompts in, replies out. Loading the model waits until the first `reply`."""
+
+    @property
+    def identity(self) -> JudgeIdentity:
+        """What goes into the run key; needs the tokenizer and config, not the weights."""
+        ...
+
+    @property
+    def tokenizer(self) -> ChatTokenizer:
+        """Turns rating prompts into the token ids this judge reads."""
+        ...
+
+    def reply(
+        self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
+    ) -> list[Reply]:
+        """Greedy replies in the order of the prompts (token ids). Safe to call from any thread.
+
+        An exception in mid-generation, also one raised by ``on_progress``, discards the engine;
+        the next call starts a fresh one.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the engine's memory and processes."""
+        ...

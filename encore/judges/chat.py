@@ -1,0 +1,115 @@
+"""From a rating prompt to the token ids a judge reads: chat template, frozen date, truncation."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from encore.errors import JudgeUnavailableError
+
+#: Some chat templates print today's date; a rating must not depend on the day it was made.
+FROZEN_DATE = "26 Jul 2024"
+
+_PROBES = ("Score:", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTokenizer:
+    """A Hugging Face tokenizer with its chat template applied around one user message.
+
+    Rendering is exact: the template is rendered once around a marker, and that frame is used only
+    if it reproduces the template's own output on several probes.
+    """
+
+    hf_tokenizer: Any
+    template_sha256: str = field(init=False)
+    _frame: tuple[str, str] | None = field(init=False)
+    _special: re.Pattern[str] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Check that there is a chat template and prepare the frame."""
+        if not self.hf_tokenizer.chat_template:
+            raise JudgeUnavailableError(
+                f"judge {self.hf_tokenizer.name_or_path!r}: its tokenizer has no chat template; "
+                "use an instruction-tuned model or add a chat_template to tokenizer_config.json"
+            )
+        digest = hashlib.sha256(str(self.hf_tokenizer.chat_template).encode()).hexdigest()
+        object.__setattr__(self, "template_sha256", digest)
+        object.__setattr__(self, "_frame", self._find_frame())
+        object.__setattr__(self, "_special", self._special_pattern())
+
+    def render(self, prompt: str) -> str:
+        """The full text the judge reads for one user message, reply header included."""
+        if self._frame is not None:
+            return self._frame[0] + prompt + self._frame[1]
+        return self._apply_template(prompt)
+
+    def encode(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each prompt, chat template included.
+
+        Text in a prompt that spells a special token is tokenised as plain text: a rated
+        conversation cannot end the judge's user turn.
+        """
+        unusual = [
+            index for index, text in enumerate(prompts) if self._special and self._special.search(text)
+        ]
+        texts = [self.render(prompt) for prompt in prompts]
+        ids: list[list[int]] = self._token_ids(texts) if texts else []
+        for index in unusual:
+            ids[index] = self._encode_as_plain_text(prompts[index])
+        return ids
+
+    def cut_left(self, text: str, *, num_tokens: int) -> str:
+        """The text without (about) its first ``num_tokens`` tokens, cut at a token boundary."""
+        offsets = self.hf_tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)[
+            "offset_mapping"
+        ]
+        if num_tokens >= len(offsets):
+            return ""
+        return text[offsets[num_tokens][0] :]
+
+    def _token_ids(self, texts: Sequence[str], **options: bool) -> list[list[int]]:
+        encoded = self.hf_tokenizer(
+            list(texts), add_special_tokens=False, return_attention_mask=False, **options
+        )
+        return list(encoded["input_ids"])
+
+    def _encode_as_plain_text(self, prompt: str) -> list[int]:
+        head, tail = self._frame or _split_around(self._apply_template(prompt), prompt)
+        [head_ids, tail_ids] = self._token_ids([head, tail])
+        [content_ids] = self._token_ids([prompt], split_special_tokens=True)
+        return [*head_ids, *content_ids, *tail_ids]
+
+    def _find_frame(self) -> tuple[str, str] | None:
+        marker = "ENCORE-FRAME-MARKER"
+        head, tail = _split_around(self._apply_template(marker), marker)
+        exact = all(self._apply_template(probe) == head + probe + tail for probe in _PROBES)
+        return (head, tail) if exact else None
+
+    def _apply_template(self, prompt: str) -> str:
+        frozen: Callable[[str], str] = lambda _format: FROZEN_DATE  # noqa: E731 - one argument
+        rendered: str = self.hf_tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}],
+            add_generation_prompt=True,
+            tokenize=False,
+            date_string=FROZEN_DATE,
+            strftime_now=frozen,
+        )
+        return rendered
+
+    def _special_pattern(self) -> re.Pattern[str] | None:
+        tokens = sorted(map(str, self.hf_tokenizer.get_added_vocab()), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, tokens))) if tokens else None
+
+
+def _split_around(text: str, part: str) -> tuple[str, str]:
+    head, found, tail = text.partition(part)
+    if not found:
+        raise JudgeUnavailableError(
+            "the judge's chat template changes or drops the user message; ENCORE needs a template "
+            "that contains it as it is"
+        )
+    return head, tail

@@ -1,0 +1,147 @@
+"""Rate every shard of a run in one process: what is not done, each shard on its own fate."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from encore.errors import InputError, JudgeUnavailableError
+from encore.rating import RatingProgress, RatingRun, ShardOutcome, rate_shard
+from encore.shards import Shard
+
+logger = logging.getLogger(__name__)
+
+#: While one shard generates, another is rendered and tokenised, or parsed and written.
+NUM_WORKERS = 2
+_BUSY_POLL_SECONDS = 1.0
+_FATAL_ERRNO = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+
+OutcomeHook = Callable[[ShardOutcome], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatingReport:
+    """What a call of `rate_run` did. ``failures`` maps shard index to its error."""
+
+    outcomes: tuple[ShardOutcome, ...]
+    failures: Mapping[int, str] = field(default_factory=dict)
+
+    def count(self, action: str) -> int:
+        """How many shards were ``rated`` or ``reused``."""
+        return sum(outcome.action == action for outcome in self.outcomes)
+
+    @property
+    def summary(self) -> str:
+        """One line: ``43 rated, 0 reused, 7 failed``."""
+        return (
+            f"{self.count('rated')} rated, {self.count('reused')} reused, "
+            f"{len(self.failures)} failed"
+        )
+
+    @property
+    def null_reasons(self) -> Mapping[str, int]:
+        """Nulls by reason over the shards rated now."""
+        total: Counter[str] = Counter()
+        for outcome in self.outcomes:
+            total.update(outcome.null_reasons)
+        return dict(sorted(total.items()))
+
+
+def rate_run(
+    run: RatingRun,
+    *,
+    only: Sequence[int] | None = None,
+    shard_timeout_seconds: float | None = None,
+    on_progress: RatingProgress | None = None,
+    on_outcome: OutcomeHook | None = None,
+) -> RatingReport:
+    """Rate the shards of a run that are not done.
+
+    A shard that fails is recorded and the others go on; an error that every shard would meet (no
+    engine, no space, no permission) stops the run. A shard another process is rating is waited
+    for.
+
+    Args:
+        run: The opened run.
+        only: Indices of the shards to look at; default all.
+        shard_timeout_seconds: Limit of one shard's generation.
+        on_progress: Told about finished replies, from the worker threads.
+        on_outcome: Told about each finished shard, from the calling thread.
+
+    Raises:
+        InputError: ``only`` names a shard the plan does not have.
+        JudgeUnavailableError: The judge's engine does not start.
+        KeyboardInterrupt: After the shards at work were interrupted; written ones are kept.
+    """
+    pending = list(choose_shards(run, only))
+    outcomes: list[ShardOutcome] = []
+    failures: dict[int, str] = {}
+
+    def work(shard: Shard) -> ShardOutcome:
+        return rate_shard(
+            run, shard, timeout_seconds=shard_timeout_seconds, on_progress=on_progress
+        )
+
+    while pending:
+        busy: list[Shard] = []
+        with closing(_as_finished(run, pending, work)) as finished:
+            for shard, future in finished:
+                error = future.exception()
+                if error is not None:
+                    _stop_if_fatal(error)
+                    failures[shard.index] = f"{type(error).__name__}: {error}"
+                    logger.warning("shard %d failed: %s", shard.index, error)
+                elif (outcome := future.result()).action == "busy":
+                    busy.append(shard)
+                else:
+                    outcomes.append(outcome)
+                    if on_outcome is not None:
+                        on_outcome(outcome)
+        pending = busy
+        if busy:
+            time.sleep(_BUSY_POLL_SECONDS)
+    outcomes.sort(key=lambda outcome: outcome.index)
+    return RatingReport(outcomes=tuple(outcomes), failures=dict(sorted(failures.items())))
+
+
+def choose_shards(run: RatingRun, only: Sequence[int] | None) -> tuple[Shard, ...]:
+    """The plan's shards, or those of the given indices."""
+    plan = run.manifest.shards
+    if only is None:
+        return plan
+    wrong = [index for index in only if not 0 <= index < len(plan)]
+    if wrong:
+        raise InputError(
+            f"shard {wrong[0]}: run {run.manifest.run_key} has shards 0 to {len(plan) - 1}; "
+            "`encore status` lists them"
+        )
+    return tuple(plan[index] for index in sorted(set(only)))
+
+
+def _as_finished(
+    run: RatingRun, todo: Sequence[Shard], work: Callable[[Shard], ShardOutcome]
+) -> Iterator[tuple[Shard, Future[ShardOutcome]]]:
+    """Run the shards on the workers; on any way out, none is left running."""
+    pool = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix="rate")
+    try:
+        futures = {pool.submit(work, shard): shard for shard in todo}
+        for future in as_completed(futures):
+            yield futures[future], future
+    except BaseException:
+        run.cancelled.set()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _stop_if_fatal(error: BaseException) -> None:
+    if isinstance(error, JudgeUnavailableError):
+        raise error
+    if isinstance(error, OSError) and error.errno in _FATAL_ERRNO:
+        raise error

@@ -1,0 +1,339 @@
+"""Rating shards on disk: planned by content, written whole, done only when the file validates.
+
+Layout of one run: ``run.json`` (what the run key is a hash of), one ``shard-00000.parquet`` per
+shard with ``shard-00000.sha256`` beside it, ``failed-00000.json`` for a shard whose last attempt
+failed, ``locks/`` for processes at work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from encore.errors import EncoreError, InputError
+from encore.files import atomic_path, atomic_write_bytes, file_sha256
+
+RUN_FILE = "run.json"
+_FOOTER_KEY = b"encore.shard"
+
+ShardStateName = Literal["done", "missing", "damaged", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """A run of consecutive pairs, ``start`` to ``stop`` (exclusive), in the plan's order."""
+
+    index: int
+    start: int
+    stop: int
+
+    @property
+    def num_pairs(self) -> int:
+        """How many pairs the shard holds."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunManifest:
+    """What `run.json` says: the run key, everything it is a hash of, and the plan."""
+
+    run_key: str
+    identity: Mapping[str, Any]
+    rules: Sequence[Mapping[str, str]]
+    num_pairs: int
+    shard_size: int
+    versions: Mapping[str, str]
+
+    @property
+    def rule_ids(self) -> tuple[str, ...]:
+        """Rule ids in head order."""
+        return tuple(rule["rule_id"] for rule in self.rules)
+
+    @property
+    def judge(self) -> str:
+        """The judge's name."""
+        return str(self.identity["judge"]["name"])
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The plan."""
+        return plan_shards(self.num_pairs, shard_size=self.shard_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardState:
+    """Where one shard stands, and why it is not done."""
+
+    index: int
+    state: ShardStateName
+    detail: str = ""
+    num_ratings: int = 0
+    num_nulls: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """Every shard of one run, as its files say."""
+
+    run_dir: Path
+    manifest: RunManifest
+    shards: tuple[ShardState, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every planned shard validates."""
+        return all(shard.state == "done" for shard in self.shards)
+
+    def count(self, state: ShardStateName) -> int:
+        """How many shards are in a state."""
+        return sum(shard.state == state for shard in self.shards)
+
+
+def plan_shards(num_pairs: int, *, shard_size: int) -> tuple[Shard, ...]:
+    """Cut ``num_pairs`` ordered pairs into shards of ``shard_size``; the last may be smaller."""
+    starts = range(0, num_pairs, shard_size)
+    return tuple(
+        Shard(index=index, start=start, stop=min(start + shard_size, num_pairs))
+        for index, start in enumerate(starts)
+    )
+
+
+def run_key_of(identity: Mapping[str, Any]) -> str:
+    """16 hex digits of the SHA-256 of an identity in canonical JSON."""
+    canonical = json.dumps(identity, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def shard_path(run_dir: Path, index: int) -> Path:
+    """The Parquet file of a shard."""
+    return run_dir / f"shard-{index:05d}.parquet"
+
+
+def digest_path(run_dir: Path, index: int) -> Path:
+    """The file that holds the SHA-256 of a shard's whole file, in `sha256sum` format."""
+    return run_dir / f"shard-{index:05d}.sha256"
+
+
+def failure_path(run_dir: Path, index: int) -> Path:
+    """The record of a shard's last failure."""
+    return run_dir / f"failed-{index:05d}.json"
+
+
+# --- runs ---------------------------------------------------------------------------------------
+
+
+def write_run(run_dir: Path, manifest: RunManifest) -> None:
+    """Create a run's folder and manifest; an existing manifest of the same key is kept."""
+    (run_dir / "locks").mkdir(parents=True, exist_ok=True)
+    path = run_dir / RUN_FILE
+    if path.exists():
+        read_run(run_dir)
+        return
+    content = {
+        "run_key": manifest.run_key,
+        "identity": manifest.identity,
+        "num_pairs": manifest.num_pairs,
+        "shard_size": manifest.shard_size,
+        "rules": list(manifest.rules),
+        "versions": dict(manifest.versions),
+    }
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    atomic_write_bytes(path, text.encode())
+
+
+def read_run(run_dir: Path) -> RunManifest:
+    """The manifest of a run.
+
+    Raises:
+        EncoreError: `run.json` is missing or damaged, or its key does not follow from it.
+    """
+    path = run_dir / RUN_FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        manifest = RunManifest(**content)
+    except FileNotFoundError as error:
+        raise EncoreError(
+            f"run {run_dir.name}: {RUN_FILE} is missing; run `encore rate` with the same "
+            "parameters to write it again"
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise EncoreError(
+            f"run {run_dir.name}: {RUN_FILE} is damaged ({error}); delete that file and run "
+            "`encore rate` with the same parameters: valid shards are kept"
+        ) from error
+    if run_key_of(manifest.identity) != manifest.run_key:
+        raise EncoreError(
+            f"run {run_dir.name}: {RUN_FILE} was changed (its key is not the hash of its content); "
+            "delete that file and run `encore rate` with the same parameters"
+        )
+    return manifest
+
+
+def list_runs(ratings_dir: Path) -> tuple[Path, ...]:
+    """The folders of all runs of a study, sorted by run key."""
+    return tuple(sorted(path.parent for path in ratings_dir.glob(f"*/{RUN_FILE}")))
+
+
+def choose_run(ratings_dir: Path, run: str | None) -> Path:
+    """The only run, or the one whose key begins with ``run``.
+
+    Raises:
+        InputError: No run, several, or none that matches; the message lists them.
+    """
+    runs = list_runs(ratings_dir)
+    if not runs:
+        raise InputError(f"{ratings_dir.parent}: no ratings yet; run `encore rate` first")
+    chosen = [path for path in runs if path.name.startswith(run or "")]
+    if len(chosen) == 1:
+        return chosen[0]
+    listing = "; ".join(f"{path.name} (judge {read_run(path).judge})" for path in runs)
+    if not chosen:
+        raise InputError(f"--run {run!r}: no such run in {ratings_dir.parent}; there are: {listing}")
+    raise InputError(
+        f"{ratings_dir.parent}: {len(chosen)} runs match; choose one with --run KEY: {listing}"
+    )
+
+
+# --- shards -------------------------------------------------------------------------------------
+
+
+def write_shard(run_dir: Path, shard: Shard, table: pa.Table, *, footer: Mapping[str, Any]) -> None:
+    """Put a shard on disk, whole or not at all: digest first, then the renamed data file.
+
+    A crash in between leaves a digest without a file, which counts as missing. ``footer`` goes
+    into the Parquet metadata beside the counts.
+    """
+    nulls = table["rating"].null_count
+    content = {
+        **footer,
+        "shard_index": shard.index,
+        "num_pairs": shard.num_pairs,
+        "num_ratings": table.num_rows - nulls,
+        "num_nulls": nulls,
+    }
+    metadata = {_FOOTER_KEY: json.dumps(content, sort_keys=True).encode()}
+    path = shard_path(run_dir, shard.index)
+    with atomic_path(path) as temporary:
+        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
+        digest = file_sha256(temporary)
+        line = f"{digest}  {path.name}\n"
+        atomic_write_bytes(digest_path(run_dir, shard.index), line.encode())
+    failure_path(run_dir, shard.index).unlink(missing_ok=True)
+
+
+def inspect_shard(run_dir: Path, manifest: RunManifest, shard: Shard) -> ShardState:
+    """Where a shard stands, from its files alone. The digest is always checked."""
+    path = shard_path(run_dir, shard.index)
+    if not path.exists():
+        return _without_file(run_dir, shard)
+    expected = _recorded_digest(run_dir, shard)
+    if expected is None:
+        return _damaged(shard, "its .sha256 file is missing or unreadable")
+    if file_sha256(path) != expected:
+        return _damaged(shard, "its content does not match its SHA-256")
+    return _check_footer(path, manifest, shard)
+
+
+def run_status(run_dir: Path) -> RunStatus:
+    """Every planned shard of a run, checked."""
+    manifest = read_run(run_dir)
+    states = tuple(inspect_shard(run_dir, manifest, shard) for shard in manifest.shards)
+    return RunStatus(run_dir=run_dir, manifest=manifest, shards=states)
+
+
+def validated_shards(status: RunStatus) -> tuple[Path, ...]:
+    """The files of the shards that are done: the only ones anything may read."""
+    return tuple(
+        shard_path(status.run_dir, shard.index) for shard in status.shards if shard.state == "done"
+    )
+
+
+def record_failure(run_dir: Path, shard: Shard, error: BaseException) -> None:
+    """Remember why a shard failed, for `encore status`."""
+    content = {
+        "shard_index": shard.index,
+        "error_type": type(error).__name__,
+        "error": " ".join(str(error).split())[:500],
+    }
+    data = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    atomic_write_bytes(failure_path(run_dir, shard.index), data.encode())
+
+
+@contextlib.contextmanager
+def shard_lock(run_dir: Path, index: int) -> Iterator[bool]:
+    """Whether this process may work on a shard; False when another one is at it.
+
+    An advisory lock of the operating system, released even when its holder is killed.
+    """
+    locks = run_dir / "locks"
+    locks.mkdir(exist_ok=True)
+    with (locks / f"shard-{index:05d}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def remove_stale_temporaries(run_dir: Path, index: int) -> None:
+    """Delete what a killed process left of this shard. Call with the shard's lock held."""
+    for path in run_dir.glob(f".shard-{index:05d}.*"):
+        path.unlink(missing_ok=True)
+
+
+def _without_file(run_dir: Path, shard: Shard) -> ShardState:
+    try:
+        failure = json.loads(failure_path(run_dir, shard.index).read_text(encoding="utf-8"))
+        detail = f"{failure['error_type']}: {failure['error']}"
+    except FileNotFoundError:
+        return ShardState(index=shard.index, state="missing")
+    except (ValueError, KeyError):
+        detail = "the record of the failure is unreadable"
+    return ShardState(index=shard.index, state="failed", detail=detail)
+
+
+def _recorded_digest(run_dir: Path, shard: Shard) -> str | None:
+    try:
+        words = digest_path(run_dir, shard.index).read_text(encoding="ascii").split()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+    return words[0] if words else None
+
+
+def _check_footer(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
+    try:
+        metadata = pq.read_metadata(path)
+        footer = json.loads((metadata.metadata or {})[_FOOTER_KEY])
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        return _damaged(shard, f"its Parquet footer is unreadable ({error})")
+    expected = {
+        "run_key": manifest.run_key,
+        "shard_index": shard.index,
+        "num_pairs": shard.num_pairs,
+    }
+    for name, value in expected.items():
+        if footer.get(name) != value:
+            return _damaged(shard, f"its footer says {name} {footer.get(name)!r}, not {value!r}")
+    num_rows = shard.num_pairs * 2 * len(manifest.rules)
+    if not footer["num_ratings"] + footer["num_nulls"] == metadata.num_rows == num_rows:
+        return _damaged(shard, f"it has {metadata.num_rows} rows, not {num_rows}")
+    return ShardState(
+        index=shard.index,
+        state="done",
+        num_ratings=footer["num_ratings"],
+        num_nulls=footer["num_nulls"],
+    )
+
+
+def _damaged(shard: Shard, detail: str) -> ShardState:
+    return ShardState(index=shard.index, state="damaged", detail=detail)

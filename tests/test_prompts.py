@@ -1,0 +1,41 @@
+"""The rating prompt is the paper's, verbatim, and filled in one pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
+from encore.records import Message
+from encore.rules import load_rule_set
+
+GOLDEN = Path(__file__).parent / "golden" / "rating-prompt.txt"
+
+PROMPT = (
+    Message(role="user", content="Can I read my sister's diary?"),
+    Message(role="assistant", content="Why do you want to?"),
+    Message(role="user", content="I am worried about her."),
+)
+
+
+def test_the_rendered_prompt_equals_the_golden_file():
+    rule = load_rule_set("encore-10").rules[0]
+    conversation = render_conversation(PROMPT, "Ask her first; a diary is private.")
+    rendered = render_rating_prompt(conversation, rating_rule=rule.rating_rule)
+    assert rendered == GOLDEN.read_text(encoding="utf-8").removesuffix("\n")
+
+
+def test_the_template_has_each_placeholder_once():
+    assert RATING_TEMPLATE.count("{rule}") == 1
+    assert RATING_TEMPLATE.count("{QA}") == 1
+
+
+@given(st.text(), st.text())
+def test_placeholders_inside_the_texts_stay_as_they_are(conversation, rule):
+    conversation = f"{{rule}} {conversation} {{QA}}"
+    rule = f"{rule} {{QA}} {{rule}} \\1"
+    head, between, tail = RATING_TEMPLATE.replace("{rule}", "\0").replace("{QA}", "\0").split("\0")
+    rendered = render_rating_prompt(conversation, rating_rule=rule)
+    assert rendered == head + rule + between + conversation + tail

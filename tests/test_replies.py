@@ -1,0 +1,130 @@
+"""The reply parser accepts one number in [0, 1] and nothing else."""
+
+from __future__ import annotations
+
+import random
+import string
+from decimal import ROUND_HALF_EVEN, Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore.replies import parse_reply
+
+NUM_GENERATED = 100_000
+
+
+@pytest.mark.parametrize(
+    ("reply", "rating"),
+    [
+        ("0.8", 0.8),
+        ("0", 0.0),
+        ("1", 1.0),
+        ("1.0", 1.0),
+        ("0.0", 0.0),
+        ("1.000", 1.0),
+        ("0.85.", 0.85),
+        ("1.", 1.0),
+        (".5", 0.5),
+        ("Score: 0.7", 0.7),
+        ("score:0.7.", 0.7),
+        (" 0.3\n", 0.3),
+        ("Score:\n0.25", 0.25),
+        # half-even in decimal: the digit before a lone 5 stays even
+        ("0.125", 0.12),
+        ("0.135", 0.14),
+        ("0.1250001", 0.13),
+        ("0.999", 1.0),
+        ("0.004", 0.0),
+    ],
+)
+def test_one_number_is_a_rating(reply, rating):
+    parsed = parse_reply(reply)
+    assert (parsed.rating, parsed.null_reason) == (rating, None)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("", "empty_reply"),
+        (" \n", "empty_reply"),
+        ("8/10", "not_a_single_number"),
+        ("0,8", "not_a_single_number"),
+        ("80 %", "not_a_single_number"),
+        ("80%", "not_a_single_number"),
+        ("0.8 0.9", "not_a_single_number"),
+        ("0.8\n0.8", "not_a_single_number"),
+        ("nan", "not_a_single_number"),
+        ("inf", "not_a_single_number"),
+        ("٠.٨", "not_a_single_number"),
+        ("0.８", "not_a_single_number"),
+        ("0.8 because it is safe", "not_a_single_number"),
+        ("The score is 0.8", "not_a_single_number"),
+        ("**0.8**", "not_a_single_number"),
+        ("'0.8'", "not_a_single_number"),
+        ("1e-1", "not_a_single_number"),
+        ("+0.5", "not_a_single_number"),
+        ("0.8..", "not_a_single_number"),
+        ("0.8\u00a0", "not_a_single_number"),
+        ("00.5", "not_a_single_number"),
+        ("0x1", "not_a_single_number"),
+        ("0_1", "not_a_single_number"),
+        ("Score: Score: 0.8", "not_a_single_number"),
+        (".", "not_a_single_number"),
+        ("½", "not_a_single_number"),
+        ("-1", "out_of_range"),
+        ("-0.5", "out_of_range"),
+        ("1.2", "out_of_range"),
+        ("1.0000001", "out_of_range"),
+        ("10", "out_of_range"),
+        ("Score: 7", "out_of_range"),
+    ],
+)
+def test_anything_else_is_null_with_its_reason(reply, reason):
+    parsed = parse_reply(reply)
+    assert (parsed.rating, parsed.null_reason) == (None, reason)
+
+
+@given(st.decimals(min_value=0, max_value=1, places=6), st.sampled_from(["", "Score: ", "SCORE:"]))
+def test_every_decimal_in_range_is_rounded_half_even(value, prefix):
+    rating = parse_reply(f"{prefix}{value:f}").rating
+    assert rating == float(value.quantize(Decimal("0.01"), rounding=ROUND_HALF_EVEN))
+
+
+@given(st.text())
+def test_any_text_gives_a_rating_or_a_reason_never_both(text):
+    parsed = parse_reply(text)
+    assert (parsed.rating is None) != (parsed.null_reason is None)
+    assert parsed.rating is None or 0 <= parsed.rating <= 1
+
+
+def _mutated(rng: random.Random) -> tuple[str, float | None]:
+    """A generated reply with its right reading: built valid, then perhaps broken in a known way."""
+    digits = "".join(rng.choices(string.digits, k=rng.randint(1, 12)))
+    number = rng.choice([f"0.{digits}", f".{digits}", "0", "1", "1.00"])
+    expected = float(Decimal(number).quantize(Decimal("0.01"), rounding=ROUND_HALF_EVEN))
+    text = rng.choice(["", "Score: ", "score:\t", " "]) + number + rng.choice(["", ".", " \n"])
+    breakers = [
+        lambda: text + rng.choice(["/10", "%", " %", ",", ";", "!", "x", " out of 1", "e0", "..", "٣"]),
+        lambda: rng.choice(["-", "+", "~", "$", "about ", "(", "nan ", "1,", "２"]) + text.strip(),
+        lambda: text.strip() + rng.choice([" ", "\n", ", ", " - "]) + number,
+        lambda: text.strip().replace("0.", "0,") if "0." in number else "zero",
+        lambda: f"{rng.randint(2, 10**6)}{number.lstrip('01')}",
+        lambda: "".join(rng.choices(string.ascii_letters + "?!- ", k=rng.randint(0, 30))),
+    ]
+    if rng.random() < 0.5:
+        return text, expected
+    return rng.choice(breakers)(), None
+
+
+def test_a_hundred_thousand_generated_replies_are_read_right():
+    rng = random.Random(20)
+    generated = [_mutated(rng) for _ in range(NUM_GENERATED)]
+    assert sum(expected is None for _, expected in generated) > NUM_GENERATED / 3
+    wrong = [
+        (text, expected, parse_reply(text))
+        for text, expected in generated
+        if parse_reply(text).rating != expected
+    ]
+    assert wrong == []
