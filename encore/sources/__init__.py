@@ -1,1 +1,129 @@
-"""TODO."""
+"""Data sources: one file per format, and the table that names them.
+
+A new format is one file with ``parse(record, *, source) -> PreferencePair`` and one line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any, Literal
+
+from encore.records import PreferencePair
+
+FormatName = Literal["hh", "pku", "rlhflow", "pairs"]
+Parser = Callable[[Mapping[str, Any]], PreferencePair]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """How records of one shape become pairs.
+
+    ``columns`` identify the format; ``label`` is the ``source`` column when nobody gives another
+    (None: the file's or repository's name).
+    """
+
+    module: str
+    columns: tuple[str, ...]
+    about: str
+    label: str | None = None
+    has_prefer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSource:
+    """A data set on the Hugging Face hub, pinned.
+
+    ``revision`` is a commit id; one of seven digits is resolved to the full id, which is recorded.
+    """
+
+    repo_id: str
+    format: FormatName
+    revision: str
+    label: str
+    subsets: tuple[str, ...] = ()
+
+
+FORMATS: Mapping[FormatName, Format] = {
+    "hh": Format(
+        module="encore.sources.hh",
+        columns=("chosen", "rejected"),
+        about="Anthropic/hh-rlhf: whole transcripts as text",
+        label="hh",
+    ),
+    "pku": Format(
+        module="encore.sources.pku",
+        columns=("prompt", "response_0", "response_1"),
+        about="PKU-Alignment/PKU-SafeRLHF: two responses, two labels",
+        label="pku",
+        has_prefer=True,
+    ),
+    "rlhflow": Format(
+        module="encore.sources.rlhflow",
+        columns=("chosen", "rejected"),
+        about="RLHFlow standard: two message lists",
+    ),
+    "pairs": Format(
+        module="encore.sources.pairs",
+        columns=("prompt", "chosen", "rejected"),
+        about="any pairs: text or message lists",
+    ),
+}
+
+#: The heads of the four repositories' main branches, none of which has changed since 2024.
+HUB_SOURCES: Mapping[str, tuple[HubSource, ...]] = {
+    "hh": (
+        HubSource(
+            repo_id="Anthropic/hh-rlhf",
+            format="hh",
+            revision="09be8c5bbc57cb3887f3a9732ad6aa7ec602a1fa",
+            label="hh",
+            subsets=(
+                "harmless-base",
+                "helpful-base",
+                "helpful-online",
+                "helpful-rejection-sampled",
+            ),
+        ),
+    ),
+    "pku": (
+        HubSource(
+            repo_id="PKU-Alignment/PKU-SafeRLHF",
+            format="pku",
+            revision="9421ffafec3fa40a1f1a7d567b4d525079477ecb",
+            label="pku",
+        ),
+    ),
+    # The paper's combined data set (paper notes, decision 9).
+    "hh-pku": (
+        HubSource(
+            repo_id="RLHFlow/HH-RLHF-Harmless-and-RedTeam-standard",
+            format="rlhflow",
+            revision="b1c5623",
+            label="hh",
+        ),
+        HubSource(
+            repo_id="RLHFlow/PKU-SafeRLHF-30K-standard",
+            format="rlhflow",
+            revision="d92dda2",
+            label="pku",
+        ),
+    ),
+}
+
+
+def load_parser(name: FormatName, *, source: str, prefer: str | None = None) -> Parser:
+    """The function that turns a record of a format into a pair labelled ``source``.
+
+    It raises `encore.sources.malformed.MalformedRecordError` for a record that is no pair.
+    """
+    chosen_by = {"prefer": prefer} if FORMATS[name].has_prefer and prefer else {}
+    return partial(import_module(FORMATS[name].module).parse, source=source, **chosen_by)
+
+
+def known_repo(repo_id: str) -> HubSource | None:
+    """What the table says about a hub repository, if it is in it."""
+    every = (source for sources in HUB_SOURCES.values() for source in sources)
+    return next((source for source in every if source.repo_id == repo_id), None)

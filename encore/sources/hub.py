@@ -1,0 +1,113 @@
+"""Read records from a data set on the Hugging Face hub, at one recorded commit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from encore.errors import InputError
+from encore.sources.raw import RawRecord
+
+_FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
+
+
+def resolve_commit(repo_id: str, revision: str | None, *, endpoint: str | None = None) -> str:
+    """The full commit id of a revision, after asking the hub that it exists.
+
+    Args:
+        repo_id: The data set, as OWNER/NAME.
+        revision: A commit id (full, or its first seven digits or more), a branch, a tag, or None
+            for the main branch.
+        endpoint: Another hub than the configured one.
+
+    Raises:
+        InputError: hub not reachable; no such repository or revision.
+    """
+    _require_hub_packages(repo_id)
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=endpoint)
+    with _hub_errors(repo_id, revision):
+        if revision is not None and _SHORT_COMMIT.fullmatch(revision):
+            commits = api.list_repo_commits(repo_id, repo_type="dataset")
+            full = [commit.commit_id for commit in commits]
+            return _unique_match(full, revision, repo_id=repo_id)
+        commit = api.dataset_info(repo_id, revision=revision).sha
+    if commit is None or not _FULL_COMMIT.fullmatch(commit):
+        raise InputError(f"{repo_id}: the hub named no commit for revision {revision or 'main'!r}")
+    return commit
+
+
+def _unique_match(commits: list[str], prefix: str, *, repo_id: str) -> str:
+    matches = [commit for commit in commits if commit.startswith(prefix)]
+    if len(matches) != 1:
+        raise InputError(
+            f"{repo_id}: {len(matches)} commits of the main branch start with {prefix!r}, "
+            "expected one; give the full commit id as @REVISION"
+        )
+    return matches[0]
+
+
+def stream_records(
+    path: str, *, revision: str | None = None, split: str = "train", subset: str | None = None
+) -> Iterator[RawRecord]:
+    """Every record of a data set in order, streamed: memory does not grow with its size.
+
+    Args:
+        path: A hub id, or a local folder laid out like one.
+        revision: Commit id (a local folder has none).
+        split: ``train``, or several joined as ``train+test``.
+        subset: Only this folder of the repository.
+
+    Raises:
+        InputError: not reachable; no such split or subset; damaged data.
+    """
+    _require_hub_packages(path)
+    import datasets
+
+    number = 0
+    with _hub_errors(path, revision):
+        for part in split.split("+"):
+            stream = datasets.load_dataset(
+                path, revision=revision, split=part.strip(), data_dir=subset, streaming=True
+            )
+            for record in stream:
+                number += 1
+                yield RawRecord(number=number, value=record)
+
+
+def _require_hub_packages(repo_id: str) -> None:
+    missing = [name for name in ("huggingface_hub", "datasets") if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"{repo_id}: loading from the hub needs the package {missing[0]}; "
+            "install it with pip install 'encore-reward[hub]', or give a local copy as FORMAT:PATH"
+        )
+
+
+@contextmanager
+def _hub_errors(repo_id: str, revision: str | None) -> Iterator[None]:
+    """Turn what the hub libraries raise into one line that says what to do."""
+    from datasets.exceptions import DatasetsError
+    from huggingface_hub.errors import HfHubHTTPError
+
+    # A hub that cannot be reached raises the error of the HTTP library underneath, as it is.
+    http_errors = HfHubHTTPError.__bases__
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, DatasetsError, *http_errors) as error:
+        where = f"{repo_id}@{revision}" if revision else repo_id
+        raise InputError(
+            f"{where}: loading from the Hugging Face hub failed ({_first_line(error)}); check id, "
+            "revision and network (HF_ENDPOINT names a mirror), or give a local copy as FORMAT:PATH"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    message = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {message}"[:300]

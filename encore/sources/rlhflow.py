@@ -1,0 +1,25 @@
+"""RLHFlow's standard format: chosen and rejected are message lists that share their prefix.
+
+The paper's two processed data sets come in this format (paper notes, decision 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from encore.records import PreferencePair
+from encore.sources.build import field, messages_of, pair_of_conversations
+
+
+def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:
+    """The pair of a ``{"chosen": [...], "rejected": [...]}`` record; texts are kept as they are.
+
+    Raises:
+        MalformedRecordError: no message list; no final response; the prefixes differ; …
+    """
+    return pair_of_conversations(
+        chosen=messages_of(field(record, "chosen"), name="chosen"),
+        rejected=messages_of(field(record, "rejected"), name="rejected"),
+        source=source,
+    )
