@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from encore.errors import InputError
-from encore.ingest import read_pairs
+from encore.pairs import read_pairs
 from encore.prompts import render_conversation, render_rating_prompt
-from encore.rating import iter_pairs
+from encore.rating import records_of
 from encore.records import PreferencePair
 from encore.shards import RunManifest, read_run, run_status, validated_shards
 from encore.study import Study
@@ -47,7 +47,7 @@ def find_pair(study: Study, pair_id: str) -> PreferencePair:
         InputError: None matches, or several do.
     """
     pairs = read_pairs(study)
-    found = iter_pairs(pairs.filter(pc.starts_with(pairs["pair_id"], pattern=pair_id.lower())))
+    found = records_of(pairs.filter(pc.starts_with(pairs["pair_id"], pattern=pair_id.lower())))
     ids = sorted({pair.pair_id for pair in found})
     if not ids:
         raise InputError(

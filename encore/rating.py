@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from encore import shards
 from encore.config import RatingConfig
 from encore.errors import GenerationInterruptedError, InputError
-from encore.ingest import data_digest, read_pairs
 from encore.judges import open_judge
 from encore.judges.base import Judge, Reply
+from encore.pairs import data_digest, read_pairs
 from encore.prompts import render_conversation, render_rating_prompt, template_digest
 from encore.records import RESPONSES, Message, PreferencePair, Response, RuleSet
 from encore.replies import ParsedReply, parse_reply
@@ -156,7 +156,7 @@ def rate_shard(
         return _outcome(shard, table)
 
 
-def iter_pairs(table: pa.Table) -> list[PreferencePair]:
+def records_of(table: pa.Table) -> list[PreferencePair]:
     """The records of a pairs table (schema `encore.schemas.PAIRS`)."""
     return [
         PreferencePair(
@@ -208,7 +208,7 @@ def _rated_table(
     timeout_seconds: float | None,
     on_progress: RatingProgress | None,
 ) -> pa.Table:
-    pairs = iter_pairs(run.pairs.slice(shard.start, shard.num_pairs))
+    pairs = records_of(run.pairs.slice(shard.start, shard.num_pairs))
     items = _items(pairs, run.rule_set)
     prepared = _prepare(items, run)
     asked = [index for index, prompt in enumerate(prepared) if prompt.token_ids is not None]
@@ -241,7 +241,9 @@ def _items(pairs: Sequence[PreferencePair], rule_set: RuleSet) -> list[_Item]:
 
 def _prepare(items: Sequence[_Item], run: RatingRun) -> list[_Prepared]:
     limit = run.judge.identity.max_model_len - run.config.max_reply_tokens
-    texts = [render_rating_prompt(item.conversation, rating_rule=item.rating_rule) for item in items]
+    texts = [
+        render_rating_prompt(item.conversation, rating_rule=item.rating_rule) for item in items
+    ]
     encoded = run.judge.tokenizer.encode(texts)
     return [
         _Prepared(token_ids=token_ids)
@@ -292,7 +294,9 @@ def _table(
         "rating": [reply.rating for reply in parsed],
         "null_reason": [reply.null_reason for reply in parsed],
         "num_truncated_tokens": [prompt.num_truncated_tokens for prompt in prepared],
-        "raw_reply": [reply_of[index].text if index in reply_of else None for index in range(len(items))],
+        "raw_reply": [
+            reply_of[index].text if index in reply_of else None for index in range(len(items))
+        ],
         "judge": [manifest.judge] * len(items),
         "run_key": [manifest.run_key] * len(items),
     }

@@ -6,7 +6,7 @@ import errno
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -126,7 +126,7 @@ def choose_shards(run: RatingRun, only: Sequence[int] | None) -> tuple[Shard, ..
 
 def _as_finished(
     run: RatingRun, todo: Sequence[Shard], work: Callable[[Shard], ShardOutcome]
-) -> Iterator[tuple[Shard, Future[ShardOutcome]]]:
+) -> Generator[tuple[Shard, Future[ShardOutcome]], None, None]:
     """Run the shards on the workers; on any way out, none is left running."""
     pool = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix="rate")
     try:

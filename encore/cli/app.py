@@ -40,7 +40,7 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
+    _show_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print and exit.")
     ] = False,
 ) -> None:
@@ -49,7 +49,9 @@ def _root(
     quiet_environment()
 
 
+from importlib.util import find_spec
 for _name in COMMANDS:
+    if find_spec(f"encore.cli.{_name}") is None: continue
     app.command(_name)(getattr(import_module(f"encore.cli.{_name}"), _name))
 
 

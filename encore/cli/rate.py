@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from encore.cli.output import JsonOption, StudyArgument, console, print_json, progress_bar, say, warn
+from encore.cli.output import (
+    JsonOption,
+    StudyArgument,
+    console,
+    print_json,
+    progress_bar,
+    say,
+    warn,
+)
 from encore.config import EngineValue, JudgeConfig, RatingConfig
 from encore.errors import InputError, StudyIncompleteError
 
@@ -34,7 +42,9 @@ def rate(
     ] = 1000,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Pilot: rate only this many pairs, a fair sample by content hash."),
+        typer.Option(
+            min=1, help="Pilot: rate only this many pairs, a fair sample by content hash."
+        ),
     ] = None,
     backend: Annotated[
         Literal["vllm", "transformers"], typer.Option(help="The engine that runs the judge.")

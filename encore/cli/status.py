@@ -9,7 +9,7 @@ from encore.cli.output import JsonOption, RunOption, StudyArgument, out, plain_t
 from encore.errors import InputError, StudyIncompleteError
 
 if TYPE_CHECKING:
-    from encore.shards import RunStatus
+    from encore.shards import RunStatus, ShardStateName
 
 
 def status(study: StudyArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
@@ -39,7 +39,7 @@ def status(study: StudyArgument, run: RunOption = None, as_json: JsonOption = Fa
         )
 
 
-_COUNTED = ("done", "missing", "damaged", "failed")
+_COUNTED: tuple[ShardStateName, ...] = ("done", "missing", "damaged", "failed")
 
 
 def _as_dict(found: RunStatus) -> dict[str, object]:

@@ -54,7 +54,9 @@ class ChatTokenizer:
         conversation cannot end the judge's user turn.
         """
         unusual = [
-            index for index, text in enumerate(prompts) if self._special and self._special.search(text)
+            index
+            for index, text in enumerate(prompts)
+            if self._special and self._special.search(text)
         ]
         texts = [self.render(prompt) for prompt in prompts]
         ids: list[list[int]] = self._token_ids(texts) if texts else []

@@ -104,7 +104,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
             "folder (save_pretrained writes one)"
         ) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise JudgeUnavailableError(f"judge {str(folder)!r}: config.json is not valid JSON: {error}") from error
+        raise JudgeUnavailableError(
+            f"judge {str(folder)!r}: config.json is not valid JSON: {error}"
+        ) from error
     return loaded
 
 

@@ -11,7 +11,8 @@ def load_tokenizer(model: ModelFiles) -> ChatTokenizer:
     """The tokenizer of a judge with its chat template.
 
     Raises:
-        JudgeUnavailableError: transformers is missing, or the model has no tokenizer or chat template.
+        JudgeUnavailableError: transformers is missing, or the model has no tokenizer or no chat
+            template.
     """
     try:
         from transformers import AutoTokenizer

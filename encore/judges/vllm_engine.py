@@ -16,6 +16,7 @@ from encore.judges.base import JudgeIdentity, ProgressHook, Reply
 from encore.judges.chat import FROZEN_DATE, ChatTokenizer
 from encore.judges.model_files import find_model, resolved_dtype, resolved_max_model_len
 from encore.judges.tokenizer import load_tokenizer
+from encore.settings import load_settings, quiet_environment
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,9 @@ class VllmJudge:
             use_tqdm=_progress_class(on_progress),
         )
         return [
-            Reply(text=output.outputs[0].text, is_complete=output.outputs[0].finish_reason == "stop")
+            Reply(
+                text=output.outputs[0].text, is_complete=output.outputs[0].finish_reason == "stop"
+            )
             for output in outputs
         ]
 
@@ -173,7 +176,9 @@ class VllmJudge:
 def _refuse_engine_args(config: JudgeConfig) -> None:
     for name in config.engine_args:
         if name in _OWN_ARGS:
-            raise JudgeUnavailableError(f"engine argument {name!r} is set by ENCORE; use the option for it")
+            raise JudgeUnavailableError(
+                f"engine argument {name!r} is set by ENCORE; use the option of that name"
+            )
         if name in _UNSAFE_ARGS:
             raise JudgeUnavailableError(
                 f"engine argument {name!r} is refused: judges load safetensors weights with the "
@@ -193,21 +198,23 @@ def _engine_environment(args: dict[str, Any]) -> None:
     On one device the engine runs in this process: it starts in seconds and leaves nothing behind
     when the process is killed. Several devices need worker processes.
     """
+    quiet_environment()
     num_devices = int(args.get("tensor_parallel_size", 1)) * int(
         args.get("pipeline_parallel_size", 1)
     )
     if num_devices == 1:
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(load_settings().cpu_kv_cache_gib))
 
 
 def _progress_class(on_progress: ProgressHook) -> Callable[..., Any]:
     """A tqdm class that prints nothing and tells how many replies are finished."""
-    from tqdm import tqdm
+    from tqdm import tqdm  # type: ignore[import-untyped]
 
-    class SilentProgress(tqdm):  # type: ignore[type-arg]
+    class SilentProgress(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._started = time.monotonic()
-            self._counts_replies = bool(args) is False and kwargs.get("iterable") is None
+            self._counts_replies = not args  # with an iterable, it counts prompts being added
             kwargs |= {"file": _Discard(), "mininterval": 1e9}
             super().__init__(*args, **kwargs)
 
@@ -218,11 +225,10 @@ def _progress_class(on_progress: ProgressHook) -> Callable[..., Any]:
         def display(self, *_args: Any, **_kwargs: Any) -> bool:
             return True
 
-        def update(self, n: float | None = 1) -> bool | None:
-            shown = super().update(n)
+        def update(self, n: float | None = 1) -> None:
+            super().update(n)
             if self._counts_replies:
                 on_progress(int(self.n))
-            return shown
 
     return SilentProgress
 
