@@ -110,10 +110,10 @@ def is_ready() -> bool:
     """Whether a finished set-up had today's inputs and all it installed is still there."""
     try:
         stamp = json.loads(STAMP.read_text())
-    except (OSError, ValueError):
+        is_complete = set(stamp["installed"]) <= set(installed())
+        return is_complete and stamp["inputs"] == inputs_digest() and VENV_PYTHON.exists()
+    except (OSError, ValueError, TypeError, KeyError):
         return False
-    is_complete = set(stamp["installed"]) <= set(installed())
-    return is_complete and stamp["inputs"] == inputs_digest() and VENV_PYTHON.exists()
 
 
 def inputs_digest() -> str:
@@ -224,21 +224,20 @@ def pip(what: str, *arguments: str) -> None:
     environment = dict(os.environ, **quiet)
     for name in ("PYTHONPATH", "PYTHONHOME"):
         environment.pop(name, None)
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         universal_newlines=True,
-    )
-    try:
-        output = follow(process.stdout)
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-    if process.wait() != 0:
+    ) as process:
+        try:
+            output = follow(process.stdout)
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode != 0:
         raise SetupError(cause_of(output))
 
 

@@ -1,0 +1,145 @@
+"""The layout and the import rules that everything else relies on."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TOP_LEVEL = {
+    *("encore", "tasks", "flows", "sql", "tests", "infra", "docs", ".ci", ".github"),
+    *("pyproject.toml", "README.md", "LICENSE", "Makefile", ".gitignore"),
+}
+HEAVY = {
+    *("accelerate", "datasets", "mlflow", "pandas", "peft", "prefect", "torch"),
+    *("transformers", "vllm"),
+}
+UNSAFE_LOADERS = {"cloudpickle", "dill", "joblib", "pickle", "shelve"}
+
+
+def tracked_files() -> list[Path]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git checkout")
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    files = [ROOT / name for name in listing.stdout.decode().split("\0") if name]
+    return [file for file in files if file.is_file()]
+
+
+def modules(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def imported_packages(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def importers(package: str, *folders: str) -> set[str]:
+    """Files that import a package anywhere, inside functions too."""
+    found = set()
+    for path in modules(*folders):
+        names = imported_packages(ast.parse(path.read_text(encoding="utf-8")))
+        if any(name.split(".")[0] == package for name in names):
+            found.add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def test_the_top_level_holds_only_what_the_architecture_names():
+    assert {file.relative_to(ROOT).parts[0] for file in tracked_files()} <= TOP_LEVEL
+
+
+@pytest.mark.parametrize("orchestrator", ["prefect", "mlflow"])
+def test_the_library_never_imports_an_orchestrator_or_a_tracker(orchestrator):
+    assert importers(orchestrator, "encore") == set()
+
+
+@pytest.mark.parametrize("package", ["tasks", "flows"])
+def test_the_library_never_imports_the_application(package):
+    assert importers(package, "encore") == set()
+
+
+def test_tasks_never_import_flows():
+    assert importers("flows", "tasks") == set()
+
+
+def test_only_the_warehouse_and_its_queries_import_duckdb():
+    allowed = {"encore/warehouse.py", "encore/queries.py"}
+    assert importers("duckdb", "encore", "tasks", "flows") <= allowed
+
+
+def test_only_one_task_module_imports_mlflow():
+    assert importers("mlflow", "tasks", "flows") <= {"tasks/track.py"}
+
+
+def test_every_module_says_what_it_is_for():
+    silent = [
+        path.relative_to(ROOT).as_posix()
+        for path in modules("encore", "tasks", "flows", "infra")
+        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert silent == []
+
+
+def test_starting_the_command_line_imports_nothing_heavy():
+    code = "import json, sys, encore.cli.app; print(json.dumps(sorted(sys.modules)))"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert HEAVY & set(json.loads(answer.stdout)) == set()
+
+
+def test_no_file_names_a_place_on_somebodys_machine():
+    # Put together here so that this file is not its own counter-example.
+    places = [f"/{folder}/".encode() for folder in ("work", "root")]
+    naming = [
+        file.relative_to(ROOT).as_posix()
+        for file in tracked_files()
+        if any(place in file.read_bytes() for place in places)
+    ]
+    assert naming == []
+
+
+def test_nothing_runs_code_that_came_with_data_or_models():
+    unsafe = [
+        f"{path.relative_to(ROOT).as_posix()}: {problem}"
+        for path in modules("encore", "tasks", "flows")
+        for problem in unsafe_loads(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert unsafe == []
+
+
+def unsafe_loads(tree: ast.AST) -> Iterator[str]:
+    """Unpickling imports, and keywords that let a loaded file run code."""
+    yield from (name for name in imported_packages(tree) if name.split(".")[0] in UNSAFE_LOADERS)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword):
+            value = node.value.value if isinstance(node.value, ast.Constant) else None
+            if node.arg == "trust_remote_code" and value is not False:
+                yield "trust_remote_code"
+            if node.arg == "weights_only" and value is not True:
+                yield "weights_only"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import pickle", ["pickle"]),
+        ("from joblib import load", ["joblib"]),
+        ("def f():\n    import dill.source", ["dill.source"]),
+        ("load(x, trust_remote_code=True)", ["trust_remote_code"]),
+        ("load(x, trust_remote_code=flag)", ["trust_remote_code"]),
+        ("torch.load(x, weights_only=False)", ["weights_only"]),
+        ("load(x, trust_remote_code=False)", []),
+    ],
+)
+def test_the_search_for_unsafe_loads_finds_them(source, expected):
+    assert list(unsafe_loads(ast.parse(source))) == expected
