@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from encore.config import JudgeConfig
@@ -124,10 +126,10 @@ class VllmJudge:
         ]
 
     def _start_engine(self) -> Any:
-        args = self._engine_args()
-        _engine_environment(args)
+        _engine_environment(self._config.engine_args)
         try:
-            from vllm import LLM
+            with _without_remarks():
+                from vllm import LLM
         except ImportError as error:
             raise JudgeUnavailableError(
                 f"the vLLM backend needs the package vllm ({error}); install the extra 'judge' "
@@ -135,7 +137,8 @@ class VllmJudge:
             ) from error
         started = time.monotonic()
         try:
-            llm = LLM(**args)
+            with _without_remarks():
+                llm = LLM(**self._engine_args())
         except (ValueError, RuntimeError, OSError, MemoryError) as error:
             reason = " ".join(str(error).split())[:300]
             raise JudgeUnavailableError(
@@ -154,6 +157,7 @@ class VllmJudge:
             "load_format": "safetensors",
             "enable_prefix_caching": True,
             "seed": 0,
+            "use_tqdm_on_load": False,
         }
         if _is_cpu_build():
             # Compiling costs most of a minute at start for 1.1-1.4x; the default block of 128
@@ -192,19 +196,29 @@ def _is_cpu_build() -> bool:
     return bool(current_platform.is_cpu())
 
 
-def _engine_environment(args: dict[str, Any]) -> None:
+def _engine_environment(args: Mapping[str, Any]) -> None:
     """Read by vLLM when it is imported and started; what the user has set is kept.
 
     On one device the engine runs in this process: it starts in seconds and leaves nothing behind
     when the process is killed. Several devices need worker processes.
     """
     quiet_environment()
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     num_devices = int(args.get("tensor_parallel_size", 1)) * int(
         args.get("pipeline_parallel_size", 1)
     )
     if num_devices == 1:
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(load_settings().cpu_kv_cache_gib))
+
+
+@contextlib.contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Silence what the import and start of vLLM remark on parts that are not used here."""
+    logging.getLogger("vllm.triton_utils.importing").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _progress_class(on_progress: ProgressHook) -> Callable[..., Any]:
