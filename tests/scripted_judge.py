@@ -1,0 +1,89 @@
+"""A judge whose replies a test decides, behind the real interface and a real tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from encore.judges.base import JudgeIdentity, ProgressHook, Reply
+from encore.judges.chat import FROZEN_DATE, ChatTokenizer
+
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}"
+    "<eot>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@cache
+def byte_tokenizer(chat_template: str = CHAT_TEMPLATE) -> Any:
+    """One token a byte, five special tokens, and a chat template."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    specials = ["<pad>", "<bos>", "<eot>", "<user>", "<assistant>"]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate([*specials, *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(specials)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<bos>", eos_token="<eot>", pad_token="<pad>"
+    )
+    fast.chat_template = chat_template
+    return fast
+
+
+def hashed_score(prompt: str) -> str:
+    """A score that only depends on the prompt: one of 0.0, 0.1, …, 1.0."""
+    return f"{hashlib.sha256(prompt.encode()).digest()[0] % 11 / 10:.1f}"
+
+
+@dataclass
+class ScriptedJudge:
+    """Replies with ``script(prompt text)``; counts what it was asked."""
+
+    script: Callable[[str], str] = hashed_score
+    name: str = "scripted"
+    revision: str = "1"
+    max_model_len: int = 100_000
+    num_asked: int = 0
+    calls: list[int] = field(default_factory=list)
+
+    @property
+    def identity(self) -> JudgeIdentity:
+        return JudgeIdentity(
+            backend="scripted",
+            name=self.name,
+            revision=self.revision,
+            dtype="none",
+            chat_template_sha256=self.tokenizer.template_sha256,
+            frozen_date=FROZEN_DATE,
+            max_model_len=self.max_model_len,
+            engine_args=(),
+        )
+
+    @property
+    def tokenizer(self) -> ChatTokenizer:
+        return ChatTokenizer(byte_tokenizer())
+
+    def reply(
+        self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
+    ) -> list[Reply]:
+        self.calls.append(len(prompts))
+        on_progress(0)
+        replies = []
+        for token_ids in prompts:
+            text = byte_tokenizer().decode(token_ids, skip_special_tokens=True)
+            reply = self.script(text)
+            kept = reply[:max_reply_tokens]  # one token a byte; the end token needs one too
+            replies.append(Reply(text=kept, is_complete=len(reply) < max_reply_tokens))
+            self.num_asked += 1
+            on_progress(len(replies))
+        return replies
+
+    def close(self) -> None:
+        """Nothing to release."""
