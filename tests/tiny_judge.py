@@ -1,0 +1,154 @@
+"""A judge for tests: real in every part (tokenizer, chat template, weights), but untrained.
+
+It answers ``0.1`` to ``0.9``, by accident of its random attention, or nonsense if asked to. What is
+tested with it is everything around a judge, not judgement. It is made in seconds and is the same,
+byte for byte, for the same seed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from encore.prompts import RATING_TEMPLATE
+from encore.rules import load_rule_set
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+_SPECIAL_TOKENS = ("<pad>", "<bos>", "<eot>", "<user>", "<assistant>")
+_CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}<eot>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def make_tiny_judge(
+    folder: Path,
+    *,
+    hidden_size: int = 64,
+    num_layers: int = 2,
+    max_model_len: int = 4096,
+    vocab_size: int = 2048,
+    seed: int = 0,
+    answers_scores: bool = True,
+) -> Path:
+    """Write a random Llama with tokenizer and chat template into ``folder`` and return it.
+
+    Args:
+        folder: Made if it is not there; its name becomes the judge's name.
+        hidden_size: A multiple of 32: vLLM's CPU attention has no smaller heads.
+        num_layers: Decoder layers.
+        max_model_len: Context in tokens; a small one makes real prompts too long.
+        vocab_size: At most this many tokens; the rating prompt and the rules are the corpus.
+        seed: Of the weights: another seed is another judge.
+        answers_scores: False leaves all weights random: its replies are cut-off nonsense, null.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = _tokenizer(vocab_size)
+    tokenizer.save_pretrained(folder)
+    model = _model(
+        num_tokens=len(tokenizer),
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        max_model_len=max_model_len,
+        seed=seed,
+    )
+    if answers_scores:
+        _teach_to_spell_scores(model, tokenizer, seed=seed)
+    model.save_pretrained(folder)
+    return folder
+
+
+def _tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    bpe.train_from_iterator(
+        [RATING_TEMPLATE, *(rule.rating_rule for rule in load_rule_set("encore-20").rules)],
+        trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=list(_SPECIAL_TOKENS),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    special = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, **special)
+    tokenizer.chat_template = _CHAT_TEMPLATE
+    return tokenizer
+
+
+def _model(
+    *, num_tokens: int, hidden_size: int, num_layers: int, max_model_len: int, seed: int
+) -> LlamaForCausalLM:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=num_tokens,
+        hidden_size=hidden_size,
+        intermediate_size=2 * hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=hidden_size // 32,
+        num_key_value_heads=hidden_size // 32,
+        max_position_embeddings=max_model_len,
+        tie_word_embeddings=False,
+        pad_token_id=_SPECIAL_TOKENS.index("<pad>"),
+        bos_token_id=_SPECIAL_TOKENS.index("<bos>"),
+        eos_token_id=_SPECIAL_TOKENS.index("<eot>"),
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config).float()
+
+
+def _teach_to_spell_scores(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, *, seed: int
+) -> None:
+    """Make the reply ``0``, ``.``, a digit, end; which digit is left to the attention.
+
+    The output row of a token is the embedding of the one it follows, and other rows are zero, so
+    the last token decides what comes next. Nine digits follow the point equally well; each adds a
+    direction of its own, on which the attention's sharp, random mixture of the prompt decides.
+    """
+    import torch
+
+    ids: dict[str, int] = dict(
+        zip(
+            ("header", "end", "0", ".", *"123456789"),
+            tokenizer.convert_tokens_to_ids(["<assistant>", "<eot>", "0", ".", *"123456789"]),
+            strict=True,
+        )
+    )
+    generator = torch.Generator().manual_seed(seed)
+
+    def random(*shape: int) -> Any:
+        return torch.randn(*shape, generator=generator)
+
+    hidden_size = model.config.hidden_size
+    direction = torch.linalg.qr(random(hidden_size, hidden_size)).Q * hidden_size**0.5
+    point_id, digit_ids = ids["."], [ids[digit] for digit in "123456789"]
+    with torch.no_grad():
+        embedding, output = model.model.embed_tokens.weight, model.lm_head.weight
+        embedding.copy_(random(*embedding.shape))
+        for position, token_id in enumerate(ids.values()):
+            embedding[token_id] = direction[position]
+        output.zero_()
+        output[ids["0"]] = embedding[ids["header"]]
+        output[point_id] = embedding[ids["0"]]
+        output[digit_ids] = embedding[point_id] + direction[len(ids) : len(ids) + 9]
+        output[ids["end"]] = embedding[digit_ids].sum(dim=0)
+        for layer in model.model.layers:
+            for projection, scale in (("q", 0.3), ("k", 0.3), ("v", 0.1), ("o", 0.1)):
+                weight = getattr(layer.self_attn, f"{projection}_proj").weight
+                weight.copy_(scale * random(*weight.shape))
