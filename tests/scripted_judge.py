@@ -30,9 +30,8 @@ def byte_tokenizer(chat_template: str = CHAT_TEMPLATE) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(specials)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<bos>", eos_token="<eot>", pad_token="<pad>"
-    )
+    named = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
     fast.chat_template = chat_template
     return fast
 

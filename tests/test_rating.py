@@ -177,7 +177,7 @@ def test_only_the_named_shards_are_rated(study):
         "missing",
         "done",
     ]
-    with pytest.raises(InputError, match="shard 3: run .* has shards 0 to 2"):
+    with pytest.raises(InputError, match=r"shard 3: run .* has shards 0 to 2"):
         rate_run(run, only=[3])
 
 
@@ -291,9 +291,7 @@ def test_truncation_cuts_the_oldest_text_and_is_counted(tmp_path):
     ingest([f"mine={write_source(tmp_path, num_pairs=3, length=100)}"], out=tmp_path / "study")
     study = open_study(tmp_path / "study")
     seen: list[str] = []
-    judge = ScriptedJudge(
-        script=lambda prompt: (seen.append(prompt), "0.5")[1], max_model_len=1300
-    )
+    judge = ScriptedJudge(script=lambda prompt: (seen.append(prompt), "0.5")[1], max_model_len=1300)
     run = opened(study, judge, overlong="truncate-left")
     report = rate_run(run)
     assert sum(outcome.num_truncated for outcome in report.outcomes) == 60

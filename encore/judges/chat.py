@@ -43,7 +43,7 @@ class ChatTokenizer:
 
     def render(self, prompt: str) -> str:
         """The full text the judge reads for one user message, reply header included."""
-        if self._frame is not None:
+        if self._frame is not None and prompt == prompt.strip():  # many templates trim
             return self._frame[0] + prompt + self._frame[1]
         return self._apply_template(prompt)
 
