@@ -72,7 +72,8 @@ FORMATS: Mapping[FormatName, Format] = {
     ),
 }
 
-#: The heads of the four repositories' main branches, none of which has changed since 2024.
+#: The repositories' main branches as their pages and other projects' pins name them. Of RLHFlow's
+#: only the first seven digits are known to us; the hub has to know exactly one such commit.
 HUB_SOURCES: Mapping[str, tuple[HubSource, ...]] = {
     "hh": (
         HubSource(

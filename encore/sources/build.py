@@ -42,7 +42,7 @@ def _message(value: Any, *, name: str) -> Message:
     if not isinstance(value, Mapping):
         raise MalformedRecordError("wrong-type", f"{name} is {_kind(value)}, expected a message")
     role, content = field(value, "role"), text_field(value, "content")
-    if role not in _ROLES:
+    if not isinstance(role, str) or role not in _ROLES:
         raise MalformedRecordError(
             "unknown-role", f"{name} has role {role!r:.40}, expected system, user or assistant"
         )

@@ -62,7 +62,7 @@ def locate(argument: str) -> tuple[Located, ...]:
     format_name, where = _split_format(rest)
     if format_name is None and (registered := _registered(where, label=label)):
         return registered
-    if Path(where).exists():
+    if where and Path(where).exists():
         return (Located(label=label, format=format_name, path=Path(where)),)
     repo_id, _, revision = where.partition("@")
     if _HUB_ID.fullmatch(repo_id) and data_suffix(Path(repo_id)) is None:
@@ -102,12 +102,21 @@ def _split_format(text: str) -> tuple[FormatName | None, str]:
 def _registered(where: str, *, label: str | None) -> tuple[Located, ...] | None:
     name, _, subset = where.partition("/")
     sources = HUB_SOURCES.get(name)
-    if sources is None or (subset and subset not in sources[0].subsets):
+    if sources is None:
         return None
-    if Path(where).exists():
+    is_path, is_known = Path(where).exists(), not subset or subset in sources[0].subsets
+    if is_path and not is_known:
+        return None  # a file in a folder that happens to be called hh
+    if is_path:
         raise InputError(
             f"source {where!r} is a registered name and also a path here; write './{where}' for "
             f"the path, or '{sources[0].format}:{sources[0].repo_id}' for the data set"
+        )
+    if not is_known:
+        known = ", ".join(sources[0].subsets) or "none"
+        raise InputError(
+            f"source {where!r}: {name} has no subset {subset!r} (subsets: {known})"
+            f"{_did_you_mean(subset, list(sources[0].subsets))}"
         )
     if label is not None and len(sources) > 1:
         raise InputError(
@@ -141,12 +150,10 @@ def _hub(
 def _expected(where: str) -> str:
     if where in FORMATS:
         return f"{where} is a format; say of what, as {where}:PATH or {where}:HUB_ID"
-    path = Path(where)
-    siblings = [str(path.with_name(entry.name)) for entry in _entries(path.parent)]
-    subsets = [f"{name}/{s}" for name, many in HUB_SOURCES.items() for s in many[0].subsets]
+    siblings = [str(entry) for entry in _entries(Path(where).parent)]
     return (
         f"expected {', '.join(HUB_SOURCES)}, a file ({', '.join(SUFFIXES)}), a folder of such "
-        f"files, or a hub id OWNER/NAME{_did_you_mean(where, [*HUB_SOURCES, *subsets, *siblings])}"
+        f"files, or a hub id OWNER/NAME{_did_you_mean(where, [*HUB_SOURCES, *siblings])}"
     )
 
 

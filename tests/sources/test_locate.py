@@ -1,0 +1,122 @@
+"""SOURCE arguments: what each names, and what is said about those that name nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from encore.errors import InputError
+from encore.sources import HUB_SOURCES
+from encore.sources.locate import locate
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("my data.jsonl.gz", "a=b.jsonl", "pairs:x.jsonl"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["hh", "pku"])
+def test_a_registered_name_is_a_pinned_data_set(name: str) -> None:
+    (found,) = locate(name)
+    (source,) = HUB_SOURCES[name]
+    assert (found.repo_id, found.revision, found.format, found.label) == (
+        source.repo_id,
+        source.revision,
+        source.format,
+        name,
+    )
+
+
+def test_a_label_may_be_given_to_a_registered_name() -> None:
+    (found,) = locate("mine=hh/harmless-base")
+    assert (found.label, found.subset) == ("mine", "harmless-base")
+
+
+def test_the_combination_is_two_data_sets_with_their_own_labels() -> None:
+    assert [found.label for found in locate("hh-pku")] == ["hh", "pku"]
+    with pytest.raises(InputError, match="labels of their own"):
+        locate("mine=hh-pku")
+
+
+@pytest.mark.parametrize(
+    ("argument", "label", "format_name", "default"),
+    [
+        ("my data.jsonl.gz", None, None, "my-data"),
+        ("mine=my data.jsonl.gz", "mine", None, "my-data"),
+        ("hh:my data.jsonl.gz", None, "hh", "my-data"),
+        ("mine=hh:my data.jsonl.gz", "mine", "hh", "my-data"),
+        # Files may be called anything; what exists is meant.
+        ("a=b.jsonl", None, None, "a-b"),
+        ("pairs:x.jsonl", None, None, "pairs-x"),
+    ],
+)
+def test_a_file_is_named_with_or_without_label_and_format(
+    argument: str, label: str | None, format_name: str | None, default: str
+) -> None:
+    (found,) = locate(argument)
+    assert found.path is not None
+    assert (found.label, found.format, found.default_label) == (label, format_name, default)
+
+
+def test_a_folder_gives_its_name_as_label(folder: Path) -> None:
+    (folder / "prefs").mkdir()
+    (found,) = locate("prefs/")
+    assert found.default_label == "prefs"
+
+
+@pytest.mark.parametrize(
+    ("argument", "revision", "format_name"),
+    [
+        ("pairs:owner/name", None, "pairs"),
+        ("owner/name@v1.0", "v1.0", None),
+        ("Anthropic/hh-rlhf", HUB_SOURCES["hh"][0].revision, "hh"),
+        ("Anthropic/hh-rlhf@main", "main", "hh"),
+        ("pairs:RLHFlow/PKU-SafeRLHF-30K-standard", HUB_SOURCES["hh-pku"][1].revision, "pairs"),
+    ],
+)
+def test_a_hub_id_has_the_given_revision_or_the_pinned_one(
+    argument: str, revision: str | None, format_name: str | None
+) -> None:
+    (found,) = locate(argument)
+    assert (found.revision, found.format) == (revision, format_name)
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("hhh", "did you mean hh"),
+        ("hh-pk", "did you mean hh-pku"),
+        ("hh/harmles-base", "hh has no subset .* did you mean harmless-base"),
+        ("pku/x", r"subsets: none"),
+        ("my dta.jsonl.gz", r"did you mean my data\.jsonl\.gz"),
+        ("missing/file.jsonl", "unknown source 'missing/file.jsonl'"),
+        ("pair:my data.jsonl.gz", "unknown format 'pair'.*did you mean pairs"),
+        ("pairs", "pairs is a format; say of what"),
+        ("", "unknown source ''"),
+        ("x=", "unknown source 'x='"),
+        ("../x=hh", "unknown source"),
+        (".x=hh", "label '.x'"),
+        ("all=hh", "label 'all'"),
+        ("a b=hh", "label 'a b'"),
+    ],
+)
+def test_what_names_nothing_is_answered_with_what_would(argument: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        locate(argument)
+
+
+def test_a_registered_name_that_is_also_a_folder_here_is_ambiguous(folder: Path) -> None:
+    (folder / "hh").mkdir()
+    with pytest.raises(InputError, match=r"write './hh' for the path"):
+        locate("hh")
+    assert locate("./hh")[0].path == Path("./hh")
+
+
+def test_a_file_in_a_folder_called_like_a_registered_name_is_a_file(folder: Path) -> None:
+    (folder / "hh").mkdir()
+    (folder / "hh" / "mine.jsonl").touch()
+    assert locate("hh/mine.jsonl")[0].path == Path("hh/mine.jsonl")
