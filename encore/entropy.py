@@ -1,0 +1,64 @@
+"""Differential entropy of a kernel density of ratings (the paper's appendix on KDE)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Suffixes: C cells of ratings, U points of integration. Positions are in bandwidths.
+
+#: Beyond this distance a Gaussian kernel is below 1e-21 of its peak.
+_REACH = 10.0
+#: The trapezoid rule converges faster than any power for sums of Gaussians; at 32 points per
+#: bandwidth its error is at rounding level.
+_POINTS_PER_BANDWIDTH = 32
+_BLOCK_POINTS = 256
+
+
+def differential_entropy_nats(
+    position_C: NDArray[np.float64],
+    variance_C: NDArray[np.float64],
+    num_ratings_C: NDArray[np.float64],
+    *,
+    bandwidth: float,
+) -> float:
+    """Differential entropy in nats of a Gaussian kernel density, over the whole line.
+
+    The kernel of a cell is widened by the variance within it, so that gathering ratings in cells
+    of 1/64 bandwidth changes the result by less than 1e-7. A cell that holds one level is exact.
+
+    Args:
+        position_C: Mean position of each cell's ratings in bandwidths, ascending, shape [C].
+        variance_C: Variance within each cell in squared bandwidths, shape [C].
+        num_ratings_C: Ratings in each cell, shape [C].
+        bandwidth: Standard deviation of the kernel in units of rating.
+    """
+    sd_C = np.sqrt(1.0 + variance_C)
+    height_C = num_ratings_C / num_ratings_C.sum() / (sd_C * math.sqrt(2.0 * math.pi))
+    entropy = 0.0
+    for point_U in _points(position_C):
+        near = slice(
+            int(np.searchsorted(position_C, point_U[0] - 2 * _REACH)),
+            int(np.searchsorted(position_C, point_U[-1] + 2 * _REACH)),
+        )
+        distance_UC = (point_U[:, None] - position_C[near]) / sd_C[near]
+        density_U = np.exp(-0.5 * distance_UC**2) @ height_C[near]
+        positive_U = density_U[density_U > 0.0]
+        entropy -= float(np.sum(positive_U * np.log(positive_U)))
+    return math.log(bandwidth) + entropy / _POINTS_PER_BANDWIDTH
+
+
+def _points(position_C: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """Blocks of evenly spaced points within reach of some cell."""
+    is_gap_C = np.diff(position_C) > 2 * _REACH
+    first_C = position_C[np.r_[True, is_gap_C]]
+    last_C = position_C[np.r_[is_gap_C, True]]
+    for first, last in zip(first_C, last_C, strict=True):
+        start = math.floor((first - _REACH) * _POINTS_PER_BANDWIDTH)
+        stop = math.ceil((last + _REACH) * _POINTS_PER_BANDWIDTH)
+        for block in range(start, stop, _BLOCK_POINTS):
+            index_U = np.arange(block, min(block + _BLOCK_POINTS, stop))
+            yield index_U / _POINTS_PER_BANDWIDTH

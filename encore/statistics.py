@@ -1,0 +1,228 @@
+"""What is measured of each rule: spread of its ratings, and how it ranks people's preferences."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from encore.entropy import differential_entropy_nats
+from encore.outcomes import PairOutcomes, add_outcomes, outcomes_of_patterns, take_rules
+from encore.warehouse import Warehouse
+
+#: The ``source`` of statistics over all sources together.
+POOLED = "all"
+
+TiePolicy = Literal["half", "strict", "untied", "inclusive"]
+TIE_POLICIES: tuple[TiePolicy, ...] = ("half", "strict", "untied", "inclusive")
+EntropyKind = Literal["discrete", "differential"]
+ENTROPY_KINDS: tuple[EntropyKind, ...] = ("discrete", "differential")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """How often the chosen response is rated higher, under each way to count ties.
+
+    half: a tie counts one half. strict: as a miss. untied: not at all. inclusive: as a hit.
+    None where there is no pair to count.
+    """
+
+    half: float | None
+    strict: float | None
+    untied: float | None
+    inclusive: float | None
+
+    def under(self, policy: TiePolicy) -> float | None:
+        """The accuracy under one policy."""
+        values = {
+            "half": self.half,
+            "strict": self.strict,
+            "untied": self.untied,
+            "inclusive": self.inclusive,
+        }
+        return values[policy]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleStats:
+    """One rule in one source, or in all together.
+
+    Attributes:
+        rule_id: The rule.
+        source: The data set; `POOLED` for all.
+        num_ratings: Ratings that are not null, of chosen and rejected responses.
+        num_unparsed: Null ratings.
+        num_levels: Distinct ratings.
+        entropy_nats: Entropy of the ratings; None without any.
+        differential_entropy_nats: Entropy of their kernel density; None for fewer than two levels.
+        kde_bandwidth: Scott's rule: sd (ddof 1) * num_ratings^(-1/5), in units of rating.
+        num_pairs: Pairs with both responses rated.
+        num_pairs_total: All pairs of the source.
+        tie_rate: Share of ``num_pairs`` whose two ratings are equal; None without any.
+        accuracy: Under each tie policy, over ``num_pairs``.
+    """
+
+    rule_id: str
+    source: str
+    num_ratings: int
+    num_unparsed: int
+    num_levels: int
+    entropy_nats: float | None
+    differential_entropy_nats: float | None
+    kde_bandwidth: float | None
+    num_pairs: int
+    num_pairs_total: int
+    tie_rate: float | None
+    accuracy: Accuracy
+
+    @property
+    def coverage(self) -> float:
+        """Share of the source's pairs whose two responses the rule rated."""
+        return self.num_pairs / self.num_pairs_total
+
+    def entropy(self, kind: EntropyKind) -> float | None:
+        """The entropy of one kind, in nats."""
+        return self.entropy_nats if kind == "discrete" else self.differential_entropy_nats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatistics:
+    """The rules of one source in their order, and the pair outcomes behind them, in that order."""
+
+    source: str
+    rules: tuple[RuleStats, ...]
+    outcomes: PairOutcomes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Density:
+    bandwidth: float
+    entropy_nats: float
+
+
+#: A source and a rule; the source is None for all sources together, as in the queries.
+_Key = tuple[str | None, str]
+
+
+def rating_statistics(
+    warehouse: Warehouse, *, rule_order: Sequence[str] | None = None
+) -> tuple[SourceStatistics, ...]:
+    """Statistics of every source, sorted, then of all sources together.
+
+    Args:
+        warehouse: The ratings.
+        rule_order: Order of the rules; rules that it does not name follow, sorted.
+
+    Raises:
+        InputError: A rating is there more than once.
+    """
+    spreads = {
+        (row["source"], row["rule_id"]): row
+        for row in warehouse.query("rule_statistics").to_pylist()
+    }
+    densities = _densities(warehouse.query("rule_density_cells"))
+    rule_ids = _ordered({rule_id for _, rule_id in spreads}, rule_order or ())
+    by_source = _outcomes(warehouse, rule_ids)
+    by_source_or_all: dict[str | None, PairOutcomes] = {
+        **dict(sorted(by_source.items())),
+        None: add_outcomes(by_source.values()),
+    }
+    return tuple(
+        _source_statistics(source, outcomes, rule_ids, spreads, densities)
+        for source, outcomes in by_source_or_all.items()
+    )
+
+
+def _ordered(rule_ids: set[str], rule_order: Sequence[str]) -> tuple[str, ...]:
+    known = [rule_id for rule_id in rule_order if rule_id in rule_ids]
+    return (*known, *sorted(rule_ids.difference(known)))
+
+
+def _outcomes(warehouse: Warehouse, rule_ids: Sequence[str]) -> dict[str, PairOutcomes]:
+    parts: dict[str, list[PairOutcomes]] = defaultdict(list)
+    for patterns, pattern_rules in warehouse.query_parts("pair_patterns", "rule_ids"):
+        if any(patterns["num_repeats"].to_pylist()):
+            warehouse.refuse_repeats()
+        found = outcomes_of_patterns(
+            patterns, pattern_rule_ids=pattern_rules["rule_id"].to_pylist(), rule_ids=rule_ids
+        )
+        for source, outcomes in found.items():
+            parts[source].append(outcomes)
+    return {source: add_outcomes(outcomes) for source, outcomes in parts.items()}
+
+
+def _densities(cells: pa.Table) -> dict[_Key, _Density]:
+    """The kernel density of each source and rule in a result of ``rule_density_cells.sql``."""
+    sources, rule_ids = cells["source"].to_pylist(), cells["rule_id"].to_pylist()
+    keys: list[_Key] = list(zip(sources, rule_ids, strict=True))
+    starts = [place for place, key in enumerate(keys) if place == 0 or key != keys[place - 1]]
+    densities = {}
+    for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True):
+        rows = cells.slice(start, stop - start)
+        bandwidth = rows["bandwidth"][0].as_py()
+        entropy_nats = differential_entropy_nats(
+            rows["position"].to_numpy(),
+            rows["variance"].to_numpy(),
+            rows["num_ratings"].to_numpy().astype(float),
+            bandwidth=bandwidth,
+        )
+        densities[keys[start]] = _Density(bandwidth=bandwidth, entropy_nats=entropy_nats)
+    return densities
+
+
+def _source_statistics(
+    source: str | None,
+    outcomes: PairOutcomes,
+    rule_ids: Sequence[str],
+    spreads: Mapping[_Key, Mapping[str, Any]],
+    densities: Mapping[_Key, _Density],
+) -> SourceStatistics:
+    places = [place for place, rule_id in enumerate(rule_ids) if (source, rule_id) in spreads]
+    return SourceStatistics(
+        source=POOLED if source is None else source,
+        rules=tuple(
+            _rule_stats(
+                spreads[source, rule_ids[place]],
+                densities.get((source, rule_ids[place])),
+                outcomes,
+                place,
+            )
+            for place in places
+        ),
+        outcomes=take_rules(outcomes, places),
+    )
+
+
+def _rule_stats(
+    spread: Mapping[str, Any], density: _Density | None, outcomes: PairOutcomes, place: int
+) -> RuleStats:
+    wins = int(outcomes.wins_R[place])
+    losses = int(outcomes.losses_R[place])
+    ties = int(outcomes.ties_R[place])
+    num_pairs = wins + losses + ties
+    return RuleStats(
+        rule_id=spread["rule_id"],
+        source=POOLED if spread["source"] is None else spread["source"],
+        num_ratings=spread["num_ratings"],
+        num_unparsed=spread["num_unparsed"],
+        num_levels=spread["num_levels"],
+        entropy_nats=spread["entropy_nats"],
+        differential_entropy_nats=density.entropy_nats if density else None,
+        kde_bandwidth=density.bandwidth if density else None,
+        num_pairs=num_pairs,
+        num_pairs_total=outcomes.num_pairs,
+        tie_rate=_share(ties, num_pairs),
+        accuracy=Accuracy(
+            half=_share(wins + ties / 2, num_pairs),
+            strict=_share(wins, num_pairs),
+            untied=_share(wins, wins + losses),
+            inclusive=_share(wins + ties, num_pairs),
+        ),
+    )
+
+
+def _share(part: float, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,119 @@
+"""`encore weights` as a function: ratings in, a weight vector out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from encore.ratings_input import ratings_input
+from encore.statistics import RuleStats, rating_statistics
+from encore.warehouse import Warehouse
+from encore.weighting import load_scheme
+from encore.weighting.scheme import SchemeOptions
+from encore.weighting.vector import WeightVector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeighedRules:
+    """A weight vector with what it was made from and what it does.
+
+    Attributes:
+        vector: The weights.
+        rules: Statistics of the rules over all sources, in the vector's order.
+        margin_sds: Per rule the standard deviation (ddof 1) of rating(chosen) - rating(rejected);
+            None for fewer than two pairs. Times the weight it is the effective weight: how much
+            the rule moves the composed reward.
+        num_shards: Shards of the run's plan; 0 where there is no plan.
+        num_missing_shards: Those that are not in it.
+    """
+
+    vector: WeightVector
+    rules: tuple[RuleStats, ...]
+    margin_sds: tuple[float | None, ...]
+    num_shards: int = 0
+    num_missing_shards: int = 0
+
+
+def weights(
+    ratings: str | Path | Any,
+    *,
+    scheme: str = "encore",
+    tau: float = 2.0,
+    run: str | None = None,
+    judge: str | None = None,
+) -> WeightVector:
+    """The weights of a scheme for the rules of some ratings, all sources pooled.
+
+    Args:
+        ratings: As for `encore.analysis.analyze`.
+        scheme: One of `encore.weighting.SCHEMES`.
+        tau: Temperature of scheme ``encore`` (the paper's default).
+        run: Which run, where there are several: a unique prefix of its key.
+        judge: Which judge, where there are several.
+
+    Raises:
+        InputError: No ratings table, an unknown scheme, an impossible tau, a rule without ratings.
+    """
+    options = SchemeOptions(tau=tau)
+    return weigh_rules(ratings, scheme=scheme, options=options, run=run, judge=judge).vector
+
+
+def weigh_rules(
+    ratings: str | Path | Any,
+    *,
+    scheme: str,
+    options: SchemeOptions,
+    run: str | None = None,
+    judge: str | None = None,
+) -> WeighedRules:
+    """The weights of a scheme with everything that `encore weights` shows beside them."""
+    loaded = load_scheme(scheme)
+    source = ratings_input(ratings, run=run, judge=judge)
+    with Warehouse(source) as warehouse:
+        rules = rating_statistics(warehouse, rule_order=source.rule_order)[-1].rules
+        vector = loaded.weigh(rules, options)
+        sd_of = _margin_sds(warehouse)
+    return WeighedRules(
+        vector=vector,
+        rules=rules,
+        margin_sds=tuple(sd_of.get(rule.rule_id) for rule in rules),
+        num_shards=source.num_shards,
+        num_missing_shards=source.num_missing_shards,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Moments:
+    """Number, mean and sum of squared deviations of margins; adds up over disjoint pairs."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Join the pairs of a row of ``rule_accuracy.sql``."""
+        count = row["num_pairs"]
+        if count == 0:
+            return
+        gap = row["mean_margin"] - self.mean
+        total = self.count + count
+        self.squares += (row["sd_margin"] or 0.0) ** 2 * (count - 1)
+        self.squares += gap**2 * self.count * count / total
+        self.mean += gap * count / total
+        self.count = total
+
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation with ddof 1."""
+        return math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else None
+
+
+def _margin_sds(warehouse: Warehouse) -> dict[str, float | None]:
+    moments: dict[str, _Moments] = {}
+    for (accuracies,) in warehouse.query_parts("rule_accuracy"):
+        for row in accuracies.to_pylist():
+            moments.setdefault(row["rule_id"], _Moments()).add(row)
+    return {rule_id: found.sd for rule_id, found in moments.items()}
