@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -259,9 +260,9 @@ def follow(lines) -> str:  # noqa: ANN001 - see with_lock
 
 def cause_of(output: str) -> str:
     """One line: the known cause of pip's failure, what pip said, where all of it is."""
-    errors = [line[7:] for line in output.splitlines() if line.startswith("ERROR: ")]
+    errors = re.findall(r"^ *((?:ERROR|\w*Error): .+)", output, flags=re.MULTILINE)
     cause = next((told for sign, told in CAUSES if sign in output), "pip failed")
-    said = " (pip: %s)" % errors[-1][:200] if errors else ""
+    said = " (%s)" % errors[-1][:200] if errors else ""
     return "%s%s; everything pip said: %s" % (cause, said, LOG)
 
 
