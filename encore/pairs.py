@@ -158,7 +158,8 @@ def iter_pairs(study: Study, *, labels: Sequence[str] | None = None) -> Iterator
         InputError: as `read_pairs`.
     """
     for label in _chosen(study, labels):
-        with pq.ParquetFile(verified_path(study, label)) as file:
+        # `pre_buffer`, the default, would hold the whole file.
+        with pq.ParquetFile(verified_path(study, label), pre_buffer=False) as file:
             for batch in file.iter_batches(batch_size=1024):
                 for row in batch.to_pylist():
                     yield _pair(row)

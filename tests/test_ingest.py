@@ -560,3 +560,15 @@ def test_the_command_shows_counts_and_where_the_rest_is(tmp_path: Path) -> None:
     for expected in ("mine", "1,201", "1,200", "new"):
         assert expected in done.stdout
     assert "set aside missing-column 1; see" in done.stderr
+
+
+def test_an_error_of_the_command_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "encore.cli", "ingest", "hhh", "--out", str(tmp_path / "study")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: unknown source 'hhh'")
+    assert done.stderr.count("\n") == 1

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _SOURCES_HELP = (
     "What to read, each as [LABEL=][FORMAT:]WHERE. WHERE is hh, hh/harmless-base, pku or hh-pku "
     "(the paper's data, from the Hugging Face hub at a pinned commit), a hub id "
-    "OWNER/NAME[@REVISION], or a local .jsonl, .json (both also .gz) or .parquet file or a folder "
-    "of such files. FORMAT is hh, pku, rlhflow or pairs; without it, it is told from the first "
-    "record. LABEL becomes the `source` column."
+    "OWNER/NAME or OWNER/NAME@REVISION, or a local .jsonl, .json (both also .gz) or .parquet file "
+    "or a folder of such files. FORMAT is hh, pku, rlhflow or pairs; without it, it is told from "
+    "the first record. LABEL becomes the `source` column."
 )
 
 
@@ -62,6 +62,9 @@ def ingest(
     Exact duplicates within a label are merged. Malformed records and pairs with identical
     responses are set aside in STUDY/pairs/LABEL.set-aside.jsonl with their reasons. After an
     error the study is as it was before.
+
+    In the table, merged counts exact duplicates, and swapped counts pairs that are also there
+    with chosen and rejected the other way round (both are kept).
 
     Examples: `encore ingest hh-pku --out study`,
     `encore ingest mine=my-pairs.jsonl.gz --out study`.
@@ -102,7 +105,7 @@ def _shown_on(bar: ProgressBar) -> Callable[[Progress], None]:
     return show
 
 
-_COLUMNS = ("label", "origin", "read", "kept", "duplicates", "set aside", "contradicting", "")
+_COLUMNS = ("label", "read", "kept", "merged", "set aside", "swapped", "status", "from")
 
 
 def _print(report: IngestReport) -> None:
@@ -131,4 +134,4 @@ def _row(source: SourceReport) -> tuple[str, ...]:
         manifest.num_set_aside,
         manifest.num_contradicting,
     )
-    return (manifest.label, origins, *(f"{count:,}" for count in counts), source.status)
+    return (manifest.label, *(f"{count:,}" for count in counts), source.status, origins)

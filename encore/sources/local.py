@@ -26,6 +26,8 @@ MAX_RECORD_BYTES = 32 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _UTF8_BOM = b"\xef\xbb\xbf"
 _ROWS_PER_BATCH = 256
+#: Without it (and with `pre_buffer`, the default) a whole file is held while it is read.
+_BUFFER_BYTES = 1 << 20
 
 
 def data_suffix(path: Path) -> str | None:
@@ -143,7 +145,7 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[RawRecord]:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
             _require_columns(path, file.schema_arrow.names, columns)
             number = 0
             for batch in file.iter_batches(_ROWS_PER_BATCH, columns=list(columns) or None):

@@ -59,9 +59,13 @@ def write_file(path: Path, num_pairs: int) -> None:
                 rows = [next(pairs) for _ in range(min(_ROWS_PER_GROUP, num_pairs - start))]
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
         return
-    opened = gzip.open(path, "wt", compresslevel=1) if path.suffix == ".gz" else path.open("w")
-    with opened as stream:
-        stream.writelines(json.dumps(pair) + "\n" for pair in pairs)
+    lines = (json.dumps(pair).encode() + b"\n" for pair in pairs)
+    with path.open("wb") as plain:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(fileobj=plain, mode="wb", compresslevel=1) as compressed:
+                compressed.writelines(lines)
+        else:
+            plain.writelines(lines)
 
 
 def measure(kind: str, num_pairs: int, *, folder: Path) -> Measured:

@@ -156,6 +156,19 @@ def test_parquet_gives_rows_and_only_the_wanted_columns(tmp_path: Path) -> None:
     ]
 
 
+def test_parquet_is_read_in_constant_memory(tmp_path: Path) -> None:
+    # 40 row groups of 1 MB that do not compress; reading may hold one of them and its buffers.
+    path = tmp_path / "x.parquet"
+    schema = pa.schema([("a", pa.string())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for _ in range(40):
+            rows = [os.urandom(2500).hex() for _ in range(200)]
+            writer.write_table(pa.table({"a": rows}, schema=schema))
+    before = pa.total_allocated_bytes()
+    most = max(pa.total_allocated_bytes() - before for _ in read_records(path))
+    assert most < 6_000_000
+
+
 def test_a_missing_parquet_column_is_named_with_those_found(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     as_parquet(path)
