@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -160,7 +161,7 @@ def _densities(cells: pa.Table) -> dict[_Key, _Density]:
     keys: list[_Key] = list(zip(sources, rule_ids, strict=True))
     starts = [place for place, key in enumerate(keys) if place == 0 or key != keys[place - 1]]
     densities = {}
-    for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True):
+    for start, stop in pairwise([*starts, len(keys)]):
         rows = cells.slice(start, stop - start)
         bandwidth = rows["bandwidth"][0].as_py()
         entropy_nats = differential_entropy_nats(

@@ -30,59 +30,65 @@ pooled_levels as (
 
 ),
 
--- Every sum has one fixed order, so that its last bit depends on neither threads nor files.
-centres as (
-
-    select
-        source,
-        rule_id,
-        min(rating) as lowest,
-        sum(num_ratings) as total,
-        sum(num_ratings * rating order by rating) / sum(num_ratings) as mean_rating
-    from pooled_levels
-    group by source, rule_id
-    having count(*) > 1
-
-),
-
-centred as (
-
-    select
-        pooled_levels.*,
-        centres.lowest,
-        centres.total,
-        pooled_levels.rating - centres.mean_rating as deviation
-    from pooled_levels
-    inner join centres
-        on pooled_levels.rule_id = centres.rule_id
-        and pooled_levels.source is not distinct from centres.source
-
-),
-
-scaled as (
+-- Heights above the lowest rating keep their precision where ratings differ in the last digits.
+heights as (
 
     select
         source,
         rule_id,
         num_ratings,
-        rating - lowest as height,
-        sqrt(sum(num_ratings * deviation * deviation order by rating) over rule / (total - 1))
-            * pow(total, -0.2) as bandwidth
-    from centred
-    window rule as (partition by source, rule_id)
+        rating - min(rating) over (partition by source, rule_id) as height
+    from pooled_levels
+
+),
+
+-- Every sum has one fixed order, so that its last bit depends on neither threads nor files.
+totals as (
+
+    select
+        source,
+        rule_id,
+        sum(num_ratings) as total,
+        sum(num_ratings * height order by height) / sum(num_ratings) as mean_height
+    from heights
+    group by source, rule_id
+    having count(*) > 1
+
+),
+
+bandwidths as (
+
+    select
+        heights.source,
+        heights.rule_id,
+        pow(totals.total, -0.2) * sqrt(
+            sum(
+                heights.num_ratings * pow(heights.height - totals.mean_height, 2)
+                order by heights.height
+            ) / (totals.total - 1)
+        ) as bandwidth
+    from heights
+    inner join totals
+        on heights.rule_id = totals.rule_id
+        and heights.source is not distinct from totals.source
+    group by heights.source, heights.rule_id, totals.total
 
 ),
 
 positions as (
 
     select
-        source,
-        rule_id,
-        bandwidth,
-        num_ratings,
-        floor(64 * height / bandwidth) as cell,
-        height / bandwidth - floor(64 * height / bandwidth) / 64 as cell_offset
-    from scaled
+        heights.source,
+        heights.rule_id,
+        bandwidths.bandwidth,
+        heights.num_ratings,
+        floor(64 * heights.height / bandwidths.bandwidth) as cell,
+        heights.height / bandwidths.bandwidth
+            - floor(64 * heights.height / bandwidths.bandwidth) / 64 as cell_offset
+    from heights
+    inner join bandwidths
+        on heights.rule_id = bandwidths.rule_id
+        and heights.source is not distinct from bandwidths.source
 
 ),
 

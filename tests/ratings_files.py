@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +43,10 @@ def random_table(rng: np.random.Generator, *, max_rows: int) -> pa.Table:
 
 
 def write_odd_files(table: pa.Table, folder: Path, rng: np.random.Generator) -> None:
-    """The table in several files of different but equivalent types, in folders, amid other files."""
+    """The table in several files of different but equivalent types, amid files of other kinds."""
     cuts = np.sort(rng.integers(0, table.num_rows + 1, size=int(rng.integers(0, 4))))
     bounds = [0, *cuts.tolist(), table.num_rows]
-    for i, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for i, (start, stop) in enumerate(pairwise(bounds)):
         name = f"deep/er/part[{i}].parquet" if i % 2 else f"it's shard-{i:03d}*.parquet"
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -75,7 +75,7 @@ def weigh_rules(
     with Warehouse(source) as warehouse:
         rules = rating_statistics(warehouse, rule_order=source.rule_order)[-1].rules
         vector = loaded.weigh(rules, options)
-        sd_of = _margin_sds(warehouse)
+        sd_of = margin_sds(warehouse)
     return WeighedRules(
         vector=vector,
         rules=rules,
@@ -111,7 +111,11 @@ class _Moments:
         return math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else None
 
 
-def _margin_sds(warehouse: Warehouse) -> dict[str, float | None]:
+def margin_sds(warehouse: Warehouse) -> dict[str, float | None]:
+    """Standard deviation (ddof 1) of each rule's rating(chosen) - rating(rejected).
+
+    Over all sources, of the pairs with both ratings; None for a rule with fewer than two.
+    """
     moments: dict[str, _Moments] = {}
     for (accuracies,) in warehouse.query_parts("rule_accuracy"):
         for row in accuracies.to_pylist():
