@@ -16,6 +16,8 @@ from encore.warehouse import Warehouse
 
 #: Kernel densities of rules whose numbers of ratings differ by more than this are hard to compare.
 _MAX_RATIO_OF_RATINGS = 1.1
+#: From here on, ratings that hardly repeat are no accident of a small sample.
+_MANY_RATINGS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,12 @@ def _spread_notes(rules: Sequence[RuleStats]) -> Iterator[str]:
             yield f"rule {rule.rule_id} has no rating ({rule.num_unparsed} nulls): no entropy"
         elif rule.num_levels == 1:
             yield f"rule {rule.rule_id} is constant: entropy 0, and it ranks nothing"
+        elif rule.num_ratings >= _MANY_RATINGS and 2 * rule.num_levels > rule.num_ratings:
+            yield (
+                f"rule {rule.rule_id} has {rule.num_levels} levels for {rule.num_ratings} ratings: "
+                "its discrete entropy measures their number; look at the differential one, or "
+                "round the ratings"
+            )
     counts = [rule.num_ratings for rule in rules if rule.kde_bandwidth is not None]
     if counts and max(counts) > _MAX_RATIO_OF_RATINGS * min(counts):
         yield (

@@ -20,8 +20,9 @@ from encore.ratings_schema import PROVENANCE_COLUMNS, check_schema, read_file_sc
 from encore.schemas import RATINGS_CONTRACT
 from encore.settings import load_settings
 
-#: Queries that group by pair look at this many rows at a time: few enough that their groups fit
-#: processor caches (28M rows at once took 14 s and 2 GB, in parts of 3M rows 2.6 s and 0.5 GB).
+#: Queries that group by pair look at this many rows at a time, few enough that their groups fit
+#: processor caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and
+#: 0.5 GB.
 PART_ROWS = 3_000_000
 
 

@@ -217,6 +217,15 @@ def test_kernel_densities_of_unequal_numbers_carry_a_note() -> None:
     assert "KDE" not in " ".join(analyze(ratings_table(rows("a", 12) + rows("b", 12))).notes)
 
 
+def test_ratings_that_hardly_repeat_carry_a_note() -> None:
+    def notes(num_levels: int) -> str:
+        rows = [(f"p{i}", "s", "chosen", "r", (i % num_levels) / 200) for i in range(200)]
+        return " ".join(analyze(ratings_table(rows)).notes)
+
+    assert "200 levels for 200 ratings" in notes(200)
+    assert "levels for" not in notes(100)
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 

@@ -94,6 +94,7 @@ def compact(table: Table) -> Table:
 
     table.box = box.SIMPLE_HEAD
     table.pad_edge = False
+    table.padding = (0, 0, 0, 1)
     table.columns[0].overflow = "fold"
     return table
 
