@@ -310,13 +310,13 @@ def _hook(
     timeout_seconds: float | None,
     on_progress: RatingProgress | None,
 ) -> Callable[[int], None]:
-    """Reports progress and interrupts; its clock starts with the generation."""
+    """Reports progress and interrupts; its clock starts with each report of 0 replies."""
     deadline: float | None = None
 
     def hook(num_done: int) -> None:
         nonlocal deadline
         now = time.monotonic()
-        if deadline is None and timeout_seconds is not None:
+        if num_done == 0 and timeout_seconds is not None:
             deadline = now + timeout_seconds
         if run.cancelled.is_set():
             raise GenerationInterruptedError(f"shard {shard.index}: the run was cancelled")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from encore.errors import InputError, JudgeUnavailableError
 from encore.rating import RatingProgress, RatingRun, ShardOutcome, rate_shard
-from encore.shards import Shard
+from encore.shards import Shard, inspect_shard
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +83,9 @@ def rate_run(
     outcomes: list[ShardOutcome] = []
     failures: dict[int, str] = {}
 
+    if any(not _is_done(run, shard) for shard in pending):
+        run.judge.start()
+
     def work(shard: Shard) -> ShardOutcome:
         return rate_shard(
             run, shard, timeout_seconds=shard_timeout_seconds, on_progress=on_progress
@@ -122,6 +125,10 @@ def choose_shards(run: RatingRun, only: Sequence[int] | None) -> tuple[Shard, ..
             "`encore status` lists them"
         )
     return tuple(plan[index] for index in sorted(set(only)))
+
+
+def _is_done(run: RatingRun, shard: Shard) -> bool:
+    return inspect_shard(run.run_dir, run.manifest, shard).state == "done"
 
 
 def _as_finished(

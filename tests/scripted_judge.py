@@ -69,6 +69,9 @@ class ScriptedJudge:
     def tokenizer(self) -> ChatTokenizer:
         return ChatTokenizer(byte_tokenizer())
 
+    def start(self) -> None:
+        """Nothing to load."""
+
     def reply(
         self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
     ) -> list[Reply]:

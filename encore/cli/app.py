@@ -15,6 +15,8 @@ from encore.errors import EncoreError
 #: In the order a study goes through them.
 COMMANDS = ("demo", "ingest", "rate", "status", "show", "analyze", "weights", "doctor")
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     name="encore",
     no_args_is_help=True,
@@ -49,9 +51,7 @@ def _root(
     quiet_environment()
 
 
-from importlib.util import find_spec
 for _name in COMMANDS:
-    if find_spec(f"encore.cli.{_name}") is None: continue
     app.command(_name)(getattr(import_module(f"encore.cli.{_name}"), _name))
 
 
@@ -61,8 +61,13 @@ def main() -> None:
         app()
     except EncoreError as error:
         _fail(str(error), exit_code=error.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted; finished work is kept, the same command continues", exit_code=130)
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:  # Typer turns Ctrl-C into this code and says nothing
+            _fail(
+                "interrupted; finished work is kept, the same command continues",
+                exit_code=_INTERRUPTED,
+            )
+        raise
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             raise

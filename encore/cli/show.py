@@ -39,7 +39,9 @@ def show(
 
     opened = open_study(study)
     found = find_pair(opened, pair)
-    run_dirs = list_runs(opened.ratings_dir) if run is None else (choose_run(opened.ratings_dir, run),)
+    run_dirs = (
+        list_runs(opened.ratings_dir) if run is None else (choose_run(opened.ratings_dir, run),)
+    )
     runs = [pair_in_run(found, run_dir) for run_dir in run_dirs]
     if as_json:
         print_json(

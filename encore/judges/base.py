@@ -8,8 +8,9 @@ from typing import Protocol
 
 from encore.judges.chat import ChatTokenizer
 
-#: Called with the number of replies finished so far, at least once per engine step that finishes
-#: one. It may raise to interrupt the generation.
+#: Called with the number of replies finished so far: with 0 before an engine is started and when
+#: the generation begins, then at least once per engine step that finishes one. It may raise to
+#: interrupt.
 ProgressHook = Callable[[int], None]
 
 
@@ -50,6 +51,16 @@ class Judge(Protocol):
     @property
     def tokenizer(self) -> ChatTokenizer:
         """Turns rating prompts into the token ids this judge reads."""
+        ...
+
+    def start(self) -> None:
+        """Load the model now rather than with the first reply.
+
+        In the main thread this can be interrupted; a large model takes minutes.
+
+        Raises:
+            JudgeUnavailableError: The model or its engine cannot be loaded.
+        """
         ...
 
     def reply(

@@ -55,11 +55,18 @@ class TransformersJudge:
         """The model's own tokenizer and chat template."""
         return self._tokenizer
 
+    def start(self) -> None:
+        """Load the weights now."""
+        with self._lock:
+            if self._model is None:
+                self._model = self._load()
+
     def reply(
         self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
     ) -> list[Reply]:
         """Greedy replies in prompt order. An interruption leaves nothing behind in the model."""
         with self._lock:
+            on_progress(0)
             if self._model is None:
                 self._model = self._load()
             on_progress(0)

@@ -86,11 +86,18 @@ class VllmJudge:
         """The model's own tokenizer and chat template."""
         return self._tokenizer
 
+    def start(self) -> None:
+        """Start the engine now."""
+        with self._lock:
+            if self._llm is None:
+                self._llm = self._start_engine()
+
     def reply(
         self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
     ) -> list[Reply]:
         """Greedy replies in prompt order; one generation at a time, whatever the thread."""
         with self._lock:
+            on_progress(0)
             if self._llm is None:
                 self._llm = self._start_engine()
             try:
@@ -203,7 +210,6 @@ def _engine_environment(args: Mapping[str, Any]) -> None:
     when the process is killed. Several devices need worker processes.
     """
     quiet_environment()
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     num_devices = int(args.get("tensor_parallel_size", 1)) * int(
         args.get("pipeline_parallel_size", 1)
     )
