@@ -10,10 +10,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from encore.config import RatingConfig
 from encore.errors import InputError, JudgeUnavailableError
-from encore.rating import RatingProgress, RatingRun, ShardOutcome, rate_shard
+from encore.rating import RatingProgress, RatingRun, ShardOutcome, open_run, rate_shard
 from encore.shards import Shard, inspect_shard
+from encore.study import open_study
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +54,21 @@ class RatingReport:
         for outcome in self.outcomes:
             total.update(outcome.null_reasons)
         return dict(sorted(total.items()))
+
+
+def rate(
+    study: Path, config: RatingConfig, *, shard_timeout_seconds: float | None = None
+) -> RatingReport:
+    """Open the run of a study and a config, rate what is not done, release the judge.
+
+    Raises:
+        EncoreError: As `encore.rating.open_run` and `rate_run`.
+    """
+    run = open_run(open_study(study), config)
+    try:
+        return rate_run(run, shard_timeout_seconds=shard_timeout_seconds)
+    finally:
+        run.judge.close()
 
 
 def rate_run(

@@ -252,6 +252,11 @@ def inspect_shard(run_dir: Path, manifest: RunManifest, shard: Shard) -> ShardSt
     return _check_footer(path, manifest, shard)
 
 
+def status(study: Path) -> tuple[RunStatus, ...]:
+    """Every run of a study, every shard checked."""
+    return tuple(run_status(run_dir) for run_dir in list_runs(study / "ratings"))
+
+
 def run_status(run_dir: Path) -> RunStatus:
     """Every planned shard of a run, checked."""
     manifest = read_run(run_dir)

@@ -20,7 +20,7 @@ from encore.errors import (
     InputError,
     JudgeUnavailableError,
 )
-from encore.ingest import ingest
+from encore.ingestion import ingest
 from encore.pairs import read_pairs
 from encore.prompts import render_conversation, render_rating_prompt
 from encore.rating import RatingRun, open_run, rate_shard, records_of

@@ -36,6 +36,7 @@ def demo(
     from encore.cli.weights import weights_table
     from encore.config import JudgeConfig, RatingConfig
     from encore.demo import data_paths, judge_path
+    from encore.weighting.scheme import SchemeOptions
     from encore.weighting.weigh import weigh_rules
 
     started = time.monotonic()
@@ -46,7 +47,7 @@ def demo(
         judge=JudgeConfig(model=str(judge_path()), backend=chosen), shard_size=_PAIRS_PER_SHARD
     )
     rate_and_report(study, config)
-    out.print(weights_table(weigh_rules(study, scheme="encore")))
+    out.print(weights_table(weigh_rules(study, scheme="encore", options=SchemeOptions())))
     out.print("[bold]synthetic data[/bold]: read these figures as an example, not as evidence")
     say(f"done in {time.monotonic() - started:.0f} s; next:")
     for command, purpose in _next_steps(study):

@@ -58,7 +58,7 @@ def weights(
     if as_json:
         print_json(weighed.vector.as_dict())
     else:
-        out.print(_table(weighed))
+        out.print(weights_table(weighed))
     for rule, weight in zip(weighed.rules, weighed.vector.weights, strict=True):
         if rule.num_levels == 1:
             warn(
@@ -68,7 +68,8 @@ def weights(
     exit_if_incomplete(weighed.num_missing_shards, weighed.num_shards)
 
 
-def _table(weighed: WeighedRules) -> Table:
+def weights_table(weighed: WeighedRules) -> Table:
+    """Weight, effective weight, entropy, accuracy, ties and coverage of every rule."""
     columns = (
         *("rule", "weight", "w × sd", "entropy"),
         *("levels", "half", "untied", "ties", "cover"),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from encore.config import JudgeConfig, RatingConfig
-from encore.ingest import ingest
+from encore.ingestion import ingest
 from encore.judges import open_judge
 from encore.prompts import render_conversation, render_rating_prompt
 from encore.rating import RatingRun, open_run, records_of
