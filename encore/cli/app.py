@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated
 
@@ -51,8 +52,13 @@ def _root(
     quiet_environment()
 
 
-for _name in COMMANDS:
-    app.command(_name)(getattr(import_module(f"encore.cli.{_name}"), _name))
+def _add_commands(names: Sequence[str]) -> None:
+    for name in names:
+        app.command(name)(getattr(import_module(f"encore.cli.{name}"), name))
+
+
+# The doctor must come even where a package that another command needs does not import.
+_add_commands(("doctor",) if sys.argv[1:2] == ["doctor"] else COMMANDS)
 
 
 def main() -> None:
