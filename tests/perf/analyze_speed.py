@@ -100,15 +100,11 @@ def with_pandas(folder: Path) -> None:
     _ = rates["win"] + rates["tie"] / 2, rates["win"] / (rates["win"] + rates["loss"])
 
 
-def median_seconds(act: Callable[[Path], None], folder: Path, *, repeats: int) -> float:
-    """Median wall time of some repeats, after one that does not count."""
+def seconds_of(act: Callable[[Path], None], folder: Path) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
     act(folder)
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        act(folder)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -130,12 +126,17 @@ def main() -> None:
         ]
         if not options.no_pandas:
             cases.append(("pandas, part of it", with_pandas))
-        seconds = {}
-        for label, act in cases:
-            seconds[label] = median_seconds(act, folder, repeats=options.repeats)
-            peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-            rate = num_rows / seconds[label] / 1e6
-            print(f"{label:22} {seconds[label]:7.2f} s {rate:7.1f}M ratings/s {peak_gib:6.2f} GiB")
+        # In turns, so that a machine that is busy for a while is so for all of them; the first
+        # round does not count.
+        rounds = [
+            {label: seconds_of(act, folder) for label, act in cases}
+            for _ in range(options.repeats + 1)
+        ][1:]
+        seconds = {label: statistics.median(times[label] for times in rounds) for label, _ in cases}
+        for label, median in seconds.items():
+            print(f"{label:22} {median:7.2f} s {num_rows / median / 1e6:7.1f}M ratings/s")
+        peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(f"peak memory of this process: {peak_gib:.2f} GiB")
         if "pandas, part of it" in seconds:
             ratio = seconds["pandas, part of it"] / seconds["checks and queries"]
             print(f"pandas takes {ratio:.1f} times as long as the queries")
