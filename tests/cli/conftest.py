@@ -1,0 +1,75 @@
+"""Run the `encore` command in this process and see what a shell would see."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from encore.cli.app import main
+from encore.ingestion import ingest
+from tests.test_rating import write_source
+from tests.tiny_judge import make_tiny_judge
+
+NUM_PAIRS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A finished command."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Finished]
+
+
+@pytest.fixture
+def encore(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`encore("status", study)` runs that command."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> Finished:
+        monkeypatch.setattr(sys, "argv", ["encore", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        captured = capsys.readouterr()
+        return Finished(code=code, out=captured.out, err=captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def judge_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny real judge."""
+    return make_tiny_judge(tmp_path_factory.mktemp("judge") / "tiny", max_model_len=1024)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A study with a few pairs and no ratings."""
+    ingest([f"mine={write_source(tmp_path, num_pairs=NUM_PAIRS)}"], out=tmp_path / "study")
+    return tmp_path / "study"
+
+
+@pytest.fixture
+def rated(encore: Run, study: Path, judge_folder: Path) -> Path:
+    """The same study rated in two shards by the tiny judge."""
+    finished = encore(*rate_arguments(study, judge_folder))
+    assert finished.code == 0, finished.err
+    return study
+
+
+def rate_arguments(study: Path, judge_folder: Path) -> list[object]:
+    """`encore rate` with the lighter backend and two shards."""
+    options = ["--backend", "transformers", "--shard-size", 4]
+    return ["rate", study, "--judge", judge_folder, *options]
