@@ -1,0 +1,1 @@
+"""Flows: which tasks run, in which order. Composition only."""

@@ -1,0 +1,1 @@
+"""Tasks: call `encore`, return a small manifest. Retries, time limits and tags live here."""

@@ -1,0 +1,107 @@
+"""Options that the commands of several flows share; each means what it means to `encore rate`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+import typer
+
+from encore.config import EngineValue, JudgeConfig, RatingConfig
+from encore.errors import InputError
+
+Judge = Annotated[
+    str,
+    typer.Option(
+        help="Folder with a model (config, tokenizer with chat template, *.safetensors) or a hub "
+        "id such as meta-llama/Meta-Llama-3-70B-Instruct."
+    ),
+]
+Rules = Annotated[
+    str, typer.Option(help="encore-10, encore-20, or the path of your own rule set (TOML).")
+]
+ShardSize = Annotated[int, typer.Option(min=1, help="Pairs per shard: per file and per task.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(min=1, help="Pilot: rate only this many pairs, a fair sample by content hash."),
+]
+Backend = Annotated[
+    Literal["vllm", "transformers"], typer.Option(help="The engine that runs the judge.")
+]
+Revision = Annotated[
+    str | None, typer.Option(help="Hub revision of the judge (branch, tag or commit).")
+]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16"],
+    typer.Option(help="Number format of the judge; auto: what its config says."),
+]
+MaxModelLen = Annotated[
+    int | None,
+    typer.Option(min=64, help="Context in tokens; default: the judge's own, at most 8192."),
+]
+Overlong = Annotated[
+    Literal["set-aside", "truncate-left"],
+    typer.Option(help="A prompt beyond the context: a null row, or cut the oldest text."),
+]
+MaxReplyTokens = Annotated[
+    int, typer.Option(min=2, max=512, help="A longer reply is cut off and therefore null.")
+]
+EngineArgs = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE", help="Passed to vLLM, e.g. tensor_parallel_size=4; repeatable."
+    ),
+]
+Shards = Annotated[
+    list[int] | None, typer.Option(min=0, help="Only this shard; repeat for several.")
+]
+ShardTimeout = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="Give up on a shard whose generation takes longer (seconds)."),
+]
+ShardRetries = Annotated[
+    int, typer.Option(min=0, max=10, help="Further attempts for a shard that fails.")
+]
+
+
+def rating_config(
+    *,
+    judge: str,
+    rules: str,
+    shard_size: int,
+    limit: int | None,
+    backend: Literal["vllm", "transformers"],
+    revision: str | None,
+    dtype: Literal["auto", "float32", "bfloat16", "float16"],
+    max_model_len: int | None,
+    overlong: Literal["set-aside", "truncate-left"],
+    max_reply_tokens: int,
+    engine_arg: list[str] | None,
+) -> RatingConfig:
+    """The config that the options describe; the same options give the run key of `encore rate`."""
+    return RatingConfig(
+        judge=JudgeConfig(
+            model=judge,
+            backend=backend,
+            revision=revision,
+            dtype=dtype,
+            max_model_len=max_model_len,
+            engine_args=dict(_engine_arg(text) for text in engine_arg or ()),
+        ),
+        rules=rules,
+        shard_size=shard_size,
+        limit=limit,
+        overlong=overlong,
+        max_reply_tokens=max_reply_tokens,
+    )
+
+
+def _engine_arg(text: str) -> tuple[str, EngineValue]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise InputError(f"--engine-arg {text!r}: expected NAME=VALUE, e.g. tensor_parallel_size=4")
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, parsed if isinstance(parsed, bool | int | float) else value

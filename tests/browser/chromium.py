@@ -1,0 +1,144 @@
+"""Look at a page as a person would: headless Chromium, steered over its debugging port.
+
+A single-page application has rendered when its text is there, not when its files are loaded, so
+pages are waited for by the words that they must show.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+REQUIRE_BROWSER = "ENCORE_REQUIRE_BROWSER"
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-port=0",
+)
+_START_SECONDS = 60.0
+_ANSWER_SECONDS = 30.0
+_LARGEST_ANSWER_BYTES = 64 * 1024 * 1024  # a screenshot comes as one message
+
+
+def chromium_or_skip() -> str:
+    """The Chromium to run; without one the test is skipped, or fails where it is required."""
+    for name in _NAMES:
+        if path := shutil.which(name):
+            return path
+    reason = "needs Chromium (Debian: apt install chromium)"
+    if os.environ.get(REQUIRE_BROWSER) == "1":
+        pytest.fail(f"{REQUIRE_BROWSER}=1, but this test {reason}")
+    pytest.skip(reason)
+
+
+class Page:
+    """One tab."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        """Talk to a tab over its connection."""
+        self._connection = connection
+        self._num_calls = 0
+
+    def open(self, url: str, *, width: int = 1440, height: int = 1000) -> None:
+        """Go to a page."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        self._call("Page.navigate", url=url)
+
+    def text(self) -> str:
+        """What the page says, as it is displayed."""
+        return str(self.evaluate("document.body ? document.body.innerText : ''"))
+
+    def wait_for(self, *words: str, timeout_seconds: float = 60.0) -> None:
+        """Until all of these words are displayed, and have been for a moment."""
+        give_up = time.monotonic() + timeout_seconds
+        while missing := [word for word in words if word not in self.text()]:
+            if time.monotonic() > give_up:
+                raise AssertionError(f"the page does not show {missing}; it shows: {self.text()}")
+            time.sleep(0.2)
+        time.sleep(1.0)  # transitions and fonts
+
+    def evaluate(self, javascript: str) -> Any:
+        """The value of an expression in the page."""
+        answer = self._call("Runtime.evaluate", expression=javascript, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def screenshot(self, path: Path) -> None:
+        """Save what is displayed as PNG."""
+        answer = self._call("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def _call(self, method: str, **params: Any) -> dict[str, Any]:
+        self._num_calls += 1
+        message = {"id": self._num_calls, "method": method, "params": params}
+        self._connection.send(json.dumps(message))
+        while True:
+            answer = json.loads(self._connection.recv(timeout=_ANSWER_SECONDS))
+            if answer.get("id") == self._num_calls:
+                assert "error" not in answer, answer
+                return dict(answer["result"])
+
+
+@contextlib.contextmanager
+def browser_page() -> Iterator[Page]:
+    """A tab of a new browser with an empty profile; the browser is gone afterwards."""
+    executable = chromium_or_skip()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        process = subprocess.Popen(
+            [executable, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            address = _tab_address(_port(Path(profile), process))
+            with connect(address, max_size=_LARGEST_ANSWER_BYTES) as connection:
+                yield Page(connection)
+        finally:
+            process.terminate()
+            process.wait(timeout=_START_SECONDS)
+
+
+def _port(profile: Path, process: subprocess.Popen[bytes]) -> int:
+    """The debugging port, which Chromium writes into its profile when it is ready."""
+    file = profile / "DevToolsActivePort"
+    give_up = time.monotonic() + _START_SECONDS
+    while time.monotonic() < give_up:
+        assert process.poll() is None, f"Chromium ended at once with code {process.returncode}"
+        if file.exists() and len(lines := file.read_text().splitlines()) == 2:
+            return int(lines[0])
+        time.sleep(0.1)
+    raise AssertionError(f"Chromium did not open its debugging port in {_START_SECONDS:g} s")
+
+
+def _tab_address(port: int) -> str:
+    answer = httpx.put(
+        f"http://127.0.0.1:{port}/json/new?about:blank", timeout=_ANSWER_SECONDS
+    ).raise_for_status()
+    return str(answer.json()["webSocketDebuggerUrl"])

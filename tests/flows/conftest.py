@@ -1,0 +1,105 @@
+"""What flow tests share: a Prefect API of their own, a tiny judge, a study."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prefect.settings import (
+    PREFECT_HOME,
+    PREFECT_RESULTS_LOCAL_STORAGE_PATH,
+    PREFECT_SERVER_ANALYTICS_ENABLED,
+    PREFECT_SERVER_MEMO_STORE_PATH,
+    temporary_settings,
+)
+from prefect.testing.utilities import prefect_test_harness
+
+from encore.config import JudgeConfig, RatingConfig
+from encore.ingestion import ingest
+from tests.tiny_judge import make_tiny_judge
+
+NUM_PAIRS = 6
+_SERVER_START_SECONDS = 240
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Prefect 3.7 leaves the sockets of its synchronous clients to the garbage collector."""
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(autouse=True)
+def _collect_sockets() -> Iterator[None]:
+    """Within the test that left them, so that no other test meets the warning."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Prefect on a database of its own; nothing is written to the user's home."""
+    home = tmp_path_factory.mktemp("prefect")
+    with (
+        temporary_settings(
+            updates={
+                PREFECT_HOME: home,
+                PREFECT_RESULTS_LOCAL_STORAGE_PATH: home / "storage",
+                PREFECT_SERVER_MEMO_STORE_PATH: home / "memo.toml",
+                PREFECT_SERVER_ANALYTICS_ENABLED: False,
+            }
+        ),
+        prefect_test_harness(server_startup_timeout=_SERVER_START_SECONDS),
+    ):
+        yield
+
+
+@pytest.fixture(scope="session")
+def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny-judge")
+
+
+@pytest.fixture(scope="session")
+def pairs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pairs") / "pairs.jsonl"
+    rows = [
+        {
+            "prompt": f"Tell me about topic {number}.",
+            "chosen": f"Topic {number} is harmless, and here is why: {'because ' * number}.",
+            "rejected": f"No. Find out about {number} yourself.",
+        }
+        for number in range(NUM_PAIRS)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def _ingested(tmp_path_factory: pytest.TempPathFactory, pairs_file: Path) -> Path:
+    study = tmp_path_factory.mktemp("studies") / "study"
+    ingest([f"small={pairs_file}"], out=study)
+    return study
+
+
+@pytest.fixture
+def study(_ingested: Path, tmp_path: Path) -> Path:
+    """A study of six pairs, not rated yet, of this test alone."""
+    return Path(shutil.copytree(_ingested, tmp_path / "study"))
+
+
+@pytest.fixture
+def rating(tiny_judge: Path) -> Callable[..., RatingConfig]:
+    """A config of the tiny judge: three shards of two pairs, on the lighter backend."""
+
+    def make(backend: str = "transformers", **overrides: object) -> RatingConfig:
+        judge = JudgeConfig.model_validate({"model": str(tiny_judge), "backend": backend})
+        return RatingConfig.model_validate(
+            {"judge": judge, "shard_size": 2, "max_reply_tokens": 8, **overrides}
+        )
+
+    return make

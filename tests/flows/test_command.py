@@ -1,0 +1,119 @@
+"""The flows as commands: exit codes, one line for an expected error, with and without a server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from prefect.settings import PREFECT_API_URL
+
+from encore.config import JudgeConfig
+from flows.options import rating_config
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(
+    *arguments: str, environ: Mapping[str, str | None] = os.environ
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.run(
+        command, env=dict(environ), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def last_line(result: subprocess.CompletedProcess[str]) -> str:
+    return result.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture
+def with_server(prefect_api: None) -> dict[str, str]:
+    return {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}
+
+
+def test_without_a_server_failed_shards_end_in_exit_code_3(
+    study: Path, tiny_judge: Path, tmp_path: Path
+) -> None:
+    environ = {
+        **os.environ,
+        "PREFECT_HOME": str(tmp_path / "home"),
+        "PREFECT_SERVER_MEMO_STORE_PATH": str(tmp_path / "home" / "memo.toml"),
+    }
+    environ.pop("PREFECT_API_URL", None)
+    result = run(
+        *("flows.rate_pairs", str(study), "--judge", str(tiny_judge)),
+        *("--backend", "transformers", "--shard-size", "2", "--shard", "1"),
+        # Its time is over when the first batch of replies is there.
+        *("--shard-timeout-seconds", "0.001", "--shard-retries", "0"),
+        environ=environ,
+    )
+
+    assert result.returncode == 3, result.stderr
+    assert "\nerror: 0 rated, 0 reused, 1 failed" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_complete_pipeline_ends_in_exit_code_0(
+    tmp_path: Path, pairs_file: Path, tiny_judge: Path, with_server: dict[str, str]
+) -> None:
+    result = run(
+        *("flows.pipeline", f"small={pairs_file}", "--out", str(tmp_path / "study")),
+        *("--judge", str(tiny_judge), "--backend", "transformers", "--shard-size", "3"),
+        environ=with_server,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert last_line(result) == "pipeline: 2 rated, 0 reused, 0 failed"
+
+
+def test_an_expected_error_is_one_line_and_exit_code_1(
+    tmp_path: Path, with_server: dict[str, str]
+) -> None:
+    result = run(
+        *("flows.rate_pairs", str(tmp_path / "nowhere"), "--judge", "j"), environ=with_server
+    )
+
+    assert result.returncode == 1
+    assert last_line(result).startswith("error: study ")
+    assert "no such directory" in last_line(result)
+    assert "Traceback" not in result.stderr
+
+
+def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    environ = {**os.environ, "PREFECT_API_URL": "http://127.0.0.1:9/api"}
+    result = run("flows.rate_pairs", str(tmp_path), "--judge", "j", environ=environ)
+
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: Prefect server http://127.0.0.1:9/api: ")
+
+
+@pytest.mark.parametrize("module", ["flows.rate_pairs", "flows.pipeline"])
+def test_help_teaches_and_a_missing_option_is_a_usage_error(module: str) -> None:
+    shown = run(module, "--help")
+    assert shown.returncode == 0
+    assert f"Example: python -m {module}" in shown.stdout
+    assert run(module).returncode == 2
+
+
+def test_engine_arguments_keep_their_types() -> None:
+    config = rating_config(
+        judge="j",
+        rules="encore-10",
+        shard_size=10,
+        limit=None,
+        backend="vllm",
+        revision=None,
+        dtype="auto",
+        max_model_len=None,
+        overlong="set-aside",
+        max_reply_tokens=16,
+        engine_arg=["tensor_parallel_size=4", "enforce_eager=true", "quantization=fp8"],
+    )
+    assert config.judge == JudgeConfig(
+        model="j",
+        engine_args={"tensor_parallel_size": 4, "enforce_eager": True, "quantization": "fp8"},
+    )

@@ -1,0 +1,246 @@
+"""The flow `rate-pairs`: what is rated, what fails, what its final state and artifacts say."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from prefect.artifacts import Artifact
+from prefect.client.schemas.objects import State
+
+import encore.rating
+from encore.config import RatingConfig
+from encore.errors import InputError, JudgeUnavailableError, StudyIncompleteError
+from encore.judges import open_judge
+from encore.judges.vllm_engine import VllmJudge
+from encore.shards import (
+    choose_run,
+    failure_path,
+    list_runs,
+    run_status,
+    shard_lock,
+    shard_path,
+)
+from encore.study import open_study
+from flows.rate_pairs import rate_pairs
+from tests.flows.conftest import NUM_PAIRS
+from tests.flows.judges import Fault, FirstReplyGoesWrong, breaks_with, stalls_for
+
+pytestmark = pytest.mark.usefixtures("prefect_api")
+
+RatingOf = Callable[..., RatingConfig]
+
+
+def run_flow(study: Path, rating: RatingConfig, **parameters: Any) -> State[Any]:
+    return rate_pairs(study, rating, return_state=True, **parameters)
+
+
+def only_run(study: Path) -> Path:
+    return choose_run(open_study(study).ratings_dir, None)
+
+
+def artifact(key: str) -> Any:
+    found = Artifact.get(key)
+    assert found is not None
+    return found
+
+
+def give_judge(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+    """Let every opened judge meet a fault once."""
+    monkeypatch.setattr(
+        encore.rating,
+        "open_judge",
+        lambda config: FirstReplyGoesWrong(open_judge(config), fault),
+    )
+
+
+def test_all_shards_are_rated_and_the_final_state_counts_them(
+    study: Path, rating: RatingOf
+) -> None:
+    state = run_flow(study, rating())
+
+    assert state.is_completed()
+    assert state.message == "3 rated, 0 reused, 0 failed"
+    status = run_status(only_run(study))
+    assert status.is_complete
+    # Every pair has two responses, each rated under ten rules, or null.
+    counted = sum(shard.num_ratings + shard.num_nulls for shard in status.shards)
+    assert counted == NUM_PAIRS * 2 * 10
+
+
+def test_artifacts_tell_progress_failures_and_statistics(study: Path, rating: RatingOf) -> None:
+    run_flow(study, rating())
+
+    assert float(artifact("rating-progress").data) == 100.0
+    assert "none" in artifact("failed-shards").data
+    rows = artifact("rule-statistics").data
+    for column in ("entropy (nats)", "levels", "half", "untied", "ties", "coverage"):
+        assert column in rows
+
+
+def test_running_again_rates_nothing(study: Path, rating: RatingOf) -> None:
+    run_flow(study, rating())
+
+    assert run_flow(study, rating()).message == "0 rated, 3 reused, 0 failed"
+
+
+def test_exactly_the_deleted_and_the_cut_shard_are_rated_again(
+    study: Path, rating: RatingOf
+) -> None:
+    run_flow(study, rating())
+    run_dir = only_run(study)
+    before = [pq.read_table(shard_path(run_dir, index)) for index in range(3)]
+    intact_written = shard_path(run_dir, 1).stat().st_mtime_ns
+    shard_path(run_dir, 0).unlink()
+    half = shard_path(run_dir, 2).read_bytes()
+    shard_path(run_dir, 2).write_bytes(half[: len(half) // 2])
+
+    state = run_flow(study, rating())
+
+    assert state.message == "2 rated, 1 reused, 0 failed"
+    assert shard_path(run_dir, 1).stat().st_mtime_ns == intact_written
+    assert [pq.read_table(shard_path(run_dir, index)) for index in range(3)] == before
+
+
+def test_only_named_shards_are_looked_at(study: Path, rating: RatingOf) -> None:
+    state = run_flow(study, rating(), shards=[2, 0])
+
+    assert state.message == "2 rated, 0 reused, 0 failed"
+    states = [shard.state for shard in run_status(only_run(study)).shards]
+    assert states == ["done", "missing", "done"]
+    assert "1 of 3 shards are not done" in artifact("rule-statistics").description
+
+
+def test_a_shard_that_the_plan_does_not_have_is_refused(study: Path, rating: RatingOf) -> None:
+    state = run_flow(study, rating(), shards=[3])
+
+    assert state.is_failed()
+    error = state.result(raise_on_failure=False)
+    assert isinstance(error, InputError)
+    assert "shard 3" in str(error)
+
+
+def test_a_shard_whose_generation_times_out_fails_alone(
+    study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the real engine: it is discarded in mid-generation and the next shards get a new one."""
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    num_starts = 0
+    start_engine = VllmJudge._start_engine
+
+    def counted(judge: VllmJudge) -> Any:
+        nonlocal num_starts
+        num_starts += 1
+        return start_engine(judge)
+
+    monkeypatch.setattr(VllmJudge, "_start_engine", counted)
+    give_judge(monkeypatch, stalls_for(seconds=10.5))
+
+    state = run_flow(study, rating("vllm"), shard_timeout_seconds=10.0, shard_retries=0)
+
+    assert state.is_failed()
+    assert state.message == "2 rated, 0 reused, 1 failed"
+    assert num_starts == 2
+    assert isinstance(state.result(raise_on_failure=False), StudyIncompleteError)
+    [failed] = [shard for shard in run_status(only_run(study)).shards if shard.state == "failed"]
+    assert "passed its limit of 10 s" in failed.detail
+    table = artifact("failed-shards")
+    assert "passed its limit of 10 s" in table.data
+    assert f"shards=[{failed.index}]" in table.data
+
+
+def test_a_retry_is_a_new_attempt_of_the_shard(
+    study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_judge(monkeypatch, breaks_with(RuntimeError("the device fell off the bus")))
+
+    state = run_flow(study, rating(), shard_retries=1)
+
+    assert state.message == "3 rated, 0 reused, 0 failed"
+
+
+def test_without_retries_the_shard_fails_with_its_error(
+    study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_judge(monkeypatch, breaks_with(RuntimeError("the device fell off the bus")))
+
+    state = run_flow(study, rating(), shard_retries=0)
+
+    assert state.is_failed()
+    assert state.message == "2 rated, 0 reused, 1 failed"
+    assert "RuntimeError: the device fell off the bus" in artifact("failed-shards").data
+    [failed] = [shard.index for shard in run_status(only_run(study)).shards if shard.detail]
+
+    monkeypatch.undo()
+    again = run_flow(study, rating(), shards=[failed])
+    assert again.message == "1 rated, 0 reused, 0 failed"
+    assert not failure_path(only_run(study), failed).exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        JudgeUnavailableError("judge 'x': vLLM could not start its engine"),
+        OSError(errno.ENOSPC, "No space left on device"),
+    ],
+    ids=["no engine", "full disk"],
+)
+def test_an_error_that_every_shard_would_meet_is_met_once_and_not_retried(
+    study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    give_judge(monkeypatch, breaks_with(error))
+
+    # With retries, or another generation, the fault would be gone: it strikes only once.
+    state = run_flow(study, rating(shard_size=1), shard_retries=2)
+
+    assert state.is_failed()
+    # The second worker's shard may have been at work already; the other four are not tried.
+    assert state.message in ("0 rated, 0 reused, 6 failed", "1 rated, 0 reused, 5 failed")
+    assert str(error) in str(state.result(raise_on_failure=False))
+
+
+def test_a_shard_that_another_process_rates_is_waited_for(study: Path, rating: RatingOf) -> None:
+    run_flow(study, rating(), shards=[1])
+    run_dir = only_run(study)
+    taken, free = threading.Event(), threading.Event()
+
+    def other_process() -> None:
+        with shard_lock(run_dir, 0) as is_mine:
+            assert is_mine
+            taken.set()
+            free.wait(60)
+
+    other = threading.Thread(target=other_process)
+    other.start()
+    taken.wait(60)
+    timer = threading.Timer(5.0, free.set)
+    timer.start()
+    state = run_flow(study, rating())
+    other.join()
+
+    assert state.message == "2 rated, 1 reused, 0 failed"
+    assert len(list_runs(open_study(study).ratings_dir)) == 1
+
+
+def test_a_study_that_is_not_there_fails_in_one_line(tmp_path: Path, rating: RatingOf) -> None:
+    state = run_flow(tmp_path / "nowhere", rating())
+
+    assert state.is_failed()
+    assert "no such directory" in str(state.message)
+    assert "\n" not in str(state.message)
+
+
+def test_the_form_of_the_parameters_has_bounds_and_descriptions() -> None:
+    schema = rate_pairs.parameters.model_dump()
+    assert "study" in schema["required"]
+    assert "encore ingest" in schema["properties"]["study"]["description"]
+    size = schema["definitions"]["RatingConfig"]["properties"]["shard_size"]
+    assert (size["minimum"], size["maximum"]) == (1, 100_000)
+    assert size["description"]
+    overlong = schema["definitions"]["RatingConfig"]["properties"]["overlong"]
+    assert overlong["enum"] == ["set-aside", "truncate-left"]
