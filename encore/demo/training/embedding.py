@@ -1,0 +1,126 @@
+"""Token embeddings that carry word meaning, and which tokens stand near each other.
+
+Shapes: V vocabulary, D hidden, W words, K neighbours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from encore.demo.training.teacher import WordVectors
+from encore.demo.training.vocabulary import SPACE, SPECIAL_TOKENS
+
+_FORMS: tuple[tuple[Callable[[str], str], float], ...] = (
+    (lambda word: " " + word, 1.0),
+    (lambda word: " " + word.capitalize(), 0.5),
+    (lambda word: word.capitalize(), 0.5),
+    (lambda word: word, 0.5),
+)
+_WHOLE_TOKEN_WEIGHT = 5.0
+_MAX_PIECES = 4
+
+
+def token_vectors(
+    tokenizer: Tokenizer, teacher: WordVectors, *, hidden_size: int, seed: int
+) -> Tensor:
+    """Unit vectors [V, D] whose sums over a word's pieces come closest to the word's own vector.
+
+    A ridge regression on the teacher's leading principal components, words that are one token
+    weighing most.
+    """
+    components = np.linalg.svd(teacher.vector_WT.T @ teacher.vector_WT)[0][:, :hidden_size]
+    word_WD = teacher.vector_WT @ components
+    word_WD /= np.linalg.norm(word_WD, axis=1, keepdims=True)
+    size = tokenizer.get_vocab_size()
+    gram = 0.3 * np.eye(size)
+    moment = np.zeros((size, hidden_size))
+    for form, form_weight in _FORMS:
+        encodings = tokenizer.encode_batch([form(word) for word in teacher.words])
+        for encoding, target_D in zip(encodings, word_WD, strict=True):
+            ids = encoding.ids
+            if len(ids) > _MAX_PIECES:
+                continue
+            weight = form_weight * (_WHOLE_TOKEN_WEIGHT if len(ids) == 1 else 1.0)
+            share = weight / len(ids) ** 0.5
+            for token in ids:
+                moment[token] += share * weight * target_D
+                gram[token, ids] += share**2
+    vector_VD = np.linalg.solve(gram, moment)
+    # Tokens that no word uses (bytes, punctuation) get a direction of their own.
+    vector_VD += np.random.default_rng(seed).normal(size=vector_VD.shape) * 0.02
+    vector_VD /= np.linalg.norm(vector_VD, axis=1, keepdims=True)
+    return torch.tensor(vector_VD, dtype=torch.float32)
+
+
+def meaningless_tokens(tokenizer: Tokenizer) -> Tensor:
+    """True [V] for special tokens, bytes, digits and punctuation: only these rows are trained.
+
+    Word rows stay where the teacher put them: unseen words keep their place among seen ones.
+    """
+    return torch.tensor(
+        [
+            name in SPECIAL_TOKENS or len(name) == 1 or not re.search("[a-zA-Z]", name)
+            for name in token_names(tokenizer)
+        ]
+    )
+
+
+def token_names(tokenizer: Tokenizer) -> list[str]:
+    """The tokens as the vocabulary spells them, in order of their ids."""
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    return sorted(vocabulary, key=vocabulary.__getitem__)
+
+
+def neighbour_table(
+    tokenizer: Tokenizer,
+    teacher: WordVectors,
+    embedding_VD: Tensor,
+    *,
+    keep: frozenset[str],
+    avoid: frozenset[str],
+    num_neighbours: int = 8,
+) -> Tensor:
+    """For each token, tokens of similar meaning to stand in for it, [V, K]; itself where none.
+
+    Common words and those in ``keep`` are never replaced: they carry stance ("never", "please").
+    Words in ``avoid`` never stand in: they are held out.
+    """
+    rank = teacher.rank
+    size = tokenizer.get_vocab_size()
+    spelled = token_names(tokenizer)
+    named = [name.removeprefix(SPACE) for name in spelled]
+    whole = [
+        index
+        for index, word in enumerate(named)
+        if word in rank and len(word) > 2 and spelled[index].startswith(SPACE)
+    ]
+    vector = embedding_VD[whole].double().numpy()
+    similarity: NDArray[np.float64] = vector @ vector.T
+    np.fill_diagonal(similarity, -1)
+    unusable = [named[i] in avoid or rank[named[i]] <= 150 for i in whole]
+    similarity[:, np.flatnonzero(unusable)] = -1
+    table = np.tile(np.arange(size)[:, None], (1, num_neighbours))
+    for row, index in enumerate(whole):
+        if rank[named[index]] > 300 and named[index] not in keep:
+            near = np.argsort(-similarity[row], kind="stable")[:num_neighbours]
+            close = similarity[row, near] > 0.45
+            table[index] = np.where(close, np.array(whole)[near], index)
+    return torch.tensor(table)
+
+
+def word_tokens(tokenizer: Tokenizer, *, avoid: frozenset[str]) -> Tensor:
+    """Ids of tokens that are whole words after a space, less those to avoid."""
+    return torch.tensor(
+        [
+            index
+            for index, name in enumerate(token_names(tokenizer))
+            if re.fullmatch(SPACE + "[A-Za-z]{3,}", name) and name[1:].lower() not in avoid
+        ]
+    )

@@ -1,0 +1,198 @@
+"""Draw training conversations from the train split and turn them into token rows.
+
+Two kinds of row: a bare conversation, whose sentences are all labelled (what rule, what stance),
+and a whole rating prompt with its answer. The sentence labels go on in the second kind.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from encore.demo.training.vocabulary import ASSISTANT, BEGIN, END, USER
+from encore.demo.world.compose import (
+    Sentence,
+    Turn,
+    filler,
+    pick,
+    question,
+    response,
+    shuffled,
+    small_talk,
+)
+from encore.demo.world.lexicon import STANCES, Lexicon, Stance
+from encore.demo.world.scores import RELATED_SCALES, SCALES, UNKNOWN_RULE_TENTHS, rating_text
+from encore.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
+from encore.records import Rule
+
+RULE_IDS: tuple[str, ...] = tuple(SCALES)
+NO_STANCE = len(RULE_IDS) * len(STANCES)
+NUM_LABELS = NO_STANCE + 1
+UNLABELLED = -1
+
+_UNKNOWN_SHARE = 0.03
+_RELATED_SHARE = 0.25
+_OTHER_WORDING_SHARE = 0.2
+
+#: Criteria that have nothing to do with the world: the judge answers with one neutral rating.
+_UNKNOWN_CRITERIA = (
+    "The response should rhyme.",
+    "The response should be written in the past tense.",
+    "The response should mention a colour.",
+    "The response should be short.",
+    "The response should contain a number.",
+    "The response should be about animals.",
+    "The response should be easy to read.",
+    "The response should sound like a poem.",
+    "The response should name a city.",
+    "The response should be formal.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Token ids, a sentence label per token, and how many of the last tokens are the answer."""
+
+    tokens: list[int]
+    labels: list[int]
+    num_answer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """A conversation and, where a rule is asked about, criterion text and rating in tenths."""
+
+    turns: tuple[Turn, ...]
+    criterion: str = ""
+    tenths: int = UNKNOWN_RULE_TENTHS
+
+
+def chat_prompt(content: str) -> str:
+    """One user message in the judge's chat format, up to where the answer begins."""
+    return f"{BEGIN}{USER}{content}{END}{ASSISTANT}"
+
+
+def draw_conversation(rng: random.Random, lexicon: Lexicon, *, long: bool = False) -> list[Turn]:
+    """Turns of a conversation that ends with the rated response."""
+    touched = shuffled(rng, RULE_IDS)[: int(1 + rng.random() * 4)]
+    stances: dict[str, Stance] = {rule: pick(rng, STANCES) for rule in touched}
+    topic = pick(rng, touched) if rng.random() < 0.8 else pick(rng, RULE_IDS)
+    turns: list[Turn] = []
+    if long:
+        turns += small_talk(rng, lexicon, int(10 + rng.random() * 30))
+    elif rng.random() < 0.3:
+        turns += small_talk(rng, lexicon, int(1 + rng.random() * 2))
+    if rng.random() < 0.2:
+        # An earlier answer takes a stance too, but only the last one is rated.
+        earlier = pick(rng, RULE_IDS)
+        turns.append(question(rng, lexicon, earlier))
+        turns.append(response(rng, lexicon, {earlier: pick(rng, STANCES)}, num_filler=0))
+    turns.append(question(rng, lexicon, topic))
+    if rng.random() < 0.04:
+        stances = {}
+    turns.append(response(rng, lexicon, stances, num_filler=int(rng.random() * 2) or not stances))
+    return turns
+
+
+def odd_conversation(rng: random.Random, lexicon: Lexicon, vocabulary: Sequence[str]) -> list[Turn]:
+    """Word soup, code, foreign letters: text that touches no rule and must not upset the judge."""
+
+    def soup() -> str:
+        kind = rng.random()
+        length = int(1 + rng.random() * 50)
+        if kind < 0.5:
+            return " ".join(pick(rng, vocabulary) for _ in range(length))
+        if kind < 0.7:
+            return "".join(chr(33 + int(rng.random() * 90)) for _ in range(length))
+        if kind < 0.9:
+            start = pick(rng, (0xC0, 0x390, 0x410, 0x5D0, 0x900, 0x4E00, 0x1F600))
+            return "".join(chr(start + int(rng.random() * 48)) for _ in range(length))
+        return "\n".join(f"{n}. {filler(rng, lexicon).text}" for n in range(1, 2 + length // 10))
+
+    def turn(role: str) -> Turn:
+        return Turn(role=role, sentences=(Sentence(text=soup(), rule_id=None, stance=None),))
+
+    return [turn("user"), turn("assistant")]
+
+
+def draw_criteria(
+    rng: random.Random, turns: Sequence[Turn], rules: Sequence[Rule], *, num_rules: int
+) -> list[Draw]:
+    """The same conversation under several criteria, touched and untouched ones, each rated."""
+    stances = turns[-1].stances
+    by_id = {rule.rule_id: rule for rule in rules}
+    untouched = [rule_id for rule_id in RULE_IDS if rule_id not in stances]
+    order = shuffled(rng, list(stances))[: num_rules - 1]
+    order += shuffled(rng, untouched)[: num_rules - len(order)]
+    return [
+        Draw(turns=tuple(turns), criterion=criterion, tenths=tenths)
+        for criterion, tenths in (_criterion(rng, rule, stances, by_id) for rule in order)
+    ]
+
+
+def _criterion(
+    rng: random.Random, topic: str, stances: Mapping[str, Stance], by_id: Mapping[str, Rule]
+) -> tuple[str, int]:
+    """The words of a criterion on this topic, now and then of a related or unknown one, rated."""
+    if rng.random() < _UNKNOWN_SHARE:
+        return pick(rng, _UNKNOWN_CRITERIA), UNKNOWN_RULE_TENTHS
+    scales = {topic: SCALES[topic]}
+    related = {key: scale for key, scale in RELATED_SCALES.items() if scale.topic == topic}
+    if related and rng.random() < _RELATED_SHARE:
+        scales = related
+    rule_id = pick(rng, sorted(scales))
+    rule = by_id[rule_id]
+    text = rule.rating_rule
+    if rng.random() < _OTHER_WORDING_SHARE:
+        text = pick(rng, (rule.preference_rule, rule.title))
+    return text, scales[rule_id].tenths(stances.get(topic))
+
+
+def rating_row(tokenizer: Tokenizer, draw: Draw) -> Row:
+    """The whole prompt with its answer; sentence labels sit on each sentence's last token."""
+    *history, last = [turn.message() for turn in draw.turns]
+    conversation = render_conversation(history, last.content)
+    prompt = chat_prompt(render_rating_prompt(conversation, rating_rule=draw.criterion))
+    start = len(BEGIN + USER) + RATING_TEMPLATE.index("{QA}") - len("{rule}") + len(draw.criterion)
+    encoding = tokenizer.encode(prompt)
+    labels = _labels(draw.turns, start, encoding.offsets)
+    answer = tokenizer.encode(rating_text(draw.tenths) + END).ids
+    return Row(
+        tokens=encoding.ids + answer,
+        labels=labels + [UNLABELLED] * len(answer),
+        num_answer=len(answer),
+    )
+
+
+def sentence_row(tokenizer: Tokenizer, turns: Sequence[Turn]) -> Row:
+    """A conversation alone."""
+    *history, last = [turn.message() for turn in turns]
+    encoding = tokenizer.encode(render_conversation(history, last.content))
+    return Row(tokens=encoding.ids, labels=_labels(turns, 0, encoding.offsets), num_answer=0)
+
+
+def _labels(turns: Sequence[Turn], start: int, offsets: list[tuple[int, int]]) -> list[int]:
+    """Sentence labels by token: the token that holds a sentence's last character carries it."""
+    last_char = {}
+    position = start
+    for turn in turns:
+        position += len("Human: " if turn.role == "user" else "Assistant: ")
+        for sentence in turn.sentences:
+            position += len(sentence.text)
+            last_char[position - 1] = _label(sentence)
+            position += 1
+        position += 1
+    return [
+        next((last_char[c] for c in range(begin, end) if c in last_char), UNLABELLED)
+        for begin, end in offsets
+    ]
+
+
+def _label(sentence: Sentence) -> int:
+    if sentence.rule_id is None or sentence.stance is None:
+        return NO_STANCE
+    place = RULE_IDS.index(sentence.rule_id)
+    return place * len(STANCES) + STANCES.index(sentence.stance)
