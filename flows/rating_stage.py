@@ -39,10 +39,10 @@ def rate_study(
     """
     with keep_run_open(study, rating):
         plan = plan_rating(study, rating, only=only)
-        if plan.num_open:
-            start_judge(study, rating)
         progress = ShardProgress(num_shards=len(plan.todo))
         progress.start()
+        if plan.num_open:
+            start_judge(study, rating)
 
         def rate(indices: Sequence[int], *, busy_limit_seconds: float) -> dict[int, _Result]:
             task = shard_task(timeout_seconds=shard_timeout_seconds, retries=shard_retries)

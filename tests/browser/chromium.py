@@ -9,8 +9,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -19,11 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from websockets.sync.client import ClientConnection, connect
 
-REQUIRE_BROWSER = "ENCORE_REQUIRE_BROWSER"
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -39,17 +34,6 @@ _FLAGS = (
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 30.0
 _LARGEST_ANSWER_BYTES = 64 * 1024 * 1024  # a screenshot comes as one message
-
-
-def chromium_or_skip() -> str:
-    """The Chromium to run; without one the test is skipped, or fails where it is required."""
-    for name in _NAMES:
-        if path := shutil.which(name):
-            return path
-    reason = "needs Chromium (Debian: apt install chromium)"
-    if os.environ.get(REQUIRE_BROWSER) == "1":
-        pytest.fail(f"{REQUIRE_BROWSER}=1, but this test {reason}")
-    pytest.skip(reason)
 
 
 class Page:
@@ -84,6 +68,15 @@ class Page:
             time.sleep(0.2)
         time.sleep(1.0)  # transitions and fonts
 
+    def click(self, words: str) -> None:
+        """Click the innermost element that says exactly this."""
+        is_clicked = self.evaluate(
+            "(() => { const found = [...document.querySelectorAll('body *')]"
+            f".filter(element => element.innerText?.trim() === {json.dumps(words)}).at(-1);"
+            " if (found) found.click(); return Boolean(found); })()"
+        )
+        assert is_clicked, f"nothing says {words!r}; the page shows: {self.text()}"
+
     def evaluate(self, javascript: str) -> Any:
         """The value of an expression in the page."""
         answer = self._call("Runtime.evaluate", expression=javascript, returnByValue=True)
@@ -107,9 +100,8 @@ class Page:
 
 
 @contextlib.contextmanager
-def browser_page() -> Iterator[Page]:
+def browser_page(executable: str) -> Iterator[Page]:
     """A tab of a new browser with an empty profile; the browser is gone afterwards."""
-    executable = chromium_or_skip()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
             [executable, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],

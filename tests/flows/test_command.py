@@ -31,25 +31,32 @@ def last_line(result: subprocess.CompletedProcess[str]) -> str:
 
 
 @pytest.fixture
-def with_server(prefect_api: None) -> dict[str, str]:
-    return {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}
+def without_server(tmp_path: Path) -> dict[str, str]:
+    home = tmp_path / "prefect-home"
+    environ = {
+        **os.environ,
+        "PREFECT_HOME": str(home),
+        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "storage"),
+        "PREFECT_SERVER_MEMO_STORE_PATH": str(home / "memo.toml"),
+    }
+    environ.pop("PREFECT_API_URL", None)
+    return environ
+
+
+@pytest.fixture
+def with_server(without_server: dict[str, str], prefect_api: None) -> dict[str, str]:
+    return {**without_server, "PREFECT_API_URL": str(PREFECT_API_URL.value())}
 
 
 def test_without_a_server_failed_shards_end_in_exit_code_3(
-    study: Path, tiny_judge: Path, tmp_path: Path
+    study: Path, tiny_judge: Path, without_server: dict[str, str]
 ) -> None:
-    environ = {
-        **os.environ,
-        "PREFECT_HOME": str(tmp_path / "home"),
-        "PREFECT_SERVER_MEMO_STORE_PATH": str(tmp_path / "home" / "memo.toml"),
-    }
-    environ.pop("PREFECT_API_URL", None)
     result = run(
         *("flows.rate_pairs", str(study), "--judge", str(tiny_judge)),
         *("--backend", "transformers", "--shard-size", "2", "--shard", "1"),
         # Its time is over when the first batch of replies is there.
         *("--shard-timeout-seconds", "0.001", "--shard-retries", "0"),
-        environ=environ,
+        environ=without_server,
     )
 
     assert result.returncode == 3, result.stderr
@@ -83,8 +90,10 @@ def test_an_expected_error_is_one_line_and_exit_code_1(
     assert "Traceback" not in result.stderr
 
 
-def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
-    environ = {**os.environ, "PREFECT_API_URL": "http://127.0.0.1:9/api"}
+def test_a_server_that_does_not_answer_is_named(
+    tmp_path: Path, without_server: dict[str, str]
+) -> None:
+    environ = {**without_server, "PREFECT_API_URL": "http://127.0.0.1:9/api"}
     result = run("flows.rate_pairs", str(tmp_path), "--judge", "j", environ=environ)
 
     assert result.returncode == 1

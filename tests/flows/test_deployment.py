@@ -1,0 +1,118 @@
+"""A real server, the deployments of infra/prefect.yaml, a process worker, runs from the API."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+
+from encore.shards import choose_run, run_status
+from encore.study import open_study
+from tests.flows.conftest import NUM_PAIRS
+from tests.prefect_server import PrefectServer, prefect_process, running_server
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory):
+    with running_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+def prefect(*arguments: str, environ: Mapping[str, str]) -> None:
+    command = [sys.executable, "-m", "prefect", "--no-prompt", *arguments]
+    subprocess.run(command, env=dict(environ), cwd=ROOT, check=True, capture_output=True)
+
+
+def start_run(server: PrefectServer, name: str, parameters: Mapping[str, object]) -> str:
+    deployment = httpx.get(f"{server.url}/api/deployments/name/{name}", timeout=60)
+    deployment_id = deployment.raise_for_status().json()["id"]
+    body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
+    return str(server.post(f"deployments/{deployment_id}/create_flow_run", body)["id"])
+
+
+def test_a_worker_runs_the_deployments_from_the_api(
+    server: PrefectServer, tmp_path: Path, pairs_file: Path, tiny_judge: Path
+) -> None:
+    environ = {**server.environ, "ENCORE_ROOT": str(ROOT)}
+    environ.pop("PYTHONPATH", None)  # the working directory must be enough
+    prefect("work-pool", "create", "encore", "--type", "process", environ=environ)
+    prefect("deploy", "--all", "--prefect-file", "infra/prefect.yaml", environ=environ)
+    study = tmp_path / "study"
+    rating = {
+        "judge": {"model": str(tiny_judge), "backend": "transformers"},
+        "shard_size": 2,
+        "max_reply_tokens": 8,
+    }
+    common = {"study": str(study), "rating": rating}
+    with prefect_process(
+        *("worker", "start", "--pool", "encore", "--limit", "1"),
+        environ=environ,
+        log=tmp_path / "worker.log",
+        cwd=tmp_path,
+    ):
+        pipeline_id = start_run(
+            server,
+            "pipeline/encore-pipeline",
+            {**common, "sources": [f"small={pairs_file}"]},
+        )
+        pipeline = server.wait_for(pipeline_id)
+        assert pipeline["state"]["message"] == "3 rated, 0 reused, 0 failed", (
+            tmp_path / "worker.log"
+        ).read_text()
+
+        failing_id = start_run(
+            server,
+            "rate-pairs/encore-rate-pairs",
+            # A limit that passes with the first batch of replies; another limit, another run key.
+            {
+                **common,
+                "rating": {**rating, "limit": NUM_PAIRS - 1},
+                "shards": [1],
+                "shard_timeout_seconds": 0.001,
+                "shard_retries": 0,
+            },
+        )
+        failing = server.wait_for(failing_id)
+
+    assert pipeline["state_type"] == "COMPLETED"
+    artifacts = server.artifacts(pipeline_id)
+    assert sorted(artifacts) == [
+        "failed-shards",
+        "rating-progress",
+        "rule-statistics",
+        "rule-weights",
+    ]
+    assert artifacts["rating-progress"] == 100.0
+    weights = [row["weight"] for row in json.loads(artifacts["rule-weights"])]
+    assert sum(weights) == pytest.approx(1.0, abs=1e-3)  # rounded to four digits for people
+    names = [
+        run["name"]
+        for run in server.post("task_runs/filter", {"flow_runs": {"id": {"any_": [pipeline_id]}}})
+    ]
+    assert {"shard-0", "shard-1", "shard-2"} <= set(names)
+
+    assert failing["state_type"] == "FAILED"
+    assert failing["state"]["message"] == "0 rated, 0 reused, 1 failed"
+    [failed] = json.loads(server.artifacts(failing_id)["failed-shards"])
+    assert failed["shard"] == 1
+    assert "passed its limit" in failed["error"]
+    assert "shards=[1]" in failed["how to rerun"]
+    run_dir = choose_run(open_study(study).ratings_dir, pipeline_run_key(study))
+    assert run_status(run_dir).is_complete
+
+
+def pipeline_run_key(study: Path) -> str:
+    """The run of all pairs."""
+    [key] = [
+        path.parent.name
+        for path in study.glob("ratings/*/run.json")
+        if json.loads(path.read_text())["num_pairs"] == NUM_PAIRS
+    ]
+    return key
