@@ -25,7 +25,8 @@ class JudgeConfig(BaseModel):
         default="auto", description="Number format; auto is what the model's own config says."
     )
     max_model_len: Annotated[int, Field(ge=64)] | None = Field(
-        default=None, description="Context length in tokens; default: the model's own, at most 8192."
+        default=None,
+        description="Context length in tokens; default: the model's own, at most 8192.",
     )
     engine_args: dict[str, EngineValue] = Field(
         default_factory=dict, description="Further engine arguments, e.g. tensor_parallel_size."

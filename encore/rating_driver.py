@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 #: While one shard generates, another is rendered and tokenised, or parsed and written.
 NUM_WORKERS = 2
 _BUSY_POLL_SECONDS = 1.0
-_FATAL_ERRNO = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+_NO_ROOM_OR_PERMISSION = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
 
 OutcomeHook = Callable[[ShardOutcome], None]
 
@@ -115,7 +115,8 @@ def rate_run(
             for shard, future in finished:
                 error = future.exception()
                 if error is not None:
-                    _stop_if_fatal(error)
+                    if meets_every_shard(error):
+                        raise error
                     failures[shard.index] = f"{type(error).__name__}: {error}"
                     logger.warning("shard %d failed: %s", shard.index, error)
                 elif (outcome := future.result()).action == "busy":
@@ -165,8 +166,8 @@ def _as_finished(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _stop_if_fatal(error: BaseException) -> None:
+def meets_every_shard(error: object) -> bool:
+    """Whether the next shard would fail the same way: no engine, no space, no permission."""
     if isinstance(error, JudgeUnavailableError):
-        raise error
-    if isinstance(error, OSError) and error.errno in _FATAL_ERRNO:
-        raise error
+        return True
+    return isinstance(error, OSError) and error.errno in _NO_ROOM_OR_PERMISSION

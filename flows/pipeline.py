@@ -15,10 +15,10 @@ from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
+from encore.cli import rating_options as options
 from encore.config import RatingConfig
 from encore.rating_driver import NUM_WORKERS
 from encore.sources.pku import Prefer
-from flows import options
 from flows.command import run_command, run_flow
 from flows.rate_pairs import Retries, Seconds
 from flows.rating_stage import completed, rate_study

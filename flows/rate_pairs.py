@@ -13,10 +13,10 @@ from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
+from encore.cli import rating_options as options
 from encore.cli.output import StudyArgument
 from encore.config import RatingConfig
 from encore.rating_driver import NUM_WORKERS
-from flows import options
 from flows.command import run_command, run_flow
 from flows.rating_stage import completed, rate_study
 from tasks.analyze import analyze_ratings

@@ -12,9 +12,8 @@ from prefect.states import Completed, Failed
 from encore.config import RatingConfig
 from encore.errors import EncoreError, StudyIncompleteError
 from encore.rating import ShardOutcome
-from encore.rating_driver import RatingReport
+from encore.rating_driver import RatingReport, meets_every_shard
 from tasks.artifacts import ShardProgress, publish_failed_shards
-from tasks.errors import meets_every_shard
 from tasks.rate import BUSY_LIMIT_SECONDS, RatingPlan, plan_rating, shard_task, start_judge
 from tasks.shared_run import keep_run_open
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from typing import Any
 
@@ -11,22 +10,15 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.logging import get_logger
 from prefect.tasks import Task
 
-from encore.errors import EncoreError, InputError, JudgeUnavailableError
+from encore.errors import EncoreError, InputError
+from encore.rating_driver import meets_every_shard
 
-_NO_ROOM_OR_PERMISSION = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
 _NETWORK_ERRORS = (ConnectionError, TimeoutError, httpx.TransportError)
 _PREFECT_LOGGERS = ("prefect.task_runs", "prefect.flow_runs")
 
 
 class RatingStoppedError(EncoreError):
     """The flow run ended or was interrupted while this shard waited for its turn."""
-
-
-def meets_every_shard(error: object) -> bool:
-    """Whether the next shard would fail the same way: no engine, no space, no permission."""
-    if isinstance(error, JudgeUnavailableError):
-        return True
-    return isinstance(error, OSError) and error.errno in _NO_ROOM_OR_PERMISSION
 
 
 def is_worth_retrying(_task: Task[..., Any], _task_run: TaskRun, state: State[Any]) -> bool:

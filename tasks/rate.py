@@ -19,10 +19,10 @@ from encore import rating
 from encore.config import RatingConfig
 from encore.errors import EncoreError
 from encore.rating import RatingRun, ShardOutcome
-from encore.rating_driver import NUM_WORKERS, choose_shards
+from encore.rating_driver import NUM_WORKERS, choose_shards, meets_every_shard
 from encore.settings import quiet_environment
 from encore.shards import Shard, inspect_shard
-from tasks.errors import RatingStoppedError, is_worth_retrying, meets_every_shard
+from tasks.errors import RatingStoppedError, is_worth_retrying
 from tasks.shared_run import shared_run
 
 DEFAULT_RETRIES = 2

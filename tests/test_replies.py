@@ -106,7 +106,9 @@ def _mutated(rng: random.Random) -> tuple[str, float | None]:
     expected = float(Decimal(number).quantize(Decimal("0.01"), rounding=ROUND_HALF_EVEN))
     text = rng.choice(["", "Score: ", "score:\t", " "]) + number + rng.choice(["", ".", " \n"])
     breakers = [
-        lambda: text + rng.choice(["/10", "%", " %", ",", ";", "!", "x", " out of 1", "e0", "..", "٣"]),
+        lambda: (
+            text + rng.choice(["/10", "%", " %", ",", ";", "!", "x", " out of 1", "e0", "..", "٣"])
+        ),
         lambda: rng.choice(["-", "+", "~", "$", "about ", "(", "nan ", "1,", "２"]) + text.strip(),
         lambda: text.strip() + rng.choice([" ", "\n", ", ", " - "]) + number,
         lambda: text.strip().replace("0.", "0,") if "0." in number else "zero",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-import typer
-
+from encore.cli import rating_options as options
 from encore.cli.output import (
     JsonOption,
     StudyArgument,
@@ -17,73 +16,29 @@ from encore.cli.output import (
     say,
     warn,
 )
-from encore.config import EngineValue, JudgeConfig, RatingConfig
-from encore.errors import InputError, StudyIncompleteError
+from encore.errors import StudyIncompleteError
 
 if TYPE_CHECKING:
+    from encore.config import RatingConfig
     from encore.rating import RatingRun, ShardOutcome
     from encore.rating_driver import RatingReport
 
 
 def rate(
     study: StudyArgument,
-    judge: Annotated[
-        str,
-        typer.Option(
-            help="Folder with a model (config, tokenizer with chat template, *.safetensors) or a "
-            "hub id such as meta-llama/Meta-Llama-3-70B-Instruct."
-        ),
-    ],
-    rules: Annotated[
-        str, typer.Option(help="encore-10, encore-20, or the path of your own rule set (TOML).")
-    ] = "encore-10",
-    shard_size: Annotated[
-        int, typer.Option(min=1, help="Pairs per shard: what one crash can cost at most.")
-    ] = 1000,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Pilot: rate only this many pairs, a fair sample by content hash."
-        ),
-    ] = None,
-    backend: Annotated[
-        Literal["vllm", "transformers"], typer.Option(help="The engine that runs the judge.")
-    ] = "vllm",
-    revision: Annotated[
-        str | None, typer.Option(help="Hub revision of the judge (branch, tag or commit).")
-    ] = None,
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        typer.Option(help="Number format of the judge; auto: what its config says."),
-    ] = "auto",
-    max_model_len: Annotated[
-        int | None,
-        typer.Option(min=64, help="Context in tokens; default: the judge's own, at most 8192."),
-    ] = None,
-    overlong: Annotated[
-        Literal["set-aside", "truncate-left"],
-        typer.Option(
-            help="A prompt beyond the context: keep a null row with the reason, or cut the "
-            "conversation's oldest text. Both are counted."
-        ),
-    ] = "set-aside",
-    max_reply_tokens: Annotated[
-        int, typer.Option(min=2, help="A reply longer than this is cut off and therefore null.")
-    ] = 16,
-    shard_timeout_seconds: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Give up on a shard whose generation takes longer."),
-    ] = None,
-    shard: Annotated[
-        list[int] | None, typer.Option(help="Only this shard; repeat for several.")
-    ] = None,
-    engine_arg: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Passed to vLLM, e.g. tensor_parallel_size=4 or quantization=fp8; repeatable.",
-        ),
-    ] = None,
+    judge: options.Judge,
+    rules: options.Rules = "encore-10",
+    shard_size: options.ShardSize = 1000,
+    limit: options.Limit = None,
+    backend: options.Backend = "vllm",
+    revision: options.Revision = None,
+    dtype: options.Dtype = "auto",
+    max_model_len: options.MaxModelLen = None,
+    overlong: options.Overlong = "set-aside",
+    max_reply_tokens: options.MaxReplyTokens = 16,
+    shard_timeout_seconds: options.ShardTimeout = None,
+    shard: options.Shards = None,
+    engine_arg: options.EngineArgs = None,
     as_json: JsonOption = False,
 ) -> None:
     """Have a judge rate every response under every rule; ratings go to Parquet, shard by shard.
@@ -94,20 +49,18 @@ def rate(
 
     Example: encore rate my-study --judge ./my-judge --limit 200
     """
-    config = RatingConfig(
-        judge=JudgeConfig(
-            model=judge,
-            backend=backend,
-            revision=revision,
-            dtype=dtype,
-            max_model_len=max_model_len,
-            engine_args=dict(_engine_value(text) for text in engine_arg or ()),
-        ),
+    config = options.rating_config(
+        judge=judge,
         rules=rules,
         shard_size=shard_size,
         limit=limit,
+        backend=backend,
+        revision=revision,
+        dtype=dtype,
+        max_model_len=max_model_len,
         overlong=overlong,
         max_reply_tokens=max_reply_tokens,
+        engine_arg=engine_arg,
     )
     rate_and_report(
         study, config, only=shard, shard_timeout_seconds=shard_timeout_seconds, as_json=as_json
@@ -188,17 +141,3 @@ def _report(study: Path, run: RatingRun, report: RatingReport, *, as_json: bool)
             f"command again to rate only these (`encore status {study}` lists them)"
         )
     say(f"next: encore analyze {study}")
-
-
-def _engine_value(text: str) -> tuple[str, EngineValue]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise InputError(f"--engine-arg {text!r}: expected NAME=VALUE, e.g. tensor_parallel_size=4")
-    if value in ("true", "false"):
-        return name, value == "true"
-    for convert in (int, float):
-        try:
-            return name, convert(value)
-        except ValueError:
-            continue
-    return name, value

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL
 
+from encore.cli.rating_options import rating_config
 from encore.config import JudgeConfig
-from flows.options import rating_config
 
 ROOT = Path(__file__).resolve().parents[2]
 

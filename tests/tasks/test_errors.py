@@ -18,11 +18,11 @@ from encore.errors import (
     InputError,
     JudgeUnavailableError,
 )
+from encore.rating_driver import meets_every_shard
 from tasks.errors import (
     RatingStoppedError,
     _without_expected_traceback,
     is_worth_retrying,
-    meets_every_shard,
 )
 
 

@@ -1,4 +1,4 @@
-"""Options that the commands of several flows share; each means what it means to `encore rate`."""
+"""The options that say what a rating run is, for every command that starts one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ Judge = Annotated[
 Rules = Annotated[
     str, typer.Option(help="encore-10, encore-20, or the path of your own rule set (TOML).")
 ]
-ShardSize = Annotated[int, typer.Option(min=1, help="Pairs per shard: per file and per task.")]
+ShardSize = Annotated[
+    int,
+    typer.Option(
+        min=1, max=100_000, help="Pairs per shard: per file, per task, what one crash can cost."
+    ),
+]
 Limit = Annotated[
     int | None,
     typer.Option(min=1, help="Pilot: rate only this many pairs, a fair sample by content hash."),
@@ -41,7 +46,10 @@ MaxModelLen = Annotated[
 ]
 Overlong = Annotated[
     Literal["set-aside", "truncate-left"],
-    typer.Option(help="A prompt beyond the context: a null row, or cut the oldest text."),
+    typer.Option(
+        help="A prompt beyond the context: a null row with its reason, or the conversation's "
+        "oldest text is cut. Both are counted."
+    ),
 ]
 MaxReplyTokens = Annotated[
     int, typer.Option(min=2, max=512, help="A longer reply is cut off and therefore null.")
@@ -49,7 +57,8 @@ MaxReplyTokens = Annotated[
 EngineArgs = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=VALUE", help="Passed to vLLM, e.g. tensor_parallel_size=4; repeatable."
+        metavar="NAME=VALUE",
+        help="Passed to vLLM, e.g. tensor_parallel_size=4 or quantization=fp8; repeatable.",
     ),
 ]
 Shards = Annotated[
@@ -78,7 +87,7 @@ def rating_config(
     max_reply_tokens: int,
     engine_arg: list[str] | None,
 ) -> RatingConfig:
-    """The config that the options describe; the same options give the run key of `encore rate`."""
+    """The config that the options describe: the same options, the same run key."""
     return RatingConfig(
         judge=JudgeConfig(
             model=judge,
