@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from encore.errors import InputError
-from encore.pairs import read_pairs
-from encore.prompts import render_conversation, render_rating_prompt
-from encore.rating import records_of
+from encore.pairs import read_pairs, records_of
+from encore.prompts import prompt_digest, render_conversation, render_rating_prompt
 from encore.records import PreferencePair
 from encore.shards import RunManifest, read_run, run_status, validated_shards
 from encore.study import Study
@@ -20,7 +19,7 @@ from encore.study import Study
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatedResponse:
-    """One rating with the prompt that asked for it."""
+    """One rating with the prompt that asked for it, before any cut from the left."""
 
     rule_id: str
     response: str
@@ -33,15 +32,20 @@ class RatedResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairInRun:
-    """A pair's ratings in one run; empty when its shard is not done or it was not planned."""
+    """A pair's ratings in one run; empty when its shard is not done or it was not planned.
+
+    ``is_prompt_current`` is False when the run was made with another rating prompt than this
+    version's, so that the prompts shown are not the ones asked.
+    """
 
     run_key: str
     judge: str
+    is_prompt_current: bool
     ratings: tuple[RatedResponse, ...]
 
 
-def find_pair(study: Study, pair_id: str) -> PreferencePair:
-    """The pair whose id is, or begins with, ``pair_id``.
+def find_pair(study: Study, pair_id: str) -> tuple[PreferencePair, ...]:
+    """The pair whose id is, or begins with, ``pair_id``: once for each source that has it.
 
     Raises:
         InputError: None matches, or several do.
@@ -57,7 +61,7 @@ def find_pair(study: Study, pair_id: str) -> PreferencePair:
     if len(ids) > 1:
         shown = ", ".join(ids[:4])
         raise InputError(f"pair {pair_id!r}: {len(ids)} pairs match ({shown}, …); give more digits")
-    return found[0]
+    return tuple(found)
 
 
 def pair_in_run(pair: PreferencePair, run_dir: Path) -> PairInRun:
@@ -71,7 +75,10 @@ def pair_in_run(pair: PreferencePair, run_dir: Path) -> PairInRun:
         ).to_pylist()
     ]
     return PairInRun(
-        run_key=manifest.run_key, judge=manifest.judge, ratings=_rated(pair, manifest, rows)
+        run_key=manifest.run_key,
+        judge=manifest.judge,
+        is_prompt_current=manifest.identity["prompt_sha256"] == prompt_digest(),
+        ratings=_rated(pair, manifest, rows),
     )
 
 

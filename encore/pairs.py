@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -173,8 +173,32 @@ def data_digest(study: Study, *, labels: Sequence[str] | None = None) -> str:
     Raises:
         InputError: no such label; a damaged manifest.
     """
-    digests = [[label, read_manifest(study, label).data_digest] for label in _chosen(study, labels)]
-    return hashlib.sha256(json.dumps(sorted(digests)).encode()).hexdigest()
+    return _digest_of_labels(
+        {label: read_manifest(study, label).data_digest for label in _chosen(study, labels)}
+    )
+
+
+def data_digest_of(pairs: pa.Table) -> str:
+    """The `data_digest` of the pairs in hand: what a run rates is what its key says."""
+    by_label = (
+        pairs.select(["source", "pair_id"]).group_by("source").aggregate([("pair_id", "list")])
+    )
+    return _digest_of_labels(
+        {
+            row["source"]: digest_of_ids(map(bytes.fromhex, row["pair_id_list"]))
+            for row in by_label.to_pylist()
+        }
+    )
+
+
+def records_of(pairs: pa.Table) -> list[PreferencePair]:
+    """The records of a table of schema `encore.schemas.PAIRS`."""
+    return [_pair(row) for row in pairs.to_pylist()]
+
+
+def _digest_of_labels(digests: Mapping[str, str]) -> str:
+    pairs = sorted([label, digest] for label, digest in digests.items())
+    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
 
 
 def _chosen(study: Study, labels: Sequence[str] | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
-from encore.records import Message
+from encore.records import Message, Role
 
 #: Verbatim from the paper; it is a parameter of the experiment.
 RATING_TEMPLATE = """\
@@ -29,12 +29,20 @@ Conversation example:
 You must return a score between 0 and 1 and nothing else. Score:"""
 
 _PLACEHOLDER = re.compile(r"\{(rule|QA)\}")
-_SPEAKER = {"system": "System", "user": "Human", "assistant": "Assistant"}
+_SPEAKER: dict[Role, str] = {"system": "System", "user": "Human", "assistant": "Assistant"}
 
 
-def template_digest(template: str = RATING_TEMPLATE) -> str:
-    """SHA-256 of the template text: part of a run's identity."""
-    return hashlib.sha256(template.encode()).hexdigest()
+def prompt_digest(template: str = RATING_TEMPLATE) -> str:
+    """SHA-256 of a prompt rendered from marked texts: part of a run's identity.
+
+    It covers the template and how a conversation is written into it, speakers and blank lines
+    included.
+    """
+    prompt = [Message(role=role, content=f"<{role}>") for role in _SPEAKER]
+    rendered = render_rating_prompt(
+        render_conversation(prompt, "<response>"), rating_rule="<rule>", template=template
+    )
+    return hashlib.sha256(rendered.encode()).hexdigest()
 
 
 def render_conversation(prompt: Sequence[Message], response: str) -> str:

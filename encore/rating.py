@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,15 +21,18 @@ from encore.config import RatingConfig
 from encore.errors import GenerationInterruptedError, InputError
 from encore.judges import open_judge
 from encore.judges.base import Judge, Reply
-from encore.pairs import data_digest, read_pairs
-from encore.prompts import render_conversation, render_rating_prompt, template_digest
-from encore.records import RESPONSES, Message, PreferencePair, Response, RuleSet
-from encore.replies import ParsedReply, parse_reply
+from encore.pairs import data_digest_of, read_pairs, records_of
+from encore.prompts import prompt_digest, render_conversation, render_rating_prompt
+from encore.records import RESPONSES, PreferencePair, Response, RuleSet
+from encore.replies import PARSER_VERSION, ParsedReply, parse_reply
 from encore.rules import load_rule_set
 from encore.schemas import RATINGS
 from encore.shards import RunManifest, Shard
 from encore.study import Study
 from encore.versions import package_versions
+
+#: A Python list takes some 40 bytes a token, an array 4: prompts are tokenised a few at a time.
+_PROMPTS_PER_CHUNK = 500
 
 #: Called with (shard index, replies finished, replies in the shard).
 RatingProgress = Callable[[int, int, int], None]
@@ -83,7 +88,7 @@ class _Prepared:
 
 
 def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) -> RatingRun:
-    """The run that a study and a config define; created on disk if it is new.
+    """The run that a study and a config define; nothing is written before its first shard.
 
     The run key is a hash of judge and revision, prompt, rules, decoding, data and plan: change
     any of them and a new run stands beside the old one.
@@ -92,21 +97,22 @@ def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) 
         EncoreError: No pairs, a bad rule set, or a judge that cannot be loaded.
     """
     rule_set = load_rule_set(config.rules)
-    pairs = _planned_pairs(read_pairs(study), limit=config.limit)
+    all_pairs = read_pairs(study)
+    pairs = _planned_pairs(all_pairs, limit=config.limit)
     judge = judge or open_judge(config.judge)
-    identity = _identity(study, config, judge, rule_set, num_pairs=pairs.num_rows)
+    _refuse_long_replies(config, judge)
+    identity = _identity(
+        config, judge, rule_set, data_sha256=data_digest_of(all_pairs), num_pairs=pairs.num_rows
+    )
     manifest = RunManifest(
         run_key=shards.run_key_of(identity),
         identity=identity,
+        rule_set=rule_set.name,
         rules=[dataclasses.asdict(rule) for rule in rule_set.rules],
-        num_pairs=pairs.num_rows,
-        shard_size=config.shard_size,
         versions=package_versions(),
     )
-    run_dir = study.ratings_dir / manifest.run_key
-    shards.write_run(run_dir, manifest)
     return RatingRun(
-        run_dir=run_dir,
+        run_dir=study.ratings_dir / manifest.run_key,
         manifest=manifest,
         config=config,
         pairs=pairs,
@@ -133,41 +139,37 @@ def rate_shard(
     Raises:
         GenerationInterruptedError: The time limit passed, or the run was cancelled.
     """
+    if (reused := _reused(run, shard)) is not None:  # also where nothing may be written
+        return reused
+    shards.write_run(run.run_dir, run.manifest)
     with shards.shard_lock(run.run_dir, shard.index) as is_mine:
         if not is_mine:
             return ShardOutcome(index=shard.index, action="busy")
-        state = shards.inspect_shard(run.run_dir, run.manifest, shard)
-        if state.state == "done":
-            return ShardOutcome(
-                index=shard.index,
-                action="reused",
-                num_ratings=state.num_ratings,
-                num_nulls=state.num_nulls,
-            )
+        if (reused := _reused(run, shard)) is not None:
+            return reused
         shards.remove_stale_temporaries(run.run_dir, shard.index)
         try:
             table = _rated_table(run, shard, timeout_seconds, on_progress)
+            footer = {"run_key": run.manifest.run_key, "versions": package_versions()}
+            shards.write_shard(run.run_dir, shard, table, footer=footer)
         except Exception as error:
             if not run.cancelled.is_set():
-                shards.record_failure(run.run_dir, shard, error)
+                with contextlib.suppress(OSError):  # what failed matters more than its record
+                    shards.record_failure(run.run_dir, shard, error)
             raise
-        footer = {"run_key": run.manifest.run_key, "versions": package_versions()}
-        shards.write_shard(run.run_dir, shard, table, footer=footer)
         return _outcome(shard, table)
 
 
-def records_of(table: pa.Table) -> list[PreferencePair]:
-    """The records of a pairs table (schema `encore.schemas.PAIRS`)."""
-    return [
-        PreferencePair(
-            pair_id=row["pair_id"],
-            source=row["source"],
-            prompt=tuple(Message(**message) for message in row["prompt"]),
-            chosen=row["chosen"],
-            rejected=row["rejected"],
-        )
-        for row in table.to_pylist()
-    ]
+def _reused(run: RatingRun, shard: Shard) -> ShardOutcome | None:
+    state = shards.inspect_shard(run.run_dir, run.manifest, shard)
+    if state.state != "done":
+        return None
+    return ShardOutcome(
+        index=shard.index,
+        action="reused",
+        num_ratings=state.num_ratings,
+        num_nulls=state.num_nulls,
+    )
 
 
 def _planned_pairs(pairs: pa.Table, *, limit: int | None) -> pa.Table:
@@ -178,18 +180,31 @@ def _planned_pairs(pairs: pa.Table, *, limit: int | None) -> pa.Table:
     return pairs.take(order[:limit] if limit is not None else order)
 
 
+def _refuse_long_replies(config: RatingConfig, judge: Judge) -> None:
+    context = judge.identity.max_model_len
+    if config.max_reply_tokens >= context:
+        raise InputError(
+            f"max_reply_tokens {config.max_reply_tokens}: the judge's context of {context} tokens "
+            "leaves no room for a prompt; give fewer reply tokens or a larger context"
+        )
+
+
 def _identity(
-    study: Study, config: RatingConfig, judge: Judge, rule_set: RuleSet, *, num_pairs: int
+    config: RatingConfig, judge: Judge, rule_set: RuleSet, *, data_sha256: str, num_pairs: int
 ) -> dict[str, Any]:
     judge_identity = dataclasses.asdict(judge.identity)
     judge_identity["engine_args"] = dict(judge.identity.engine_args)
     return {
         "format": 1,
         "judge": judge_identity,
-        "prompt_template_sha256": template_digest(),
+        "prompt_sha256": prompt_digest(),
         "rules_sha256": rule_set.digest,
-        "decoding": {"temperature": 0.0, "max_reply_tokens": config.max_reply_tokens},
-        "data_sha256": data_digest(study),
+        "decoding": {
+            "temperature": 0.0,
+            "max_reply_tokens": config.max_reply_tokens,
+            "parser": PARSER_VERSION,
+        },
+        "data_sha256": data_sha256,
         "plan": {
             "order": "pair_id",
             "shard_size": config.shard_size,
@@ -241,16 +256,21 @@ def _items(pairs: Sequence[PreferencePair], rule_set: RuleSet) -> list[_Item]:
 
 def _prepare(items: Sequence[_Item], run: RatingRun) -> list[_Prepared]:
     limit = run.judge.identity.max_model_len - run.config.max_reply_tokens
-    texts = [
-        render_rating_prompt(item.conversation, rating_rule=item.rating_rule) for item in items
-    ]
-    encoded = run.judge.tokenizer.encode(texts)
-    return [
-        _Prepared(token_ids=token_ids)
-        if len(token_ids) <= limit
-        else _fit(item, token_ids, run.judge, limit=limit, overlong=run.config.overlong)
-        for item, token_ids in zip(items, encoded, strict=True)
-    ]
+    prepared: list[_Prepared] = []
+    for start in range(0, len(items), _PROMPTS_PER_CHUNK):
+        chunk = items[start : start + _PROMPTS_PER_CHUNK]
+        texts = [
+            render_rating_prompt(item.conversation, rating_rule=item.rating_rule) for item in chunk
+        ]
+        prepared += [
+            _Prepared(token_ids=array("I", token_ids))
+            if len(token_ids) <= limit
+            else _fit(item, token_ids, run.judge, limit=limit, overlong=run.config.overlong)
+            for item, token_ids in zip(chunk, run.judge.tokenizer.encode(texts), strict=True)
+        ]
+        if run.cancelled.is_set():
+            raise GenerationInterruptedError("the run was cancelled")
+    return prepared
 
 
 def _fit(
@@ -268,7 +288,9 @@ def _fit(
             return _Prepared(token_ids=None)
         text = render_rating_prompt(conversation, rating_rule=item.rating_rule)
         [fitted] = judge.tokenizer.encode([text])
-    return _Prepared(token_ids=fitted, num_truncated_tokens=len(token_ids) - len(fitted))
+    return _Prepared(
+        token_ids=array("I", fitted), num_truncated_tokens=len(token_ids) - len(fitted)
+    )
 
 
 def _parse(reply: Reply | None) -> ParsedReply:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -97,10 +98,8 @@ def rate_run(
         JudgeUnavailableError: The judge's engine does not start.
         KeyboardInterrupt: After the shards at work were interrupted; written ones are kept.
     """
-    pending = list(choose_shards(run, only))
-    outcomes: list[ShardOutcome] = []
-    failures: dict[int, str] = {}
-
+    run.cancelled.clear()
+    pending = choose_shards(run, only)
     if any(not _is_done(run, shard) for shard in pending):
         run.judge.start()
 
@@ -109,27 +108,59 @@ def rate_run(
             run, shard, timeout_seconds=shard_timeout_seconds, on_progress=on_progress
         )
 
+    outcomes: list[ShardOutcome] = []
+    failures: dict[int, str] = {}
+    waited_for: tuple[Shard, ...] = ()
     while pending:
-        busy: list[Shard] = []
-        with closing(_as_finished(run, pending, work)) as finished:
-            for shard, future in finished:
-                error = future.exception()
-                if error is not None:
-                    if meets_every_shard(error):
-                        raise error
-                    failures[shard.index] = f"{type(error).__name__}: {error}"
-                    logger.warning("shard %d failed: %s", shard.index, error)
-                elif (outcome := future.result()).action == "busy":
-                    busy.append(shard)
-                else:
-                    outcomes.append(outcome)
-                    if on_outcome is not None:
-                        on_outcome(outcome)
-        pending = busy
-        if busy:
+        passed = _pass_over(run, pending, work, on_outcome or _ignore)
+        outcomes += passed.outcomes
+        failures |= passed.failures
+        pending = tuple(passed.busy)
+        if pending and pending != waited_for:
+            names = ", ".join(str(shard.index) for shard in pending)
+            logger.warning("waiting for another process that rates shards %s", names)
+            waited_for = pending
+        if pending:
             time.sleep(_BUSY_POLL_SECONDS)
     outcomes.sort(key=lambda outcome: outcome.index)
     return RatingReport(outcomes=tuple(outcomes), failures=dict(sorted(failures.items())))
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What came of trying each of some shards once."""
+
+    outcomes: list[ShardOutcome] = field(default_factory=list)
+    failures: dict[int, str] = field(default_factory=dict)
+    busy: list[Shard] = field(default_factory=list)
+
+
+def _pass_over(
+    run: RatingRun,
+    pending: Sequence[Shard],
+    work: Callable[[Shard], ShardOutcome],
+    on_outcome: OutcomeHook,
+) -> _Pass:
+    passed = _Pass()
+    with closing(_as_finished(run, pending, work)) as finished:
+        for shard, future in finished:
+            error = future.exception()
+            if error is not None:
+                traceback.clear_frames(error.__traceback__)  # they hold the shard's prompts
+                if meets_every_shard(error):
+                    raise error
+                passed.failures[shard.index] = f"{type(error).__name__}: {error}"
+                logger.warning("shard %d failed: %s", shard.index, error)
+            elif (outcome := future.result()).action == "busy":
+                passed.busy.append(shard)
+            else:
+                passed.outcomes.append(outcome)
+                on_outcome(outcome)
+    return passed
+
+
+def _ignore(_outcome: ShardOutcome) -> None:
+    """Nobody wants to know."""
 
 
 def choose_shards(run: RatingRun, only: Sequence[int] | None) -> tuple[Shard, ...]:

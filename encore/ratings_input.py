@@ -10,7 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from encore.errors import InputError
-from encore.shards import RUN_FILE, list_runs, read_run, run_status, validated_shards
+from encore.shards import (
+    RUN_FILE,
+    describe_run,
+    list_runs,
+    read_run,
+    run_status,
+    validated_shards,
+)
 from encore.study import MARKER, open_study
 
 
@@ -91,14 +98,10 @@ def _chosen_run(
 ) -> Path:
     if not run_dirs:
         raise InputError(f"study {path}: no ratings yet; run `encore rate {path}` first")
-    judges = {run_dir: read_run(run_dir).judge for run_dir in run_dirs}
-    chosen = [
-        run_dir
-        for run_dir in run_dirs
-        if run_dir.name.startswith(run or "") and judge in (None, judges[run_dir])
-    ]
+    named = [run_dir for run_dir in run_dirs if run_dir.name.startswith(run or "")]
+    chosen = [run_dir for run_dir in named if judge is None or judge == read_run(run_dir).judge]
     if len(chosen) != 1:
-        listing = "; ".join(f"{run_dir.name} (judge {judges[run_dir]})" for run_dir in run_dirs)
+        listing = "; ".join(describe_run(run_dir) for run_dir in run_dirs)
         found = f"{len(chosen) or 'none'} of its runs match"
         raise InputError(
             f"ratings {path}: {found}; choose one with --run KEY or --judge NAME: {listing}"

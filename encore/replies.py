@@ -22,6 +22,9 @@ _SCORE = re.compile(rf"(?:score:\s*)?{_NUMBER}\.?", re.IGNORECASE | re.ASCII)
 _NEGATIVE = re.compile(rf"(?:score:\s*)?-{_NUMBER}\.?", re.IGNORECASE | re.ASCII)
 _CENT = Decimal("0.01")
 
+#: Part of a run's identity: raise it whenever any reply would be read differently.
+PARSER_VERSION = 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedReply:

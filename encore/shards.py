@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_path, atomic_write_bytes, file_sha256
+from encore.rules.load import rules_digest
 
 RUN_FILE = "run.json"
 _FOOTER_KEY = "encore.shard"
@@ -51,14 +52,26 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunManifest:
-    """What `run.json` says: the run key, everything it is a hash of, and the plan."""
+    """What `run.json` says: the run key and everything it is a hash of, the rules' texts included.
+
+    ``rule_set`` (a name) and ``versions`` are for people; the key does not cover them.
+    """
 
     run_key: str
     identity: Mapping[str, Any]
+    rule_set: str
     rules: Sequence[Mapping[str, str]]
-    num_pairs: int
-    shard_size: int
     versions: Mapping[str, str]
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs in the plan."""
+        return int(self.identity["plan"]["num_pairs"])
+
+    @property
+    def shard_size(self) -> int:
+        """Pairs in every shard but perhaps the last."""
+        return int(self.identity["plan"]["shard_size"])
 
     @property
     def rule_ids(self) -> tuple[str, ...]:
@@ -140,16 +153,15 @@ def failure_path(run_dir: Path, index: int) -> Path:
 
 def write_run(run_dir: Path, manifest: RunManifest) -> None:
     """Create a run's folder and manifest; an existing manifest of the same key is kept."""
-    (run_dir / "locks").mkdir(parents=True, exist_ok=True)
     path = run_dir / RUN_FILE
     if path.exists():
         read_run(run_dir)
         return
+    (run_dir / "locks").mkdir(parents=True, exist_ok=True)
     content = {
         "run_key": manifest.run_key,
         "identity": manifest.identity,
-        "num_pairs": manifest.num_pairs,
-        "shard_size": manifest.shard_size,
+        "rule_set": manifest.rule_set,
         "rules": list(manifest.rules),
         "versions": dict(manifest.versions),
     }
@@ -165,29 +177,49 @@ def read_run(run_dir: Path) -> RunManifest:
     """
     path = run_dir / RUN_FILE
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        manifest = RunManifest(**content)
+        manifest = RunManifest(**json.loads(path.read_text(encoding="utf-8")))
+        problem = _inconsistency(manifest, run_dir)
     except FileNotFoundError as error:
         raise EncoreError(
             f"run {run_dir.name}: {RUN_FILE} is missing; run `encore rate` with the same "
             "parameters to write it again"
         ) from error
-    except (ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    if problem is not None:
         raise EncoreError(
-            f"run {run_dir.name}: {RUN_FILE} is damaged ({error}); delete that file and run "
+            f"run {run_dir.name}: {RUN_FILE} is damaged ({problem}); delete that file and run "
             "`encore rate` with the same parameters: valid shards are kept"
-        ) from error
-    if run_key_of(manifest.identity) != manifest.run_key:
-        raise EncoreError(
-            f"run {run_dir.name}: {RUN_FILE} was changed (its key is not the hash of its content); "
-            "delete that file and run `encore rate` with the same parameters"
         )
     return manifest
 
 
+def _inconsistency(manifest: RunManifest, run_dir: Path) -> str | None:
+    """Why a manifest cannot be believed, if so: everything in it must follow from its key."""
+    if run_key_of(manifest.identity) != manifest.run_key:
+        return "its run key is not the hash of its identity"
+    if manifest.run_key != run_dir.name:
+        return f"it belongs to run {manifest.run_key}"
+    if rules_digest(manifest.rules) != manifest.identity["rules_sha256"]:
+        return "its rules are not those of its identity"
+    if manifest.num_pairs < 1 or manifest.shard_size < 1:
+        return f"a plan of {manifest.num_pairs} pairs in shards of {manifest.shard_size}"
+    return None
+
+
 def list_runs(ratings_dir: Path) -> tuple[Path, ...]:
-    """The folders of all runs of a study, sorted by run key."""
-    return tuple(sorted(path.parent for path in ratings_dir.glob(f"*/{RUN_FILE}")))
+    """The folders of all runs of a study, sorted by run key: with a manifest or with a shard."""
+    found = {path.parent for path in ratings_dir.glob(f"*/{RUN_FILE}")}
+    found |= {path.parent for path in ratings_dir.glob("*/shard-*.parquet")}
+    return tuple(sorted(found))
+
+
+def describe_run(run_dir: Path) -> str:
+    """A run's key and judge, for a list to choose from."""
+    try:
+        return f"{run_dir.name} (judge {read_run(run_dir).judge})"
+    except EncoreError:
+        return f"{run_dir.name} ({RUN_FILE} damaged)"
 
 
 def choose_run(ratings_dir: Path, run: str | None) -> Path:
@@ -202,7 +234,7 @@ def choose_run(ratings_dir: Path, run: str | None) -> Path:
     chosen = [path for path in runs if path.name.startswith(run or "")]
     if len(chosen) == 1:
         return chosen[0]
-    listing = "; ".join(f"{path.name} (judge {read_run(path).judge})" for path in runs)
+    listing = "; ".join(describe_run(path) for path in runs)
     if not chosen:
         raise InputError(f"--run {run!r}: not in {ratings_dir.parent}, which has: {listing}")
     raise InputError(
@@ -244,12 +276,15 @@ def inspect_shard(run_dir: Path, manifest: RunManifest, shard: Shard) -> ShardSt
     path = shard_path(run_dir, shard.index)
     if not path.exists():
         return _without_file(run_dir, shard)
-    expected = _recorded_digest(run_dir, shard)
-    if expected is None:
-        return _damaged(shard, "its .sha256 file is missing or unreadable")
-    if file_sha256(path) != expected:
-        return _damaged(shard, "its content does not match its SHA-256")
-    return _check_footer(path, manifest, shard)
+    try:
+        expected = _recorded_digest(run_dir, shard)
+        if expected is None:
+            return _damaged(shard, "its .sha256 file is missing or empty")
+        if file_sha256(path) != expected:
+            return _damaged(shard, "its content does not match its SHA-256")
+        return _check_footer(path, manifest, shard)
+    except OSError as error:
+        return _damaged(shard, f"it cannot be read ({error.strerror or error})")
 
 
 def status(study: Path) -> tuple[RunStatus, ...]:
@@ -311,7 +346,7 @@ def _without_file(run_dir: Path, shard: Shard) -> ShardState:
         detail = f"{failure['error_type']}: {failure['error']}"
     except FileNotFoundError:
         return ShardState(index=shard.index, state="missing")
-    except (ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         detail = "the record of the failure is unreadable"
     return ShardState(index=shard.index, state="failed", detail=detail)
 

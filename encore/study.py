@@ -45,6 +45,8 @@ def open_study(path: Path) -> Study:
         InputError: no such directory, not a study, or of a newer format.
     """
     marker = path / MARKER
+    if path.is_file():
+        raise InputError(f"study {path}: this is a file; name the study's directory")
     if not path.is_dir():
         raise InputError(
             f"study {path}: no such directory; make it with `encore ingest SOURCE --out {path}`"

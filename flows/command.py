@@ -19,7 +19,7 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from encore.cli.output import console, say
+from encore.cli.output import fail, say
 from encore.errors import EncoreError
 from encore.settings import quiet_environment
 
@@ -90,6 +90,5 @@ def _check_server() -> None:
 
 
 def _exit(message: str, *, exit_code: int) -> NoReturn:
-    line = " ".join(message.split()).replace("[", "\\[")
-    console.print(f"[bold red]error:[/bold red] {line}", soft_wrap=True)
+    fail(message)
     sys.exit(exit_code)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from encore.analysis import analyze
 from encore.cli.app import app
 from encore.errors import InputError
+from encore.rules.load import rules_digest
 from encore.schemas import RATINGS
 from encore.shards import RunManifest, digest_path, run_key_of, shard_path, write_run, write_shard
 from tests.ratings_files import random_table, ratings_table
@@ -28,13 +29,19 @@ def invoke(*arguments: str | Path) -> Result:
 
 def add_run(study: Path, *, num_pairs: int = 10, judge: str = "tiny", seed: int = 0) -> Path:
     """A finished run of three rules: random ratings, written as shards."""
-    identity = {"judge": {"name": judge}, "seed": seed}
+    texts = ("title", "description", "preference_rule", "rating_rule")
+    rules = [{"rule_id": rule_id, **dict.fromkeys(texts, "x")} for rule_id in RULES]
+    identity = {
+        "judge": {"name": judge},
+        "seed": seed,
+        "rules_sha256": rules_digest(rules),
+        "plan": {"num_pairs": num_pairs, "shard_size": SHARD_SIZE},
+    }
     manifest = RunManifest(
         run_key=run_key_of(identity),
         identity=identity,
-        rules=[{"rule_id": rule_id} for rule_id in RULES],
-        num_pairs=num_pairs,
-        shard_size=SHARD_SIZE,
+        rule_set="mine",
+        rules=rules,
         versions={},
     )
     run_dir = study / "ratings" / manifest.run_key

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -21,9 +22,9 @@ from encore.errors import (
     JudgeUnavailableError,
 )
 from encore.ingestion import ingest
-from encore.pairs import read_pairs
+from encore.pairs import data_digest, data_digest_of, read_pairs, records_of
 from encore.prompts import render_conversation, render_rating_prompt
-from encore.rating import RatingRun, open_run, rate_shard, records_of
+from encore.rating import RatingRun, open_run, rate_shard
 from encore.rating_driver import rate_run
 from encore.rules import load_rule_set
 from encore.study import Study, open_study
@@ -258,6 +259,8 @@ def test_any_change_makes_a_new_run_beside_the_old_one(study, changes, judge):
     old = opened(study, ScriptedJudge())
     new = opened(study, judge, **changes)
     assert old.manifest.run_key != new.manifest.run_key
+    for run in (old, new):
+        rate_run(run, only=[0])
     assert len(shards.list_runs(study.ratings_dir)) == 2
 
 
@@ -303,6 +306,59 @@ def test_truncation_cuts_the_oldest_text_and_is_counted(tmp_path):
         assert prompt.endswith("Score:")
         assert "Assistant: " in prompt
     assert min(ratings(run)["num_truncated_tokens"].to_pylist()) > 0
+
+
+def test_opening_a_run_writes_nothing_before_its_first_shard(study):
+    run = opened(study, ScriptedJudge())
+    assert not run.run_dir.exists()
+    rate_run(run, only=[0])
+    assert shards.list_runs(study.ratings_dir) == (run.run_dir,)
+
+
+def test_pairs_replaced_while_the_judge_opens_are_another_run(study, tmp_path):
+    """The key is that of the pairs that are rated, not of whatever lies there a minute later."""
+    before = opened(study, ScriptedJudge()).manifest.run_key
+    other = tmp_path / "other"
+    other.mkdir()
+
+    class ReplacesPairs(ScriptedJudge):
+        @property
+        def identity(self):
+            source = write_source(other, num_pairs=NUM_PAIRS, length=2)
+            ingest([f"mine={source}"], out=study.path, replace=True)
+            return super().identity
+
+    assert opened(study, ReplacesPairs()).manifest.run_key == before
+    assert opened(study, ScriptedJudge()).manifest.run_key != before
+
+
+def test_the_data_digest_of_a_table_is_that_of_its_study(study):
+    assert data_digest_of(read_pairs(study)) == data_digest(study)
+
+
+def test_a_context_without_room_for_a_prompt_is_refused(study):
+    with pytest.raises(InputError, match="leaves no room"):
+        opened(study, ScriptedJudge(max_model_len=16))
+
+
+def test_a_complete_run_is_reused_where_nothing_may_be_written(study):
+    judge = ScriptedJudge()
+    rate_run(opened(study, judge))
+    run = opened(study, judge)
+    shutil.rmtree(run.run_dir / "locks")  # making one would need to write
+    assert rate_run(run).summary == "0 rated, 3 reused, 0 failed"
+    assert not (run.run_dir / "locks").exists()
+
+
+def test_a_full_disk_while_writing_is_recorded_as_that_shards_failure(study, monkeypatch):
+    def full(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = opened(study, ScriptedJudge())
+    monkeypatch.setattr(shards, "write_shard", full)
+    with pytest.raises(OSError, match="No space"):
+        rate_run(run, only=[1])
+    assert "No space" in shards.run_status(run.run_dir).shards[1].detail
 
 
 def test_a_study_without_pairs_says_what_to_do(tmp_path):

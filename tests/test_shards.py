@@ -6,6 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import random
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from encore import shards
 from encore.errors import EncoreError, InputError
+from encore.rules.load import rules_digest
 from encore.schemas import RATINGS
 from encore.shards import RunManifest, Shard
 
@@ -33,13 +35,16 @@ RULES = [
 
 
 def make_manifest(*, num_pairs: int = 40, shard_size: int = 20, judge: str = "tiny") -> RunManifest:
-    identity = {"judge": {"name": judge}, "plan": {"shard_size": shard_size}}
+    identity = {
+        "judge": {"name": judge},
+        "rules_sha256": rules_digest(RULES),
+        "plan": {"num_pairs": num_pairs, "shard_size": shard_size},
+    }
     return RunManifest(
         run_key=shards.run_key_of(identity),
         identity=identity,
+        rule_set="ten",
         rules=RULES,
-        num_pairs=num_pairs,
-        shard_size=shard_size,
         versions={},
     )
 
@@ -214,13 +219,60 @@ def test_a_shards_lock_has_one_holder_among_processes(run_dir):
         assert is_mine
 
 
-def test_a_changed_run_file_is_refused(run_dir):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda run: run["identity"]["judge"].update(name="someone-else"),
+        lambda run: run["identity"]["plan"].update(num_pairs=20),
+        lambda run: run["rules"].pop(),
+        lambda run: run["rules"][0].update(rating_rule="other"),
+        lambda run: run.pop("identity"),
+        lambda run: run.update(identity=[]),
+        lambda run: run.update(extra=1),
+    ],
+    ids=["judge", "plan", "rule gone", "rule text", "no identity", "odd identity", "extra"],
+)
+def test_a_changed_run_file_is_refused_and_says_what_to_do(run_dir, change):
     path = run_dir / shards.RUN_FILE
     content = json.loads(path.read_text())
-    content["identity"]["judge"]["name"] = "someone-else"
+    change(content)
     path.write_text(json.dumps(content))
-    with pytest.raises(EncoreError, match="was changed"):
+    with pytest.raises(EncoreError, match=r"damaged .* delete that file"):
         shards.read_run(run_dir)
+
+
+def test_a_copied_run_folder_is_no_second_run(run_dir):
+    copy = run_dir.parent / "0123456789abcdef"
+    shutil.copytree(run_dir, copy)
+    with pytest.raises(EncoreError, match=f"belongs to run {run_dir.name}"):
+        shards.read_run(copy)
+
+
+def test_one_damaged_run_does_not_hide_the_others(run_dir, manifest):
+    other = make_manifest(judge="other")
+    shards.write_run(run_dir.parent / other.run_key, other)
+    (run_dir.parent / other.run_key / shards.RUN_FILE).write_text("{")
+    assert shards.choose_run(run_dir.parent, manifest.run_key) == run_dir
+    with pytest.raises(InputError, match=f"{other.run_key} .run.json damaged."):
+        shards.choose_run(run_dir.parent, None)
+
+
+def test_shards_without_their_run_file_are_not_forgotten(run_dir):
+    (run_dir / shards.RUN_FILE).unlink()
+    assert shards.list_runs(run_dir.parent) == (run_dir,)
+    with pytest.raises(EncoreError, match=r"run\.json is missing"):
+        shards.run_status(run_dir)
+
+
+def test_odd_things_in_a_shards_place_are_damage_not_a_crash(run_dir, manifest):
+    shards.shard_path(run_dir, 0).unlink()
+    shards.shard_path(run_dir, 0).mkdir()
+    shards.digest_path(run_dir, 1).unlink()
+    shards.digest_path(run_dir, 1).mkdir()
+    assert states(run_dir) == ["damaged", "damaged"]
+    shards.shard_path(run_dir, 1).unlink()
+    shards.failure_path(run_dir, 1).write_text("[]")
+    assert states(run_dir) == ["damaged", "failed"]
 
 
 def test_several_runs_must_be_chosen_between(tmp_path):

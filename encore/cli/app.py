@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import io
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from encore.cli.output import console
+from encore.cli.output import fail
 from encore.errors import EncoreError
 
 #: In the order a study goes through them.
@@ -63,6 +63,9 @@ _add_commands(("doctor",) if sys.argv[1:2] == ["doctor"] else COMMANDS)
 
 def main() -> None:
     """Entry point of the `encore` script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # else a poor terminal ends the command
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except EncoreError as error:
@@ -75,12 +78,13 @@ def main() -> None:
             )
         raise
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-            raise
-        _fail(f"{error.filename or 'file system'}: {error.strerror}", exit_code=1)
+        _fail(
+            f"{error.filename or 'writing a file'}: {error.strerror or error}; finished work is "
+            "kept: put this right and run the same command again",
+            exit_code=1,
+        )
 
 
 def _fail(message: str, *, exit_code: int) -> None:
-    line = " ".join(message.split())
-    console.print(f"[bold red]error:[/bold red] {line.replace('[', chr(92) + '[')}", soft_wrap=True)
+    fail(message)
     sys.exit(exit_code)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from rich.text import Text
 
 from encore.cli.output import out, say, warn
 
@@ -48,10 +49,10 @@ def demo(
     )
     rate_and_report(study, config)
     out.print(weights_table(weigh_rules(study, scheme="encore", options=SchemeOptions())))
-    out.print("[bold]synthetic data[/bold]: read these figures as an example, not as evidence")
+    out.print(Text("synthetic data: read these figures as an example, not as evidence", "bold"))
     say(f"done in {time.monotonic() - started:.0f} s; next:")
     for command, purpose in _next_steps(study):
-        out.print(f"  {command}  [dim]# {purpose}[/dim]", soft_wrap=True)
+        out.print(Text.assemble(f"  {command}  ", (f"# {purpose}", "dim")), soft_wrap=True)
 
 
 def _available_backend() -> Literal["vllm", "transformers"]:

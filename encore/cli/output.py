@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +21,17 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
+# Texts come from data sets, judges and paths: nothing in them is markup.
+_AS_IT_IS: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
 #: Progress, warnings and messages: stderr, so that stdout stays machine-readable.
-console = Console(stderr=True, highlight=False)
+console = Console(stderr=True, **_AS_IT_IS)
 #: Results.
-out = Console(highlight=False)
+out = Console(**_AS_IT_IS)
+
+#: What could move the cursor, set a title or turn the line around: everything but line breaks.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 StudyArgument = Annotated[
     Path, typer.Argument(metavar="STUDY", help="The study directory (made by `encore ingest`).")
@@ -49,12 +56,25 @@ def print_json(value: Any) -> None:
 
 def warn(message: str) -> None:
     """One warning line on stderr."""
-    console.print(f"[yellow]warning:[/yellow] {_escape(message)}", soft_wrap=True)
+    _line("warning: ", message, style="yellow")
 
 
 def say(message: str) -> None:
     """One line of information on stderr."""
-    console.print(_escape(message), soft_wrap=True)
+    console.print(visible(message), soft_wrap=True)
+
+
+def fail(message: str) -> None:
+    """One error line on stderr, whatever line breaks the message has."""
+    _line("error: ", " ".join(message.split()), style="bold red")
+
+
+def visible(text: str) -> str:
+    """The text with control and direction characters shown as escapes, line breaks and tabs kept.
+
+    What is rated is hostile text; a terminal must not act on it.
+    """
+    return _CONTROL.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
 def plain_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str) -> Table:
@@ -63,7 +83,7 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tit
     for position, column in enumerate(columns):
         table.add_column(column, justify="left" if position == 0 else "right")
     for row in rows:
-        table.add_row(*[_escape(str(cell)) for cell in row])
+        table.add_row(*[visible(str(cell)) for cell in row])
     return table
 
 
@@ -82,5 +102,5 @@ def progress_bar() -> Progress:
     )
 
 
-def _escape(text: str) -> str:
-    return text.replace("[", "\\[")
+def _line(label: str, message: str, *, style: str) -> None:
+    console.print(Text.assemble((label, style), visible(message)), soft_wrap=True)

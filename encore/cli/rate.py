@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,6 @@ from encore.cli import rating_options as options
 from encore.cli.output import (
     JsonOption,
     StudyArgument,
-    console,
     print_json,
     progress_bar,
     say,
@@ -19,6 +19,8 @@ from encore.cli.output import (
 from encore.errors import StudyIncompleteError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from encore.config import RatingConfig
     from encore.rating import RatingRun, ShardOutcome
     from encore.rating_driver import RatingReport
@@ -88,29 +90,57 @@ def rate_and_report(
         f"run {run.manifest.run_key}: judge {run.manifest.judge}, {len(run.rule_set.rules)} rules, "
         f"{run.pairs.num_rows} pairs in {len(run.manifest.shards)} shards, {num_ratings} ratings"
     )
-    finished: dict[int, int] = {}
     with progress_bar() as bar:
-        task = bar.add_task("rating", total=num_ratings, rate="")
-
-        def on_progress(index: int, num_done: int, _total: int) -> None:
-            finished[index] = num_done
-            bar.update(task, completed=sum(finished.values()))
-
-        def on_outcome(outcome: ShardOutcome) -> None:
-            finished[outcome.index] = outcome.num_ratings + outcome.num_nulls
-            bar.update(task, completed=sum(finished.values()))
-
+        shown = _Shown(bar, total=num_ratings, num_shards=len(todo))
         try:
             report = rate_run(
                 run,
                 only=only,
                 shard_timeout_seconds=shard_timeout_seconds,
-                on_progress=on_progress,
-                on_outcome=on_outcome,
+                on_progress=shown.replies,
+                on_outcome=shown.shard,
             )
         finally:
             run.judge.close()
     _report(study, run, report, as_json=as_json)
+
+
+class _Shown:
+    """Progress over all shards: a bar on a terminal, elsewhere a line for each finished shard."""
+
+    def __init__(self, bar: Progress, *, total: int, num_shards: int) -> None:
+        self._bar = bar
+        self._task = bar.add_task("rating", total=total, rate="")
+        self._total = total
+        self._num_shards = num_shards
+        self._num_finished_shards = 0
+        self._done: dict[int, int] = {}
+        self._started: float | None = None
+        self._num_rated = 0
+
+    def replies(self, index: int, num_done: int, _num_asked: int) -> None:
+        """Replies of a shard at work. Called from the worker threads."""
+        if num_done and self._started is None:
+            self._started = time.monotonic()
+        self._num_rated += max(0, num_done - self._done.get(index, 0))
+        self._done[index] = num_done
+        self._update()
+
+    def shard(self, outcome: ShardOutcome) -> None:
+        """A finished shard."""
+        self._done[outcome.index] = outcome.num_ratings + outcome.num_nulls
+        self._num_finished_shards += 1
+        self._update()
+        if self._bar.disable:
+            say(
+                f"shard {outcome.index} {outcome.action} ({self._num_finished_shards} of "
+                f"{self._num_shards}): {outcome.num_ratings} ratings, {outcome.num_nulls} nulls"
+            )
+
+    def _update(self) -> None:
+        seconds = time.monotonic() - self._started if self._started is not None else 0.0
+        rate = f"{self._num_rated / seconds:,.0f} ratings/s" if seconds > 1 else ""
+        self._bar.update(self._task, completed=sum(self._done.copy().values()), rate=rate)
 
 
 def _report(study: Path, run: RatingRun, report: RatingReport, *, as_json: bool) -> None:
@@ -135,7 +165,7 @@ def _report(study: Path, run: RatingRun, report: RatingReport, *, as_json: bool)
         warn(f"{result['num_truncated']} prompts were cut from the left to fit the context")
     if report.failures:
         for index, error in report.failures.items():
-            console.print(f"shard {index}: {error}", style="red", markup=False, soft_wrap=True)
+            say(f"shard {index}: {error}")
         raise StudyIncompleteError(
             f"{len(report.failures)} of {len(run.manifest.shards)} shards failed; run the same "
             f"command again to rate only these (`encore status {study}` lists them)"

@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Literal
 
 import typer
+from pydantic import ValidationError
 
 from encore.config import EngineValue, JudgeConfig, RatingConfig
 from encore.errors import InputError
@@ -88,21 +89,29 @@ def rating_config(
     engine_arg: list[str] | None,
 ) -> RatingConfig:
     """The config that the options describe: the same options, the same run key."""
-    return RatingConfig(
-        judge=JudgeConfig(
-            model=judge,
-            backend=backend,
-            revision=revision,
-            dtype=dtype,
-            max_model_len=max_model_len,
-            engine_args=dict(_engine_arg(text) for text in engine_arg or ()),
-        ),
-        rules=rules,
-        shard_size=shard_size,
-        limit=limit,
-        overlong=overlong,
-        max_reply_tokens=max_reply_tokens,
-    )
+    engine_args = dict(_engine_arg(text) for text in engine_arg or ())
+    try:
+        return RatingConfig(
+            judge=JudgeConfig(
+                model=judge,
+                backend=backend,
+                revision=revision,
+                dtype=dtype,
+                max_model_len=max_model_len,
+                engine_args=engine_args,
+            ),
+            rules=rules,
+            shard_size=shard_size,
+            limit=limit,
+            overlong=overlong,
+            max_reply_tokens=max_reply_tokens,
+        )
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        option = "judge" if problem["loc"] == ("model",) else str(problem["loc"][-1])
+        raise InputError(
+            f"--{option.replace('_', '-')} {problem['input']!r}: {problem['msg']}"
+        ) from error
 
 
 def _engine_arg(text: str) -> tuple[str, EngineValue]:

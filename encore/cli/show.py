@@ -9,9 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from encore.cli.output import JsonOption, RunOption, out, plain_table, print_json, say
+from encore.cli.analyze import compact
+from encore.cli.output import (
+    JsonOption,
+    RunOption,
+    out,
+    plain_table,
+    print_json,
+    say,
+    visible,
+    warn,
+)
+from encore.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from encore.inspection import PairInRun, RatedResponse
     from encore.records import PreferencePair
 
@@ -38,21 +51,24 @@ def show(
     from encore.study import open_study
 
     opened = open_study(study)
-    found = find_pair(opened, pair)
-    run_dirs = (
-        list_runs(opened.ratings_dir) if run is None else (choose_run(opened.ratings_dir, run),)
-    )
-    runs = [pair_in_run(found, run_dir) for run_dir in run_dirs]
+    pairs = find_pair(opened, pair)
+    ratings_dir = opened.ratings_dir
+    run_dirs = list_runs(ratings_dir) if run is None else (choose_run(ratings_dir, run),)
+    found = [(one, [pair_in_run(one, run_dir) for run_dir in run_dirs]) for one in pairs]
     if as_json:
-        print_json(
-            dataclasses.asdict(found) | {"runs": [dataclasses.asdict(in_run) for in_run in runs]}
-        )
+        shown = [_as_dict(one, runs) for one, runs in found]
+        print_json(shown[0] if len(shown) == 1 else shown)
         return
-    _print_pair(found)
-    for in_run in runs:
-        _print_run(in_run, rule=rule, all_prompts=all_prompts)
-    if not runs:
+    for one, runs in found:
+        _print_pair(one)
+        for in_run in runs:
+            _print_run(in_run, rule=rule, all_prompts=all_prompts)
+    if not run_dirs:
         say("no ratings yet; run `encore rate` first")
+
+
+def _as_dict(pair: PreferencePair, runs: Sequence[PairInRun]) -> dict[str, object]:
+    return dataclasses.asdict(pair) | {"runs": [dataclasses.asdict(in_run) for in_run in runs]}
 
 
 def _print_pair(pair: PreferencePair) -> None:
@@ -69,18 +85,20 @@ def _print_run(in_run: PairInRun, *, rule: str | None, all_prompts: bool) -> Non
     if not in_run.ratings:
         out.print("not rated in this run (its shard is not done, or a pilot left it out)")
         return
-    out.print(
-        plain_table(
-            ("rule", "response", "rating", "raw reply", "null because", "tokens cut"),
-            [_rating_row(rated) for rated in in_run.ratings],
-            title="",
-        )
-    )
-    first = in_run.ratings[0].rule_id
+    rule_ids = list(dict.fromkeys(rated.rule_id for rated in in_run.ratings))
+    if rule is not None and rule not in rule_ids:
+        raise InputError(f"--rule {rule!r}: not in run {in_run.run_key}; {', '.join(rule_ids)}")
+    columns = ("rule", "response", "rating", "raw reply", "null because", "tokens cut")
+    rows = [_rating_row(rated) for rated in in_run.ratings]
+    out.print(compact(plain_table(columns, rows, title="")))
+    if not in_run.is_prompt_current:
+        warn(f"run {in_run.run_key} asked with another version's prompt than the one shown")
     for rated in in_run.ratings:
-        wanted = all_prompts or rated.rule_id == rule
-        if wanted or (rule is None and rated.rule_id == first and rated.response == "chosen"):
-            _print_block(f"rating prompt · {rated.rule_id} · {rated.response}", rated.prompt)
+        is_sample = rule is None and rated is in_run.ratings[0]
+        if all_prompts or is_sample or rated.rule_id == rule:
+            cut = f" · {rated.num_truncated_tokens} tokens of it were cut"
+            title = f"rating prompt · {rated.rule_id} · {rated.response}"
+            _print_block(title + (cut if rated.num_truncated_tokens else ""), rated.prompt)
     if rule is None and not all_prompts:
         say("the other prompts differ in criterion and response: --rule RULE_ID or --all-prompts")
 
@@ -99,4 +117,4 @@ def _rating_row(rated: RatedResponse) -> tuple[object, ...]:
 def _print_block(title: str, text: str) -> None:
     out.print()
     out.print(Text(title, style="bold cyan"))
-    out.print(Text(text), soft_wrap=True)
+    out.print(Text(visible(text)), soft_wrap=True)

@@ -58,9 +58,11 @@ def _as_dict(found: RunStatus) -> dict[str, object]:
 def _print(found: RunStatus) -> None:
     summary = _as_dict(found)
     counts = ", ".join(f"{summary[state]} {state}" for state in _COUNTED)
+    plan = found.manifest.identity["plan"]
     out.print(
-        f"run {summary['run_key']}  judge {summary['judge']}  {counts}  "
-        f"({summary['num_ratings']} ratings, {summary['num_nulls']} nulls)",
+        f"run {summary['run_key']}  judge {summary['judge']}  rules {found.manifest.rule_set} "
+        f"({len(found.manifest.rules)})  {plan['num_pairs']} pairs, {plan['shard_size']} a shard\n"
+        f"  {counts}  ({summary['num_ratings']} ratings, {summary['num_nulls']} nulls)",
         soft_wrap=True,
     )
     rows = [

@@ -93,13 +93,19 @@ class ChatTokenizer:
 
     def _apply_template(self, prompt: str) -> str:
         frozen: Callable[[str], str] = lambda _format: FROZEN_DATE  # noqa: E731 - one argument
-        rendered: str = self.hf_tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}],
-            add_generation_prompt=True,
-            tokenize=False,
-            date_string=FROZEN_DATE,
-            strftime_now=frozen,
-        )
+        try:
+            rendered: str = self.hf_tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}],
+                add_generation_prompt=True,
+                tokenize=False,
+                date_string=FROZEN_DATE,
+                strftime_now=frozen,
+            )
+        except Exception as error:  # a template is a program
+            raise JudgeUnavailableError(
+                f"judge {self.hf_tokenizer.name_or_path!r}: its chat template does not render one "
+                f"user message ({type(error).__name__}: {error}); mend chat_template"
+            ) from error
         return rendered
 
     def _special_pattern(self) -> re.Pattern[str] | None:

@@ -12,12 +12,27 @@ from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
 
 _MIB = 1024 * 1024
-#: Beyond this size a weight file is identified by its first and last MiB (the safetensors header
-#: with every tensor's name, shape and place lies in the first) and its length: hashing 140 GB
-#: would take longer than many a rating run. Fine-tuning moves every tensor, so it shows.
+#: Beyond this size a weight file is identified by its length and one MiB of every sixteen: reading
+#: all of 140 GB would take longer than many a rating run. The first MiB holds the header with every
+#: tensor's name, shape and place, and no matrix of a large model is smaller than the gap.
 _FULL_DIGEST_LIMIT = 1024 * _MIB
+_SAMPLE_EVERY = 16 * _MIB
 _DEFAULT_CONTEXT = 8192
-_IDENTIFYING = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+_DTYPES = ("float32", "bfloat16", "float16")
+#: The files that can change a reply. A note or a trainer's state beside them cannot.
+_IDENTIFYING = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    "tokenizer*.json",
+    "tokenizer*.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template*",
+    "vocab.*",
+    "merges.txt",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +90,9 @@ def _local_model(folder: Path, config: JudgeConfig) -> ModelFiles:
 
 
 def _hub_model(config: JudgeConfig) -> ModelFiles:
-    from huggingface_hub import hf_hub_download
-
     try:
+        from huggingface_hub import hf_hub_download
+
         path = Path(hf_hub_download(config.model, "config.json", revision=config.revision))
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
@@ -97,17 +112,23 @@ def _hub_model(config: JudgeConfig) -> ModelFiles:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
-        loaded: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        loaded: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise JudgeUnavailableError(
             f"judge {str(folder)!r}: no config.json in the folder; expected a Hugging Face model "
             "folder (save_pretrained writes one)"
         ) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise JudgeUnavailableError(
-            f"judge {str(folder)!r}: config.json is not valid JSON: {error}"
+            f"judge {str(folder)!r}: config.json cannot be read as JSON: {error}"
         ) from error
-    return loaded
+    if not isinstance(loaded, dict):
+        raise JudgeUnavailableError(
+            f"judge {str(folder)!r}: config.json holds a {type(loaded).__name__}, expected an "
+            "object; save the model with save_pretrained"
+        )
+    # Models for text and images keep their language model's settings one level down.
+    return {**loaded, **(loaded.get("text_config") or {})}
 
 
 def folder_digest(folder: Path) -> str:
@@ -126,9 +147,10 @@ def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         if path.stat().st_size <= _FULL_DIGEST_LIMIT:
             return hashlib.file_digest(file, "sha256").hexdigest()
-        digest = hashlib.sha256(file.read(_MIB))
-        file.seek(-_MIB, 2)
-        digest.update(file.read(_MIB))
+        digest = hashlib.sha256()
+        for start in range(0, path.stat().st_size, _SAMPLE_EVERY):
+            file.seek(start)
+            digest.update(file.read(_MIB))
         return digest.hexdigest()
 
 
@@ -140,7 +162,13 @@ def resolved_dtype(config: JudgeConfig, model: ModelFiles) -> str:
     if config.dtype != "auto":
         return config.dtype
     declared = model.config.get("dtype") or model.config.get("torch_dtype") or "float32"
-    return str(declared).removeprefix("torch.")
+    dtype = str(declared).removeprefix("torch.")
+    if dtype not in _DTYPES:
+        raise JudgeUnavailableError(
+            f"judge {model.name!r}: its config.json says dtype {dtype!r}, expected one of "
+            f"{', '.join(_DTYPES)}; give --dtype"
+        )
+    return dtype
 
 
 def resolved_max_model_len(config: JudgeConfig, model: ModelFiles) -> int:
@@ -152,7 +180,9 @@ def resolved_max_model_len(config: JudgeConfig, model: ModelFiles) -> int:
     Raises:
         JudgeUnavailableError: The config asks for more than the model has.
     """
-    own = int(model.config.get("max_position_embeddings", 4096))
+    own = model.config.get("max_position_embeddings") or model.config.get("n_positions")
+    if not isinstance(own, int):
+        return config.max_model_len or _DEFAULT_CONTEXT
     if config.max_model_len is None:
         return min(own, _DEFAULT_CONTEXT)
     if config.max_model_len > own:

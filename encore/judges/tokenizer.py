@@ -22,8 +22,10 @@ def load_tokenizer(model: ModelFiles) -> ChatTokenizer:
             "'judge-cpu' or 'train', then run `encore doctor`"
         ) from error
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model.location, revision=model.hub_revision)
-    except (OSError, ValueError, KeyError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model.location, revision=model.hub_revision, trust_remote_code=False
+        )
+    except Exception as error:  # a tokenizer file can be wrong in any way
         reason = " ".join(str(error).split())[:200]
         raise JudgeUnavailableError(
             f"judge {model.name!r}: its tokenizer does not load ({reason}); expected "

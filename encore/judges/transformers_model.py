@@ -85,26 +85,38 @@ class TransformersJudge:
             self._model = None
 
     def _load(self) -> Any:
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        name = self._model_files.name
         try:
-            model = AutoModelForCausalLM.from_pretrained(
+            import torch
+            from transformers import AutoModelForCausalLM
+            from transformers.utils.logging import disable_progress_bar
+
+            disable_progress_bar()
+            model, loaded = AutoModelForCausalLM.from_pretrained(
                 self._model_files.location,
                 revision=self._model_files.hub_revision,
                 dtype=getattr(torch, self._dtype),
                 use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
             )
-        except (OSError, ValueError) as error:
+        except Exception as error:  # weight files can be wrong in any way
             reason = " ".join(str(error).split())[:300]
             raise JudgeUnavailableError(
-                f"judge {self._model_files.name!r}: its weights do not load: {reason}"
+                f"judge {name!r}: its weights do not load ({type(error).__name__}: {reason}); "
+                "expected complete *.safetensors of the architecture in config.json"
             ) from error
-        return model.to(device).eval()
+        absent = sorted(map(str, [*loaded["missing_keys"], *loaded["mismatched_keys"]]))
+        if absent:
+            raise JudgeUnavailableError(
+                f"judge {name!r}: {len(absent)} weights are missing or of another shape, first "
+                f"{', '.join(absent[:3])}; they would be random, so the judge is refused"
+            )
+        return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
     def _generate(self, prompts: Sequence[Sequence[int]], max_reply_tokens: int) -> list[Reply]:
         import torch
+        from transformers import GenerationConfig
 
         ends = self._end_token_ids()
         width = max(map(len, prompts))
@@ -115,12 +127,13 @@ class TransformersJudge:
             output = self._model.generate(
                 input_ids=torch.tensor(rows, device=self._model.device),
                 attention_mask=torch.tensor(mask, device=self._model.device),
-                max_new_tokens=max_reply_tokens,
-                do_sample=False,
-                temperature=None,
-                top_p=None,
-                top_k=None,
-                pad_token_id=pad,
+                # Plain greedy: the penalties of the model's own generation_config are for chat.
+                generation_config=GenerationConfig(
+                    max_new_tokens=max_reply_tokens,
+                    do_sample=False,
+                    pad_token_id=pad,
+                    eos_token_id=ends,
+                ),
             )
         return [self._reply(row[width:].tolist(), ends) for row in output]
 

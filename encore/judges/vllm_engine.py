@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from encore.config import JudgeConfig
@@ -41,7 +41,16 @@ SPEED_ARGS = frozenset(
 )
 #: Arguments the judge sets itself, or that would run or unpickle foreign code.
 _OWN_ARGS = frozenset({"model", "tokenizer", "revision", "dtype", "max_model_len", "seed"})
-_UNSAFE_ARGS = frozenset({"trust_remote_code", "load_format", "worker_cls"})
+_UNSAFE_ARGS = frozenset(
+    {
+        "trust_remote_code",
+        "load_format",
+        "worker_cls",
+        "worker_extension_cls",
+        "logits_processors",
+        "reasoning_parser_plugin",
+    }
+)
 
 
 class VllmJudge:
@@ -55,6 +64,7 @@ class VllmJudge:
     def __init__(self, config: JudgeConfig) -> None:
         """Find model and tokenizer; the engine starts with the first reply."""
         _refuse_engine_args(config)
+        _num_devices(config)
         self._config = config
         self._model = find_model(config)
         self._dtype = resolved_dtype(config, self._model)
@@ -133,7 +143,7 @@ class VllmJudge:
         ]
 
     def _start_engine(self) -> Any:
-        _engine_environment(self._config.engine_args)
+        _engine_environment(num_devices=_num_devices(self._config))
         try:
             with _without_remarks():
                 from vllm import LLM
@@ -146,7 +156,7 @@ class VllmJudge:
         try:
             with _without_remarks():
                 llm = LLM(**self._engine_args())
-        except (ValueError, RuntimeError, OSError, MemoryError) as error:
+        except Exception as error:  # an engine can fail to start in any way
             reason = " ".join(str(error).split())[:300]
             raise JudgeUnavailableError(
                 f"judge {self._model.name!r}: vLLM could not start its engine: {reason}; "
@@ -203,16 +213,25 @@ def _is_cpu_build() -> bool:
     return bool(current_platform.is_cpu())
 
 
-def _engine_environment(args: Mapping[str, Any]) -> None:
+def _num_devices(config: JudgeConfig) -> int:
+    num_devices = 1
+    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+        value = config.engine_args.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise JudgeUnavailableError(
+                f"engine argument {name}: {value!r}, expected a whole number of devices"
+            )
+        num_devices *= value
+    return num_devices
+
+
+def _engine_environment(*, num_devices: int) -> None:
     """Read by vLLM when it is imported and started; what the user has set is kept.
 
     On one device the engine runs in this process: it starts in seconds and leaves nothing behind
     when the process is killed. Several devices need worker processes.
     """
     quiet_environment()
-    num_devices = int(args.get("tensor_parallel_size", 1)) * int(
-        args.get("pipeline_parallel_size", 1)
-    )
     if num_devices == 1:
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(load_settings().cpu_kv_cache_gib))

@@ -6,6 +6,8 @@ import hashlib
 import json
 import tomllib
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,9 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
         for rule in parsed.rules
     )
     _refuse_bad_ids(rules, path)
-    return RuleSet(name=parsed.name, rules=rules, digest=_digest(rules))
+    return RuleSet(
+        name=parsed.name, rules=rules, digest=rules_digest([asdict(rule) for rule in rules])
+    )
 
 
 def _rule_set_path(name_or_path: str | Path) -> Path:
@@ -71,7 +75,7 @@ def _rule_set_path(name_or_path: str | Path) -> Path:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"rule set {path}: not valid TOML: {error}") from error
 
@@ -116,9 +120,7 @@ def _refuse_bad_ids(rules: tuple[Rule, ...], path: Path) -> None:
         )
 
 
-def _digest(rules: tuple[Rule, ...]) -> str:
-    texts = [
-        [rule.rule_id, rule.title, rule.description, rule.preference_rule, rule.rating_rule]
-        for rule in rules
-    ]
+def rules_digest(rules: Sequence[Mapping[str, str]]) -> str:
+    """SHA-256 over every text of every rule, in order. A rule is a mapping of `Rule`'s fields."""
+    texts = [[rule[field.name] for field in fields(Rule)] for rule in rules]
     return hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()

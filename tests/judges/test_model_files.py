@@ -85,6 +85,38 @@ def test_the_context_is_the_models_own_up_to_8192_and_never_more_than_its_own(fo
         resolved_max_model_len(JudgeConfig(model="x", max_model_len=200_000), model)
 
 
+def test_a_change_deep_inside_a_large_file_is_another_judge(folder):
+    weights = folder / "model.safetensors"
+    with weights.open("wb") as file:
+        file.truncate(1100 * 2**20)  # sparse: takes no room
+    before = find_model(JudgeConfig(model=str(folder))).revision
+    with weights.open("r+b") as file:
+        file.seek(500 * 2**20)
+        file.write(b"\x01" * 16 * 2**20)  # one matrix of 2,048 x 4,096 in bfloat16
+    assert find_model(JudgeConfig(model=str(folder))).revision != before
+
+
+def test_settings_of_a_nested_language_model_count(folder):
+    nested = {"text_config": {"dtype": "bfloat16", "max_position_embeddings": 2048}}
+    (folder / "config.json").write_text(json.dumps(nested))
+    model = find_model(JudgeConfig(model=str(folder)))
+    assert resolved_dtype(JudgeConfig(model="x"), model) == "bfloat16"
+    assert resolved_max_model_len(JudgeConfig(model="x"), model) == 2048
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "null", '{"dtype": "int3"}'])
+def test_an_odd_config_is_one_clear_error(folder, content):
+    (folder / "config.json").write_text(content)
+    with pytest.raises(JudgeUnavailableError, match="my-judge"):
+        open_judge(JudgeConfig(model=str(folder)))
+
+
+@pytest.mark.parametrize("value", ["abc", 0, True, 1.5])
+def test_a_number_of_devices_is_a_whole_number(folder, value):
+    with pytest.raises(JudgeUnavailableError, match="tensor_parallel_size"):
+        open_judge(JudgeConfig(model=str(folder), engine_args={"tensor_parallel_size": value}))
+
+
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 def test_a_folder_without_a_tokenizer_is_refused_by_every_backend(folder, backend):
     with pytest.raises(JudgeUnavailableError, match="tokenizer"):

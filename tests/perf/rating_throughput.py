@@ -19,8 +19,9 @@ from typing import Any
 from encore.config import JudgeConfig, RatingConfig
 from encore.ingestion import ingest
 from encore.judges import open_judge
+from encore.pairs import records_of
 from encore.prompts import render_conversation, render_rating_prompt
-from encore.rating import RatingRun, open_run, records_of
+from encore.rating import RatingRun, open_run
 from encore.rating_driver import rate_run
 from encore.records import RESPONSES
 from encore.study import Study, create_study, open_study
