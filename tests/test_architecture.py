@@ -127,6 +127,17 @@ def unsafe_loads(tree: ast.AST) -> Iterator[str]:
                 yield "trust_remote_code"
             if node.arg == "weights_only" and value is not True:
                 yield "weights_only"
+        if asks_about_remote_code(node):
+            yield "from_pretrained"
+
+
+def asks_about_remote_code(node: ast.AST) -> bool:
+    """Whether it is an `AutoX.from_pretrained` that leaves the question to the terminal."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    name = ast.unparse(node.func)
+    is_auto = name.startswith("Auto") and name.endswith(".from_pretrained")
+    return is_auto and all(keyword.arg != "trust_remote_code" for keyword in node.keywords)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +150,9 @@ def unsafe_loads(tree: ast.AST) -> Iterator[str]:
         ("load(x, trust_remote_code=flag)", ["trust_remote_code"]),
         ("torch.load(x, weights_only=False)", ["weights_only"]),
         ("load(x, trust_remote_code=False)", []),
+        ("AutoTokenizer.from_pretrained(x)", ["from_pretrained"]),
+        ("AutoTokenizer.from_pretrained(x, trust_remote_code=False)", []),
+        ("nn.Embedding.from_pretrained(x)", []),
     ],
 )
 def test_the_search_for_unsafe_loads_finds_them(source, expected):

@@ -43,8 +43,8 @@ def read_teacher(folder: Path) -> WordVectors:
 
     lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
     words = tuple(line for line in lines if _WORD.fullmatch(line))
-    model = AutoModel.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder, trust_remote_code=False).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     outputs, inputs = [], []
     with torch.no_grad():
         table = model.get_input_embeddings().weight
