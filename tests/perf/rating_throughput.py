@@ -4,12 +4,13 @@ Same engine, same prompts, same order, alternating repeats, the prefix cache emp
 The bare side gets all prompts as text in one call; the product plans, renders, tokenises, drains
 the engine between shards, parses, writes and verifies. Run:
 
-    python -m tests.perf.rating_throughput PAIRS_FILE [JUDGE]
+    python -m tests.perf.rating_throughput [--pairs FILE] [--judge FOLDER]
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import tempfile
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from encore.config import JudgeConfig, RatingConfig
+from encore.demo import data_paths, judge_path
 from encore.ingestion import ingest
 from encore.judges import open_judge
 from encore.pairs import records_of
@@ -25,7 +27,6 @@ from encore.rating import RatingRun, open_run
 from encore.rating_driver import rate_run
 from encore.records import RESPONSES
 from encore.study import Study, create_study, open_study
-from tests.tiny_judge import make_tiny_judge
 
 MAX_REPLY_TOKENS = 16
 
@@ -34,17 +35,18 @@ def main() -> None:
     arguments = _arguments()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        model = arguments.judge or make_tiny_judge(folder / "tiny", hidden_size=192, num_layers=5)
-        ingest([str(arguments.pairs)], out=folder / "study")
-        judge = open_judge(JudgeConfig(model=str(model)))
+        sources = arguments.pairs or [f"{label}={path}" for label, path in data_paths().items()]
+        ingest(sources, out=folder / "study")
+        judge_config = JudgeConfig(model=str(arguments.judge))
+        judge = open_judge(judge_config)
         config = RatingConfig(
-            judge=JudgeConfig(model=str(model)),
+            judge=judge_config,
             shard_size=arguments.pairs_per_shard,
             limit=arguments.pairs_per_shard * arguments.shards,
             max_reply_tokens=MAX_REPLY_TOKENS,
         )
         run = open_run(open_study(folder / "study"), config, judge=judge)
-        judge.reply([[1, 2, 3]], max_reply_tokens=2, on_progress=lambda _: None)  # engine start
+        judge.start()
         try:
             _measure(run, judge, repeats=arguments.repeats)
         finally:
@@ -53,8 +55,10 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pairs", type=Path, help="what `encore ingest` takes")
-    parser.add_argument("judge", type=Path, nargs="?", help="a model folder; default: a random one")
+    parser.add_argument(
+        "--pairs", nargs="+", help="what `encore ingest` takes; default: the demo's"
+    )
+    parser.add_argument("--judge", type=Path, default=judge_path(), help="default: the demo's")
     parser.add_argument("--shards", type=int, default=10)
     parser.add_argument("--pairs-per-shard", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=5)
@@ -110,8 +114,6 @@ def _product_seconds(run: RatingRun, judge: Any, _texts: list[str]) -> float:
 
 
 def _copy_of_study(run: RatingRun, path: Path) -> Study:
-    import shutil
-
     study = create_study(path)
     shutil.copytree(run.run_dir.parent.parent / "pairs", study.pairs_dir, dirs_exist_ok=True)
     return study
