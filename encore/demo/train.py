@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -27,6 +28,7 @@ from encore.demo.training.embedding import (
     token_vectors,
     word_tokens,
 )
+from encore.demo.training.examples import NUM_LABELS, NUM_MATCHES
 from encore.demo.training.export import write_judge
 from encore.demo.training.loop import Learner, Stage, run_stage
 from encore.demo.training.network import JudgeNetwork, Shape
@@ -42,7 +44,6 @@ from encore.rules import load_rule_set
 
 _LOG = logging.getLogger(__name__)
 SEED = 2
-AUX_LAYER = 3
 
 
 def main() -> None:
@@ -51,19 +52,18 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.manual_seed(options.seed)
     teacher = read_teacher(options.teacher)
-    lexicon = load_lexicon("train")
+    spare_words = sorted(set(teacher.words) - _unseen_words())
+    lexicon = replace(load_lexicon("train"), stray_words=spare_words)
     tokenizer = build_tokenizer(teacher, lexicon_texts(lexicon))
     learner = _learner(teacher, tokenizer, seed=options.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    learner.network.to(device)
-    learner.sentence_head.to(device)
+    for module in learner.modules.values():
+        module.to(device)
     if options.start_from:
         _restore(learner, options.start_from)
     else:
         batches = sentence_batches(tokenizer, lexicon, seed=options.seed, rows=options.rows)
-        stage = Stage(
-            name="sentences", steps=options.sentence_steps, learning_rate=2e-3, sentence_share=1.0
-        )
+        stage = Stage(name="sentences", steps=options.sentence_steps, learning_rate=2e-3)
         run_stage(learner, batches, stage)
         if options.checkpoint:
             _save(learner, options.checkpoint)
@@ -73,10 +73,15 @@ def main() -> None:
         load_rule_set("encore-20").rules,
         seed=options.seed + 1,
         rows=options.rows,
-        vocabulary=sorted(set(teacher.words) - _unseen_words()),
+        vocabulary=spare_words,
     )
     stage = Stage(
-        name="ratings", steps=options.rating_steps, learning_rate=1.5e-3, sentence_share=0.5
+        name="ratings",
+        steps=options.rating_steps,
+        learning_rate=1.5e-3,
+        noise=0.4,
+        swapped_share=0.3,
+        random_share=0.05,
     )
     run_stage(learner, batches, stage)
     write_judge(learner.network, tokenizer, options.out)
@@ -89,8 +94,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder to write the judge to")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--rows", type=int, default=48, help="rows of a batch")
-    parser.add_argument("--sentence-steps", type=int, default=900)
-    parser.add_argument("--rating-steps", type=int, default=1200)
+    parser.add_argument("--sentence-steps", type=int, default=1000)
+    parser.add_argument("--rating-steps", type=int, default=1600)
     parser.add_argument("--checkpoint", type=Path, help="save the first stage here")
     parser.add_argument("--start-from", type=Path, help="a first stage saved before: skip it")
     return parser.parse_args()
@@ -104,13 +109,13 @@ def _learner(teacher: WordVectors, tokenizer: Tokenizer, *, seed: int) -> Learne
     unseen = _unseen_words()
     return Learner(
         network=network,
-        sentence_head=Learner.sentence_head_for(network),
+        meaning_head=torch.nn.Linear(shape.hidden_size, NUM_LABELS),
+        match_head=torch.nn.Linear(shape.hidden_size, NUM_MATCHES),
         trained_rows_V=meaningless_tokens(tokenizer),
         neighbour_VK=neighbour_table(
             tokenizer, teacher, embedding_VD, keep=words_of(common_texts(train)), avoid=unseen
         ),
         word_tokens=word_tokens(tokenizer, avoid=unseen),
-        aux_layer=AUX_LAYER,
     )
 
 
@@ -123,14 +128,13 @@ def _unseen_words() -> frozenset[str]:
 
 
 def _save(learner: Learner, path: Path) -> None:
-    state = {"network": learner.network, "sentence_head": learner.sentence_head}
-    torch.save({name: module.state_dict() for name, module in state.items()}, path)
+    torch.save({name: module.state_dict() for name, module in learner.modules.items()}, path)
 
 
 def _restore(learner: Learner, path: Path) -> None:
     state = torch.load(path, weights_only=True)
-    learner.network.load_state_dict(state["network"])
-    learner.sentence_head.load_state_dict(state["sentence_head"])
+    for name, module in learner.modules.items():
+        module.load_state_dict(state[name])
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from encore.records import Rule
 _RULES_PER_CONVERSATION = 3
 _ODD_SHARE = 0.05
 #: Every so many batches one of few, long conversations, so that far positions are not alien.
-_LONG_EVERY = 25
+_LONG_EVERY = 23
 _LONG_ROWS = 3
 
 
@@ -36,13 +36,14 @@ _LONG_ROWS = 3
 class Batch:
     """Rows without their common prefix.
 
-    ``label_BL`` is a sentence label or `UNLABELLED`; ``target_BL`` the next token where it
-    belongs to an answer, else `UNLABELLED`.
+    ``label_BL`` and ``match_BL`` are what a sentence means and earns, ``target_BL`` the next token
+    where it belongs to an answer; elsewhere they are `UNLABELLED`.
     """
 
     prefix_P: Tensor | None
     token_BL: Tensor
     label_BL: Tensor
+    match_BL: Tensor
     target_BL: Tensor
 
 
@@ -89,6 +90,7 @@ def collate(rows: Sequence[Row]) -> Batch:
     shared = _common_length([row.tokens for row in rows]) if rows[0].num_answer else 0
     token_BL = _pad([row.tokens[shared:] for row in rows], 0)
     label_BL = _pad([row.labels[shared:] for row in rows], UNLABELLED)
+    match_BL = _pad([row.matches[shared:] for row in rows], UNLABELLED)
     targets = []
     for row in rows:
         first = len(row.tokens) - row.num_answer
@@ -99,6 +101,7 @@ def collate(rows: Sequence[Row]) -> Batch:
         prefix_P=torch.tensor(rows[0].tokens[:shared]) if shared else None,
         token_BL=token_BL,
         label_BL=label_BL,
+        match_BL=match_BL,
         target_BL=_pad(targets, UNLABELLED),
     )
 

@@ -6,7 +6,7 @@ Shapes: V vocabulary, D hidden, W words, K neighbours.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -17,46 +17,55 @@ from torch import Tensor
 from encore.demo.training.teacher import WordVectors
 from encore.demo.training.vocabulary import SPACE, SPECIAL_TOKENS
 
-_FORMS: tuple[tuple[Callable[[str], str], float], ...] = (
-    (lambda word: " " + word, 1.0),
-    (lambda word: " " + word.capitalize(), 0.5),
-    (lambda word: word.capitalize(), 0.5),
-    (lambda word: word, 0.5),
+_FORMS: tuple[Callable[[str], str], ...] = (
+    lambda word: " " + word,
+    lambda word: " " + word.capitalize(),
+    lambda word: word.capitalize(),
+    lambda word: word,
 )
-_WHOLE_TOKEN_WEIGHT = 5.0
-_MAX_PIECES = 4
 
 
 def token_vectors(
     tokenizer: Tokenizer, teacher: WordVectors, *, hidden_size: int, seed: int
 ) -> Tensor:
-    """Unit vectors [V, D] whose sums over a word's pieces come closest to the word's own vector.
+    """Unit vectors [V, D] from the teacher's leading principal components.
 
-    A ridge regression on the teacher's leading principal components, words that are one token
-    weighing most.
+    A word that is one token gets its own vector; pieces get vectors whose sums come closest to
+    those of the words they make up.
     """
     components = np.linalg.svd(teacher.vector_WT.T @ teacher.vector_WT)[0][:, :hidden_size]
     word_WD = teacher.vector_WT @ components
     word_WD /= np.linalg.norm(word_WD, axis=1, keepdims=True)
-    size = tokenizer.get_vocab_size()
-    gram = 0.3 * np.eye(size)
-    moment = np.zeros((size, hidden_size))
-    for form, form_weight in _FORMS:
-        encodings = tokenizer.encode_batch([form(word) for word in teacher.words])
-        for encoding, target_D in zip(encodings, word_WD, strict=True):
-            ids = encoding.ids
-            if len(ids) > _MAX_PIECES:
-                continue
-            weight = form_weight * (_WHOLE_TOKEN_WEIGHT if len(ids) == 1 else 1.0)
-            share = weight / len(ids) ** 0.5
-            for token in ids:
-                moment[token] += share * weight * target_D
-                gram[token, ids] += share**2
-    vector_VD = np.linalg.solve(gram, moment)
+    vector_VD = _piece_vectors(tokenizer, teacher.words, word_WD)
+    rank = teacher.rank
+    for token, name in enumerate(token_names(tokenizer)):
+        word = name.removeprefix(SPACE).lower()
+        if name.startswith(SPACE) and word in rank:
+            vector_VD[token] = word_WD[rank[word]]
     # Tokens that no word uses (bytes, punctuation) get a direction of their own.
     vector_VD += np.random.default_rng(seed).normal(size=vector_VD.shape) * 0.02
     vector_VD /= np.linalg.norm(vector_VD, axis=1, keepdims=True)
     return torch.tensor(vector_VD, dtype=torch.float32)
+
+
+def _piece_vectors(
+    tokenizer: Tokenizer, words: Sequence[str], word_WD: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """For pieces of words: the ridge regression of words on the pieces they fall into, [V, D]."""
+    spellings = [form(word) for form in _FORMS for word in words]
+    encodings = [encoding.ids for encoding in tokenizer.encode_batch(spellings)]
+    split = [(row % len(words), ids) for row, ids in enumerate(encodings) if len(ids) > 1]
+    place = {token: n for n, token in enumerate(sorted({t for _, ids in split for t in ids}))}
+    gram = 0.3 * np.eye(len(place))
+    moment = np.zeros((len(place), word_WD.shape[1]))
+    for row, ids in split:
+        columns = [place[token] for token in ids]
+        for column in columns:
+            moment[column] += word_WD[row] / len(ids) ** 0.5
+            gram[column, columns] += 1 / len(ids)
+    vector_VD = np.zeros((tokenizer.get_vocab_size(), word_WD.shape[1]))
+    vector_VD[list(place)] = np.linalg.solve(gram, moment)
+    return vector_VD
 
 
 def meaningless_tokens(tokenizer: Tokenizer) -> Tensor:

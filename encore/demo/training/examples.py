@@ -24,13 +24,22 @@ from encore.demo.world.compose import (
     small_talk,
 )
 from encore.demo.world.lexicon import STANCES, Lexicon, Stance
-from encore.demo.world.scores import RELATED_SCALES, SCALES, UNKNOWN_RULE_TENTHS, rating_text
+from encore.demo.world.scores import (
+    RELATED_SCALES,
+    SCALES,
+    UNKNOWN_RULE_TENTHS,
+    Scale,
+    rating_text,
+)
 from encore.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
 from encore.records import Rule
 
 RULE_IDS: tuple[str, ...] = tuple(SCALES)
 NO_STANCE = len(RULE_IDS) * len(STANCES)
 NUM_LABELS = NO_STANCE + 1
+#: A sentence's rating in tenths (0-10) under the criterion, or that the criterion is about others.
+NO_MATCH = 11
+NUM_MATCHES = NO_MATCH + 1
 UNLABELLED = -1
 
 _UNKNOWN_SHARE = 0.03
@@ -54,20 +63,31 @@ _UNKNOWN_CRITERIA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Token ids, a sentence label per token, and how many of the last tokens are the answer."""
+    """Token ids, two labels per token, and how many of the last tokens are the answer.
+
+    ``labels`` say what a sentence means, ``matches`` what it earns under the row's criterion.
+    """
 
     tokens: list[int]
     labels: list[int]
+    matches: list[int]
     num_answer: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """A conversation and, where a rule is asked about, criterion text and rating in tenths."""
+    """A conversation, a criterion's words, and the scale behind them: None if unknown."""
 
     turns: tuple[Turn, ...]
-    criterion: str = ""
-    tenths: int = UNKNOWN_RULE_TENTHS
+    criterion: str
+    scale: Scale | None
+
+    @property
+    def tenths(self) -> int:
+        """What the last turn earns, in tenths."""
+        if self.scale is None:
+            return UNKNOWN_RULE_TENTHS
+        return self.scale.tenths(self.turns[-1].stances.get(self.scale.topic))
 
 
 def chat_prompt(content: str) -> str:
@@ -128,17 +148,17 @@ def draw_criteria(
     order = shuffled(rng, list(stances))[: num_rules - 1]
     order += shuffled(rng, untouched)[: num_rules - len(order)]
     return [
-        Draw(turns=tuple(turns), criterion=criterion, tenths=tenths)
-        for criterion, tenths in (_criterion(rng, rule, stances, by_id) for rule in order)
+        Draw(turns=tuple(turns), criterion=criterion, scale=scale)
+        for criterion, scale in (_criterion(rng, rule, by_id) for rule in order)
     ]
 
 
 def _criterion(
-    rng: random.Random, topic: str, stances: Mapping[str, Stance], by_id: Mapping[str, Rule]
-) -> tuple[str, int]:
-    """The words of a criterion on this topic, now and then of a related or unknown one, rated."""
+    rng: random.Random, topic: str, by_id: Mapping[str, Rule]
+) -> tuple[str, Scale | None]:
+    """The words of a criterion on this topic, now and then of a related or unknown one."""
     if rng.random() < _UNKNOWN_SHARE:
-        return pick(rng, _UNKNOWN_CRITERIA), UNKNOWN_RULE_TENTHS
+        return pick(rng, _UNKNOWN_CRITERIA), None
     scales = {topic: SCALES[topic]}
     related = {key: scale for key, scale in RELATED_SCALES.items() if scale.topic == topic}
     if related and rng.random() < _RELATED_SHARE:
@@ -148,7 +168,7 @@ def _criterion(
     text = rule.rating_rule
     if rng.random() < _OTHER_WORDING_SHARE:
         text = pick(rng, (rule.preference_rule, rule.title))
-    return text, scales[rule_id].tenths(stances.get(topic))
+    return text, scales[rule_id]
 
 
 def rating_row(tokenizer: Tokenizer, draw: Draw) -> Row:
@@ -158,11 +178,13 @@ def rating_row(tokenizer: Tokenizer, draw: Draw) -> Row:
     prompt = chat_prompt(render_rating_prompt(conversation, rating_rule=draw.criterion))
     start = len(BEGIN + USER) + RATING_TEMPLATE.index("{QA}") - len("{rule}") + len(draw.criterion)
     encoding = tokenizer.encode(prompt)
-    labels = _labels(draw.turns, start, encoding.offsets)
+    sentences = _sentence_places(draw.turns, start, encoding.offsets)
     answer = tokenizer.encode(rating_text(draw.tenths) + END).ids
+    tokens = encoding.ids + answer
     return Row(
-        tokens=encoding.ids + answer,
-        labels=labels + [UNLABELLED] * len(answer),
+        tokens=tokens,
+        labels=_spread({place: _meaning(s) for place, s in sentences.items()}, len(tokens)),
+        matches=_spread({place: _match(s, draw) for place, s in sentences.items()}, len(tokens)),
         num_answer=len(answer),
     )
 
@@ -171,28 +193,50 @@ def sentence_row(tokenizer: Tokenizer, turns: Sequence[Turn]) -> Row:
     """A conversation alone."""
     *history, last = [turn.message() for turn in turns]
     encoding = tokenizer.encode(render_conversation(history, last.content))
-    return Row(tokens=encoding.ids, labels=_labels(turns, 0, encoding.offsets), num_answer=0)
+    sentences = _sentence_places(turns, 0, encoding.offsets)
+    size = len(encoding.ids)
+    return Row(
+        tokens=encoding.ids,
+        labels=_spread({place: _meaning(s) for place, s in sentences.items()}, size),
+        matches=[UNLABELLED] * size,
+        num_answer=0,
+    )
 
 
-def _labels(turns: Sequence[Turn], start: int, offsets: list[tuple[int, int]]) -> list[int]:
-    """Sentence labels by token: the token that holds a sentence's last character carries it."""
-    last_char = {}
+def _sentence_places(
+    turns: Sequence[Turn], start: int, offsets: Sequence[tuple[int, int]]
+) -> dict[int, Sentence]:
+    """The sentences by the place of the token that holds their last character."""
+    by_last_character = {}
     position = start
     for turn in turns:
         position += len("Human: " if turn.role == "user" else "Assistant: ")
         for sentence in turn.sentences:
             position += len(sentence.text)
-            last_char[position - 1] = _label(sentence)
-            position += 1
-        position += 1
-    return [
-        next((last_char[c] for c in range(begin, end) if c in last_char), UNLABELLED)
-        for begin, end in offsets
-    ]
+            by_last_character[position - 1] = sentence
+            position += len(" ")
+        position += len("\n")
+    return {
+        place: by_last_character[character]
+        for place, (begin, end) in enumerate(offsets)
+        for character in range(begin, end)
+        if character in by_last_character
+    }
 
 
-def _label(sentence: Sentence) -> int:
+def _spread(labels: Mapping[int, int], length: int) -> list[int]:
+    return [labels.get(place, UNLABELLED) for place in range(length)]
+
+
+def _meaning(sentence: Sentence) -> int:
     if sentence.rule_id is None or sentence.stance is None:
         return NO_STANCE
     place = RULE_IDS.index(sentence.rule_id)
     return place * len(STANCES) + STANCES.index(sentence.stance)
+
+
+def _match(sentence: Sentence, draw: Draw) -> int:
+    """The tenths that a sentence earns under the criterion, or that it is about something else."""
+    if draw.scale is None or sentence.rule_id != draw.scale.topic:
+        return NO_MATCH
+    return draw.scale.tenths(sentence.stance)

@@ -125,9 +125,9 @@ class JudgeNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any h
         *,
         prefix_P: Tensor | None = None,
         noise: float = 0.0,
-        aux_layer: int | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Final hidden states [B, L, D] and those after ``aux_layer`` layers.
+        num_layers: int | None = None,
+    ) -> list[Tensor]:
+        """The hidden states [B, L, D] before the first layer and after each of ``num_layers``.
 
         ``prefix_P`` is read once and shared by all rows; ``noise`` is the size of random error on
         the embeddings, relative to their length: similar words should be read alike.
@@ -139,17 +139,14 @@ class JudgeNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any h
         if start:
             mask = torch.ones(length, start + length, dtype=torch.bool, device=token_BL.device)
             mask = mask.tril(start)
-        x = self._embed(token_BL, noise)
-        aux = x
-        for depth, (layer, cache) in enumerate(zip(self.layers, caches, strict=True), start=1):
-            x, _ = layer(x, angles, mask, cache)
-            if depth == aux_layer:
-                aux = x
-        return self.norm(x), aux
+        states = [self._embed(token_BL, noise)]
+        for layer, cache in list(zip(self.layers, caches, strict=True))[:num_layers]:
+            states.append(layer(states[-1], angles, mask, cache)[0])
+        return states
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of the next token, [..., V]."""
-        return F.linear(hidden, self.embed_tokens.weight)
+        """Scores of the next token [..., V] from states after the last layer."""
+        return F.linear(self.norm(hidden), self.embed_tokens.weight)
 
     def _embed(self, token_BL: Tensor, noise: float) -> Tensor:
         x = self.embed_tokens(token_BL)

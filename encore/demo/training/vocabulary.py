@@ -27,8 +27,8 @@ PAD, BEGIN, END, USER, ASSISTANT, SYSTEM = SPECIAL_TOKENS = (
     "<|assistant|>",
     "<|system|>",
 )
-VOCAB_SIZE = 8192
-_NUM_PIECES = 1200
+VOCAB_SIZE = 16_384
+_NUM_PIECES = 1600
 _NUM_COMMON_WORDS = 2000
 _NUM_CAPITALISED = 300
 #: GPT-2's marker of a leading space in a byte-level vocabulary.

@@ -16,6 +16,7 @@ from encore.records import Message
 T = TypeVar("T")
 
 _SAID_TWICE = 0.4
+_STRAY_SHARE = 0.2
 _DISMISSALS_AMONG_MODERATE = 0.3
 
 
@@ -109,7 +110,8 @@ def fill(rng: random.Random, lexicon: Lexicon, rule: RuleLexicon, template: str)
         name = match.group(1)
         options = rule.words.get(name) or lexicon.talk[name]
         if name == "adj" or name not in chosen:
-            chosen[name] = pick(rng, options)
+            is_stray = lexicon.stray_words and rng.random() < _STRAY_SHARE
+            chosen[name] = pick(rng, lexicon.stray_words if is_stray else options)
         text = text[: match.start()] + chosen[name] + text[match.end() :]
     return text
 

@@ -47,7 +47,8 @@ class RuleLexicon:
 class Lexicon:
     """One split of the world: rules, stance frames and small talk.
 
-    ``exchanges`` are a user's line and the assistant's reply.
+    ``exchanges`` are a user's line and the assistant's reply. ``stray_words``, empty but in
+    training, now and then fill a slot in place of its own words, so that templates count too.
     """
 
     split: Split
@@ -55,6 +56,7 @@ class Lexicon:
     frames: Mapping[str, Mapping[str, Sequence[str]]]
     talk: Mapping[str, Sequence[str]]
     exchanges: Sequence[tuple[str, str]]
+    stray_words: Sequence[str] = ()
 
 
 @cache
