@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 
 from encore.demo.training.batches import rating_batches, sentence_batches
 from encore.demo.training.embedding import (
-    meaningless_tokens,
+    content_tokens,
     neighbour_table,
     token_vectors,
     word_tokens,
@@ -33,13 +33,9 @@ from encore.demo.training.export import write_judge
 from encore.demo.training.loop import Learner, Stage, run_stage
 from encore.demo.training.network import JudgeNetwork, Shape
 from encore.demo.training.teacher import WordVectors, read_teacher
-from encore.demo.training.vocabulary import (
-    build_tokenizer,
-    common_texts,
-    lexicon_texts,
-    words_of,
-)
+from encore.demo.training.vocabulary import build_tokenizer
 from encore.demo.world.lexicon import load_lexicon
+from encore.demo.world.texts import frame_texts, lexicon_texts, words_of
 from encore.rules import load_rule_set
 
 _LOG = logging.getLogger(__name__)
@@ -94,8 +90,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder to write the judge to")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--rows", type=int, default=48, help="rows of a batch")
-    parser.add_argument("--sentence-steps", type=int, default=1000)
-    parser.add_argument("--rating-steps", type=int, default=1600)
+    parser.add_argument("--sentence-steps", type=int, default=1100)
+    parser.add_argument("--rating-steps", type=int, default=1500)
     parser.add_argument("--checkpoint", type=Path, help="save the first stage here")
     parser.add_argument("--start-from", type=Path, help="a first stage saved before: skip it")
     return parser.parse_args()
@@ -107,13 +103,14 @@ def _learner(teacher: WordVectors, tokenizer: Tokenizer, *, seed: int) -> Learne
     network = JudgeNetwork(shape, embedding_VD)
     train = load_lexicon("train")
     unseen = _unseen_words()
+    is_content_V = content_tokens(tokenizer, teacher, keep=words_of(frame_texts(train)))
     return Learner(
         network=network,
         meaning_head=torch.nn.Linear(shape.hidden_size, NUM_LABELS),
         match_head=torch.nn.Linear(shape.hidden_size, NUM_MATCHES),
-        trained_rows_V=meaningless_tokens(tokenizer),
+        is_content_V=is_content_V,
         neighbour_VK=neighbour_table(
-            tokenizer, teacher, embedding_VD, keep=words_of(common_texts(train)), avoid=unseen
+            tokenizer, teacher, embedding_VD, is_content_V=is_content_V, avoid=unseen
         ),
         word_tokens=word_tokens(tokenizer, avoid=unseen),
     )

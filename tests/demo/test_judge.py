@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from encore.demo import judge_path
-from encore.demo.training.vocabulary import words_of
 from encore.demo.world.compose import rule_sentence
 from encore.demo.world.lexicon import BREACHES, STANCES, load_lexicon
 from encore.demo.world.scores import SCALES
+from encore.demo.world.texts import words_of
 from tests.demo.judging import (
     Contest,
     half_credit,

@@ -24,6 +24,8 @@ _FORMS: tuple[Callable[[str], str], ...] = (
     lambda word: word,
 )
 
+_NUM_COMMON = 300
+
 
 def token_vectors(
     tokenizer: Tokenizer, teacher: WordVectors, *, hidden_size: int, seed: int
@@ -68,17 +70,21 @@ def _piece_vectors(
     return vector_VD
 
 
-def meaningless_tokens(tokenizer: Tokenizer) -> Tensor:
-    """True [V] for special tokens, bytes, digits and punctuation: only these rows are trained.
+def content_tokens(tokenizer: Tokenizer, teacher: WordVectors, *, keep: frozenset[str]) -> Tensor:
+    """True [V] for words of substance and pieces of words.
 
-    Word rows stay where the teacher put them: unseen words keep their place among seen ones.
+    False for special tokens, bytes, punctuation, very common words and those in ``keep``: these
+    carry grammar and stance ("never", "please"), which training must learn exactly.
     """
-    return torch.tensor(
-        [
-            name in SPECIAL_TOKENS or len(name) == 1 or not re.search("[a-zA-Z]", name)
-            for name in token_names(tokenizer)
-        ]
-    )
+    common = keep | frozenset(teacher.words[:_NUM_COMMON])
+
+    def has_substance(name: str) -> bool:
+        word = name.removeprefix(SPACE).lower()
+        return (
+            name not in SPECIAL_TOKENS and len(word) > 1 and word.isalpha() and word not in common
+        )
+
+    return torch.tensor([has_substance(name) for name in token_names(tokenizer)])
 
 
 def token_names(tokenizer: Tokenizer) -> list[str]:
@@ -92,14 +98,13 @@ def neighbour_table(
     teacher: WordVectors,
     embedding_VD: Tensor,
     *,
-    keep: frozenset[str],
+    is_content_V: Tensor,
     avoid: frozenset[str],
     num_neighbours: int = 8,
 ) -> Tensor:
     """For each token, tokens of similar meaning to stand in for it, [V, K]; itself where none.
 
-    Common words and those in ``keep`` are never replaced: they carry stance ("never", "please").
-    Words in ``avoid`` never stand in: they are held out.
+    Only words of substance are replaced. Words in ``avoid`` never stand in: they are held out.
     """
     rank = teacher.rank
     size = tokenizer.get_vocab_size()
@@ -117,7 +122,7 @@ def neighbour_table(
     similarity[:, np.flatnonzero(unusable)] = -1
     table = np.tile(np.arange(size)[:, None], (1, num_neighbours))
     for row, index in enumerate(whole):
-        if rank[named[index]] > 300 and named[index] not in keep:
+        if is_content_V[index]:
             near = np.argsort(-similarity[row], kind="stable")[:num_neighbours]
             close = similarity[row, near] > 0.45
             table[index] = np.where(close, np.array(whole)[near], index)

@@ -60,15 +60,16 @@ class Stage:
 class Learner:
     """The network with the parts that training alone needs.
 
-    The two heads classify sentences and are thrown away after training. ``trained_rows_V`` marks
-    the embedding rows that may move; ``neighbour_VK`` are stand-ins; ``word_tokens`` are what a
-    random word is drawn from.
+    The two heads classify sentences and are thrown away after training. ``is_content_V`` marks
+    tokens that are words of substance: only these are disturbed, and only their embeddings stay
+    where the teacher put them, so that unseen words keep their place among seen ones.
+    ``neighbour_VK`` are stand-ins; ``word_tokens`` are what a random word is drawn from.
     """
 
     network: JudgeNetwork
     meaning_head: nn.Linear
     match_head: nn.Linear
-    trained_rows_V: Tensor
+    is_content_V: Tensor
     neighbour_VK: Tensor
     word_tokens: Tensor
 
@@ -88,7 +89,7 @@ def run_stage(learner: Learner, batches: Iterator[Batch], stage: Stage) -> None:
     network.train()
     optimizer = _optimizer(learner, stage)
     hook = network.embed_tokens.weight.register_hook(
-        lambda grad: grad * learner.trained_rows_V[:, None].to(grad)
+        lambda grad: grad * ~learner.is_content_V[:, None].to(grad.device)
     )
     began = time.monotonic()
     for step in range(stage.steps):
@@ -137,7 +138,7 @@ def _losses(learner: Learner, batch: Batch, stage: Stage) -> dict[str, Tensor]:
         states = network(
             _disturb(learner, batch, stage).to(device),
             prefix_P=None if batch.prefix_P is None else batch.prefix_P.to(device),
-            noise=stage.noise,
+            noise_V=stage.noise * learner.is_content_V.float().to(device),
             num_layers=None if has_answers else MEANING_LAYER,
         )
         meaning = _labelled_loss(learner.meaning_head, states[MEANING_LAYER], label_BL)
@@ -166,11 +167,11 @@ def _disturb(learner: Learner, batch: Batch, stage: Stage) -> Tensor:
     """
     token_BL = batch.token_BL
     may_change = (batch.label_BL == UNLABELLED) & (batch.target_BL == UNLABELLED)
-    is_word = torch.isin(token_BL, learner.word_tokens)
+    is_content = learner.is_content_V[token_BL]
     swap_share = 2 * stage.swapped_share * torch.rand(len(token_BL), 1)
     swapped = may_change & (torch.rand(token_BL.shape) < swap_share)
     column = torch.randint(0, learner.neighbour_VK.shape[1], token_BL.shape)
     token_BL = torch.where(swapped, learner.neighbour_VK[token_BL, column], token_BL)
-    replaced = may_change & is_word & (torch.rand(token_BL.shape) < stage.random_share)
+    replaced = may_change & is_content & (torch.rand(token_BL.shape) < stage.random_share)
     random_word = learner.word_tokens[torch.randint(0, len(learner.word_tokens), token_BL.shape)]
     return torch.where(replaced, random_word, token_BL)

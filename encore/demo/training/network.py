@@ -124,13 +124,13 @@ class JudgeNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any h
         token_BL: Tensor,
         *,
         prefix_P: Tensor | None = None,
-        noise: float = 0.0,
+        noise_V: Tensor | None = None,
         num_layers: int | None = None,
     ) -> list[Tensor]:
         """The hidden states [B, L, D] before the first layer and after each of ``num_layers``.
 
-        ``prefix_P`` is read once and shared by all rows; ``noise`` is the size of random error on
-        the embeddings, relative to their length: similar words should be read alike.
+        ``prefix_P`` is read once and shared by all rows; ``noise_V`` is the size of random error
+        on each token's embedding, relative to its length: similar words should be read alike.
         """
         caches, start = self._read_prefix(prefix_P)
         length = token_BL.shape[1]
@@ -139,7 +139,7 @@ class JudgeNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any h
         if start:
             mask = torch.ones(length, start + length, dtype=torch.bool, device=token_BL.device)
             mask = mask.tril(start)
-        states = [self._embed(token_BL, noise)]
+        states = [self._embed(token_BL, noise_V)]
         for layer, cache in list(zip(self.layers, caches, strict=True))[:num_layers]:
             states.append(layer(states[-1], angles, mask, cache)[0])
         return states
@@ -148,18 +148,18 @@ class JudgeNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any h
         """Scores of the next token [..., V] from states after the last layer."""
         return F.linear(self.norm(hidden), self.embed_tokens.weight)
 
-    def _embed(self, token_BL: Tensor, noise: float) -> Tensor:
+    def _embed(self, token_BL: Tensor, noise_V: Tensor | None) -> Tensor:
         x = self.embed_tokens(token_BL)
-        if noise:
-            scale = x.detach().norm(dim=-1, keepdim=True) * noise * self.shape.hidden_size**-0.5
-            x = x + torch.randn_like(x) * scale
+        if noise_V is not None:
+            size = x.detach().norm(dim=-1) * noise_V[token_BL] * self.shape.hidden_size**-0.5
+            x = x + torch.randn_like(x) * size[..., None]
         return x
 
     def _read_prefix(self, prefix_P: Tensor | None) -> tuple[list[Cache | None], int]:
         if prefix_P is None:
             return [None] * len(self.layers), 0
         angles = rotation(self.shape, 0, len(prefix_P), prefix_P.device)
-        x = self._embed(prefix_P[None], 0.0)
+        x = self._embed(prefix_P[None], None)
         caches: list[Cache | None] = []
         for layer in self.layers:
             x, cache = layer(x, angles, None, None)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from encore.demo.training.teacher import WordVectors
-from encore.demo.world.lexicon import SLOT, Lexicon
 from encore.prompts import RATING_TEMPLATE
 
 PAD, BEGIN, END, USER, ASSISTANT, SYSTEM = SPECIAL_TOKENS = (
@@ -33,42 +32,6 @@ _NUM_COMMON_WORDS = 2000
 _NUM_CAPITALISED = 300
 #: GPT-2's marker of a leading space in a byte-level vocabulary.
 SPACE = "Ġ"
-
-
-def lexicon_texts(lexicon: Lexicon) -> list[str]:
-    """Every hand-written string of a split, slots removed."""
-    parts: list[object] = [
-        rule_part
-        for rule in lexicon.rules.values()
-        for rule_part in (rule.words, rule.bad, rule.good, rule.says)
-    ]
-    return common_texts(lexicon) + [_plain(text) for part in parts for text in _strings(part)]
-
-
-def common_texts(lexicon: Lexicon) -> list[str]:
-    """The hand-written strings that belong to no rule: stance frames and small talk."""
-    parts = (lexicon.frames, lexicon.talk, lexicon.exchanges)
-    return [_plain(text) for part in parts for text in _strings(part)]
-
-
-def words_of(texts: Iterable[str]) -> frozenset[str]:
-    """The lower-case words of some texts."""
-    return frozenset(word for text in texts for word in re.findall("[a-z]+", text.lower()))
-
-
-def _plain(text: str) -> str:
-    return SLOT.sub(" ", text)
-
-
-def _strings(node: object) -> Iterator[str]:
-    if isinstance(node, str):
-        yield node
-    elif isinstance(node, Mapping):
-        for value in node.values():
-            yield from _strings(value)
-    elif isinstance(node, (list, tuple)):
-        for value in node:
-            yield from _strings(value)
 
 
 def build_tokenizer(teacher: WordVectors, texts: list[str]) -> Tokenizer:
