@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from encore.shards import choose_run, run_status
+from encore.shards import choose_run, read_run, run_status
 from encore.study import open_study
 from tests.flows.conftest import NUM_PAIRS
 from tests.prefect_server import PrefectServer, prefect_process, running_server
@@ -113,6 +113,6 @@ def pipeline_run_key(study: Path) -> str:
     [key] = [
         path.parent.name
         for path in study.glob("ratings/*/run.json")
-        if json.loads(path.read_text())["num_pairs"] == NUM_PAIRS
+        if read_run(path.parent).num_pairs == NUM_PAIRS
     ]
     return key
