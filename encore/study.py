@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,8 @@ from encore.files import atomic_write_bytes, fsync_path
 MARKER = "study.json"
 FORMAT_VERSION = 1
 _MARKER_BYTES = json.dumps({"encore_study": FORMAT_VERSION}).encode() + b"\n"
+#: A younger staging folder may belong to a process that is just about to lock it.
+_LEFTOVER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +161,33 @@ def changed_study(path: Path) -> Iterator[Change]:
 
 @contextlib.contextmanager
 def _staging_folder(parent: Path, *, name: str) -> Iterator[Path]:
+    _remove_leftovers(parent, name)
     folder = parent / f".{name}.tmp-{os.getpid()}-{secrets.token_hex(4)}"
     folder.mkdir()
+    with _locked_folder(folder):
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_leftovers(parent: Path, name: str) -> None:
+    """Delete the staging folders of killed processes: old enough, and locked by nobody."""
+    for folder in parent.glob(f".{glob.escape(name)}.tmp-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _LEFTOVER_SECONDS:
+                with _locked_folder(folder):
+                    shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _locked_folder(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        yield folder
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
 
 
 def _publish(folder: Path, path: Path) -> None:

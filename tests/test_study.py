@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -171,3 +174,25 @@ def test_a_study_that_somebody_else_made_meanwhile_stays(tmp_path: Path) -> None
             other.path("pairs/a").write_text("early")
     assert everything(path / "pairs") == {"a": b"early"}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_process_left_is_cleared_but_not_what_another_works_in(
+    study: Path,
+) -> None:
+    folders = {name: study / f".change.tmp-{name}" for name in ("dead", "working", "young")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        (folder / "half-written").write_text("x")
+        if name != "young":
+            old = time.time() - 3600
+            os.utime(folder, (old, old))
+    working = os.open(folders["working"], os.O_RDONLY)
+    fcntl.flock(working, fcntl.LOCK_EX)
+    try:
+        with changed_study(study) as change:
+            change.path("pairs/new").write_text("new")
+    finally:
+        os.close(working)
+    assert not folders["dead"].exists()
+    assert (folders["working"] / "half-written").exists()
+    assert (folders["young"] / "half-written").exists()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encore.cli.output import JsonOption, RunOption, out, plain_table, print_json, say, warn
+from encore.cli.output import JsonOption, RunOption, compact_table, out, print_json, say, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,24 +88,13 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def compact(table: Table) -> Table:
-    """The table without vertical rules, and with rule ids wrapped where the terminal is narrow."""
-    from rich import box
-
-    table.box = box.SIMPLE_HEAD
-    table.pad_edge = False
-    table.padding = (0, 0, 0, 1)
-    table.columns[0].overflow = "fold"
-    return table
-
-
 def _print_source(
     source: str, rules: Sequence[RuleStats], correlation: Sequence[Correlation]
 ) -> None:
     where = "all sources" if source == "all" else f"source {source}"
-    out.print(compact(_spread_table(rules, where=where)))
-    out.print(compact(_accuracy_table(rules, where=where)))
-    out.print(compact(_correlation_table(correlation, where=where)))
+    out.print(_spread_table(rules, where=where))
+    out.print(_accuracy_table(rules, where=where))
+    out.print(_correlation_table(correlation, where=where))
 
 
 def _spread_table(rules: Sequence[RuleStats], *, where: str) -> Table:
@@ -121,7 +110,7 @@ def _spread_table(rules: Sequence[RuleStats], *, where: str) -> Table:
         )
         for rule in rules
     ]
-    return plain_table(columns, rows, title=f"Entropy of ratings in nats, {where}")
+    return compact_table(columns, rows, title=f"Entropy of ratings in nats, {where}")
 
 
 def _accuracy_table(rules: Sequence[RuleStats], *, where: str) -> Table:
@@ -138,7 +127,7 @@ def _accuracy_table(rules: Sequence[RuleStats], *, where: str) -> Table:
         )
         for rule in rules
     ]
-    return plain_table(columns, rows, title=f"Accuracy under four tie policies, {where}")
+    return compact_table(columns, rows, title=f"Accuracy under four tie policies, {where}")
 
 
 def _correlation_table(correlation: Sequence[Correlation], *, where: str) -> Table:
@@ -155,7 +144,7 @@ def _correlation_table(correlation: Sequence[Correlation], *, where: str) -> Tab
         for row in correlation
     ]
     title = f"Correlation of entropy (+H) with accuracy over rules, {where}"
-    return plain_table(columns, rows, title=title)
+    return compact_table(columns, rows, title=title)
 
 
 def _interval(low: float | None, high: float | None) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Annotated, Literal
 
 import typer
@@ -52,7 +55,9 @@ def demo(
     out.print(Text("synthetic data: read these figures as an example, not as evidence", "bold"))
     say(f"done in {time.monotonic() - started:.0f} s; next:")
     for command, purpose in _next_steps(study):
-        out.print(Text.assemble(f"  {command}  ", (f"# {purpose}", "dim")), soft_wrap=True)
+        out.print(
+            Text.assemble(f"  {_program()} {command}  ", (f"# {purpose}", "dim")), soft_wrap=True
+        )
 
 
 def _available_backend() -> Literal["vllm", "transformers"]:
@@ -65,11 +70,19 @@ def _available_backend() -> Literal["vllm", "transformers"]:
     return "transformers"
 
 
+def _program() -> str:
+    """How this very command can be called again: by name where the shell finds it, else by path."""
+    if found := which("encore"):
+        return Path(found).name
+    program = Path(sys.argv[0])
+    return os.path.relpath(program) if program.name == "encore" else "encore"
+
+
 def _next_steps(study: Path) -> tuple[tuple[str, str], ...]:
     return (
-        (f"encore analyze {study} --by-source", "entropy, four accuracies, their correlation"),
-        (f"encore weights {study} --tau 0.5", "a sharper preference for low-entropy rules"),
-        (f"encore status {study}", "every rating shard, its digest checked"),
-        (f"encore show PAIR --study {study}", "text, prompts, replies and ratings of one pair"),
-        ("encore ingest --help", "your own preference pairs"),
+        (f"analyze {study} --by-source", "entropy, four accuracies, their correlation"),
+        (f"weights {study} --tau 0.5", "a sharper preference for low-entropy rules"),
+        (f"status {study}", "every rating shard, its digest checked"),
+        (f"show PAIR --study {study}", "text, prompts, replies and ratings of one pair"),
+        ("ingest --help", "your own preference pairs"),
     )

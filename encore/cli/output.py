@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -30,6 +32,9 @@ console = Console(stderr=True, **_AS_IT_IS)
 #: Results.
 out = Console(**_AS_IT_IS)
 
+_MIN_FIRST_COLUMN = 12
+#: Between two columns, and for both edges together.
+_GAP = 2
 #: What could move the cursor, set a title or turn the line around: everything but line breaks.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -85,6 +90,27 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tit
     for row in rows:
         table.add_row(*[visible(str(cell)) for cell in row])
     return table
+
+
+def compact_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str) -> Table:
+    """A `plain_table` without vertical rules that fits a narrow terminal.
+
+    First cells are wrapped at hyphens, as rule ids have them, not in the middle of a word.
+    """
+    table = plain_table(columns, _wrap_first_cells(columns, rows), title=title)
+    table.box = box.SIMPLE_HEAD
+    table.pad_edge = False
+    table.padding = (0, 0, 0, 1)
+    return table
+
+
+def _wrap_first_cells(
+    columns: Sequence[str], rows: Sequence[Sequence[object]]
+) -> list[tuple[object, ...]]:
+    cells = [[visible(str(cell)) for cell in row] for row in (columns, *rows)]
+    needed = sum(_GAP + max(map(len, column)) for column in list(zip(*cells, strict=True))[1:])
+    width = max(out.width - needed - _GAP, _MIN_FIRST_COLUMN)
+    return [("\n".join(textwrap.wrap(str(row[0]), width)), *row[1:]) for row in rows]
 
 
 def progress_bar() -> Progress:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +84,6 @@ def rate_and_report(
     from encore.rating_driver import choose_shards, rate_run
     from encore.study import open_study
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     run = open_run(open_study(study), config)
     todo = choose_shards(run, only)
     num_ratings = sum(shard.num_pairs for shard in todo) * run.num_prompts_per_pair
@@ -90,7 +91,7 @@ def rate_and_report(
         f"run {run.manifest.run_key}: judge {run.manifest.judge}, {len(run.rule_set.rules)} rules, "
         f"{run.pairs.num_rows} pairs in {len(run.manifest.shards)} shards, {num_ratings} ratings"
     )
-    with progress_bar() as bar:
+    with progress_bar() as bar, _stopped_by_sigterm():
         shown = _Shown(bar, total=num_ratings, num_shards=len(todo))
         try:
             report = rate_run(
@@ -103,6 +104,16 @@ def rate_and_report(
         finally:
             run.judge.close()
     _report(study, run, report, as_json=as_json)
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block like Ctrl-C does: written shards are kept, the engine is released."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Shown:

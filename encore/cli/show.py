@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from encore.cli.analyze import compact
 from encore.cli.output import (
     JsonOption,
     RunOption,
+    compact_table,
     out,
-    plain_table,
     print_json,
     say,
     visible,
@@ -90,7 +89,7 @@ def _print_run(in_run: PairInRun, *, rule: str | None, all_prompts: bool) -> Non
         raise InputError(f"--rule {rule!r}: not in run {in_run.run_key}; {', '.join(rule_ids)}")
     columns = ("rule", "response", "rating", "raw reply", "null because", "tokens cut")
     rows = [_rating_row(rated) for rated in in_run.ratings]
-    out.print(compact(plain_table(columns, rows, title="")))
+    out.print(compact_table(columns, rows, title=""))
     if not in_run.is_prompt_current:
         warn(f"run {in_run.run_key} asked with another version's prompt than the one shown")
     for rated in in_run.ratings:

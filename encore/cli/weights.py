@@ -9,12 +9,11 @@ import typer
 from encore.cli.analyze import (
     JudgeOption,
     RatingsArgument,
-    compact,
     exit_if_incomplete,
     number,
     percent,
 )
-from encore.cli.output import JsonOption, RunOption, out, plain_table, print_json, warn
+from encore.cli.output import JsonOption, RunOption, compact_table, out, print_json, warn
 from encore.weighting import SCHEMES
 
 if TYPE_CHECKING:
@@ -92,4 +91,4 @@ def weights_table(weighed: WeighedRules) -> Table:
     ]
     params = ", ".join(f"{name} {value}" for name, value in weighed.vector.params.items())
     title = f"Weights by scheme {weighed.vector.scheme}" + (f" ({params})" if params else "")
-    return compact(plain_table(columns, rows, title=title))
+    return compact_table(columns, rows, title=title)
