@@ -1,0 +1,118 @@
+"""Ratings of pairs side by side, for what counts and sums cannot tell: regressions, resampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from encore.warehouse import Warehouse
+
+# Suffixes: P pairs, R rules, N rows of a query.
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairRatings:
+    """What every rule gave the two responses of every pair; NaN where a rating is missing.
+
+    Pairs are sorted by source, then pair_id.
+
+    Attributes:
+        rule_ids: The R rules.
+        source_P: Data set of each pair, shape [P], text.
+        pair_id_P: Id of each pair, shape [P], text.
+        chosen_PR: Ratings of the preferred responses, shape [P, R].
+        rejected_PR: Ratings of the other responses, shape [P, R].
+    """
+
+    rule_ids: tuple[str, ...]
+    source_P: NDArray[np.object_]
+    pair_id_P: NDArray[np.object_]
+    chosen_PR: _Floats
+    rejected_PR: _Floats
+
+    @property
+    def num_pairs(self) -> int:
+        """P."""
+        return len(self.pair_id_P)
+
+    @property
+    def margin_PR(self) -> _Floats:
+        """rating(chosen) - rating(rejected), shape [P, R]; NaN unless both are there."""
+        return self.chosen_PR - self.rejected_PR
+
+    def take(self, row_N: NDArray[np.intp] | NDArray[np.bool_]) -> PairRatings:
+        """Some pairs, by index or mask."""
+        return PairRatings(
+            rule_ids=self.rule_ids,
+            source_P=self.source_P[row_N],
+            pair_id_P=self.pair_id_P[row_N],
+            chosen_PR=self.chosen_PR[row_N],
+            rejected_PR=self.rejected_PR[row_N],
+        )
+
+
+def read_pair_ratings(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> PairRatings:
+    """Every pair of a warehouse with its ratings under some rules.
+
+    Memory is 16 bytes a pair and rule plus the ids; the query runs in parts.
+
+    Args:
+        warehouse: The ratings.
+        rule_ids: The rules to read, in the order wanted; other rules are passed over.
+
+    Raises:
+        InputError: A rating is there more than once.
+    """
+    parts = []
+    for (rows,) in warehouse.query_parts("pair_ratings"):
+        if pc.any(pc.greater(rows["num_repeats"], 0)).as_py():
+            warehouse.refuse_repeats()
+        parts.append(_side_by_side(rows, tuple(rule_ids)))
+    joined = PairRatings(
+        rule_ids=tuple(rule_ids),
+        source_P=np.concatenate([part.source_P for part in parts]),
+        pair_id_P=np.concatenate([part.pair_id_P for part in parts]),
+        chosen_PR=np.concatenate([part.chosen_PR for part in parts]),
+        rejected_PR=np.concatenate([part.rejected_PR for part in parts]),
+    )
+    if len(parts) == 1:
+        return joined
+    return joined.take(np.lexsort((joined.pair_id_P, joined.source_P)))
+
+
+def _side_by_side(rows: pa.Table, rule_ids: tuple[str, ...]) -> PairRatings:
+    """The pairs of a result of ``pair_ratings.sql``, which is sorted by pair."""
+    pair_N = _runs(rows["source"]) | _runs(rows["pair_id"])
+    first_P = np.flatnonzero(pair_N)
+    pair_N = np.cumsum(pair_N) - 1
+    place_of = {rule_id: place for place, rule_id in enumerate(rule_ids)}
+    encoded = rows["rule_id"].combine_chunks().dictionary_encode()
+    place_of_code = np.array([place_of.get(r, -1) for r in encoded.dictionary.to_pylist()])
+    place_N = place_of_code[encoded.indices.to_numpy()]
+    wanted_N = place_N >= 0
+    ratings = {}
+    for name in ("chosen", "rejected"):
+        rating_PR = np.full((len(first_P), len(rule_ids)), np.nan)
+        rating_PR[pair_N[wanted_N], place_N[wanted_N]] = rows[name].to_numpy()[wanted_N]
+        ratings[name] = rating_PR
+    heads = rows.take(pa.array(first_P))
+    return PairRatings(
+        rule_ids=rule_ids,
+        source_P=heads["source"].to_numpy(),
+        pair_id_P=heads["pair_id"].to_numpy(),
+        chosen_PR=ratings["chosen"],
+        rejected_PR=ratings["rejected"],
+    )
+
+
+def _runs(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """True where a value differs from the one before it, and at the start."""
+    code_N = column.combine_chunks().dictionary_encode().indices.to_numpy()
+    return np.r_[True, code_N[1:] != code_N[:-1]]
