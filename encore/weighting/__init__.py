@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 SCHEMES = {
     "encore": "encore.weighting.encore",
     "uniform": "encore.weighting.uniform",
+    "random": "encore.weighting.random",
+    "single": "encore.weighting.single",
+    "top-k": "encore.weighting.top_k",
+    "random-k": "encore.weighting.random_k",
+    "inverse-sd": "encore.weighting.inverse_sd",
+    "bradley-terry": "encore.weighting.bradley_terry",
 }
 
 

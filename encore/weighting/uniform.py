@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numpy as np
 
-from encore.statistics import RuleStats
+from encore.weighting.evidence import Evidence
 from encore.weighting.scheme import SchemeOptions, WeightingScheme
 from encore.weighting.vector import WeightVector
 
 
-def _weigh(rules: Sequence[RuleStats], options: SchemeOptions) -> WeightVector:  # noqa: ARG001 - every scheme is called with both
-    return WeightVector(
-        scheme=SCHEME.name,
-        rule_ids=tuple(rule.rule_id for rule in rules),
-        weights=(1 / len(rules),) * len(rules),
-    )
+def _weigh(evidence: Evidence, options: SchemeOptions) -> WeightVector:  # noqa: ARG001 - every scheme is called with both
+    num_rules = len(evidence.rules)
+    return evidence.vector(SCHEME, np.full(num_rules, 1 / num_rules))
 
 
 SCHEME = WeightingScheme(
     name="uniform",
     summary="every rule weighs the same",
     uses_labels=False,
+    uses_benchmark=False,
     options=(),
     weigh=_weigh,
 )

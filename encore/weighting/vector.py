@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from encore.weighting.provenance import Provenance
+
 #: Sum of weights may differ from 1 by this: rounding over thousands of rules stays far below.
 _TOLERANCE = 1e-9
 
@@ -20,6 +22,8 @@ class WeightVector:
         rule_ids: The rules.
         weights: One per rule.
         params: The scheme's parameters, as reported.
+        provenance: What it was made from; None for weights set by hand. It takes no part in
+            comparing two vectors.
 
     Raises:
         ValueError: Not a point of the simplex, or not one weight per rule.
@@ -29,6 +33,7 @@ class WeightVector:
     rule_ids: tuple[str, ...]
     weights: tuple[float, ...]
     params: Mapping[str, float | str] = field(default_factory=dict)
+    provenance: Provenance | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.rule_ids:
@@ -57,4 +62,5 @@ class WeightVector:
             "params": dict(self.params),
             "rule_ids": list(self.rule_ids),
             "weights": list(self.weights),
+            "provenance": None if self.provenance is None else self.provenance.as_dict(),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from encore.ratings_input import ratings_input
-from encore.statistics import RuleStats, rating_statistics
+from encore.statistics import RuleStats
 from encore.warehouse import Warehouse
 from encore.weighting import load_scheme
-from encore.weighting.scheme import SchemeOptions
+from encore.weighting.folds import HeldOut, held_out
+from encore.weighting.opening import evidence_of
+from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 from encore.weighting.vector import WeightVector
 
 
@@ -26,6 +29,10 @@ class WeighedRules:
         margin_sds: Per rule the standard deviation (ddof 1) of rating(chosen) - rating(rejected);
             None for fewer than two pairs. Times the weight it is the effective weight: how much
             the rule moves the composed reward.
+        leakage: What the scheme sees of the answers it is measured by: ``none``, ``labels``.
+        uses_labels: Whether people's preferences entered the weights.
+        held_out: Accuracy on pairs that the weights were not learnt from; None for schemes that
+            learn from no label, and where there are too few pairs.
         num_shards: Shards of the run's plan; 0 where there is no plan.
         num_missing_shards: Those that are not in it.
     """
@@ -33,15 +40,32 @@ class WeighedRules:
     vector: WeightVector
     rules: tuple[RuleStats, ...]
     margin_sds: tuple[float | None, ...]
+    leakage: str = "none"
+    uses_labels: bool = False
+    held_out: HeldOut | None = None
     num_shards: int = 0
     num_missing_shards: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON of ``encore weights --json``: the vector, for schemes with labels also a test.
+
+        A scheme that learns from labels has the key ``held_out``: its accuracy by
+        cross-validation, None where there are too few pairs.
+        """
+        found = self.vector.as_dict()
+        if self.uses_labels:
+            found["held_out"] = _held_out_dict(self.held_out)
+        return found
 
 
 def weights(
     ratings: str | Path | Any,
     *,
     scheme: str = "encore",
-    tau: float = 2.0,
+    tau: float = DEFAULT_TAU,
+    seed: int = 0,
+    k: int = DEFAULT_K,
+    rule: str | None = None,
     run: str | None = None,
     judge: str | None = None,
 ) -> WeightVector:
@@ -51,14 +75,21 @@ def weights(
         ratings: As for `encore.analysis.analyze`.
         scheme: One of `encore.weighting.SCHEMES`.
         tau: Temperature of scheme ``encore`` (the paper's default).
+        seed: Of schemes ``random`` and ``random-k``.
+        k: Number of rules that ``top-k`` and ``random-k`` select (the paper's appendix: 5).
+        rule: The rule of scheme ``single``.
         run: Which run, where there are several: a unique prefix of its key.
         judge: Which judge, where there are several.
 
     Raises:
-        InputError: No ratings table, an unknown scheme, an impossible tau, a rule without ratings.
+        InputError: No ratings table, an unknown scheme, an impossible parameter, a rule without
+            ratings, no pair to learn from.
     """
-    options = SchemeOptions(tau=tau)
-    return weigh_rules(ratings, scheme=scheme, options=options, run=run, judge=judge).vector
+    options = SchemeOptions(tau=tau, seed=seed, k=k, rule=rule)
+    loaded = load_scheme(scheme)
+    source = ratings_input(ratings, run=run, judge=judge)
+    with Warehouse(source) as warehouse:
+        return loaded.weigh(evidence_of(warehouse, source), options)
 
 
 def weigh_rules(
@@ -73,16 +104,35 @@ def weigh_rules(
     loaded = load_scheme(scheme)
     source = ratings_input(ratings, run=run, judge=judge)
     with Warehouse(source) as warehouse:
-        rules = rating_statistics(warehouse, rule_order=source.rule_order)[-1].rules
-        vector = loaded.weigh(rules, options)
+        evidence = evidence_of(warehouse, source)
+        vector = loaded.weigh(evidence, options)
+        test = held_out(loaded, evidence, options) if loaded.uses_labels else None
         sd_of = margin_sds(warehouse)
     return WeighedRules(
         vector=vector,
-        rules=rules,
-        margin_sds=tuple(sd_of.get(rule.rule_id) for rule in rules),
+        rules=evidence.rules,
+        margin_sds=tuple(sd_of.get(rule.rule_id) for rule in evidence.rules),
+        leakage=loaded.leakage,
+        uses_labels=loaded.uses_labels,
+        held_out=test,
         num_shards=source.num_shards,
         num_missing_shards=source.num_missing_shards,
     )
+
+
+def _held_out_dict(test: HeldOut | None) -> dict[str, Any] | None:
+    if test is None:
+        return None
+    low, high = test.outcome.interval
+    return {
+        "accuracy": dataclasses.asdict(test.accuracy),
+        "accuracy_low": low,
+        "accuracy_high": high,
+        "num_pairs": test.outcome.num_pairs,
+        "num_folds": test.num_folds,
+        "num_groups": test.num_groups,
+        "grouped_by": test.grouped_by,
+    }
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,39 +10,54 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore import __version__
+from encore.analysis import analyze
 from encore.errors import InputError
-from encore.statistics import Accuracy, RuleStats
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.encore import entropy_weights
-from encore.weighting.scheme import SchemeOptions
+from encore.weighting.evidence import Evidence
+from encore.weighting.inverse_sd import inverse_sd_weights, rating_sd
+from encore.weighting.provenance import Origin
+from encore.weighting.random import random_weights
+from encore.weighting.random_k import random_k_weights
+from encore.weighting.scheme import SchemeOptions, leakage
 from encore.weighting.vector import WeightVector
+from tests.ratings_files import random_table
+from tests.reference import rows_of
+from tests.weighting.evidence_for_tests import (
+    evidence_of_entropies,
+    pairs_of_margins,
+    rule_names,
+    stats,
+)
 
 ENTROPIES = st.lists(st.floats(0, 10), min_size=1, max_size=20)
 TAUS = st.floats(1e-3, 1e6)
+OPTIONS = SchemeOptions(rule="rule-00")
+LABEL_FREE = [name for name in SCHEMES if name != "bradley-terry"]
 
 
-def stats(rule_id: str, entropy_nats: float | None) -> RuleStats:
-    return RuleStats(
-        rule_id=rule_id,
-        source="all",
-        num_ratings=0 if entropy_nats is None else 100,
-        num_unparsed=7,
-        num_levels=11,
-        entropy_nats=entropy_nats,
-        differential_entropy_nats=None,
-        kde_bandwidth=None,
-        num_pairs=50,
-        num_pairs_total=50,
-        tie_rate=0.2,
-        accuracy=Accuracy(half=0.6, strict=0.5, untied=0.62, inclusive=0.7),
+def evidence(entropies: list[float], *, seed: int = 0) -> Evidence:
+    """Rules with these entropies, spreads and 30 random pairs."""
+    rng = np.random.default_rng(seed)
+    margin_PR = rng.integers(-10, 11, size=(30, len(entropies))) / 10
+    found = evidence_of_entropies(entropies, pairs=pairs_of_margins(margin_PR))
+    bandwidths = rng.choice([0.05, 0.1, 0.2, None], size=len(entropies)).tolist()
+    rules = tuple(
+        dataclasses.replace(rule, kde_bandwidth=bandwidth)
+        for rule, bandwidth in zip(found.rules, bandwidths, strict=True)
     )
-
-
-def rules(entropies: list[float]) -> list[RuleStats]:
-    return [stats(f"rule-{k}", entropy) for k, entropy in enumerate(entropies)]
+    return dataclasses.replace(found, rules=rules)
 
 
 # --- the contract of the folder -------------------------------------------------------------------
+
+
+def test_the_schemes_are_those_of_the_contract_in_its_order() -> None:
+    assert list(SCHEMES) == [
+        *("encore", "uniform", "random", "single", "top-k", "random-k"),
+        *("inverse-sd", "bradley-terry"),
+    ]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -52,18 +68,121 @@ def test_a_scheme_has_its_name_and_declares_known_options(name: str) -> None:
     assert scheme.summary
 
 
+def test_bradley_terry_alone_sees_labels_and_none_sees_a_benchmark() -> None:
+    assert {name: load_scheme(name).leakage for name in SCHEMES} == {
+        **dict.fromkeys(LABEL_FREE, "none"),
+        "bradley-terry": "labels",
+    }
+    assert leakage(uses_labels=True, uses_benchmark=True) == "labels and benchmark"
+
+
+@pytest.mark.parametrize("name", LABEL_FREE)
+def test_a_scheme_without_labels_never_reads_the_pairs(name: str) -> None:
+    without_pairs = evidence_of_entropies([0.5, 1.0, 0.2])
+    assert load_scheme(name).weigh(without_pairs, OPTIONS).provenance is not None
+
+
 @pytest.mark.parametrize("name", SCHEMES)
 @given(entropies=ENTROPIES)
 def test_a_scheme_gives_a_weight_to_every_rule_in_order(name: str, entropies: list[float]) -> None:
-    vector = load_scheme(name).weigh(rules(entropies), SchemeOptions())
+    vector = load_scheme(name).weigh(evidence(entropies), OPTIONS)
     assert vector.scheme == name
-    assert vector.rule_ids == tuple(f"rule-{k}" for k in range(len(entropies)))
+    assert vector.rule_ids == rule_names(len(entropies))
     assert math.fsum(vector.weights) == pytest.approx(1.0, abs=1e-12)
 
 
+@pytest.mark.parametrize("name", SCHEMES)
+@given(entropies=ENTROPIES, seed=st.integers(0, 1000))
+def test_permuting_rules_permutes_the_weights_of_every_scheme(
+    name: str, entropies: list[float], seed: int
+) -> None:
+    found = evidence(entropies, seed=seed)
+    order = np.random.default_rng(seed).permutation(len(entropies)).tolist()
+    permuted = found.over(found.read_pairs(), places=order)
+    scheme = load_scheme(name)
+    vector, moved = scheme.weigh(found, OPTIONS), scheme.weigh(permuted, OPTIONS)
+    assert moved.rule_ids == tuple(vector.rule_ids[place] for place in order)
+    expected = [vector.weights[place] for place in order]
+    assert moved.weights == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_rule_without_ratings_is_named_whatever_the_scheme(name: str) -> None:
+    with pytest.raises(InputError, match="rule empty: none of its 7 ratings is a number"):
+        load_scheme(name).weigh(
+            Evidence(rules=(stats("full", 1.0), stats("empty", None)), read_pairs=_no_pairs),
+            OPTIONS,
+        )
+
+
 def test_an_unknown_scheme_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"'softmax'.*encore, uniform"):
+    with pytest.raises(InputError, match=r"'softmax'.*encore, uniform.*bradley-terry"):
         load_scheme("softmax")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"tau": 0.0}, "above 0"),
+        ({"tau": -1.0}, "above 0"),
+        ({"tau": math.inf}, "above 0"),
+        ({"tau": -math.inf}, "above 0"),
+        ({"tau": math.nan}, "above 0"),
+        ({"seed": -1}, "--seed -1"),
+        ({"k": 0}, "--k 0"),
+    ],
+)
+def test_an_impossible_option_is_refused(options: dict[str, float], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        SchemeOptions(**options)
+
+
+# --- provenance -----------------------------------------------------------------------------------
+
+
+def test_a_vector_says_what_it_was_made_from() -> None:
+    # 3 rules of 100 ratings and 7 nulls each, over 50 pairs.
+    origin = Origin(run_key="abc", judge="j", num_shards=4, num_missing_shards=1)
+    found = dataclasses.replace(evidence_of_entropies([0.5, 1.0, 0.2]), origin=origin)
+    vector = load_scheme("encore").weigh(found, SchemeOptions(tau=0.5))
+    assert vector.as_dict()["provenance"] == {
+        "uses_labels": False,
+        "uses_benchmark": False,
+        "tau": 0.5,
+        "num_ratings": 300,
+        "num_nulls": 21,
+        "num_pairs": 50,
+        "num_pairs_used": None,
+        "log_base": "e",
+        "encore_version": __version__,
+        "run_key": "abc",
+        "judge": "j",
+        "data_sha256": None,
+        "rules_sha256": None,
+        "ratings_sha256": None,
+        "num_shards": 4,
+        "num_missing_shards": 1,
+    }
+
+
+def test_a_scheme_without_temperature_records_none() -> None:
+    vector = load_scheme("uniform").weigh(evidence_of_entropies([1.0]), SchemeOptions(tau=0.5))
+    assert vector.provenance is not None
+    assert vector.provenance.tau is None
+
+
+def test_a_scheme_with_labels_records_the_pairs_it_learnt_from() -> None:
+    vector = load_scheme("bradley-terry").weigh(evidence([0.5, 1.0]), OPTIONS)
+    assert vector.provenance is not None
+    assert vector.provenance.uses_labels
+    assert vector.provenance.num_pairs_used == 30
+
+
+def test_provenance_takes_no_part_in_comparing_vectors() -> None:
+    vector = load_scheme("uniform").weigh(evidence_of_entropies([1.0, 2.0]), OPTIONS)
+    by_hand = WeightVector(scheme="uniform", rule_ids=vector.rule_ids, weights=(0.5, 0.5))
+    assert vector == by_hand
+    assert by_hand.as_dict()["provenance"] is None
 
 
 # --- encore ---------------------------------------------------------------------------------------
@@ -80,16 +199,6 @@ def test_lower_entropy_never_weighs_less(entropies: list[float], tau: float) -> 
     order = np.argsort(entropies)
     weights = entropy_weights(np.array(entropies), tau=tau)[order]
     assert (np.diff(weights) <= 0).all()
-
-
-@given(ENTROPIES, TAUS, st.randoms(use_true_random=False))
-def test_permuting_rules_permutes_weights(
-    entropies: list[float], tau: float, random: object
-) -> None:
-    order = np.random.default_rng(len(entropies)).permutation(len(entropies))
-    entropy_R = np.array(entropies)
-    expected = entropy_weights(entropy_R, tau=tau)[order]
-    assert entropy_weights(entropy_R[order], tau=tau) == pytest.approx(expected, abs=1e-15)
 
 
 @given(ENTROPIES)
@@ -110,19 +219,100 @@ def test_adding_the_same_entropy_to_all_changes_nothing() -> None:
 
 
 def test_the_parameters_are_recorded_with_the_log_base() -> None:
-    vector = load_scheme("encore").weigh(rules([1.0, 2.0]), SchemeOptions(tau=0.5))
+    vector = load_scheme("encore").weigh(evidence([1.0, 2.0]), SchemeOptions(tau=0.5))
     assert vector.params == {"tau": 0.5, "log_base": "e"}
 
 
-def test_a_rule_without_ratings_is_named() -> None:
-    with pytest.raises(InputError, match="rule empty: none of its 7 ratings"):
-        load_scheme("encore").weigh([*rules([1.0]), stats("empty", None)], SchemeOptions())
+# --- random ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tau", [0.0, -1.0, math.inf, -math.inf, math.nan])
-def test_an_impossible_temperature_is_refused(tau: float) -> None:
-    with pytest.raises(InputError, match="above 0"):
-        SchemeOptions(tau=tau)
+def test_random_weights_are_uniform_on_the_simplex() -> None:
+    # A Dirichlet(1, 1, 1) weight is Beta(1, 2): mean 1/3 (sd 0.236), above 1/2 with probability
+    # (1 - 1/2)² = 1/4. Over 4,000 draws four standard errors are 0.015 and 0.027.
+    draws = np.array([random_weights(("a", "b", "c"), seed=seed) for seed in range(4000)])
+    assert draws.mean(axis=0) == pytest.approx([1 / 3] * 3, abs=0.015)
+    assert (draws > 0.5).mean(axis=0) == pytest.approx([0.25] * 3, abs=0.027)
+
+
+def test_a_seed_is_a_draw() -> None:
+    names = rule_names(5)
+    assert random_weights(names, seed=3).tolist() == random_weights(names, seed=3).tolist()
+    assert random_weights(names, seed=3).tolist() != random_weights(names, seed=4).tolist()
+
+
+# --- rules chosen ---------------------------------------------------------------------------------
+
+
+def test_single_gives_all_weight_to_the_rule_named() -> None:
+    vector = load_scheme("single").weigh(evidence([1.0, 2.0, 0.5]), SchemeOptions(rule="rule-01"))
+    assert vector.weights == (0.0, 1.0, 0.0)
+    assert vector.params == {"rule": "rule-01"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"), [(None, "--rule is missing"), ("rule-9", "--rule 'rule-9'")]
+)
+def test_single_without_a_rated_rule_lists_the_rules(rule: str | None, problem: str) -> None:
+    with pytest.raises(InputError, match=f"{problem}.*one of rule-00, rule-01$"):
+        load_scheme("single").weigh(evidence([1.0, 2.0]), SchemeOptions(rule=rule))
+
+
+def test_top_k_averages_the_rules_of_lowest_entropy() -> None:
+    vector = load_scheme("top-k").weigh(evidence([2.0, 0.1, 1.0, 0.5]), SchemeOptions(k=2))
+    assert vector.weights == (0.0, 0.5, 0.0, 0.5)
+    assert vector.params == {"k": 2}
+
+
+def test_of_equal_entropies_the_first_id_is_selected() -> None:
+    vector = load_scheme("top-k").weigh(evidence([1.0, 1.0, 1.0]), SchemeOptions(k=1))
+    assert vector.weights == (1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", ["top-k", "random-k"])
+def test_more_rules_than_there_are_means_all_and_is_recorded_so(name: str) -> None:
+    vector = load_scheme(name).weigh(evidence([1.0, 2.0]), SchemeOptions(k=5))
+    assert vector.weights == (0.5, 0.5)
+    assert vector.params["k"] == 2
+
+
+def test_random_k_draws_every_rule_as_often() -> None:
+    # Of 4 rules 2 are drawn, each with probability 1/2; over 2,000 draws four standard errors are
+    # 0.045.
+    draws = np.array([random_k_weights(rule_names(4), k=2, seed=seed) for seed in range(2000)])
+    assert set(draws.ravel()) == {0.0, 0.5}
+    assert (draws.sum(axis=1) == 1).all()
+    assert (draws > 0).mean(axis=0) == pytest.approx([0.5] * 4, abs=0.045)
+
+
+# --- inverse sd -----------------------------------------------------------------------------------
+
+
+def test_half_the_spread_is_twice_the_weight() -> None:
+    # 1/sd = 10, 5, 2.5: shares 4/7, 2/7, 1/7.
+    weights = inverse_sd_weights(np.array([0.1, 0.2, 0.4]))
+    assert weights == pytest.approx([4 / 7, 2 / 7, 1 / 7], abs=1e-15)
+
+
+def test_a_constant_rule_gets_nothing_by_inverse_sd() -> None:
+    assert inverse_sd_weights(np.array([0.0, 0.1, 0.1])).tolist() == [0.0, 0.5, 0.5]
+
+
+def test_constant_rules_alone_weigh_the_same_by_inverse_sd() -> None:
+    assert inverse_sd_weights(np.zeros(4)).tolist() == [0.25] * 4
+
+
+def test_the_tiniest_spread_does_not_overflow() -> None:
+    assert inverse_sd_weights(np.array([5e-324, 1.0])).tolist() == [1.0, 5e-324]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_spread_is_that_of_all_ratings_of_a_rule(seed: int) -> None:
+    table = random_table(np.random.default_rng(seed), max_rows=1500)
+    rows = rows_of(table)
+    for rule in analyze(table).rules:
+        ratings = [row[4] for row in rows if row[3] == rule.rule_id and row[4] is not None]
+        expected = np.std(ratings, ddof=1) if len(set(ratings)) > 1 else 0.0
+        assert rating_sd(rule) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 # --- weight vectors -------------------------------------------------------------------------------
@@ -147,3 +337,7 @@ def test_a_vector_needs_distinct_rules() -> None:
         WeightVector(scheme="x", rule_ids=(), weights=())
     with pytest.raises(ValueError, match="more than once"):
         WeightVector(scheme="x", rule_ids=("a", "a"), weights=(0.5, 0.5))
+
+
+def _no_pairs() -> None:
+    raise AssertionError("nothing reads pairs here")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,10 @@ from typer.testing import CliRunner, Result
 
 from encore.cli.app import app
 from encore.errors import InputError
+from encore.shards import list_runs, read_run
+from encore.study import Study
 from encore.weighting.scheme import SchemeOptions
+from encore.weighting.sweep import DEFAULT_TAUS
 from encore.weighting.weigh import weigh_rules, weights
 from tests.ratings_files import random_table, ratings_table
 from tests.reference import reference_margin_sds, rows_of
@@ -67,7 +72,8 @@ def test_a_constant_rule_is_warned_of_and_its_effective_weight_is_nothing(path: 
     result = invoke(path)
     assert result.exit_code == 0
     assert "rule one is constant" in result.stderr
-    cells = next(line for line in result.stdout.splitlines() if "one" in line).split()
+    rows = [line.split() for line in result.stdout.splitlines()]
+    [cells] = [cells for cells in rows if cells[:1] == ["one"]]
     assert cells[2] == "0.0000"
 
 
@@ -105,3 +111,184 @@ def test_a_rule_of_nulls_only_is_named(tmp_path: Path) -> None:
     result = invoke(tmp_path / "r.parquet")
     assert isinstance(result.exception, InputError)
     assert "rule silent" in str(result.exception)
+
+
+# --- schemes and their options --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--scheme", "uniform", "--seed", "3"], "scheme uniform has no seed: --seed 3"),
+        (["--scheme", "encore", "--k", "3"], "scheme encore has no number of rules to select"),
+        (["--scheme", "random", "--rule", "one"], "scheme random has no rule to name"),
+        (["--scheme", "top-k", "--k", "3"], "--k 3: there are only 2 rules"),
+    ],
+)
+def test_an_option_without_effect_is_said(path: Path, arguments: list[str], problem: str) -> None:
+    result = invoke(path, *arguments)
+    assert result.exit_code == 0
+    assert problem in result.stderr
+
+
+def test_options_reach_their_scheme(path: Path) -> None:
+    arguments = ("--scheme", "random-k", "--k", "1", "--seed", "4", "--json")
+    found = json.loads(invoke(path, *arguments).stdout)
+    assert found["params"] == {"k": 1, "seed": 4}
+    assert sorted(found["weights"]) == [0.0, 1.0]
+
+
+def test_single_without_a_rule_lists_the_rules(path: Path) -> None:
+    result = invoke(path, "--scheme", "single")
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception).endswith("expected one of one, two")
+
+
+def test_bradley_terry_shows_its_accuracy_on_held_out_pairs(path: Path) -> None:
+    result = invoke(path, "--scheme", "bradley-terry")
+    assert result.exit_code == 0
+    assert "leakage: labels" in result.stdout
+    # Rule "two" is right in all four pairs, whichever are held out.
+    assert "on held-out pairs: half 100.0 %" in result.stdout.replace("100.0%", "100.0 %")
+    assert "grouped by pair_id" in result.stderr
+    found = json.loads(invoke(path, "--scheme", "bradley-terry", "--json").stdout)
+    assert found["weights"] == pytest.approx([0.0, 1.0])
+    assert found["held_out"]["accuracy"]["half"] == 1.0
+    assert found["held_out"]["grouped_by"] == "pair"
+    assert found["provenance"]["uses_labels"]
+
+
+def test_labels_that_no_rule_agrees_with_are_warned_of(tmp_path: Path) -> None:
+    swapped = {"chosen": "rejected", "rejected": "chosen"}
+    rows = [(pair, source, swapped[resp], rule, x) for pair, source, resp, rule, x in ROWS]
+    pq.write_table(ratings_table(rows), tmp_path / "r.parquet")
+    result = invoke(tmp_path / "r.parquet", "--scheme", "bradley-terry")
+    assert "no rule agrees with these labels" in result.stderr
+
+
+def test_a_scheme_without_labels_has_no_key_for_held_out_pairs(path: Path) -> None:
+    assert "held_out" not in json.loads(invoke(path, "--json").stdout)
+
+
+# --- views ----------------------------------------------------------------------------------------
+
+
+def test_compare_shows_every_scheme_its_leakage_and_chance(path: Path) -> None:
+    result = invoke(path, "--compare")
+    assert result.exit_code == 0, result.stderr
+    for text in ("leakage", "encore (τ 2)", "inverse-sd", "labels", "random-k", "1000"):
+        assert text in result.stdout
+    assert "single is the rule of lowest entropy" in result.stderr
+    assert "rule one is constant" in result.stderr
+
+
+def test_compare_as_json_is_json_alone(path: Path) -> None:
+    found = json.loads(invoke(path, "--compare", "--json", "--k", "1", "--tau", "0.5").stdout)
+    by_scheme = {row["scheme"]: row for row in found["rows"]}
+    assert by_scheme["encore"]["params"]["tau"] == 0.5
+    assert by_scheme["top-k"]["weights"] == [1.0, 0.0]
+    assert by_scheme["uniform"]["accuracy"]["half"] == 1.0
+    assert found["draws"][0]["num_draws"] == 1000
+
+
+def test_the_sweep_has_the_temperature_that_was_given(path: Path) -> None:
+    found = json.loads(invoke(path, "--sweep", "--tau", "0.7", "--json").stdout)
+    assert found["taus"] == sorted([*DEFAULT_TAUS, 0.7])
+    result = invoke(path, "--sweep")
+    assert result.exit_code == 0
+    for text in ("→ 0", "→ ∞", "rules in effect", "leakage: none"):
+        assert text in result.stdout
+
+
+def test_leave_one_out_is_of_the_scheme_that_was_given(path: Path) -> None:
+    arguments = ("--leave-one-out", "--scheme", "uniform")
+    found = json.loads(invoke(path, *arguments, "--json").stdout)
+    assert found["scheme"] == "uniform"
+    # Without "two" only the constant rule is left: every pair ties.
+    assert [rule["change_half"] for rule in found["left_out"]] == [0.0, -0.5]
+    result = invoke(path, *arguments)
+    assert result.exit_code == 0
+    assert "-50.00" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--compare", "--sweep"], "different views"),
+        (["--sweep", "--leave-one-out"], "different views"),
+        (["--sweep", "--scheme", "uniform"], "has no temperature"),
+    ],
+)
+def test_views_that_exclude_each_other_are_a_usage_error(
+    path: Path, arguments: list[str], problem: str
+) -> None:
+    result = invoke(path, *arguments)
+    assert result.exit_code == 2
+    assert problem in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--compare", "--scheme", "uniform"], "--compare shows every scheme"),
+        (["--sweep", "--k", "3"], "--sweep has no number of rules"),
+        (["--leave-one-out", "--seed", "1"], "scheme encore has no seed"),
+    ],
+)
+def test_an_option_without_effect_on_a_view_is_said(
+    path: Path, arguments: list[str], problem: str
+) -> None:
+    result = invoke(path, *arguments)
+    assert result.exit_code == 0
+    assert problem in result.stderr
+
+
+@pytest.mark.parametrize("view", [[], ["--compare"], ["--sweep"], ["--leave-one-out"]])
+def test_an_incomplete_run_exits_3_in_every_view(
+    study: Study, tmp_path: Path, view: list[str]
+) -> None:
+    copy = tmp_path / "study"
+    shutil.copytree(study.path, copy)
+    [shard] = copy.glob("ratings/*/shard-00001.parquet")
+    shard.unlink()
+    result = invoke(copy, *view, "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)
+    assert "1 of 3 shards" in result.stderr
+
+
+@pytest.mark.parametrize("view", ["--compare", "--sweep", "--leave-one-out"])
+def test_a_rule_of_nulls_only_is_named_in_every_view(tmp_path: Path, view: str) -> None:
+    table = ratings_table([*ROWS, ("p0", "s", "chosen", "silent", None)])
+    pq.write_table(table, tmp_path / "r.parquet")
+    result = invoke(tmp_path / "r.parquet", view)
+    assert isinstance(result.exception, InputError)
+    assert "rule silent" in str(result.exception)
+
+
+# --- provenance -----------------------------------------------------------------------------------
+
+
+def test_the_digest_of_files_is_that_of_their_sorted_digests(path: Path, tmp_path: Path) -> None:
+    pq.write_table(ratings_table(ROWS[:4]), tmp_path / "a.parquet")
+    pq.write_table(ratings_table(ROWS[4:]), tmp_path / "b.parquet")
+    path.unlink()
+    found = json.loads(invoke(tmp_path, "--json").stdout)["provenance"]
+    digests = [
+        hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        for name in ("a.parquet", "b.parquet")
+    ]
+    expected = hashlib.sha256("".join(f"{digest}\n" for digest in sorted(digests)).encode())
+    assert found["ratings_sha256"] == expected.hexdigest()
+    assert (found["num_ratings"], found["num_nulls"], found["num_pairs"]) == (16, 0, 4)
+    assert (found["log_base"], found["tau"], found["run_key"]) == ("e", 2.0, None)
+
+
+def test_a_run_is_recorded_with_its_digests(study: Study) -> None:
+    found = json.loads(invoke(study.path, "--json").stdout)["provenance"]
+    [run_dir] = list_runs(study.ratings_dir)
+    identity = read_run(run_dir).identity
+    assert found["run_key"] == run_dir.name
+    assert found["data_sha256"] == identity["data_sha256"]
+    assert found["rules_sha256"] == identity["rules_sha256"]
+    assert found["judge"] == "scripted"

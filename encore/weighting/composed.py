@@ -1,0 +1,127 @@
+"""Composed ratings: how pairs come out when the rules' margins are added up with weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encore.pair_ratings import PairRatings
+from encore.statistics import Accuracy
+
+# Suffixes: P pairs, R rules, V weight vectors, B pairs of one block.
+
+#: A composed margin below this is a tie: margins that cancel (0.8 - 0.7 and 0.3 - 0.4 at equal
+#: weights) leave some 1e-17 behind, which must not decide a pair.
+TIE_TOLERANCE = 1e-12
+#: Composed margins held at a time: 32 MB.
+_BLOCK_CELLS = 4_000_000
+#: Two-sided 95 % quantile of the normal distribution.
+Z_95 = 1.959963984540054
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How many pairs a composed rating gets right, leaves open and gets wrong."""
+
+    num_wins: int
+    num_ties: int
+    num_losses: int
+
+    @property
+    def num_pairs(self) -> int:
+        """All of them."""
+        return self.num_wins + self.num_ties + self.num_losses
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Under each tie policy; None where there is no pair to count."""
+        wins, ties, total = self.num_wins, self.num_ties, self.num_pairs
+        return Accuracy(
+            half=_share(wins + ties / 2, total),
+            strict=_share(wins, total),
+            untied=_share(wins, total - ties),
+            inclusive=_share(wins + ties, total),
+        )
+
+    @property
+    def interval(self) -> tuple[float, float] | tuple[None, None]:
+        """The 95 % interval of half-credit accuracy; two None without pairs."""
+        if not self.num_pairs:
+            return None, None
+        tie_rate = self.num_ties / self.num_pairs
+        half = (self.num_wins + self.num_ties / 2) / self.num_pairs
+        return half_credit_interval(half, tie_rate=tie_rate, num_pairs=self.num_pairs)
+
+
+def half_credit_interval(half: float, *, tie_rate: float, num_pairs: int) -> tuple[float, float]:
+    """The 95 % score interval of half-credit accuracy over independent pairs.
+
+    Wilson's interval with the variance that ties take away: a pair's credit is 0, 1/2 or 1, so its
+    variance is a (1 - a) - tie_rate / 4. It holds all a with (a - half)² <= z² variance / n, and so
+    neither leaves [0, 1] nor shrinks to a point when every pair is right.
+    """
+    c = Z_95**2 / num_pairs
+    root = math.sqrt(max(c * (4 * half * (1 - half) - tie_rate + c * (1 - tie_rate)), 0.0))
+    low = (2 * half + c - root) / (2 * (1 + c))
+    high = (2 * half + c + root) / (2 * (1 + c))
+    return max(low, 0.0), min(high, 1.0)
+
+
+def complete_pairs(pairs: PairRatings) -> PairRatings:
+    """The pairs whose two responses every rule rated.
+
+    Composed ratings are compared over these alone: a missing margin is not a margin of 0, and every
+    weight vector is measured on the same pairs.
+    """
+    is_missing_P = np.asarray(np.isnan(pairs.margin_PR).any(axis=1))
+    return pairs.take(~is_missing_P) if is_missing_P.any() else pairs
+
+
+def composed_outcomes(margin_PR: _Floats, weight_VR: _Floats) -> tuple[Outcome, ...]:
+    """The outcome of each weight vector over all pairs: one matrix product, in blocks of pairs.
+
+    Args:
+        margin_PR: rating(chosen) - rating(rejected), shape [P, R], none missing.
+        weight_VR: Weight vectors, shape [V, R].
+    """
+    num_vectors = len(weight_VR)
+    wins_V = np.zeros(num_vectors, dtype=np.int64)
+    losses_V = np.zeros(num_vectors, dtype=np.int64)
+    num_rows = max(_BLOCK_CELLS // max(num_vectors, 1), 1)
+    for start in range(0, len(margin_PR), num_rows):
+        composed_VB = weight_VR @ margin_PR[start : start + num_rows].T
+        wins_V += np.count_nonzero(composed_VB > TIE_TOLERANCE, axis=1)
+        losses_V += np.count_nonzero(composed_VB < -TIE_TOLERANCE, axis=1)
+    ties_V = len(margin_PR) - wins_V - losses_V
+    counts = zip(wins_V.tolist(), ties_V.tolist(), losses_V.tolist(), strict=True)
+    return tuple(Outcome(num_wins=w, num_ties=t, num_losses=x) for w, t, x in counts)
+
+
+def outcome_of(composed_P: _Floats) -> Outcome:
+    """The outcome of composed margins, shape [P]."""
+    return composed_outcomes(composed_P[:, None], np.ones((1, 1)))[0]
+
+
+def credits_of(composed_P: _Floats) -> _Floats:
+    """1 for a pair that is right, 1/2 for a tie, 0 for one that is wrong; shape [P]."""
+    right_P = (composed_P > TIE_TOLERANCE).astype(np.float64)
+    return np.asarray((right_P + (composed_P >= -TIE_TOLERANCE)) / 2, dtype=np.float64)
+
+
+def margin_sds_of(margin_PR: _Floats) -> tuple[float | None, ...]:
+    """Standard deviation (ddof 1) of each rule's margins that are there; None for fewer than two.
+
+    Args:
+        margin_PR: Shape [P, R]; NaN where a rating is missing.
+    """
+    known = [margin_P[~np.isnan(margin_P)] for margin_P in margin_PR.T]
+    return tuple(float(np.std(one, ddof=1)) if len(one) > 1 else None for one in known)
+
+
+def _share(part: float, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,40 @@
+"""Random: a point of the simplex, every point as likely (the paper's "Random Weights")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encore.weighting.evidence import Evidence
+from encore.weighting.scheme import SchemeOptions, WeightingScheme
+from encore.weighting.subset import places_by_id
+from encore.weighting.vector import WeightVector
+
+
+def random_weights(rule_ids: Sequence[str], *, seed: int) -> NDArray[np.float64]:
+    """One draw from the Dirichlet distribution with alpha 1, shape [R].
+
+    Drawn for the rules sorted by id, so that their order does not decide which gets which weight.
+    The paper says "Dirichlet" and no alpha; 1 is uniform on the simplex.
+    """
+    weight_R = np.empty(len(rule_ids))
+    draw_R = np.random.default_rng(seed).dirichlet(np.ones(len(rule_ids)))
+    weight_R[places_by_id(rule_ids)] = draw_R
+    return weight_R
+
+
+def _weigh(evidence: Evidence, options: SchemeOptions) -> WeightVector:
+    weight_R = random_weights(evidence.rule_ids, seed=options.seed)
+    return evidence.vector(SCHEME, weight_R, params={"alpha": 1.0, "seed": options.seed})
+
+
+SCHEME = WeightingScheme(
+    name="random",
+    summary="one draw from the uniform distribution on the simplex (Dirichlet, alpha 1)",
+    uses_labels=False,
+    uses_benchmark=False,
+    options=("seed",),
+    weigh=_weigh,
+)

@@ -1,0 +1,38 @@
+"""A small rated study in which three pairs share each prompt."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from encore.config import JudgeConfig, RatingConfig
+from encore.ingestion import ingest
+from encore.rating import open_run
+from encore.rating_driver import rate_run
+from encore.study import Study, open_study
+from tests.scripted_judge import ScriptedJudge
+
+NUM_PROMPTS = 8
+NUM_PAIRS = 3 * NUM_PROMPTS
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Eight prompts with three pairs each, rated under ten rules by a judge that rolls dice."""
+    folder = tmp_path_factory.mktemp("weighting")
+    records = [
+        {
+            "prompt": f"Question {index // 3}?",
+            "chosen": f"Answer {index}.",
+            "rejected": f"No {index}.",
+        }
+        for index in range(NUM_PAIRS)
+    ]
+    source = folder / "pairs.jsonl"
+    source.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    ingest([f"mine={source}"], out=folder / "study")
+    opened = open_study(folder / "study")
+    config = RatingConfig(judge=JudgeConfig(model="scripted"), shard_size=10)
+    rate_run(open_run(opened, config, judge=ScriptedJudge()))
+    return opened

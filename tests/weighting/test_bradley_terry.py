@@ -1,0 +1,179 @@
+"""Bradley–Terry finds the weights that labels were drawn from, and one optimum for any input."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from encore.errors import EncoreError, InputError
+from encore.weighting import bradley_terry, load_scheme
+from encore.weighting.bradley_terry import RIDGE, fit_scores
+from encore.weighting.scheme import SchemeOptions
+from encore.weighting.vector import WeightVector
+from encore.weighting.weigh import weights
+from tests.weighting.evidence_for_tests import evidence_of_margins, rule_names, table_of
+
+# Suffixes: P pairs, R rules.
+
+
+def weigh(margin_PR: np.ndarray) -> WeightVector:
+    return load_scheme("bradley-terry").weigh(evidence_of_margins(margin_PR), SchemeOptions())
+
+
+def repeated(*rows: tuple[tuple[float, ...], int]) -> np.ndarray:
+    """Pairs with the same margins, so many times each."""
+    return np.array([margins for margins, count in rows for _ in range(count)])
+
+
+def planted_ratings(
+    weight_R: np.ndarray, *, num_pairs: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ratings of chosen and rejected: labels drawn from sigma(10 w'D), with sd(D) = 0.4.
+
+    The difference of two independent uniform ratings on an interval of width b has sd b / sqrt(6):
+    0.4 for b = 0.98.
+    """
+    rng = np.random.default_rng(seed)
+    one_PR, other_PR = 0.98 * rng.random((2, num_pairs, len(weight_R)))
+    is_one_P = rng.random(num_pairs) < 1 / (1 + np.exp(-10 * (one_PR - other_PR) @ weight_R))
+    chosen_PR = np.where(is_one_P[:, None], one_PR, other_PR)
+    return chosen_PR, np.where(is_one_P[:, None], other_PR, one_PR)
+
+
+PLANTED = np.array([0.25, 0.2, 0.15, 0.12, 0.1, 0.08, 0.05, 0.03, 0.02, 0.0])
+
+
+# --- planted weights ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_planted_weights_are_found(seed: int) -> None:
+    # A score's standard error is some 0.03 (Fisher information 0.17 · 0.4² a pair), a weight's,
+    # a tenth of it, 0.003: 0.02 is beyond six of them. The last rule is pure noise.
+    chosen_PR, rejected_PR = planted_ratings(PLANTED, num_pairs=50_000, seed=seed)
+    vector = weigh(chosen_PR - rejected_PR)
+    assert np.abs(np.array(vector.weights) - PLANTED).max() < 0.02
+    assert vector.weights[-1] < 0.02
+    assert vector.params["scale"] == pytest.approx(10, rel=0.03)
+
+
+@pytest.mark.full
+def test_planted_weights_are_found_from_a_table_of_ratings() -> None:
+    chosen_PR, rejected_PR = planted_ratings(PLANTED, num_pairs=50_000, seed=7)
+    table = table_of(chosen_PR, rejected_PR, rule_ids=rule_names(10))
+    vector = weights(table, scheme="bradley-terry")
+    assert np.abs(np.array(vector.weights) - PLANTED).max() < 0.02
+
+
+# --- what hand gives ------------------------------------------------------------------------------
+
+
+def test_two_rules_that_speak_of_different_pairs() -> None:
+    # Rule 0 alone speaks of 100 pairs and is right in 75: sigma(s / 2) = 3/4, s = 2 ln 3. Rule 1 is
+    # right in 90 of its 100: s = 2 ln 9 = 4 ln 3. Weights 1/3 and 2/3, scale 6 ln 3. The ridge
+    # moves a score by some 1e-6 · s / (0.09 · 0.5² / 2) < 1e-3.
+    margin_PR = repeated(((0.5, 0.0), 75), ((-0.5, 0.0), 25), ((0.0, 0.5), 90), ((0.0, -0.5), 10))
+    vector = weigh(margin_PR)
+    assert vector.weights == pytest.approx([1 / 3, 2 / 3], abs=1e-4)
+    assert vector.params["scale"] == pytest.approx(6 * math.log(3), abs=3e-3)
+
+
+def test_copies_of_a_rule_share_its_weight() -> None:
+    vector = weigh(repeated(((0.5, 0.5), 75), ((-0.5, -0.5), 25)))
+    assert vector.weights == pytest.approx([0.5, 0.5], abs=1e-9)
+
+
+def test_a_constant_rule_and_one_that_errs_get_nothing() -> None:
+    margin_PR = repeated(((0.5, 0.0, -0.2), 60), ((-0.5, 0.0, 0.1), 40))
+    assert weigh(margin_PR).weights == pytest.approx([1.0, 0.0, 0.0], abs=1e-12)
+
+
+def test_no_rule_that_agrees_means_scale_0_and_uniform_weights() -> None:
+    vector = weigh(repeated(((-0.5, -0.1), 60), ((0.5, 0.1), 40)))
+    assert vector.params["scale"] == 0.0
+    assert vector.weights == (0.5, 0.5)
+
+
+def test_a_rule_that_is_right_as_often_as_wrong_gets_nothing() -> None:
+    vector = weigh(repeated(((0.1, 0.3), 5), ((0.1, -0.3), 5), ((-0.1, 0.3), 2), ((-0.1, -0.3), 2)))
+    assert vector.weights == (1.0, 0.0)
+    assert weigh(repeated(((0.3,), 7), ((-0.3,), 7))).params["scale"] == 0.0
+
+
+def test_labels_that_are_predicted_perfectly_leave_a_finite_scale() -> None:
+    vector = weigh(repeated(((0.3, 0.1), 10)))
+    assert 0 < vector.params["scale"] < 1e3
+    assert vector.weights[0] > vector.weights[1]
+
+
+def test_a_single_rule_takes_all() -> None:
+    assert weigh(repeated(((0.5,), 6), ((-0.5,), 4))).weights == (1.0,)
+
+
+# --- the optimum ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_other_optimiser_finds_a_lower_loss(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    # Rules in common blocks, some of them against the labels: bounds are active, curvature uneven.
+    common_P1 = rng.normal(size=(400, 1))
+    margin_PR = 0.2 * (0.9 * common_P1 + 0.4 * rng.normal(size=(400, 8)))
+    margin_PR += rng.uniform(-0.05, 0.08, size=8)
+
+    def loss(score_R: np.ndarray) -> tuple[float, np.ndarray]:
+        logit_P = margin_PR @ score_R
+        gradient_R = -margin_PR.T @ (1 / (1 + np.exp(logit_P))) / 400 + RIDGE * score_R
+        value = np.log1p(np.exp(-logit_P)).mean() + RIDGE / 2 * score_R @ score_R
+        return float(value), gradient_R
+
+    found_R = fit_scores(margin_PR)
+    other = scipy.optimize.minimize(
+        loss,
+        np.ones(8),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, None)] * 8,
+        options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 5000, "maxfun": 5000},
+    )
+    assert loss(found_R)[0] <= other.fun + 1e-12
+    # At an optimum no score can move down the slope: it is 0, or up at a bound.
+    _, gradient_R = loss(found_R)
+    assert np.abs(np.where(found_R > 0, gradient_R, np.minimum(gradient_R, 0))).max() < 1e-9
+    assert (found_R >= 0).all()
+
+
+def test_the_same_margins_give_the_same_weights_to_the_last_bit() -> None:
+    margin_PR = np.random.default_rng(1).uniform(-0.5, 0.6, size=(500, 6))
+    assert weigh(margin_PR) == weigh(margin_PR)
+
+
+def test_a_fit_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bradley_terry, "_MAX_STEPS", 1)
+    with pytest.raises(EncoreError, match="no optimum after 1 steps"):
+        fit_scores(repeated(((0.5, 0.1), 6), ((-0.5, 0.1), 4)))
+
+
+# --- missing ratings ------------------------------------------------------------------------------
+
+
+def test_pairs_that_a_rule_did_not_rate_are_left_out_and_counted() -> None:
+    margin_PR = np.random.default_rng(2).uniform(-0.5, 0.7, size=(300, 3))
+    holes_PR = margin_PR.copy()
+    holes_PR[:100, 1] = np.nan
+    vector = weigh(holes_PR)
+    assert vector.weights == weigh(margin_PR[100:]).weights
+    assert vector.params["num_pairs"] == 200
+    assert vector.params["num_pairs_left_out"] == 100
+    assert vector.provenance is not None
+    assert (vector.provenance.num_pairs, vector.provenance.num_pairs_used) == (300, 200)
+
+
+def test_no_pair_to_learn_from_is_one_line() -> None:
+    margin_PR = np.array([[0.5, np.nan], [np.nan, 0.5]])
+    with pytest.raises(InputError, match="none of 2 pairs has both responses rated") as caught:
+        weigh(margin_PR)
+    assert "\n" not in str(caught.value)
