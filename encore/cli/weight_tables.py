@@ -145,7 +145,7 @@ def _draws_table(comparison: SchemeComparison) -> Table:
         (draws.scheme, draws.num_draws, percent(draws.mean), _interval(*draws.spread))
         for draws in comparison.draws
     ]
-    return compact_table(columns, rows, title="The same accuracy of many draws; leakage: none")
+    return compact_table(columns, rows, title="What chance reaches; leakage: none")
 
 
 def _rules_table(
@@ -156,7 +156,7 @@ def _rules_table(
 ) -> Table:
     """A row for each rule, a column for each scheme; a star marks what has seen answers."""
     heads = [
-        row.vector.scheme.replace("-", "-\n") + ("" if row.leakage == "none" else " *")
+        row.vector.scheme.replace("-", "\n-") + ("" if row.leakage == "none" else "*")
         for row in comparison.rows
     ]
     columns = [cells_of(row) for row in comparison.rows]

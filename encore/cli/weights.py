@@ -84,18 +84,25 @@ def weights(
 ) -> None:
     """Weigh the rules, all sources pooled; weights are non-negative and sum to 1.
 
-    The effective weight is the weight times the standard deviation of rating(chosen) −
-    rating(rejected): how much the rule really moves the composed reward. A rule whose ratings are
-    all the same takes the largest weight (entropy 0) and moves nothing.
+    The effective weight is the weight times the standard deviation of
+    rating(chosen) − rating(rejected): how much the rule really moves the
+    composed reward. A rule whose ratings are all the same takes the largest
+    weight (entropy 0) and moves nothing.
 
-    Leakage says what a scheme has seen of the answers it is measured by. bradley-terry learns from
-    people's preferences, so read its accuracy on held-out pairs: five folds, every prompt whole in
-    one.
+    Leakage says what a scheme has seen of the answers it is measured by.
+    Scheme bradley-terry learns from people's preferences, so read its accuracy
+    on held-out pairs: five folds, every prompt whole in one.
 
-    Examples: encore weights study --tau 0.5 --json · encore weights study --compare ·
-    encore weights study --scheme single --rule no-medical-dosage
+    For example:
 
-    Exit code 3: the run is not complete; the weights are those of its finished shards.
+    encore weights study --tau 0.5 --json
+
+    encore weights study --scheme top-k --k 3
+
+    encore weights study --compare
+
+    Exit code 3: the run is not complete; the weights are those of its finished
+    shards.
     """
     from encore.weighting.scheme import SchemeOptions
 
