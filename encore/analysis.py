@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from encore.correlation import Correlation, correlations
+from encore.analysis_notes import analysis_notes
+from encore.correlation import NULL_SEED, NUM_NULL_DRAWS, Correlation, correlations
 from encore.errors import InputError
+from encore.intervals import NUM_DRAWS, SEED, RuleInterval, rule_intervals
+from encore.paper_figures import PaperComparison, paper_comparisons
 from encore.ratings_input import RatingsInput, ratings_input
 from encore.statistics import POOLED, RuleStats, SourceStatistics, rating_statistics
+from encore.verdicts import Verdict, verdicts
 from encore.warehouse import Warehouse
-
-#: Kernel densities of rules whose numbers of ratings differ by more than this are hard to compare.
-_MAX_RATIO_OF_RATINGS = 1.1
-#: From here on, ratings that hardly repeat are no accident of a small sample.
-_MANY_RATINGS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +25,10 @@ class Analysis:
     Attributes:
         rules: One row per source and rule; rules in rule-set order where it is known, else sorted.
         correlation: One row per source, kind of entropy and tie policy.
+        intervals: One row per source and rule, in the order of ``rules``.
+        verdicts: One per source and kind of entropy that has a correlation: does the paper's claim
+            hold here?
+        paper: The paper's numbers, with ours where the ratings have the same quantity.
         notes: Plain sentences on what limits these figures.
         num_shards: Shards of the run's plan; 0 where there is no plan.
         num_missing_shards: Those that are missing, damaged or failed, and therefore not in it.
@@ -34,6 +36,9 @@ class Analysis:
 
     rules: tuple[RuleStats, ...]
     correlation: tuple[Correlation, ...]
+    intervals: tuple[RuleInterval, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    paper: tuple[PaperComparison, ...] = ()
     notes: tuple[str, ...] = ()
     num_shards: int = 0
     num_missing_shards: int = 0
@@ -43,11 +48,24 @@ class Analysis:
         """Whether every planned shard is in it."""
         return self.num_missing_shards == 0
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that have rows, in their order."""
+        return tuple(dict.fromkeys(rule.source for rule in self.rules))
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore analyze --json``."""
         return {
             "rules": [_rule_dict(rule) for rule in self.rules],
             "correlation": [dataclasses.asdict(row) for row in self.correlation],
+            "intervals": [dataclasses.asdict(row) for row in self.intervals],
+            "verdicts": [dataclasses.asdict(row) for row in self.verdicts],
+            "paper": [dataclasses.asdict(row) for row in self.paper],
+            "notes": list(self.notes),
+            "draws": {
+                "bootstrap": {"number": NUM_DRAWS, "seed": SEED},
+                "null_band": {"number": NUM_NULL_DRAWS, "seed": NULL_SEED},
+            },
         }
 
 
@@ -70,19 +88,29 @@ def analyze(
     Raises:
         InputError: Not a ratings table: which file, column and value, and what was expected.
     """
-    source = ratings_input(ratings, run=run, judge=judge)
+    return analyze_input(ratings_input(ratings, run=run, judge=judge), by_source=by_source)
+
+
+def analyze_input(source: RatingsInput, *, by_source: bool = False) -> Analysis:
+    """The same of an input that is already found; parameters and errors as for `analyze`."""
     statistics = read_statistics(source)
+    *single, _ = (part.source for part in statistics)
     if not by_source:
         statistics = statistics[-1:]
-    elif any(part.source == POOLED for part in statistics[:-1]):
+    elif POOLED in single:
         raise InputError(
             f'{source.label}: a source is called "{POOLED}", which stands for all sources '
             "together; rename it or leave out --by-source"
         )
+    rules = tuple(rule for part in statistics for rule in part.rules)
+    correlation = tuple(row for part in statistics for row in correlations(part))
     return Analysis(
-        rules=tuple(rule for part in statistics for rule in part.rules),
-        correlation=tuple(row for part in statistics for row in correlations(part)),
-        notes=tuple(_notes(statistics)),
+        rules=rules,
+        correlation=correlation,
+        intervals=tuple(row for part in statistics for row in rule_intervals(part)),
+        verdicts=verdicts(correlation),
+        paper=paper_comparisons(correlation, rules, sources=single),
+        notes=tuple(analysis_notes(statistics, correlation)),
         num_shards=source.num_shards,
         num_missing_shards=source.num_missing_shards,
     )
@@ -96,44 +124,3 @@ def read_statistics(source: RatingsInput) -> tuple[SourceStatistics, ...]:
 
 def _rule_dict(rule: RuleStats) -> dict[str, Any]:
     return {**dataclasses.asdict(rule), "coverage": rule.coverage}
-
-
-def _notes(statistics: Sequence[SourceStatistics]) -> Iterator[str]:
-    for part in statistics:
-        where = "" if part.source == POOLED else f"source {part.source}: "
-        notes = (*_spread_notes(part.rules), *_coverage_notes(part.rules))
-        yield from (where + note for note in notes)
-
-
-def _spread_notes(rules: Sequence[RuleStats]) -> Iterator[str]:
-    for rule in rules:
-        if rule.num_ratings == 0:
-            yield f"rule {rule.rule_id} has no rating ({rule.num_unparsed} nulls): no entropy"
-        elif rule.num_levels == 1:
-            yield f"rule {rule.rule_id} is constant: entropy 0, and it ranks nothing"
-        elif rule.num_ratings >= _MANY_RATINGS and 2 * rule.num_levels > rule.num_ratings:
-            yield (
-                f"rule {rule.rule_id} has {rule.num_levels} levels for {rule.num_ratings} ratings: "
-                "its discrete entropy measures their number; look at the differential one, or "
-                "round the ratings"
-            )
-    counts = [rule.num_ratings for rule in rules if rule.kde_bandwidth is not None]
-    if counts and max(counts) > _MAX_RATIO_OF_RATINGS * min(counts):
-        yield (
-            f"rules have between {min(counts)} and {max(counts)} ratings; differential (KDE) "
-            "entropy falls with their number, so compare it between such rules with care"
-        )
-
-
-def _coverage_notes(rules: Sequence[RuleStats]) -> Iterator[str]:
-    partial = sorted(
-        (rule for rule in rules if rule.num_pairs < rule.num_pairs_total),
-        key=lambda rule: rule.num_pairs,
-    )
-    if partial:
-        least = partial[0]
-        yield (
-            f"{len(partial)} of {len(rules)} rules rated only some pairs fully, the least "
-            f"{least.rule_id}: both responses of {least.num_pairs} of {least.num_pairs_total} "
-            f"pairs ({least.coverage:.1%}); a rule's accuracy is over the pairs it rated fully"
-        )

@@ -44,6 +44,7 @@ class Correlation:
         ci_low: Lower end of the 95 % interval by Fisher's transformation.
         ci_high: Upper end.
         spearman_rho: Pearson's r of ranks; ties share their mean rank.
+        spearman_p_value: Two-sided, of the distribution that r has under normality.
         null_low: 2.5 % quantile of r when every pair's labels are swapped by a coin toss.
         null_high: 97.5 % quantile.
     """
@@ -57,6 +58,7 @@ class Correlation:
     ci_low: float | None = None
     ci_high: float | None = None
     spearman_rho: float | None = None
+    spearman_p_value: float | None = None
     null_low: float | None = None
     null_high: float | None = None
 
@@ -186,6 +188,7 @@ def _correlation(
     if r is None:
         return empty
     ci_low, ci_high = fisher_interval(r, num_values=len(complete))
+    rho = spearman_rho(entropy_R, accuracy_R)
     band = null_band(
         entropy_R,
         take_rules(statistics.outcomes, places),
@@ -198,7 +201,8 @@ def _correlation(
         p_value=pearson_p_value(r, num_values=len(complete)),
         ci_low=ci_low,
         ci_high=ci_high,
-        spearman_rho=spearman_rho(entropy_R, accuracy_R),
+        spearman_rho=rho,
+        spearman_p_value=None if rho is None else pearson_p_value(rho, num_values=len(complete)),
         null_low=band[0] if band else None,
         null_high=band[1] if band else None,
     )

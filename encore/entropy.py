@@ -1,4 +1,4 @@
-"""Differential entropy of a kernel density of ratings (the paper's appendix on KDE)."""
+"""Entropy without its small-sample bias, and that of a kernel density (the paper's appendix)."""
 
 from __future__ import annotations
 
@@ -49,6 +49,20 @@ def differential_entropy_nats(
         positive_U = density_U[density_U > 0.0]
         entropy -= float(np.sum(positive_U * np.log(positive_U)))
     return math.log(bandwidth) + entropy / _POINTS_PER_BANDWIDTH
+
+
+def miller_madow_nats(entropy_nats: float, *, num_levels: int, num_ratings: int) -> float:
+    """Entropy in nats without the bias of a finite sample, to first order (Miller 1955).
+
+    The entropy of a sample of N is on average (levels - 1) / (2 N) below that of what it was drawn
+    from. Levels that the sample missed are not counted, so some bias stays where they are many.
+
+    Args:
+        entropy_nats: Entropy of the sample.
+        num_levels: Distinct values in it.
+        num_ratings: N.
+    """
+    return entropy_nats + (num_levels - 1) / (2 * num_ratings)
 
 
 def _points(position_C: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from encore.errors import InputError
+from encore.ratings_schema import PROVENANCE_COLUMNS, check_schema, read_file_schema
 from encore.shards import (
     RUN_FILE,
     describe_run,
@@ -27,7 +31,7 @@ class RatingsInput:
 
     ``run`` and ``judge`` are still to be selected within the rows. ``rule_order`` is None where no
     rule set is known. ``is_validated`` says that every file passed its digest, so that its rows
-    need no check.
+    need no check; then ``num_rows`` holds those of each file.
     """
 
     label: str
@@ -37,6 +41,7 @@ class RatingsInput:
     judge: str | None = None
     rule_order: tuple[str, ...] | None = None
     is_validated: bool = False
+    num_rows: tuple[int, ...] = ()
     num_shards: int = 0
     num_missing_shards: int = 0
 
@@ -68,6 +73,77 @@ def ratings_input(
         return _of_run(path, _chosen_run(path, run_dirs, run=run, judge=judge))
     files = (path,) if path.is_file() else _files_in(path)
     return RatingsInput(label=str(path), files=files, run=run, judge=judge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatingsOfJudge:
+    """One judge's ratings; ``judge`` is its name, with the run key where it has several runs."""
+
+    judge: str
+    ratings: RatingsInput
+
+
+def ratings_by_judge(ratings: str | Path | Any) -> tuple[RatingsOfJudge, ...]:
+    """What to read for each judge, and for each of its runs where there are several.
+
+    Args:
+        ratings: As for `ratings_input`.
+
+    Raises:
+        InputError: Nothing there, or rows that do not say who rated.
+    """
+    run_dirs = _run_dirs(Path(ratings)) if isinstance(ratings, str | Path) else None
+    if run_dirs:
+        path = Path(ratings)
+        found: list[tuple[str, str | None]] = [
+            (read_run(run_dir).judge, run_dir.name) for run_dir in run_dirs
+        ]
+        inputs = [_of_run(path, run_dir) for run_dir in run_dirs]
+    else:
+        base = ratings_input(ratings)
+        found = _judges_in_rows(base)
+        inputs = [dataclasses.replace(base, judge=judge, run=run) for judge, run in found]
+    num_runs = Counter(judge for judge, _ in found)
+    return tuple(
+        RatingsOfJudge(
+            judge=judge if num_runs[judge] == 1 else f"{judge} ({run or 'no run key'})", ratings=one
+        )
+        for (judge, run), one in zip(found, inputs, strict=True)
+    )
+
+
+def _judges_in_rows(base: RatingsInput) -> list[tuple[str, str | None]]:
+    """Every judge and run key that rows name, sorted."""
+    found: set[tuple[str, str | None]] = set()
+    for label, table in _provenance_tables(base):
+        distinct = table.group_by(table.column_names).aggregate([])
+        for row in distinct.to_pylist():
+            if row.get("judge") is None:
+                raise InputError(
+                    f"{label}: rows without a judge; --by-judge takes a column judge that says who "
+                    "gave each rating"
+                )
+            found.add((row["judge"], row.get("run_key")))
+    if not found:
+        raise InputError(f"{base.label}: no ratings in it (0 rows)")
+    return sorted(found, key=lambda one: (one[0], one[1] or ""))
+
+
+def _provenance_tables(base: RatingsInput) -> Iterator[tuple[str, pa.Table]]:
+    """Of each file or of the table: what to call it, and its columns of provenance as text."""
+    if base.table is not None:
+        check_schema(base.table.schema, label=base.label)
+        yield base.label, _provenance(base.table)
+    for path in base.files:
+        names = [name for name in PROVENANCE_COLUMNS if name in read_file_schema(path).schema.names]
+        yield str(path), _provenance(pq.ParquetFile(path).read(columns=names))
+
+
+def _provenance(table: pa.Table) -> pa.Table:
+    names = [name for name in PROVENANCE_COLUMNS if name in table.column_names]
+    if "judge" not in names:
+        return pa.table({"judge": pa.nulls(min(table.num_rows, 1), pa.string())})
+    return pa.table({name: table[name].cast(pa.string()) for name in names})
 
 
 def _as_table(ratings: Any) -> pa.Table:
@@ -122,6 +198,9 @@ def _of_run(path: Path, run_dir: Path) -> RatingsInput:
         files=files,
         rule_order=status.manifest.rule_ids,
         is_validated=True,
+        num_rows=tuple(
+            shard.num_ratings + shard.num_nulls for shard in status.shards if shard.state == "done"
+        ),
         num_shards=len(status.shards),
         num_missing_shards=len(status.shards) - len(files),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,8 +9,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from encore.entropy import differential_entropy_nats
-from encore.outcomes import PairOutcomes, add_outcomes, outcomes_of_patterns, take_rules
+from encore.entropy import differential_entropy_nats, miller_madow_nats
+from encore.outcomes import PairOutcomes, take_rules
+from encore.pair_cells import PairCells
+from encore.pair_counts import PairCounts, count_pairs
 from encore.warehouse import Warehouse
 
 #: The ``source`` of statistics over all sources together.
@@ -58,8 +59,11 @@ class RuleStats:
         num_unparsed: Null ratings.
         num_levels: Distinct ratings.
         entropy_nats: Entropy of the ratings; None without any.
+        entropy_miller_madow_nats: The same, corrected for the finite number of ratings.
         differential_entropy_nats: Entropy of their kernel density; None for fewer than two levels.
         kde_bandwidth: Scott's rule: sd (ddof 1) * num_ratings^(-1/5), in units of rating.
+        top_level: The most frequent rating, the lowest of equally frequent ones.
+        top_level_share: Its share of ``num_ratings``.
         num_pairs: Pairs with both responses rated.
         num_pairs_total: All pairs of the source.
         tie_rate: Share of ``num_pairs`` whose two ratings are equal; None without any.
@@ -72,8 +76,11 @@ class RuleStats:
     num_unparsed: int
     num_levels: int
     entropy_nats: float | None
+    entropy_miller_madow_nats: float | None = None
     differential_entropy_nats: float | None
     kde_bandwidth: float | None
+    top_level: float | None = None
+    top_level_share: float | None = None
     num_pairs: int
     num_pairs_total: int
     tie_rate: float | None
@@ -91,11 +98,24 @@ class RuleStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatistics:
-    """The rules of one source in their order, and the pair outcomes behind them, in that order."""
+    """The rules of one source in their order, and the counts behind them, in that order.
+
+    Attributes:
+        source: The data set; `POOLED` for all.
+        rules: Their statistics.
+        outcomes: How pairs came out.
+        cells: How often each two ratings stand against each other; None for a rule of too many
+            levels.
+        surprisal_variances: Variance of ln(1 / share of its level) over ratings; None without any.
+        num_one_sided: Pairs with ratings of one response only.
+    """
 
     source: str
     rules: tuple[RuleStats, ...]
     outcomes: PairOutcomes
+    cells: tuple[PairCells | None, ...]
+    surprisal_variances: tuple[float | None, ...]
+    num_one_sided: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,34 +145,18 @@ def rating_statistics(
         for row in warehouse.query("rule_statistics").to_pylist()
     }
     densities = _densities(warehouse.query("rule_density_cells"))
+    sources = sorted({source for source, _ in spreads if source is not None})
     rule_ids = _ordered({rule_id for _, rule_id in spreads}, rule_order or ())
-    by_source = _outcomes(warehouse, rule_ids)
-    by_source_or_all: dict[str | None, PairOutcomes] = {
-        **dict(sorted(by_source.items())),
-        None: add_outcomes(by_source.values()),
-    }
+    counts = count_pairs(warehouse, sources=sources, rule_ids=rule_ids)
     return tuple(
-        _source_statistics(source, outcomes, rule_ids, spreads, densities)
-        for source, outcomes in by_source_or_all.items()
+        _source_statistics(source, counts[source], rule_ids, spreads, densities)
+        for source in (*sources, None)
     )
 
 
 def _ordered(rule_ids: set[str], rule_order: Sequence[str]) -> tuple[str, ...]:
     known = [rule_id for rule_id in rule_order if rule_id in rule_ids]
     return (*known, *sorted(rule_ids.difference(known)))
-
-
-def _outcomes(warehouse: Warehouse, rule_ids: Sequence[str]) -> dict[str, PairOutcomes]:
-    parts: dict[str, list[PairOutcomes]] = defaultdict(list)
-    for patterns, pattern_rules in warehouse.query_parts("pair_patterns", "rule_ids"):
-        if any(patterns["num_repeats"].to_pylist()):
-            warehouse.refuse_repeats()
-        found = outcomes_of_patterns(
-            patterns, pattern_rule_ids=pattern_rules["rule_id"].to_pylist(), rule_ids=rule_ids
-        )
-        for source, outcomes in found.items():
-            parts[source].append(outcomes)
-    return {source: add_outcomes(outcomes) for source, outcomes in parts.items()}
 
 
 def _densities(cells: pa.Table) -> dict[_Key, _Density]:
@@ -176,24 +180,24 @@ def _densities(cells: pa.Table) -> dict[_Key, _Density]:
 
 def _source_statistics(
     source: str | None,
-    outcomes: PairOutcomes,
+    counts: PairCounts,
     rule_ids: Sequence[str],
     spreads: Mapping[_Key, Mapping[str, Any]],
     densities: Mapping[_Key, _Density],
 ) -> SourceStatistics:
     places = [place for place, rule_id in enumerate(rule_ids) if (source, rule_id) in spreads]
+    keys: list[_Key] = [(source, rule_ids[place]) for place in places]
+    outcomes = take_rules(counts.outcomes, places)
     return SourceStatistics(
         source=POOLED if source is None else source,
         rules=tuple(
-            _rule_stats(
-                spreads[source, rule_ids[place]],
-                densities.get((source, rule_ids[place])),
-                outcomes,
-                place,
-            )
-            for place in places
+            _rule_stats(spreads[key], densities.get(key), outcomes, place)
+            for place, key in enumerate(keys)
         ),
-        outcomes=take_rules(outcomes, places),
+        outcomes=outcomes,
+        cells=tuple(counts.cells[place] for place in places),
+        surprisal_variances=tuple(_surprisal_variance(spreads[key]) for key in keys),
+        num_one_sided=counts.num_one_sided,
     )
 
 
@@ -204,15 +208,23 @@ def _rule_stats(
     losses = int(outcomes.losses_R[place])
     ties = int(outcomes.ties_R[place])
     num_pairs = wins + losses + ties
+    entropy_nats = spread["entropy_nats"]
     return RuleStats(
         rule_id=spread["rule_id"],
         source=POOLED if spread["source"] is None else spread["source"],
         num_ratings=spread["num_ratings"],
         num_unparsed=spread["num_unparsed"],
         num_levels=spread["num_levels"],
-        entropy_nats=spread["entropy_nats"],
+        entropy_nats=entropy_nats,
+        entropy_miller_madow_nats=None
+        if entropy_nats is None
+        else miller_madow_nats(
+            entropy_nats, num_levels=spread["num_levels"], num_ratings=spread["num_ratings"]
+        ),
         differential_entropy_nats=density.entropy_nats if density else None,
         kde_bandwidth=density.bandwidth if density else None,
+        top_level=spread["top_level"],
+        top_level_share=spread["top_level_share"],
         num_pairs=num_pairs,
         num_pairs_total=outcomes.num_pairs,
         tie_rate=_share(ties, num_pairs),
@@ -223,6 +235,12 @@ def _rule_stats(
             inclusive=_share(wins + ties, num_pairs),
         ),
     )
+
+
+def _surprisal_variance(spread: Mapping[str, Any]) -> float | None:
+    if spread["entropy_nats"] is None:
+        return None
+    return float(max(spread["mean_squared_surprisal"] - spread["entropy_nats"] ** 2, 0.0))
 
 
 def _share(part: float, whole: int) -> float | None:

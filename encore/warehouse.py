@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +17,16 @@ from encore.errors import EncoreError, InputError
 from encore.queries import load_query
 from encore.ratings_input import RatingsInput
 from encore.ratings_schema import PROVENANCE_COLUMNS, check_schema, read_file_schema
-from encore.schemas import RATINGS_CONTRACT
+from encore.records import RESPONSES
+from encore.schemas import RATINGS, RATINGS_CONTRACT
 from encore.settings import load_settings
 
 #: Queries that group by pair look at this many rows at a time, few enough that their groups fit
 #: processor caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and
 #: 0.5 GB.
 PART_ROWS = 3_000_000
+#: Rows that are looked at in their order come so many at a time.
+STREAM_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,7 @@ class Warehouse:
         self._part_rows = part_rows
         self._is_mixed = False
         self._file_rows: dict[Path, int] = {}
+        self._num_rows = 0
         self._row_filter = "true"
         self._current: _Part | None = None
         self._whole = _Part(files=ratings.files)
@@ -80,6 +84,36 @@ class Warehouse:
         self._use(self._whole)
         return self._fetch(load_query(name))
 
+    def stream(self, name: str) -> Generator[pa.RecordBatch, None, None]:
+        """The result of ``sql/<name>.sql`` over all rows, batch by batch, in the order of the rows.
+
+        Read it to its end or close it before the next query.
+        """
+        self._use(self._whole)
+        self._execute("set preserve_insertion_order = true")
+        batch_rows = min(self._part_rows, STREAM_ROWS)
+        with self._named_errors():
+            reader = self._connection.sql(load_query(name)).to_arrow_reader(batch_rows)
+            try:
+                yield from reader
+            finally:
+                reader.close()
+
+    def gathered(self, name: str, *, key: str) -> Iterator[pa.Table]:
+        """The result of ``sql/<name>.sql`` in parts, in no order; rows of one key are in one part.
+
+        Args:
+            name: The query.
+            key: A column of it that holds evenly spread whole numbers.
+        """
+        self._use(self._whole)
+        self._execute("set preserve_insertion_order = false")
+        num_parts = -(-self._num_rows // self._part_rows)
+        self._execute(f"create or replace temp table gathered as {load_query(name)}")
+        for part in range(num_parts):
+            yield self._fetch(f"from gathered where {key} % {num_parts} = {part}")
+        self._execute("drop table gathered")
+
     def query_parts(self, *names: str) -> Iterator[tuple[pa.Table, ...]]:
         """The results of queries over one part of the rows after another.
 
@@ -97,12 +131,16 @@ class Warehouse:
         if self._input.table is not None:
             check_schema(self._input.table.schema, label=self._input.label)
             self._connection.register("_table", _readable(self._input.table))
-            num_rows, schemas = self._input.table.num_rows, [self._input.table.schema]
+            self._num_rows, schemas = self._input.table.num_rows, [self._input.table.schema]
+        elif self._input.num_rows:
+            self._file_rows = dict(zip(self._input.files, self._input.num_rows, strict=True))
+            self._num_rows, schemas = sum(self._input.num_rows), [RATINGS]
         else:
             found = {path: read_file_schema(path) for path in self._input.files}
             self._file_rows = {path: file.num_rows for path, file in found.items()}
-            num_rows, schemas = sum(self._file_rows.values()), [f.schema for f in found.values()]
-        if num_rows == 0:
+            self._num_rows = sum(self._file_rows.values())
+            schemas = [file.schema for file in found.values()]
+        if self._num_rows == 0:
             raise InputError(f"{self._input.label}: no ratings in it (0 rows)")
         self._is_mixed = len({_columns_and_types(schema) for schema in schemas}) > 1
         return frozenset(
@@ -141,6 +179,8 @@ class Warehouse:
             f"where {self._row_filter} order by all nulls last"
         )["value"].to_pylist()
         matches = [value for value in values if _matches(value, chosen, column=column)]
+        if chosen is not None and chosen in values:
+            matches = [chosen]  # a whole key, though it may also begin another one
         if len(matches) != 1:
             raise InputError(
                 f"{self._input.label}: {len(matches) or 'no'} values of {column} match; choose one "
@@ -157,8 +197,7 @@ class Warehouse:
             row = found[0]
             shown = ", ".join(f"{name} {row[name]!r}" for name in RATINGS_CONTRACT.names)
             raise InputError(
-                f"{self._file_of(row)}: {row['problem']} in the row with {shown}; correct or leave "
-                "out such rows (null means: no valid rating)"
+                f"{self._file_of(row)}: {row['problem']} in the row with {shown}; {_advice(row)}"
             )
 
     def refuse_repeats(self) -> None:
@@ -178,12 +217,10 @@ class Warehouse:
     # --- rows -----------------------------------------------------------------------------------
 
     def _parts(self) -> Sequence[_Part]:
-        table = self._input.table
-        num_rows = sum(self._file_rows.values()) if table is None else table.num_rows
-        if num_rows <= self._part_rows:
+        if self._num_rows <= self._part_rows:
             return [self._whole]
-        if table is not None or self._has_straddling_pair():
-            return self._hashed(self._whole.files, num_rows)
+        if self._input.table is not None or self._has_straddling_pair():
+            return self._hashed(self._whole.files, self._num_rows)
         return [
             part
             for files in _batches(self._file_rows, limit=self._part_rows)
@@ -195,7 +232,9 @@ class Warehouse:
         return [_Part(files=files, modulus=modulus, remainder=i) for i in range(modulus)]
 
     def _has_straddling_pair(self) -> bool:
-        """Whether any pair has rows in more than one file."""
+        """Whether any pair has rows in more than one file; the plan of a run puts it in one."""
+        if self._input.is_validated:
+            return False
         found = self._fetch(
             f"select 1 as found from {self._relation(self._whole)} where {self._row_filter} "  # noqa: S608 - our own text
             "group by source, pair_id having min(file_index) <> max(file_index) limit 1"
@@ -256,15 +295,15 @@ class Warehouse:
     def _named_errors(self) -> Iterator[None]:
         try:
             yield
-        except duckdb.OutOfMemoryException as error:
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            if not _is_out_of_memory(error):
+                raise InputError(
+                    f"{self._input.label}: cannot be read ({_first_line(error)})"
+                ) from error
             raise EncoreError(
                 f"{self._input.label}: not enough memory or temporary disk space for the analysis "
                 f"({_first_line(error)}); raise ENCORE_DUCKDB_MEMORY_LIMIT or set TMPDIR to a "
                 "larger disk"
-            ) from error
-        except duckdb.Error as error:
-            raise InputError(
-                f"{self._input.label}: cannot be read ({_first_line(error)})"
             ) from error
 
     def _close(self) -> None:
@@ -286,6 +325,21 @@ def _connect(*, spill_dir: str) -> duckdb.DuckDBPyConnection:
     if settings.duckdb_memory_limit is not None:
         config["memory_limit"] = settings.duckdb_memory_limit
     return duckdb.connect(config=config)
+
+
+def _advice(row: Mapping[str, Any]) -> str:
+    """What to do about a row that breaks the contract."""
+    if row["response"] in RESPONSES:
+        return "correct or leave out such rows (null means: no valid rating)"
+    return (
+        'correct such rows; without preference labels call every response "chosen", each under a '
+        "pair_id of its own: entropy needs no labels"
+    )
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory or temporary disk space ran out; a stream says so in words only."""
+    return isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in str(error)
 
 
 def _type_of(column: str) -> str:

@@ -1,4 +1,6 @@
 -- How spread out are each rule's ratings? Entropy is in nats; a rule without any rating has none.
+-- The surprisal of a rating is ln(1 / share of its level); entropy is its mean. The top level is
+-- the most frequent rating, the lowest of equally frequent ones.
 -- Grain: one row per (source, rule_id), and one per rule_id over all sources, whose source is null.
 with
 
@@ -26,26 +28,48 @@ pooled_levels as (
 
 ),
 
+-- Levels that are equally frequent have the same surprisal. There are few different frequencies
+-- even where all ratings differ, so what follows is cheap.
+frequencies as (
+
+    select
+        source,
+        rule_id,
+        rating is null as is_null,
+        num_rows,
+        count(*) as num_levels,
+        min(rating) as lowest_level
+    from pooled_levels
+    group by source, rule_id, rating is null, num_rows
+
+),
+
 masses as (
 
     select
         source,
         rule_id,
-        rating,
+        is_null,
         num_rows,
-        num_rows / sum(num_rows) over (partition by source, rule_id, rating is null) as p
-    from pooled_levels
+        num_levels,
+        lowest_level,
+        num_rows / sum(num_rows * num_levels) over (partition by source, rule_id, is_null) as p
+    from frequencies
 
 )
 
--- The sum has one fixed order, so that its last bit depends on neither threads nor files.
+-- Sums have one fixed order, so that their last bits depend on neither threads nor files.
 select
     source,
     rule_id,
-    coalesce(sum(num_rows) filter (where rating is not null), 0)::bigint as num_ratings,
-    coalesce(sum(num_rows) filter (where rating is null), 0)::bigint as num_unparsed,
-    count(rating) as num_levels,
-    sum(p * ln(1 / p) order by rating) filter (where rating is not null) as entropy_nats
+    coalesce(sum(num_rows * num_levels) filter (where not is_null), 0)::bigint as num_ratings,
+    coalesce(sum(num_rows) filter (where is_null), 0)::bigint as num_unparsed,
+    coalesce(sum(num_levels) filter (where not is_null), 0)::bigint as num_levels,
+    sum(num_levels * p * ln(1 / p) order by num_rows) filter (where not is_null) as entropy_nats,
+    sum(num_levels * p * pow(ln(1 / p), 2) order by num_rows) filter (where not is_null)
+        as mean_squared_surprisal,
+    arg_max(lowest_level, num_rows) filter (where not is_null) as top_level,
+    max(p) filter (where not is_null) as top_level_share
 from masses
 group by source, rule_id
 order by source nulls last, rule_id

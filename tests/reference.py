@@ -127,6 +127,9 @@ def _rule(
         "num_unparsed": len(all_ratings) - len(ratings),
         "num_levels": len(levels),
         "entropy_nats": float(scipy.stats.entropy(counts)) if len(ratings) else None,
+        "entropy_miller_madow_nats": _miller_madow(counts),
+        "top_level": float(levels[np.argmax(counts)]) if len(ratings) else None,
+        "top_level_share": float(counts.max() / counts.sum()) if len(ratings) else None,
         "differential_entropy_nats": kde_entropy(ratings),
         "num_pairs": len(outcome),
         "coverage": len(outcome) / num_pairs_total,
@@ -138,6 +141,13 @@ def _rule(
             "inclusive": _mean(outcome >= 0),
         },
     }
+
+
+def _miller_madow(counts: np.ndarray) -> float | None:
+    """Plug-in entropy plus (levels - 1) / (2 N)."""
+    if not len(counts):
+        return None
+    return float(scipy.stats.entropy(counts)) + (len(counts) - 1) / (2 * int(counts.sum()))
 
 
 def _mean(values: np.ndarray) -> float | None:
@@ -154,16 +164,19 @@ def _correlation(
         if rule[key] is not None and rule["accuracy"][accuracy] is not None
     ]
     row: dict[str, Any] = {"source": source, "entropy": entropy, "accuracy": accuracy}
-    row |= dict.fromkeys(("pearson_r", "p_value", "ci_low", "ci_high", "spearman_rho"))
+    row |= dict.fromkeys(("pearson_r", "p_value", "ci_low", "ci_high"))
+    row |= dict.fromkeys(("spearman_rho", "spearman_p_value"))
     x, y = np.array([p[0] for p in points]), np.array([p[1] for p in points])
     if len(points) < 3 or np.allclose(x, x[0], atol=1e-13) or np.allclose(y, y[0], atol=1e-13):
         return row
     found = scipy.stats.pearsonr(x, y)
     interval = found.confidence_interval(0.95)
+    ranked = scipy.stats.spearmanr(x, y)
     return row | {
         "pearson_r": float(found.statistic),
         "p_value": float(found.pvalue),
         "ci_low": float(interval.low),
         "ci_high": float(interval.high),
-        "spearman_rho": float(scipy.stats.spearmanr(x, y).statistic),
+        "spearman_rho": float(ranked.statistic),
+        "spearman_p_value": float(ranked.pvalue),
     }

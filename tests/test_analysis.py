@@ -240,8 +240,73 @@ def test_the_tables_show_every_rule_and_policy(tmp_path: Path) -> None:
     add_run(tmp_path)
     result = invoke("analyze", tmp_path, "--by-source")
     assert result.exit_code == 0, result.stderr
-    for text in (*RULES, "half", "untied", "strict", "inclusive", "coverage", "null band", "hh"):
+    for text in (*RULES, "half", "untied", "strict*", ">=*", "cover", "null band", "hh"):
         assert text in result.stdout
+    for text in ("M-M", "top", "±", "biased by ties", "Verdict (discrete entropy)"):
+        assert text in result.stdout
+
+
+def test_the_tables_fit_eighty_columns(tmp_path: Path) -> None:
+    long_ids = [f"avoidance-of-toxic-and-harmful-language-{k}" for k in range(10)]
+    rng = np.random.default_rng(5)
+    rows = [
+        (f"p{i}", source, response, rule_id, float(rng.integers(0, 11)) / 10)
+        for source in ("hh", "pku")
+        for i in range(100)
+        for rule_id in long_ids
+        for response in ("chosen", "rejected")
+    ]
+    pq.write_table(ratings_table(rows), tmp_path / "r.parquet")
+    result = invoke("analyze", tmp_path, "--by-source")
+    assert "The paper's correlations" in result.stdout
+    lines = result.stdout.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert sum(line.count("±") == 4 for line in lines) == 3 * len(long_ids)  # a rule on one line
+
+
+def test_json_holds_the_contract_and_what_stands_beside_it(tmp_path: Path) -> None:
+    add_run(tmp_path)
+    found = json.loads(invoke("analyze", tmp_path, "--by-source", "--json").stdout)
+    assert list(found) == [
+        *("rules", "correlation", "intervals", "verdicts", "paper", "notes", "draws")
+    ]
+    places = [(rule["source"], rule["rule_id"]) for rule in found["rules"]]
+    assert [(row["source"], row["rule_id"]) for row in found["intervals"]] == places
+    assert {"entropy_miller_madow_nats", "top_level", "top_level_share"} <= set(found["rules"][0])
+    assert set(found["verdicts"][0]) == {"source", "entropy", "verdict", "reason"}
+    assert {row["our_value"] for row in found["paper"]} == {None}  # three rules are not ten
+    assert found["draws"]["bootstrap"] == {"number": 2000, "seed": 0}
+    assert any("pairs are few" in note for note in found["notes"])
+
+
+def test_how_many_ratings_are_enough_comes_on_top(tmp_path: Path) -> None:
+    add_run(tmp_path, num_pairs=120)
+    plain = json.loads(invoke("analyze", tmp_path, "--json").stdout)
+    found = json.loads(invoke("analyze", tmp_path, "--convergence", "--json").stdout)
+    assert found.pop("convergence")["points"]
+    assert found == plain
+    shown = invoke("analyze", tmp_path, "--convergence").stdout
+    assert "samples of whole pairs" in shown
+
+
+def test_a_repeated_rating_comes_on_top(tmp_path: Path) -> None:
+    first = add_run(tmp_path / "first", num_pairs=20, seed=0)
+    again = add_run(tmp_path / "again", num_pairs=20, seed=1)
+    found = json.loads(invoke("analyze", first, "--retest", again, "--json").stdout)
+    assert found["retest"]["num_responses"] == 40
+    assert "rules" in found
+    assert "Two ratings of 40 responses" in invoke("analyze", first, "--retest", again).stdout
+
+
+def test_the_repeated_rating_may_be_another_run_of_the_study(tmp_path: Path) -> None:
+    first = add_run(tmp_path, num_pairs=20, seed=0)
+    again = add_run(tmp_path, num_pairs=20, seed=1)
+    arguments = ("--run", first.name, "--retest", tmp_path, "--retest-run", again.name, "--json")
+    found = json.loads(invoke("analyze", tmp_path, *arguments).stdout)
+    assert found["retest"]["num_responses"] == 40
+    alone = invoke("analyze", tmp_path, "--run", first.name, "--retest-run", again.name)
+    assert alone.exit_code == 2
+    assert "--retest PATH" in alone.stderr
 
 
 def test_bad_input_is_an_error_of_one_line(tmp_path: Path) -> None:

@@ -69,12 +69,19 @@ def check_seed(seed: int, tmp_path: Path, *, max_rows: int) -> None:
     assert_agrees(dict(zip(found["rule_ids"], found["weights"], strict=True)), expected, "weights")
 
 
+# Of 200 random studies these run by default, the rest with the long counts.
 @pytest.mark.parametrize("seed", range(20))
 def test_random_ratings_give_what_numpy_gives(seed: int, tmp_path: Path) -> None:
     check_seed(seed, tmp_path, max_rows=4_000)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", range(100, 120))
-def test_many_random_ratings_give_what_numpy_gives(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(20, 200))
+def test_two_hundred_random_studies_give_what_numpy_gives(seed: int, tmp_path: Path) -> None:
+    check_seed(seed, tmp_path, max_rows=4_000)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(200, 220))
+def test_large_random_studies_give_what_numpy_gives(seed: int, tmp_path: Path) -> None:
     check_seed(seed, tmp_path, max_rows=200_000)

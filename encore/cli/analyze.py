@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encore.cli.output import JsonOption, RunOption, compact_table, out, print_json, say, warn
+from encore.cli.output import JsonOption, RunOption, out, print_json, say, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
-
-    from encore.correlation import Correlation
-    from encore.statistics import RuleStats
+    from encore.analysis import Analysis
+    from encore.convergence import ConvergenceCurve
+    from encore.retest import Retest
 
 RatingsArgument = Annotated[
     Path,
@@ -37,6 +35,36 @@ def analyze(
         bool,
         typer.Option("--by-source", help="Rows for each source, then for all sources together."),
     ] = False,
+    by_judge: Annotated[
+        bool,
+        typer.Option(
+            "--by-judge",
+            help="The statistics of each judge that rated these pairs, and how far judges agree.",
+        ),
+    ] = False,
+    convergence: Annotated[
+        bool,
+        typer.Option(
+            "--convergence",
+            help="Also: how many ratings are enough for ENCORE's weights? A curve of their error "
+            "against sample size, with a recommendation.",
+        ),
+    ] = False,
+    retest: Annotated[
+        Path | None,
+        typer.Option(
+            "--retest",
+            metavar="PATH",
+            help="Also: is the judge stable? Compare with ratings of some of the same responses "
+            "once more (another seed or order): a study or a table like RATINGS.",
+        ),
+    ] = None,
+    retest_run: Annotated[
+        str | None,
+        typer.Option(
+            "--retest-run", metavar="RUN_KEY", help="Which run of --retest, when it has several."
+        ),
+    ] = None,
     run: RunOption = None,
     judge: JudgeOption = None,
     as_json: JsonOption = False,
@@ -44,24 +72,37 @@ def analyze(
     """Measure each rule: the entropy of its ratings and its accuracy on people's preferences.
 
     Ties between chosen and rejected decide what accuracy means, so it is shown four ways: half (a
-    tie counts one half), untied (ties left out), strict (a tie is a miss), inclusive (a hit). Read
-    half and untied together. The null band is where the correlation r would lie, 95 % of the time,
-    if the labels meant nothing.
+    tie counts one half), untied (ties left out), strict (a tie is a miss), >= or inclusive (a
+    hit). Read half and untied together: the other two are biased by ties. The null band is where
+    the correlation r would lie, 95 % of the time, if the labels meant nothing. The verdict is
+    "reproduced" or "not reproduced" only where r lies outside its null band, on the same side,
+    under half and untied; otherwise "depends on ties".
+
+    Example: encore analyze study --by-source --convergence
 
     Exit code 3: the run is not complete; the figures are those of its finished shards.
     """
+    if by_judge:
+        _refuse_with_by_judge(
+            {"--run": run, "--judge": judge, "--retest": retest, "--convergence": convergence}
+        )
+        _print_judges(ratings, by_source=by_source, as_json=as_json)
+        return
+    if retest_run is not None and retest is None:
+        raise typer.BadParameter("--retest-run names a run of --retest PATH, which is not given")
     from encore.analysis import analyze as analyze_ratings
 
     analysis = analyze_ratings(ratings, by_source=by_source, run=run, judge=judge)
+    curve = _convergence(ratings, run=run, judge=judge) if convergence else None
+    again = _retest(ratings, retest, retest_run, run=run, judge=judge) if retest else None
     if as_json:
-        print_json(analysis.as_dict())
+        extra = {"convergence": curve, "retest": again}
+        print_json(
+            analysis.as_dict()
+            | {name: found.as_dict() for name, found in extra.items() if found is not None}
+        )
     else:
-        for source in dict.fromkeys(rule.source for rule in analysis.rules):
-            _print_source(
-                source,
-                [rule for rule in analysis.rules if rule.source == source],
-                [row for row in analysis.correlation if row.source == source],
-            )
+        _print_tables(analysis, curve, again)
     for note in analysis.notes:
         say(f"note: {note}")
     exit_if_incomplete(analysis.num_missing_shards, analysis.num_shards)
@@ -88,64 +129,52 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def _print_source(
-    source: str, rules: Sequence[RuleStats], correlation: Sequence[Correlation]
-) -> None:
-    where = "all sources" if source == "all" else f"source {source}"
-    out.print(_spread_table(rules, where=where))
-    out.print(_accuracy_table(rules, where=where))
-    out.print(_correlation_table(correlation, where=where))
-
-
-def _spread_table(rules: Sequence[RuleStats], *, where: str) -> Table:
-    columns = ("rule", "entropy", "KDE entropy", "levels", "ratings", "nulls")
-    rows = [
-        (
-            rule.rule_id,
-            number(rule.entropy_nats),
-            number(rule.differential_entropy_nats),
-            rule.num_levels,
-            rule.num_ratings,
-            rule.num_unparsed,
+def _refuse_with_by_judge(options: Mapping[str, object]) -> None:
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise typer.BadParameter(
+            f"--by-judge looks at every judge on its own and does not go with {', '.join(given)}"
         )
-        for rule in rules
-    ]
-    return compact_table(columns, rows, title=f"Entropy of ratings in nats, {where}")
 
 
-def _accuracy_table(rules: Sequence[RuleStats], *, where: str) -> Table:
-    columns = ("rule", "half", "untied", "strict", "inclusive", "ties", "coverage")
-    rows = [
-        (
-            rule.rule_id,
-            percent(rule.accuracy.half),
-            percent(rule.accuracy.untied),
-            percent(rule.accuracy.strict),
-            percent(rule.accuracy.inclusive),
-            percent(rule.tie_rate),
-            percent(rule.coverage),
-        )
-        for rule in rules
-    ]
-    return compact_table(columns, rows, title=f"Accuracy under four tie policies, {where}")
+def _convergence(ratings: Path, *, run: str | None, judge: str | None) -> ConvergenceCurve:
+    from encore.convergence import convergence
+
+    return convergence(ratings, run=run, judge=judge)
 
 
-def _correlation_table(correlation: Sequence[Correlation], *, where: str) -> Table:
-    columns = ("entropy, accuracy", "r", "p", "95 %", "Spearman", "null band")
-    rows = [
-        (
-            f"{'KDE' if row.entropy == 'differential' else row.entropy}, {row.accuracy}",
-            number(row.pearson_r),
-            "–" if row.p_value is None else f"{row.p_value:.1g}",
-            _interval(row.ci_low, row.ci_high),
-            number(row.spearman_rho),
-            _interval(row.null_low, row.null_high),
-        )
-        for row in correlation
-    ]
-    title = f"Correlation of entropy (+H) with accuracy over rules, {where}"
-    return compact_table(columns, rows, title=title)
+def _retest(
+    ratings: Path, repeated: Path, repeated_run: str | None, *, run: str | None, judge: str | None
+) -> Retest:
+    from encore.retest import retest
+
+    return retest(ratings, repeated, run=run, judge=judge, repeated_run=repeated_run)
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    return "–" if low is None or high is None else f"{low:.2f}…{high:.2f}"
+def _print_tables(analysis: Analysis, curve: ConvergenceCurve | None, again: Retest | None) -> None:
+    from encore.cli.analysis_tables import paper_table, source_tables
+    from encore.cli.evidence_tables import convergence_table, retest_table
+
+    for source in analysis.sources:
+        out.print(source_tables(analysis, source))
+    paper = paper_table(analysis.paper)
+    if paper is not None:
+        out.print(paper)
+    if curve is not None:
+        out.print(convergence_table(curve))
+    if again is not None:
+        out.print(retest_table(again))
+
+
+def _print_judges(ratings: Path, *, by_source: bool, as_json: bool) -> None:
+    from encore.cli.analysis_tables import judge_tables
+    from encore.judge_comparison import compare_judges
+
+    comparison = compare_judges(ratings, by_source=by_source)
+    if as_json:
+        print_json(comparison.as_dict())
+    else:
+        out.print(judge_tables(comparison))
+    for note in comparison.notes:
+        say(f"note: {note}")
+    exit_if_incomplete(comparison.num_missing_shards, comparison.num_shards)

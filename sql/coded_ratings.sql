@@ -1,0 +1,32 @@
+-- Which pair, source, rule and response is each rating of, in numbers? A pair is told from others
+-- by a 64-bit hash; sources and rules are counted from 0 in alphabetical order.
+-- Grain: one row per row of ratings, in its order.
+with
+
+sources as (
+
+    select
+        source,
+        row_number() over (order by source) - 1 as source_place
+    from (select distinct source from ratings)
+
+),
+
+rules as (
+
+    select
+        rule_id,
+        row_number() over (order by rule_id) - 1 as rule_place
+    from (select distinct rule_id from ratings)
+
+)
+
+select
+    hash(ratings.source, ratings.pair_id) as pair_key,
+    sources.source_place::integer as source_place,
+    rules.rule_place::integer as rule_place,
+    (ratings.response = 'rejected')::utinyint as is_rejected,
+    ratings.rating
+from ratings
+inner join sources on ratings.source = sources.source
+inner join rules on ratings.rule_id = rules.rule_id
