@@ -43,9 +43,8 @@ NUM_DRAWS = 400
 TARGETS = (0.05, 0.02, 0.01)
 _CONFIDENCE = 0.95
 _MIN_DRAWS = 40
-#: The smallest sample, and how much smaller than the largest it may be.
+#: The smallest sample.
 _MIN_SIZE = 25
-_MAX_RATIO_OF_SIZES = 128
 #: The largest sample holds at most so many ratings: 50,000 pairs under 10 rules.
 _MAX_RATINGS = 1_000_000
 #: Ratings and histogram cells that all draws together may go through: seconds, tens at the worst.
@@ -197,13 +196,7 @@ def convergence_of_pairs(
         recommendations=tuple(
             Recommendation(target=target, sentence=problem)
             if fit is None or problem
-            else recommend(
-                target,
-                fit,
-                num_pairs=pairs.num_pairs,
-                at_least=sizes[0],
-                ratings_per_pair=per_pair,
-            )
+            else recommend(target, fit, num_pairs=pairs.num_pairs, ratings_per_pair=per_pair)
             for target in targets
         ),
         notes=tuple(_notes(points, pairs.num_pairs, affordable, num_draws=num_draws)),
@@ -250,9 +243,8 @@ def _sample_sizes(num_pairs: int, *, num_rules: int) -> list[int]:
     if num_pairs < MIN_PAIRS:
         return []
     largest = min(num_pairs // 2, max(_MAX_RATINGS // (2 * num_rules), MIN_PAIRS // 2))
-    smallest = max(_MIN_SIZE, largest // _MAX_RATIO_OF_SIZES)
-    num_sizes = 1 + round(2 * math.log2(largest / smallest))
-    sizes = np.geomspace(smallest, largest, num=num_sizes).round().astype(int)
+    num_sizes = 1 + round(2 * math.log2(largest / _MIN_SIZE))
+    sizes = np.geomspace(_MIN_SIZE, largest, num=num_sizes).round().astype(int)
     return sorted(set(sizes.tolist()))
 
 

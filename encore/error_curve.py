@@ -7,11 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 # Suffix: S sample sizes.
 
+#: A curve that misses no error by more than this share fits: the 95 % quantile of some hundred
+#: draws is itself no surer.
+_GOOD_FIT = 0.15
+_MIN_SIZES = 4
 #: Errors below this are none.
 _ROUNDING = 1e-12
+
+_Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +29,13 @@ class ErrorCurve:
         noise: What chance contributes.
         bias: What entropy being too low in few ratings contributes; that falls as 1/n.
         misfit: Largest deviation from a measured error, as a share of the latter.
+        smallest_size: The smallest sample, in pairs, that the curve was fitted to.
     """
 
     noise: float
     bias: float
     misfit: float
+    smallest_size: int
 
     def error(self, num_pairs: float) -> float:
         """With so many pairs."""
@@ -48,23 +57,39 @@ def fit_error_curve(
     1/n - 1/N as well. So with x = sqrt(1/n - 1/N) the measured error is noise * x + bias * x^2.
     Least squares of the deviations as shares of the error; neither coefficient is negative.
 
+    That holds for samples that are not too small (a rare level must have come up): the smallest
+    ones are left out until the curve fits, as long as four sizes remain.
+
     Args:
-        sizes: Pairs in the samples, each below ``num_pairs``.
+        sizes: Pairs in the samples, ascending, each below ``num_pairs``.
         errors: Of samples of these sizes.
         num_pairs: All pairs that the samples were drawn from, N.
     """
-    if not sizes:
-        return None
+    size_S = np.array(sizes, dtype=np.float64)
     error_S = np.array(errors, dtype=np.float64)
+    best: ErrorCurve | None = None
+    for start in range(max(len(sizes) - _MIN_SIZES + 1, min(len(sizes), 1))):
+        found = _fit(size_S[start:], error_S[start:], num_pairs=num_pairs)
+        if best is None or found.misfit < best.misfit:
+            best = found
+        if best.misfit <= _GOOD_FIT:
+            break
+    return best
+
+
+def _fit(size_S: _Floats, error_S: _Floats, *, num_pairs: int) -> ErrorCurve:
     is_zero_S = error_S < _ROUNDING
     if is_zero_S.any():  # what never changes has no error at all; some zeros fit no curve
-        return ErrorCurve(noise=0.0, bias=0.0, misfit=0.0 if is_zero_S.all() else 1.0)
+        misfit = 0.0 if is_zero_S.all() else 1.0
+        return ErrorCurve(noise=0.0, bias=0.0, misfit=misfit, smallest_size=int(size_S[0]))
     from scipy.optimize import nnls
 
-    x_S = np.sqrt(1 / np.array(sizes, dtype=np.float64) - 1 / num_pairs)
+    x_S = np.sqrt(1 / size_S - 1 / num_pairs)
     share_S2 = np.stack([x_S, x_S**2], axis=1) / error_S[:, None]
     coefficients, _ = nnls(share_S2, np.ones_like(x_S))
-    misfit = np.abs(share_S2 @ coefficients - 1).max()
     return ErrorCurve(
-        noise=float(coefficients[0]), bias=float(coefficients[1]), misfit=float(misfit)
+        noise=float(coefficients[0]),
+        bias=float(coefficients[1]),
+        misfit=float(np.abs(share_S2 @ coefficients - 1).max()),
+        smallest_size=int(size_S[0]),
     )

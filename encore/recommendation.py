@@ -36,7 +36,7 @@ class Recommendation:
 
 
 def recommend(
-    target: float, fit: ErrorCurve, *, num_pairs: int, at_least: int, ratings_per_pair: float
+    target: float, fit: ErrorCurve, *, num_pairs: int, ratings_per_pair: float
 ) -> Recommendation:
     """Where a curve reaches a target.
 
@@ -44,10 +44,9 @@ def recommend(
         target: Largest error of any weight, as a share.
         fit: Error against pairs.
         num_pairs: Pairs in the data: nothing is promised beyond them.
-        at_least: The smallest sample that the curve was fitted to, in pairs.
         ratings_per_pair: Ratings of an average rule in a pair.
     """
-    needed = max(math.ceil(fit.num_pairs(target)), at_least)
+    needed = max(math.ceil(fit.num_pairs(target)), fit.smallest_size)
     projected = round(needed * ratings_per_pair)
     if needed > num_pairs:
         return Recommendation(

@@ -96,25 +96,35 @@ def test_a_sample_is_closer_to_the_data_it_is_part_of_than_to_the_truth():
     assert curve.points[-1].num_pairs == 500
 
 
-def test_what_is_recommended_keeps_its_promise_on_fresh_data():
-    """Of fresh data sets of the recommended size, 95 % have all weights within the target."""
-    mass_RL = skewed_masses(5)
+def share_of_promises_kept(mass_RL: np.ndarray, *, target: float, seed: int) -> float:
+    """Of 400 fresh data sets of the recommended size, those with all weights within the target."""
+    rng = np.random.default_rng(seed)
     truth = exact_weights(mass_RL, tau=TAU)
-    curve = convergence_of_pairs(
-        drawn_pairs(mass_RL, num_pairs=10_000, rng=np.random.default_rng(0))
-    )
-    found = recommendation(curve, 0.02)
-    assert found.num_pairs is not None
-    rng = np.random.default_rng(1)
+    pairs = drawn_pairs(mass_RL, num_pairs=10_000, rng=rng)
+    curve = convergence_of_pairs(pairs, targets=(target,))
+    num_pairs = recommendation(curve, target).num_pairs
+    assert num_pairs is not None
     kept = 0
     for _ in range(400):
         # Two independent ratings a pair: the histogram of a rule is one multinomial draw.
-        share_RL = rng.multinomial(2 * found.num_pairs, mass_RL) / (2 * found.num_pairs)
+        share_RL = rng.multinomial(2 * num_pairs, mass_RL) / (2 * num_pairs)
         log_RL = np.log(share_RL, where=share_RL > 0, out=np.zeros_like(share_RL))
-        mass = np.exp(np.sum(share_RL * log_RL, axis=1) / TAU)
-        kept += np.abs(mass / mass.sum() / truth - 1).max() <= 0.02
-    # 380 are expected; the standard deviation of the draws alone is 4.4, the curve adds some.
-    assert 360 <= kept <= 396
+        mass_R = np.exp(np.sum(share_RL * log_RL, axis=1) / TAU)
+        kept += np.abs(mass_R / mass_R.sum() / truth - 1).max() <= target
+    return kept / 400
+
+
+def test_what_is_recommended_keeps_its_promise_on_fresh_data():
+    # 0.95 is promised; the draws alone have a standard deviation of 0.011, the curve adds some.
+    assert 0.90 <= share_of_promises_kept(skewed_masses(5), target=0.02, seed=0) <= 0.99
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("num_levels", [2, 11, 41, 101])
+def test_promises_are_kept_for_few_and_for_many_levels(num_levels: int, seed: int):
+    kept = share_of_promises_kept(skewed_masses(4, num_levels), target=0.03, seed=seed)
+    assert 0.88 <= kept <= 0.998
 
 
 def test_pairs_are_taken_whole():
@@ -225,7 +235,7 @@ def test_a_rule_that_never_repeats_a_rating_promises_nothing():
 
 
 def test_a_curve_that_does_not_fall_promises_nothing(monkeypatch: pytest.MonkeyPatch):
-    flat = ErrorCurve(noise=1.0, bias=0.0, misfit=0.3)
+    flat = ErrorCurve(noise=1.0, bias=0.0, misfit=0.3, smallest_size=25)
     monkeypatch.setattr("encore.convergence.fit_error_curve", lambda *_, **__: flat)
     curve = convergence_of_pairs(some_pairs(200), num_draws=40)
     assert curve.error_95_now is None

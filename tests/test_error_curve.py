@@ -43,19 +43,19 @@ def test_half_of_the_data_looks_better_than_it_is_by_the_root_of_two():
 
 @given(POSITIVE, st.floats(0, 10), st.floats(1e-4, 0.5))
 def test_the_number_of_pairs_for_an_error_gives_that_error(noise: float, bias: float, error: float):
-    curve = ErrorCurve(noise=noise, bias=bias, misfit=0.0)
+    curve = ErrorCurve(noise=noise, bias=bias, misfit=0.0, smallest_size=25)
     assert curve.error(curve.num_pairs(error)) == pytest.approx(error, rel=1e-9)
 
 
 def test_without_bias_four_times_the_pairs_halve_the_error():
-    curve = ErrorCurve(noise=1.0, bias=0.0, misfit=0.0)
+    curve = ErrorCurve(noise=1.0, bias=0.0, misfit=0.0, smallest_size=25)
     assert curve.num_pairs(0.01) == pytest.approx(10_000)
     assert curve.num_pairs(0.005) == pytest.approx(40_000)
 
 
 def test_no_error_at_all_fits_and_some_errors_of_zero_do_not():
     never = fit_error_curve([25, 50], [0.0, 0.0], num_pairs=100)
-    assert never == ErrorCurve(noise=0.0, bias=0.0, misfit=0.0)
+    assert never == ErrorCurve(noise=0.0, bias=0.0, misfit=0.0, smallest_size=25)
     sometimes = fit_error_curve([25, 50], [0.1, 0.0], num_pairs=100)
     assert sometimes is not None
     assert sometimes.misfit == 1.0
@@ -65,6 +65,18 @@ def test_errors_that_do_not_fall_fit_badly():
     found = fit_error_curve(SIZES, [0.3] * len(SIZES), num_pairs=10_000)
     assert found is not None
     assert found.misfit > 0.25
+
+
+def test_samples_too_small_for_the_law_are_left_out_and_the_curve_begins_above_them():
+    # From 100 pairs on the law holds exactly; below, errors are a tenth of it, as where a rare
+    # level has not come up yet.
+    errors = [
+        e / 10 if n < 100 else e for n, e in zip(SIZES, measured(1, 0, num_pairs=1000), strict=True)
+    ]
+    found = fit_error_curve(SIZES, errors, num_pairs=1000)
+    assert found is not None
+    assert found.smallest_size == 100
+    assert found.noise == pytest.approx(1, rel=1e-6)
 
 
 def test_no_sizes_no_curve():

@@ -178,7 +178,8 @@ def _sample(margin_PR: _Floats, rng: np.random.Generator) -> _Floats:
     limit = max(_MAX_MARGINS // margin_PR.shape[1], 1)
     if len(margin_PR) <= limit:
         return margin_PR
-    return np.take(margin_PR, rng.choice(len(margin_PR), limit, replace=False), axis=0)
+    row_N = rng.choice(len(margin_PR), limit, replace=False)
+    return np.asarray(margin_PR[row_N], dtype=np.float64)
 
 
 def _rules(
