@@ -51,6 +51,21 @@ def differential_entropy_nats(
     return math.log(bandwidth) + entropy / _POINTS_PER_BANDWIDTH
 
 
+def scott_bandwidth(level_L: NDArray[np.float64], num_ratings_L: NDArray[np.int64]) -> float:
+    """Scott's rule of all N ratings: sd (ddof 1) * N^(-1/5), in units of rating.
+
+    Args:
+        level_L: At least two levels, ascending, shape [L].
+        num_ratings_L: How many ratings each has, shape [L].
+    """
+    # Heights above the lowest keep their precision where levels differ in the last digits.
+    height_L = level_L - level_L[0]
+    total = int(num_ratings_L.sum())
+    mean = float(num_ratings_L @ height_L) / total
+    variance = float(num_ratings_L @ (height_L - mean) ** 2) / (total - 1)
+    return total**-0.2 * math.sqrt(variance)
+
+
 def miller_madow_nats(entropy_nats: float, *, num_levels: int, num_ratings: int) -> float:
     """Entropy in nats without the bias of a finite sample, to first order (Miller 1955).
 

@@ -12,7 +12,7 @@ one pair unnoticed; the chance that any two of 3 million pairs have one key is 2
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ class PairCounts:
 
     Attributes:
         outcomes: Wins, losses, ties and agreement of the rules.
-        cells: One for each rule; None for a rule of too many levels (see ``rule_levels.sql``).
+        cells: One for each rule; None for a rule of too many levels.
         num_one_sided: Pairs with ratings of one response only.
     """
 
@@ -52,39 +52,32 @@ class PairCounts:
 
 
 def count_pairs(
-    warehouse: Warehouse, *, sources: Sequence[str], rule_ids: Sequence[str]
+    warehouse: Warehouse, *, sources: Sequence[str], levels: Mapping[str, _Floats | None]
 ) -> dict[str | None, PairCounts]:
     """Count the pairs of every source, and under None those of all together.
 
     Args:
         warehouse: The ratings.
         sources: All sources in them.
-        rule_ids: All rules in them; counts are in this order.
+        levels: The different ratings of every rule, ascending, or None for a rule of too many to
+            count pairs of them. Counts are in the order of these rules.
 
     Raises:
         InputError: A rating is there more than once.
     """
     # The query counts sources and rules in alphabetical order.
-    sorted_sources, sorted_rules = sorted(sources), sorted(rule_ids)
-    levels = _levels(warehouse, sorted_rules)
-    tally = _Tally(num_sources=len(sorted_sources), levels=levels)
+    sorted_sources, sorted_rules = sorted(sources), sorted(levels)
+    sorted_levels = [levels[rule_id] for rule_id in sorted_rules]
+    tally = _Tally(num_sources=len(sorted_sources), levels=sorted_levels)
     if not _add_in_order(warehouse, tally):
-        tally = _Tally(num_sources=len(sorted_sources), levels=levels)
+        tally = _Tally(num_sources=len(sorted_sources), levels=sorted_levels)
         _add_by_key(warehouse, tally)
-    places = [sorted_rules.index(rule_id) for rule_id in rule_ids]
+    places = [sorted_rules.index(rule_id) for rule_id in levels]
     every = range(len(sorted_sources))
     return {
         None: tally.counts(every, places=places),
         **{sorted_sources[s]: tally.counts([s], places=places) for s in every},
     }
-
-
-def _levels(warehouse: Warehouse, rule_ids: Sequence[str]) -> tuple[_Floats | None, ...]:
-    """The levels of each rule; None for a rule of too many or of none."""
-    found = warehouse.query("rule_levels")
-    rule_N, rating_N = found["rule_id"].to_numpy(), found["rating"].to_numpy()
-    levels = (rating_N[rule_N == rule_id] for rule_id in rule_ids)
-    return tuple(level_L if len(level_L) else None for level_L in levels)
 
 
 # --- two ways to go through the rows --------------------------------------------------------------

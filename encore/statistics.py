@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from encore.entropy import differential_entropy_nats, miller_madow_nats
+from encore.entropy import differential_entropy_nats, miller_madow_nats, scott_bandwidth
 from encore.outcomes import PairOutcomes, take_rules
 from encore.pair_cells import PairCells
 from encore.pair_counts import PairCounts, count_pairs
 from encore.warehouse import Warehouse
+
+# Suffix: L levels.
+
+_Floats = NDArray[np.float64]
 
 #: The ``source`` of statistics over all sources together.
 POOLED = "all"
@@ -144,10 +150,14 @@ def rating_statistics(
         (row["source"], row["rule_id"]): row
         for row in warehouse.query("rule_statistics").to_pylist()
     }
-    densities = _densities(warehouse.query("rule_density_cells"))
+    densities = _densities(warehouse, spreads)
     sources = sorted({source for source, _ in spreads if source is not None})
     rule_ids = _ordered({rule_id for _, rule_id in spreads}, rule_order or ())
-    counts = count_pairs(warehouse, sources=sources, rule_ids=rule_ids)
+    counts = count_pairs(
+        warehouse,
+        sources=sources,
+        levels={rule_id: _levels(spreads[None, rule_id]) for rule_id in rule_ids},
+    )
     return tuple(
         _source_statistics(source, counts[source], rule_ids, spreads, densities)
         for source in (*sources, None)
@@ -159,7 +169,37 @@ def _ordered(rule_ids: set[str], rule_order: Sequence[str]) -> tuple[str, ...]:
     return (*known, *sorted(rule_ids.difference(known)))
 
 
-def _densities(cells: pa.Table) -> dict[_Key, _Density]:
+def _levels(spread: Mapping[str, Any]) -> _Floats | None:
+    """The levels of a rule, ascending; None where they are too many to list, or none."""
+    return None if spread["levels"] is None else np.array(spread["levels"], dtype=np.float64)
+
+
+def _densities(
+    warehouse: Warehouse, spreads: Mapping[_Key, Mapping[str, Any]]
+) -> dict[_Key, _Density]:
+    """The kernel density of each source and rule that has at least two levels."""
+    has_many = any(row["num_levels"] > 1 and row["levels"] is None for row in spreads.values())
+    cells = warehouse.query("rule_density_cells") if has_many else None
+    densities = {} if cells is None else _densities_of_cells(cells)
+    for key, row in spreads.items():
+        level_L = _levels(row)
+        if level_L is not None and len(level_L) > 1:
+            densities[key] = _density_of_levels(level_L, np.array(row["num_ratings_of_level"]))
+    return densities
+
+
+def _density_of_levels(level_L: _Floats, num_ratings_L: NDArray[np.int64]) -> _Density:
+    bandwidth = scott_bandwidth(level_L, num_ratings_L)
+    entropy_nats = differential_entropy_nats(
+        (level_L - level_L[0]) / bandwidth,
+        np.zeros_like(level_L),
+        num_ratings_L.astype(np.float64),
+        bandwidth=bandwidth,
+    )
+    return _Density(bandwidth=bandwidth, entropy_nats=entropy_nats)
+
+
+def _densities_of_cells(cells: pa.Table) -> dict[_Key, _Density]:
     """The kernel density of each source and rule in a result of ``rule_density_cells.sql``."""
     sources, rule_ids = cells["source"].to_pylist(), cells["rule_id"].to_pylist()
     keys: list[_Key] = list(zip(sources, rule_ids, strict=True))

@@ -1,6 +1,7 @@
 -- How spread out are each rule's ratings? Entropy is in nats; a rule without any rating has none.
 -- The surprisal of a rating is ln(1 / share of its level); entropy is its mean. The top level is
--- the most frequent rating, the lowest of equally frequent ones.
+-- the most frequent rating, the lowest of equally frequent ones. Levels and how many ratings each
+-- has are listed for rules of at most 256 of them.
 -- Grain: one row per (source, rule_id), and one per rule_id over all sources, whose source is null.
 with
 
@@ -56,20 +57,50 @@ masses as (
         num_rows / sum(num_rows * num_levels) over (partition by source, rule_id, is_null) as p
     from frequencies
 
-)
+),
 
 -- Sums have one fixed order, so that their last bits depend on neither threads nor files.
+spreads as (
+
+    select
+        source,
+        rule_id,
+        coalesce(sum(num_rows * num_levels) filter (where not is_null), 0)::bigint as num_ratings,
+        coalesce(sum(num_rows) filter (where is_null), 0)::bigint as num_unparsed,
+        coalesce(sum(num_levels) filter (where not is_null), 0)::bigint as num_levels,
+        sum(num_levels * p * ln(1 / p) order by num_rows) filter (where not is_null)
+            as entropy_nats,
+        sum(num_levels * p * pow(ln(1 / p), 2) order by num_rows) filter (where not is_null)
+            as mean_squared_surprisal,
+        arg_max(lowest_level, num_rows) filter (where not is_null) as top_level,
+        max(p) filter (where not is_null) as top_level_share
+    from masses
+    group by source, rule_id
+
+),
+
+listed as (
+
+    select
+        pooled_levels.source,
+        pooled_levels.rule_id,
+        list(pooled_levels.rating order by pooled_levels.rating) as levels,
+        list(pooled_levels.num_rows order by pooled_levels.rating) as num_ratings_of_level
+    from pooled_levels
+    inner join spreads
+        on pooled_levels.rule_id = spreads.rule_id
+        and pooled_levels.source is not distinct from spreads.source
+    where pooled_levels.rating is not null and spreads.num_levels <= 256
+    group by pooled_levels.source, pooled_levels.rule_id
+
+)
+
 select
-    source,
-    rule_id,
-    coalesce(sum(num_rows * num_levels) filter (where not is_null), 0)::bigint as num_ratings,
-    coalesce(sum(num_rows) filter (where is_null), 0)::bigint as num_unparsed,
-    coalesce(sum(num_levels) filter (where not is_null), 0)::bigint as num_levels,
-    sum(num_levels * p * ln(1 / p) order by num_rows) filter (where not is_null) as entropy_nats,
-    sum(num_levels * p * pow(ln(1 / p), 2) order by num_rows) filter (where not is_null)
-        as mean_squared_surprisal,
-    arg_max(lowest_level, num_rows) filter (where not is_null) as top_level,
-    max(p) filter (where not is_null) as top_level_share
-from masses
-group by source, rule_id
-order by source nulls last, rule_id
+    spreads.*,
+    listed.levels,
+    listed.num_ratings_of_level
+from spreads
+left join listed
+    on spreads.rule_id = listed.rule_id
+    and spreads.source is not distinct from listed.source
+order by spreads.source nulls last, spreads.rule_id

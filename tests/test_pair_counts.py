@@ -44,10 +44,13 @@ ORDERS: tuple[Order, ...] = (pair_by_pair, rule_by_rule, shuffled)
 
 def counted(ratings: pa.Table | Path, *, part_rows: int = 3_000_000) -> dict:
     with Warehouse(ratings_input(ratings), part_rows=part_rows) as opened:
-        statistics = opened.query("rule_statistics")
-        sources = [source for source in set(statistics["source"].to_pylist()) if source]
-        rule_ids = sorted(set(statistics["rule_id"].to_pylist()))
-        return count_pairs(opened, sources=sources, rule_ids=rule_ids)
+        rows = opened.query("rule_statistics").to_pylist()
+        levels = {row["rule_id"]: row["levels"] for row in rows if row["source"] is None}
+        return count_pairs(
+            opened,
+            sources=list({row["source"] for row in rows} - {None}),
+            levels={rule: None if xs is None else np.array(xs) for rule, xs in levels.items()},
+        )
 
 
 def assert_same(found: PairCounts, expected: PairCounts) -> None:
@@ -180,9 +183,11 @@ def test_rules_are_counted_in_the_order_asked_for() -> None:
     rows = [("p", "s", "chosen", "a", 1.0), ("p", "s", "rejected", "a", 0.0)]
     rows += [("p", "s", "chosen", "b", 0.0), ("p", "s", "rejected", "b", 1.0)]
     with Warehouse(ratings_input(ratings_table(rows))) as opened:
-        counts = count_pairs(opened, sources=["s"], rule_ids=["b", "a"])["s"]
+        both = np.array([0.0, 1.0])
+        counts = count_pairs(opened, sources=["s"], levels={"b": both, "a": None})["s"]
     assert counts.outcomes.wins_R.tolist() == [0, 1]
     assert counts.outcomes.sign_gram_RR.tolist() == [[1, -1], [-1, 1]]
+    assert [cells is None for cells in counts.cells] == [False, True]
 
 
 # --- what is special ------------------------------------------------------------------------------
