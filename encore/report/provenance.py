@@ -1,0 +1,203 @@
+"""Where the ratings of a report come from: the run, its judge, its data, and what is synthetic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from encore.files import file_sha256
+from encore.ratings_input import RatingsInput
+from encore.report.words import count, plural, printable
+from encore.shards import RunManifest, RunStatus, run_status, shard_path
+from encore.statistics import RuleStats
+from encore.synthetic import SYNTHETIC_LABEL, is_synthetic_judge
+from encore.versions import installed_version, package_versions
+
+#: What draws the report, beside the packages that `encore.versions` records.
+_DRAWING_PACKAGES = ("matplotlib", "jinja2")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the provenance. ``is_code``: a key or digest, to be set so."""
+
+    name: str
+    value: str
+    is_code: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where ratings come from.
+
+    Attributes:
+        facts: What is recorded, in the order to be read.
+        null_reasons: Null ratings by the recorded reason; None where no reason is recorded.
+        num_nulls: Null ratings.
+        num_ratings: Ratings that are not null.
+        num_pairs: Pairs of a prompt and two responses.
+        titles: Titles of the rules by rule_id, where the run recorded them.
+        judge: The judge's name; None where nobody wrote it down.
+        run_key: The run's key; None where there is no run.
+        synthetic: What of it is synthetic, in words; empty where nothing is known to be.
+        versions: Versions of packages, of the rating and of this report.
+    """
+
+    facts: tuple[Fact, ...]
+    null_reasons: tuple[tuple[str, int], ...] | None
+    num_nulls: int
+    num_ratings: int
+    num_pairs: int
+    titles: Mapping[str, str]
+    judge: str | None
+    run_key: str | None
+    synthetic: tuple[str, ...]
+    versions: tuple[tuple[str, Mapping[str, str]], ...]
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether anything of it must not be taken for evidence."""
+        return bool(self.synthetic)
+
+
+def provenance_of(
+    source: RatingsInput, *, rules: Sequence[RuleStats], sources: Sequence[str]
+) -> Provenance:
+    """What is recorded about an input.
+
+    Args:
+        source: The input.
+        rules: Statistics of its rules over all sources.
+        sources: The names of its data sets.
+    """
+    status = _status(source)
+    judge = None if status is None else status.manifest.judge
+    return Provenance(
+        facts=tuple(_file_facts(source) if status is None else _run_facts(status)),
+        null_reasons=None if status is None else null_reasons(status),
+        num_nulls=sum(rule.num_unparsed for rule in rules),
+        num_ratings=sum(rule.num_ratings for rule in rules),
+        num_pairs=max((rule.num_pairs_total for rule in rules), default=0),
+        titles={} if status is None else _titles(status.manifest),
+        judge=source.judge if judge is None else judge,
+        run_key=source.run if status is None else status.manifest.run_key,
+        synthetic=tuple(_synthetic(sources, None if status is None else status.manifest, judge)),
+        versions=tuple(_versions(status)),
+    )
+
+
+def null_reasons(status: RunStatus) -> tuple[tuple[str, int], ...]:
+    """Null ratings of a run's finished shards by reason, the most frequent first.
+
+    Only shards that have nulls are opened, and of these one column of few values.
+    """
+    reasons: Counter[str] = Counter()
+    for shard in status.shards:
+        if shard.state == "done" and shard.num_nulls:
+            path = shard_path(status.run_dir, shard.index)
+            counted = pq.read_table(path, columns=["null_reason"])["null_reason"].value_counts()
+            for row in counted.to_pylist():
+                if row["values"] is not None:
+                    reasons[row["values"]] += row["counts"]
+    return tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _status(source: RatingsInput) -> RunStatus | None:
+    """The run that an input is, if it is one."""
+    return run_status(source.files[0].parent) if source.is_validated else None
+
+
+def _run_facts(status: RunStatus) -> Iterable[Fact]:
+    manifest = status.manifest
+    identity, plan = manifest.identity, manifest.identity["plan"]
+    yield Fact("run key", manifest.run_key, is_code=True)
+    yield from _judge_facts(identity["judge"])
+    yield Fact("rule set", f"{printable(manifest.rule_set)}, {plural(len(manifest.rules), 'rule')}")
+    for name, key in (("rules", "rules_sha256"), ("prompt", "prompt_sha256")):
+        yield from _digest(f"{name}, SHA-256", identity.get(key))
+    yield from _digest("pairs, SHA-256", identity.get("data_sha256"))
+    decoding = identity.get("decoding", {})
+    if decoding:
+        yield Fact("decoding", _settings(decoding))
+    overlong = f"; over-long prompts: {printable(plan['overlong'])}" if "overlong" in plan else ""
+    pairs = plural(manifest.num_pairs, "pair")
+    yield Fact("plan", f"{pairs} in shards of {count(manifest.shard_size)}{overlong}")
+    done = f"{count(status.count('done'))} of {count(len(status.shards))}"
+    yield Fact("shards", f"{done} finished and validated")
+
+
+def _judge_facts(judge: Mapping[str, Any]) -> Iterable[Fact]:
+    yield Fact("judge", printable(judge["name"]))
+    if revision := judge.get("revision"):
+        yield Fact("judge's revision", printable(revision), is_code=True)
+    settings = {
+        key: value
+        for key, value in judge.items()
+        if key not in {"name", "revision", "chat_template_sha256", "engine_args"}
+    }
+    settings |= dict(judge.get("engine_args", {}))
+    if settings:
+        yield Fact("judge's engine", _settings(settings))
+    yield from _digest("chat template, SHA-256", judge.get("chat_template_sha256"))
+
+
+def _file_facts(source: RatingsInput) -> Iterable[Fact]:
+    if source.table is not None:
+        yield Fact("ratings", "a table in memory")
+    else:
+        names = [path.name for path in source.files]
+        more = f" and {count(len(names) - 3)} more" if len(names) > 3 else ""
+        yield Fact("files", printable(", ".join(names[:3]) + more))
+        if len(source.files) == 1:
+            yield Fact("file, SHA-256", file_sha256(source.files[0]), is_code=True)
+    if source.run is not None:
+        yield Fact("run chosen", printable(source.run), is_code=True)
+    if source.judge is not None:
+        yield Fact("judge chosen", printable(source.judge))
+    yield Fact("judge, rules, prompt", "not recorded: these ratings are not a run of a study")
+
+
+def _digest(name: str, value: str | None) -> Iterable[Fact]:
+    if value:
+        yield Fact(name, printable(value), is_code=True)
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return printable(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items()))
+
+
+def _titles(manifest: RunManifest) -> dict[str, str]:
+    return {rule["rule_id"]: rule["title"] for rule in manifest.rules}
+
+
+def _versions(status: RunStatus | None) -> Iterable[tuple[str, Mapping[str, str]]]:
+    if status is not None and status.manifest.versions:
+        yield (
+            "rating",
+            {printable(name): printable(text) for name, text in status.manifest.versions.items()},
+        )
+    drawing = {name: installed_version(name) for name in _DRAWING_PACKAGES}
+    shown = {**package_versions(), **{name: text for name, text in drawing.items() if text}}
+    used = ("python", "encore-reward", "duckdb", "numpy", "pyarrow", "scipy", *_DRAWING_PACKAGES)
+    yield "this report", {name: shown[name] for name in used if name in shown}
+
+
+def _synthetic(
+    sources: Sequence[str], manifest: RunManifest | None, judge: str | None
+) -> Iterable[str]:
+    """What is synthetic: sources and judges that are called so, and the judge of the demo."""
+    named = [source for source in sources if _is_called_synthetic(source)]
+    if named:
+        pairs = "all pairs" if len(named) == len(sources) else "the pairs"
+        yield f"{pairs} (source {', '.join(map(printable, named))})"
+    is_demo_judge = manifest is not None and is_synthetic_judge(manifest)
+    if judge is not None and (is_demo_judge or _is_called_synthetic(judge)):
+        yield f"the judge ({printable(judge)})"
+
+
+def _is_called_synthetic(name: str) -> bool:
+    return name.casefold().startswith(SYNTHETIC_LABEL)

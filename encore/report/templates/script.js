@@ -1,0 +1,41 @@
+'use strict';
+(() => {
+  const root = document.documentElement;
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  const toggle = document.querySelector('[data-theme-toggle]');
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === 'dark' : dark.matches);
+  const show = () => toggle.setAttribute('aria-pressed', String(isDark()));
+  toggle.hidden = false;
+  toggle.addEventListener('click', () => {
+    root.dataset.theme = isDark() ? 'light' : 'dark';
+    show();
+  });
+  dark.addEventListener('change', show);
+  show();
+
+  // A cell without a value comes last, whichever way a table is sorted.
+  const compare = (a, b, sign) => {
+    if (a === '' || b === '') return (a === '') - (b === '');
+    const [x, y] = [Number(a), Number(b)];
+    const areNumbers = !Number.isNaN(x) && !Number.isNaN(y);
+    return sign * (areNumbers ? x - y : a.localeCompare(b));
+  };
+
+  for (const table of document.querySelectorAll('table[data-sortable]')) {
+    const headings = [...table.tHead.rows[0].cells];
+    const body = table.tBodies[0];
+    const said = document.querySelector('[data-sorted]');
+    headings.forEach((heading, column) => {
+      const button = heading.querySelector('button');
+      button.addEventListener('click', () => {
+        const order = heading.ariaSort === 'ascending' ? 'descending' : 'ascending';
+        for (const other of headings) other.ariaSort = other === heading ? order : 'none';
+        const sign = order === 'ascending' ? 1 : -1;
+        const value = (row) => row.cells[column].dataset.value;
+        const rows = [...body.rows].sort((a, b) => compare(value(a), value(b), sign));
+        body.append(...rows);
+        said.textContent = `Sorted by ${button.textContent.trim()}, ${order}.`;
+      });
+    });
+  }
+})();

@@ -1,0 +1,96 @@
+"""How figures and texts read in the report: one way to write a number, nothing that hides."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+from encore.statistics import POOLED, TiePolicy
+
+NONE = "–"
+#: Control and direction characters, and what XML has no way to write: they are shown as escapes.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+
+POLICY_WORDS: dict[TiePolicy, str] = {
+    "half": "a tie counts half",
+    "untied": "ties left out",
+    "strict": "a tie is a miss",
+    "inclusive": "a tie is a hit",
+}
+
+
+def printable(text: object) -> str:
+    """A text from data on one line, its control and direction characters as visible escapes."""
+    return _UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], str(text))
+
+
+def wrapped(text: str, *, width: int, max_lines: int = 2) -> str:
+    """A text in lines of at most ``width`` characters; what does not fit ends in an ellipsis."""
+    lines = textwrap.wrap(text, width, max_lines=max_lines, placeholder=" …")
+    return "\n".join(lines)
+
+
+def number(value: float | None, *, digits: int = 3) -> str:
+    """A figure; a dash where there is none."""
+    if value is None:
+        return NONE
+    text = f"{value:.{digits}f}"
+    is_zero = float(text) == 0.0
+    return text.removeprefix("-") if is_zero else text.replace("-", "\N{MINUS SIGN}")
+
+
+def percent(value: float | None, *, digits: int = 1) -> str:
+    """A share; a dash where there is none."""
+    return NONE if value is None else f"{number(100 * value, digits=digits)} %"
+
+
+def points(value: float | None, *, digits: int = 2) -> str:
+    """A difference of shares in percentage points, with its sign."""
+    if value is None:
+        return NONE
+    text = number(100 * value, digits=digits)
+    return f"+{text}" if value > 0 and float(text) != 0 else text
+
+
+def count(value: int | None) -> str:
+    """A whole number with its thousands apart."""
+    return NONE if value is None else f"{value:,}"
+
+
+def plural(value: int, thing: str) -> str:
+    """``1 pair``, ``2 pairs``."""
+    return f"{count(value)} {thing}" if value == 1 else f"{count(value)} {thing}s"
+
+
+def interval(low: float | None, high: float | None, *, digits: int = 2) -> str:
+    """Two ends; a dash where there are none."""
+    if low is None or high is None:
+        return NONE
+    return f"{number(low, digits=digits)} to {number(high, digits=digits)}"
+
+
+def percent_interval(low: float | None, high: float | None, *, digits: int = 1) -> str:
+    """Two ends of an interval of a share."""
+    if low is None or high is None:
+        return NONE
+    return f"{number(100 * low, digits=digits)} to {number(100 * high, digits=digits)} %"
+
+
+def p_value(value: float | None) -> str:
+    """A p-value to one digit."""
+    return NONE if value is None else f"{value:.1g}"
+
+
+def short_count(value: float) -> str:
+    """A count for an axis: 300, 4k, 1.4M."""
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def source_words(source: str) -> str:
+    """A source's name; what stands for all of them is said in words."""
+    return "all sources" if source == POOLED else printable(source)

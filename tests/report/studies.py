@@ -1,0 +1,155 @@
+"""Ratings to report on: rules that follow people more or less closely, and studies of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from encore.records import slug
+from encore.rules.load import rules_digest
+from encore.schemas import RATINGS
+from encore.shards import RunManifest, run_key_of, shard_path, write_run, write_shard
+
+#: Titles that try to get out of the page: tags, entities, mathematics, control and direction
+#: characters, scripts that the drawing font lacks.
+HOSTILE_TITLES = (
+    "<script>alert(1)</script>",
+    "</style><img src=x onerror=alert(2)>",
+    "\"quoted\" & 'apostrophed' &lt;b&gt;",
+    "costs $5 and $10 {{ 7 * 7 }} {% raw %}",
+    "right\u202eleft\x1b[31m\x00",
+    "规则 🛡️ ]]> <!-- --> javascript:alert(3)",
+)
+HOSTILE_SOURCE = "<b>s</b>&\u202e"
+
+
+def some_ratings(
+    *,
+    num_pairs: int = 240,
+    rule_ids: Sequence[str] = ("calm", "fair", "kind", "mild", "neat", "open"),
+    sources: Sequence[str] = ("hh", "pku"),
+    num_levels: int = 11,
+    null_share: float = 0.0,
+    seed: int = 0,
+) -> pa.Table:
+    """A ratings table; later rules follow people less closely and spread their ratings more."""
+    rng = np.random.default_rng(seed)
+    num_rules = len(rule_ids)
+    better_P12 = np.stack([np.ones(num_pairs), np.zeros(num_pairs)], axis=1)[:, None, :]
+    spread_R = np.linspace(0.3, 1.6, num_rules)[None, :, None]
+    shared_P = rng.normal(size=(num_pairs, 1, 2))
+    noise_PR2 = rng.normal(size=(num_pairs, num_rules, 2))
+    raw_PR2 = 1.2 + 0.5 * better_P12 + spread_R * (noise_PR2 + 0.6 * shared_P)
+    rating_PR2 = np.round((num_levels - 1) / (1 + np.exp(-raw_PR2))) / (num_levels - 1)
+    is_null_PR2 = rng.random(rating_PR2.shape) < null_share
+    shape = rating_PR2.shape
+    pair_N, rule_N, response_N = (axis.ravel() for axis in np.indices(shape))
+    return pa.table(
+        {
+            "pair_id": np.array([f"{place:032x}" for place in range(num_pairs)])[pair_N],
+            "source": np.array(sources, dtype=object)[pair_N * len(sources) // num_pairs],
+            "response": np.array(["chosen", "rejected"])[response_N],
+            "rule_id": np.array(rule_ids, dtype=object)[rule_N],
+            "rating": pa.array(rating_PR2.ravel(), mask=is_null_PR2.ravel()),
+        }
+    )
+
+
+def write_rated_study(
+    folder: Path,
+    *,
+    titles: Sequence[str] = ("Calm", "Fair", "Kind", "Mild", "Neat", "Open"),
+    sources: Sequence[str] = ("hh", "pku"),
+    judge: str = "tiny-judge",
+    num_pairs: int = 240,
+    shard_size: int = 100,
+    null_share: float = 0.02,
+    seed: int = 0,
+) -> Path:
+    """A study with one finished run; null ratings have the reason ``empty_reply``."""
+    rule_ids = [slug(title) or f"rule-{place}" for place, title in enumerate(titles)]
+    rules = [
+        {
+            "rule_id": rule_id,
+            "title": title,
+            "description": "d",
+            "preference_rule": "p",
+            "rating_rule": "r",
+        }
+        for rule_id, title in zip(rule_ids, titles, strict=True)
+    ]
+    manifest = _manifest(rules, judge=judge, num_pairs=num_pairs, shard_size=shard_size)
+    run_dir = folder / "ratings" / manifest.run_key
+    write_run(run_dir, manifest)
+    (folder / "study.json").write_text('{"encore_study": 1}\n')
+    table = some_ratings(
+        num_pairs=num_pairs,
+        rule_ids=rule_ids,
+        sources=sources,
+        null_share=null_share,
+        seed=seed,
+    )
+    rows_per_pair = 2 * len(rules)
+    for shard in manifest.shards:
+        rows = table.slice(shard.start * rows_per_pair, shard.num_pairs * rows_per_pair)
+        write_shard(run_dir, shard, _as_shard(rows, manifest), footer={"run_key": manifest.run_key})
+    return folder
+
+
+def remove_shard(study: Path, *, index: int) -> None:
+    """Make the study's only run incomplete."""
+    [run_dir] = (study / "ratings").iterdir()
+    shard_path(run_dir, index).unlink()
+
+
+def _manifest(
+    rules: list[dict[str, str]], *, judge: str, num_pairs: int, shard_size: int
+) -> RunManifest:
+    identity = {
+        "format": 1,
+        "judge": {
+            "backend": "transformers",
+            "name": judge,
+            "revision": "sha256:0123",
+            "dtype": "float32",
+            "chat_template_sha256": "cafe",
+            "frozen_date": "2024-01-01",
+            "max_model_len": 1024,
+            "engine_args": {},
+        },
+        "prompt_sha256": "feed",
+        "rules_sha256": rules_digest(rules),
+        "decoding": {"temperature": 0.0, "max_reply_tokens": 16, "parser": 1},
+        "data_sha256": "beef",
+        "plan": {
+            "order": "pair_id",
+            "shard_size": shard_size,
+            "num_pairs": num_pairs,
+            "overlong": "set-aside",
+        },
+    }
+    return RunManifest(
+        run_key=run_key_of(identity),
+        identity=identity,
+        rule_set="mine",
+        rules=rules,
+        versions={"python": "3.11.0", "vllm": "0.32.0"},
+    )
+
+
+def _as_shard(rows: pa.Table, manifest: RunManifest) -> pa.Table:
+    n = rows.num_rows
+    reasons = [
+        None if rating is not None else "empty_reply" for rating in rows["rating"].to_pylist()
+    ]
+    columns = {name: rows[name] for name in rows.column_names} | {
+        "null_reason": reasons,
+        "num_truncated_tokens": [0] * n,
+        "raw_reply": [None] * n,
+        "judge": [manifest.judge] * n,
+        "run_key": [manifest.run_key] * n,
+    }
+    return pa.table(columns, schema=RATINGS)
