@@ -21,3 +21,8 @@ def load_query(name: str) -> str:
         if path.is_file():
             return path.read_text(encoding="utf-8")
     raise FileNotFoundError(f"query {name!r}: no {name}.sql in {' or '.join(map(str, _FOLDERS))}")
+
+
+def query_names() -> tuple[str, ...]:
+    """The names of all files of `sql/`, sorted."""
+    return tuple(sorted({path.stem for folder in _FOLDERS for path in folder.glob("*.sql")}))

@@ -1,0 +1,44 @@
+-- On which pairs do rules disagree most about the better response? Of the rules that rated both
+-- responses, controversy is the share of pairs of rules that rank them in opposite ways.
+-- Grain: one row per (source, pair_id) with controversy above 0, the most controversial first.
+with
+
+compared as (
+
+    select
+        source,
+        pair_id,
+        rule_id,
+        max(rating) filter (where response = 'chosen')
+            - max(rating) filter (where response = 'rejected') as margin
+    from ratings
+    group by source, pair_id, rule_id
+
+),
+
+votes as (
+
+    select
+        source,
+        pair_id,
+        count(margin) as num_rules,
+        count(*) filter (where margin > 0) as num_for_chosen,
+        count(*) filter (where margin < 0) as num_for_rejected,
+        max(margin) - min(margin) as margin_range
+    from compared
+    group by source, pair_id
+
+)
+
+select
+    source,
+    pair_id,
+    num_rules,
+    num_for_chosen,
+    num_for_rejected,
+    num_rules - num_for_chosen - num_for_rejected as num_tied,
+    2 * num_for_chosen * num_for_rejected / (num_rules * (num_rules - 1)) as controversy,
+    margin_range
+from votes
+where num_for_chosen > 0 and num_for_rejected > 0
+order by controversy desc, margin_range desc, source, pair_id
