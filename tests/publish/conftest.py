@@ -1,0 +1,7 @@
+"""The same rated studies as for SQL."""
+
+from __future__ import annotations
+
+from tests.sql.conftest import one_run, two_runs
+
+__all__ = ["one_run", "two_runs"]

@@ -1,0 +1,209 @@
+"""A published database holds the whole study, says where it is from, and is written whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from typer.testing import CliRunner, Result
+
+from encore.errors import EncoreError, InputError
+from encore.publish.database import publish_database
+from encore.query_files import query_files
+from encore.shards import list_runs, shard_path
+from encore.sql_shell import StudyShell
+from encore.study_tables import TABLE_DOCS
+from tests.sql.studies import (
+    NUM_PAIRS,
+    NUM_RULES,
+    app,
+    comparable,
+    digest_of_tree,
+    make_pairs,
+    rate_study,
+)
+
+NUM_RATINGS = sum(NUM_PAIRS.values()) * 2 * NUM_RULES
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["publish", *map(str, arguments)])
+
+
+def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(path, read_only=True) as connection:
+        return connection.execute(sql).fetchall()
+
+
+@pytest.fixture(scope="module")
+def published(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("published") / "study.duckdb"
+    publish_database(one_run, out=out)
+    return out
+
+
+def test_the_tables_are_real_and_hold_what_the_study_does(published: Path, one_run: Path) -> None:
+    kinds = dict(ask(published, "select table_name, table_type from information_schema.tables"))
+    tables = {name for name, kind in kinds.items() if kind == "BASE TABLE"}
+    assert tables == {*TABLE_DOCS, "other_ratings", "provenance"} - {"all_ratings"}
+    with StudyShell(one_run) as shell:
+        for name in TABLE_DOCS:
+            expected = comparable(shell.query(f"from {name}").rows())
+            assert comparable(ask(published, f"from {name}")) == expected, name
+
+
+@pytest.mark.parametrize("file", query_files(), ids=lambda file: file.name)
+def test_every_query_is_there_and_answers_as_in_the_study(
+    file: Any, published: Path, one_run: Path
+) -> None:
+    text = f"from {file.name}(2)" if file.is_macro else f"from {file.name}"
+    with StudyShell(one_run) as shell:
+        expected = comparable(shell.query(text).rows())
+    assert comparable(ask(published, text)) == expected
+    if not file.is_macro:
+        assert comparable(ask(published, file.text)) == expected
+
+
+def test_it_is_portable(published: Path, tmp_path: Path) -> None:
+    """Under another name, in another folder, attached to another database."""
+    moved = Path(shutil.copy(published, tmp_path / "else where.db"))
+    with duckdb.connect() as connection:
+        connection.execute(f"attach '{moved}' as theirs (read_only)")
+        connection.execute("set enable_external_access = false")
+        rows = connection.execute("from theirs.rule_statistics").fetchall()
+        assert len(rows) == NUM_RULES * 3  # two sources and all
+        connection.execute("use theirs")
+        assert len(connection.execute("from weights_at(2)").fetchall()) == NUM_RULES
+
+
+def test_it_needs_nothing_newer_than_duckdb_1_4(published: Path) -> None:
+    [(tags,)] = ask(published, "select tags from duckdb_databases() where database_name = 'study'")
+    assert tags["storage_version"].startswith("v1.4")
+
+
+def test_tables_and_views_say_what_they_are(published: Path) -> None:
+    comments = dict(ask(published, "select table_name, comment from duckdb_tables()"))
+    assert comments["pairs"] == TABLE_DOCS["pairs"].about
+    views = dict(ask(published, "select view_name, comment from duckdb_views() where not internal"))
+    assert "one row per (source, rule_id)" in views["rule_accuracy"]
+
+
+def test_provenance_names_keys_digests_versions_and_what_is_synthetic(
+    published: Path, one_run: Path, tmp_path: Path
+) -> None:
+    rows = ask(published, "select about, name, value from provenance")
+    facts = {(about, name): value for about, name, value in rows}
+    [run_dir] = list_runs(one_run / "ratings")
+    identity = json.loads((run_dir / "run.json").read_text())["identity"]
+    assert facts["publication", "run_of_ratings"] == run_dir.name
+    assert facts["publication", "is_synthetic"] == "false"
+    assert facts["publication", "version of duckdb"] == duckdb.__version__
+    assert facts["publication", "data_sha256"] == identity["data_sha256"]
+    assert facts[f"run {run_dir.name}", "rules_sha256"] == identity["rules_sha256"]
+    manifest = json.loads((one_run / "pairs" / "hh.manifest.json").read_text())
+    assert facts["source hh", "parquet_sha256"] == manifest["parquet_sha256"]
+    study = make_pairs(tmp_path, prefix="synthetic-")
+    rate_study(study)
+    result = publish_database(study, out=tmp_path / "s.duckdb")
+    assert result.as_dict()["is_synthetic"]
+    rows = ask(tmp_path / "s.duckdb", "select value from provenance where name = 'is_synthetic'")
+    assert rows == [("true",)]
+
+
+def test_of_several_runs_one_is_chosen_and_all_are_published(
+    two_runs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "two.duckdb"
+    with pytest.raises(InputError, match="choose one with --run"):
+        publish_database(two_runs, out=out)
+    assert not out.exists()
+    publish_database(two_runs, out=out, judge="two")
+    count = "select count(*), count(distinct judge), max(judge) from "
+    assert ask(out, count + "ratings") == [(NUM_RATINGS, 1, "two")]
+    assert ask(out, count + "other_ratings") == [(NUM_RATINGS, 1, "one")]
+    assert ask(out, count + "all_ratings") == [(2 * NUM_RATINGS, 2, "two")]
+    assert len(ask(out, "from judge_comparison")) == NUM_RULES
+
+
+def test_publishing_changes_nothing_in_the_study(one_run: Path, tmp_path: Path) -> None:
+    before = digest_of_tree(one_run)
+    publish_database(one_run, out=tmp_path / "study.duckdb")
+    assert digest_of_tree(one_run) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["study.duckdb"]
+
+
+def test_nothing_is_overwritten_by_chance(one_run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study.duckdb"
+    publish_database(one_run, out=out)
+    before = digest_of_tree(tmp_path)
+    with pytest.raises(InputError, match="--force"):
+        publish_database(one_run, out=out)
+    assert digest_of_tree(tmp_path) == before
+    publish_database(one_run, out=out, force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["study.duckdb"]
+
+
+def test_even_force_replaces_databases_only(one_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    for out in (tmp_path / "thesis.txt", tmp_path):
+        with pytest.raises(InputError, match=r"not a DuckDB database|a folder of this name"):
+            publish_database(one_run, out=out, force=True)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_an_error_on_the_way_leaves_the_old_file_and_no_trace(
+    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "study.duckdb"
+    publish_database(one_run, out=out)
+    before = digest_of_tree(tmp_path)
+
+    def fail(_database: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("encore.publish.database._create_views", fail)
+    with pytest.raises(OSError, match="disk full"):
+        publish_database(one_run, out=out, force=True)
+    assert digest_of_tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["it's.duckdb", 'a "b".duckdb', "with space.duckdb", "né;--.db"])
+def test_any_file_name_will_do(one_run: Path, tmp_path: Path, name: str) -> None:
+    publish_database(one_run, out=tmp_path / name)
+    assert ask(tmp_path / name, "select count(*) from pairs") == [(sum(NUM_PAIRS.values()),)]
+
+
+def test_the_command_writes_study_duckdb_and_reports(
+    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke(one_run, "--json")
+    assert result.exit_code == 0, result.exception
+    report = json.loads(result.stdout)
+    assert report["dataset"] is None
+    assert report["database"]["path"] == "study.duckdb"
+    assert report["database"]["tables"]["ratings"] == NUM_RATINGS
+    assert report["database"]["num_bytes"] == (tmp_path / "study.duckdb").stat().st_size
+    assert not report["database"]["is_synthetic"]
+
+
+def test_an_incomplete_run_is_published_with_a_warning_and_code_3(
+    one_run: Path, tmp_path: Path
+) -> None:
+    study = Path(shutil.copytree(one_run, tmp_path / "study"))
+    shard_path(list_runs(study / "ratings")[0], 1).unlink()
+    result = invoke(study, "--out", tmp_path / "part.duckdb", "--dataset", tmp_path / "part")
+    assert result.exit_code == 3
+    assert "1 of 3 shards are missing" in result.stderr
+    assert ask(tmp_path / "part.duckdb", "select num_missing from shard_status") == [(1,)]
+
+
+def test_a_study_without_ratings_is_one_line(tmp_path: Path) -> None:
+    result = invoke(make_pairs(tmp_path), "--out", tmp_path / "x.duckdb")
+    assert isinstance(result.exception, EncoreError)
+    assert "no ratings yet" in str(result.exception)
+    assert not (tmp_path / "x.duckdb").exists()

@@ -1,0 +1,243 @@
+"""A published data set is what `datasets` loads, what the study holds, and what its card says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from encore.errors import InputError
+from encore.ingestion import ingest
+from encore.pairs import Origin, PairsManifest, read_pairs
+from encore.publish.dataset import publish_dataset
+from encore.publish.licences import joint_identifier, licences_of
+from encore.rules import load_rule_set
+from encore.shards import list_runs, run_status, validated_shards
+from encore.study import open_study
+from tests.sql.studies import NUM_PAIRS, app, digest_of_tree, make_pairs, rate_study
+
+ALL_PAIRS = sum(NUM_PAIRS.values())
+RULE_IDS = load_rule_set("encore-10").rule_ids
+
+
+@pytest.fixture(scope="module")
+def published(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("published") / "rated-pairs"
+    publish_dataset(one_run, out=out)
+    return out
+
+
+def rated_by_hand(study: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Every row as it must be, put together from the study's own files."""
+    rows = {
+        (pair["source"], pair["pair_id"]): pair
+        | {f"{response}_ratings": {} for response in ("chosen", "rejected")}
+        for pair in read_pairs(open_study(study)).to_pylist()
+    }
+    [run_dir] = list_runs(study / "ratings")
+    for path in validated_shards(run_status(run_dir)):
+        for row in pq.read_table(path).to_pylist():
+            ratings = rows[row["source"], row["pair_id"]][f"{row['response']}_ratings"]
+            ratings[row["rule_id"]] = row["rating"]
+    return rows
+
+
+def header_of(folder: Path) -> dict[str, Any]:
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    _, header, _ = card.split("---\n", 2)
+    loaded: dict[str, Any] = yaml.safe_load(header)
+    return loaded
+
+
+def load(folder: Path, *arguments: str, cache: Path) -> Any:
+    from datasets import load_dataset
+
+    return load_dataset(str(folder), *arguments, split="train", cache_dir=str(cache))
+
+
+def test_datasets_loads_every_pair_with_its_ratings(
+    published: Path, one_run: Path, tmp_path: Path
+) -> None:
+    loaded = load(published, cache=tmp_path)
+    expected = rated_by_hand(one_run)
+    assert len(loaded) == len(expected) == ALL_PAIRS
+    for row in loaded:
+        assert row == expected[row["source"], row["pair_id"]]
+        assert tuple(row["chosen_ratings"]) == RULE_IDS
+    keys = [(row["source"], row["pair_id"]) for row in loaded]
+    assert keys == sorted(keys)
+
+
+def test_the_rules_texts_are_a_configuration_of_their_own(published: Path, tmp_path: Path) -> None:
+    loaded = load(published, "rules", cache=tmp_path)
+    rules = load_rule_set("encore-10").rules
+    assert loaded["rule_id"] == [rule.rule_id for rule in rules]
+    assert loaded["rating_rule"] == [rule.rating_rule for rule in rules]
+
+
+def test_the_header_describes_the_files(published: Path, tmp_path: Path) -> None:
+    header = header_of(published)
+    [info] = header["dataset_info"]
+    [split] = info["splits"]
+    files = sorted((published / "data").iterdir())
+    assert [path.name for path in files] == ["train-00000-of-00001.parquet"]
+    assert split["num_examples"] == ALL_PAIRS
+    assert info["download_size"] == files[0].stat().st_size
+    assert info["features"] == load(published, cache=tmp_path).features._to_yaml_list()
+    assert header["size_categories"] == ["n<1K"]
+    assert "synthetic" not in header["tags"]
+
+
+def test_a_large_set_is_cut_into_files_that_are_loaded_as_one(
+    one_run: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "cut"
+    written = publish_dataset(one_run, out=out, rows_per_file=5)
+    names = [path.name for path in sorted((out / "data").iterdir())]
+    assert names == [f"train-0000{i}-of-00003.parquet" for i in range(3)]
+    assert [pq.read_metadata(out / "data" / name).num_rows for name in names] == [5, 5, 2]
+    assert written.num_files == 3
+    assert len(load(out, cache=tmp_path / "cache")) == ALL_PAIRS
+
+
+def test_the_card_says_what_a_reader_must_know(published: Path, one_run: Path) -> None:
+    card = (published / "README.md").read_text(encoding="utf-8")
+    [run_dir] = list_runs(one_run / "ratings")
+    assert run_dir.name in card
+    assert f"{ALL_PAIRS} preference pairs" in card
+    for rule in load_rule_set("encore-10").rules:
+        assert rule.rating_rule in card
+    for label, num_pairs in NUM_PAIRS.items():
+        assert f"| {label} | {num_pairs} | {label}.jsonl" in card
+    assert card.count("state it before you pass this on") == 2
+    assert "Synthetic" not in card
+    nulls = sum(
+        row["rating"] is None
+        for path in validated_shards(run_status(run_dir))
+        for row in pq.read_table(path).to_pylist()
+    )
+    section = card.split("## Missing ratings\n\n")[1].split("\n\n")[0]
+    counts = [int(line.split(" | ")[2].strip(" |")) for line in section.splitlines()[2:]]
+    assert sum(counts) == nulls > 0
+    assert "not_a_single_number" in section
+
+
+def test_synthetic_pairs_are_called_so(tmp_path: Path) -> None:
+    study = make_pairs(tmp_path, prefix="synthetic-")
+    rate_study(study)
+    publish_dataset(study, out=tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "**Synthetic data** (source synthetic-hh, source synthetic-pku)" in card
+    assert "synthetic-hh (synthetic)" in card
+    assert "synthetic" in header_of(tmp_path / "out")["tags"]
+
+
+def test_pairs_without_ratings_are_left_out_and_counted(tmp_path: Path) -> None:
+    study = make_pairs(tmp_path)
+    rate_study(study, limit=4)
+    out = tmp_path / "out"
+    result = CliRunner().invoke(app, ["publish", str(study), "--dataset", str(out), "--json"])
+    assert result.exit_code == 0, result.exception
+    report = json.loads(result.stdout)
+    assert report["database"] is None
+    assert (report["dataset"]["num_rows"], report["dataset"]["num_unrated_pairs"]) == (4, 8)
+    assert "8 pairs are not rated" in result.stderr
+    assert "8 pairs of the study are not rated" in (out / "README.md").read_text()
+    assert report["dataset"]["rule_ids"] == list(RULE_IDS)
+
+
+def test_ratings_of_pairs_that_are_gone_are_refused(tmp_path: Path) -> None:
+    study = make_pairs(tmp_path)
+    rate_study(study)
+    (tmp_path / "hh.jsonl").write_text('{"prompt": "q", "chosen": "a", "rejected": "b"}\n')
+    ingest([f"hh={tmp_path / 'hh.jsonl'}"], out=study, replace=True)
+    with pytest.raises(InputError, match=r"7 rated pairs of source 'hh' are no longer in it"):
+        publish_dataset(study, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_folder_is_written_whole_and_replaces_only_its_like(
+    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    publish_dataset(one_run, out=out)  # an empty folder is as good as none
+    before = digest_of_tree(tmp_path)
+    with pytest.raises(InputError, match="--force"):
+        publish_dataset(one_run, out=out)
+
+    def fail(_facts: object) -> str:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr("encore.publish.dataset.data_set_card", fail)
+        publish_dataset(one_run, out=out, force=True)
+    assert digest_of_tree(tmp_path) == before
+    publish_dataset(one_run, out=out, force=True)
+    assert digest_of_tree(tmp_path) == before
+    (out / "notes.txt").write_text("mine")
+    for place in (out, one_run, out / "notes.txt"):
+        with pytest.raises(InputError, match=r"other things in it|a file of this name"):
+            publish_dataset(one_run, out=place, force=True)
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_a_failed_replacement_puts_the_old_folder_back(
+    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    publish_dataset(one_run, out=out)
+    before = digest_of_tree(tmp_path)
+    rename = Path.rename
+
+    def fail_once(self: Path, target: Path) -> Path:
+        if ".tmp-" in self.name:
+            raise OSError("no space")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_once)
+    with pytest.raises(OSError, match="no space"):
+        publish_dataset(one_run, out=out, force=True)
+    assert digest_of_tree(tmp_path) == before
+
+
+def test_publishing_leaves_the_study_as_it_was(one_run: Path, tmp_path: Path) -> None:
+    study = Path(shutil.copytree(one_run, tmp_path / "study"))
+    before = digest_of_tree(study)
+    publish_dataset(study, out=tmp_path / "out")
+    assert digest_of_tree(study) == before
+
+
+def source_from(*origins: Origin, label: str = "hh") -> PairsManifest:
+    counts = ("num_read", "num_kept", "num_duplicates", "num_set_aside", "num_contradicting")
+    return PairsManifest(
+        label=label,
+        origins=origins,
+        set_aside_by_reason={},
+        data_digest="",
+        parquet_sha256="",
+        encore_version="",
+        **dict.fromkeys(counts, 0),
+    )
+
+
+def hub(name: str) -> Origin:
+    return Origin(kind="hub", name=name, format="hh", num_read=1)
+
+
+def test_known_data_sets_bring_their_licences() -> None:
+    mit = licences_of(source_from(hub("Anthropic/hh-rlhf")))
+    non_commercial = licences_of(source_from(hub("PKU-Alignment/PKU-SafeRLHF"), label="pku"))
+    assert joint_identifier(mit) == "mit"
+    assert joint_identifier(non_commercial) == "cc-by-nc-4.0"
+    assert joint_identifier([*mit, *non_commercial]) == "other"
+    assert "not known" in licences_of(source_from(hub("somebody/else")))[0].note
+    # A local file may be anything, whatever its name says.
+    local = Origin(kind="local", name="Anthropic/hh-rlhf", format="hh", num_read=1)
+    assert licences_of(source_from(local))[0].identifier == "unknown"
