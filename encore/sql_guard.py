@@ -17,7 +17,7 @@ ROW_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range",
 _TELLTALE_FUNCTIONS = frozenset(
     {
         *("current_setting", "currval", "getenv", "getvariable", "nextval", "setseed", "sleep_ms"),
-        *("pg_sleep", "sql_auto_complete", "which_secret", "write_log"),
+        *("pg_sleep", "setval", "sql_auto_complete", "which_secret", "write_log"),
     }
 )
 _TELLTALE_PREFIXES = ("arrow_scan", "duckdb_", "pragma_", "python_", "query", "read_", "sniff_")

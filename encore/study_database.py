@@ -125,7 +125,10 @@ class StudyDatabase:
             InputError: It is none.
         """
         found = self.fetch("select json_serialize_sql($text::varchar) as tree", text=sql)
-        tree: dict[str, Any] = json.loads(found["tree"][0].as_py())
+        try:
+            tree: dict[str, Any] = json.loads(found["tree"][0].as_py())
+        except RecursionError as error:
+            raise InputError("query: nested too deeply; write it with fewer levels") from error
         if tree["error"]:
             raise InputError(f"query: {tree.get('error_message', 'not a SELECT')}")
         return tree

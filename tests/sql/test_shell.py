@@ -238,6 +238,8 @@ def test_the_list_describes_tables_and_queries_without_a_study() -> None:
         ("select 'x'::integer", "Conversion Error"),
         ("select $1", "parameter"),
         ("select error('my own words')", "my own words"),
+        ("select " + "+".join(["1"] * 900), "nested too deeply"),
+        ("select " + "(" * 9000 + "1" + ")" * 9000, ""),
     ],
 )
 def test_a_mistake_is_one_line(one_run: Path, statement: str, said: str) -> None:

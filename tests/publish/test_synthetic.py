@@ -1,0 +1,52 @@
+"""What is synthetic is called so wherever it shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from encore.demo import data_paths, judge_path
+from encore.judges.model_files import folder_digest
+from encore.pairs import Origin, PairsManifest
+from encore.shards import RunManifest
+from encore.synthetic import is_synthetic_judge, is_synthetic_source, synthetic_parts
+
+
+def source(label: str, *, file: str, kind: str = "local") -> PairsManifest:
+    counts = ("num_read", "num_kept", "num_duplicates", "num_set_aside", "num_contradicting")
+    return PairsManifest(
+        label=label,
+        origins=(Origin(kind=kind, name=file, format="hh", num_read=1),),
+        set_aside_by_reason={},
+        data_digest="",
+        parquet_sha256="",
+        encore_version="",
+        **dict.fromkeys(counts, 0),
+    )
+
+
+def run(revision: str | None) -> RunManifest:
+    identity = {"judge": {"name": "judge"} | ({"revision": revision} if revision else {})}
+    return RunManifest(run_key="k", identity=identity, rule_set="r", rules=[], versions={})
+
+
+@pytest.mark.parametrize(("label", "path"), data_paths().items())
+def test_the_demos_pairs_are_synthetic_under_any_label(label: str, path) -> None:
+    assert is_synthetic_source(source(label, file="anything.jsonl"))
+    assert is_synthetic_source(source("mine", file=path.name))
+
+
+def test_other_pairs_are_not() -> None:
+    assert not is_synthetic_source(source("hh", file="Anthropic/hh-rlhf", kind="hub"))
+    assert not is_synthetic_source(source("mine", file="pairs.jsonl"))
+
+
+def test_the_demos_judge_is_known_by_its_content() -> None:
+    assert is_synthetic_judge(run(f"sha256:{folder_digest(judge_path())}"))
+    assert not is_synthetic_judge(run("sha256:" + "0" * 64))
+    assert not is_synthetic_judge(run(None))
+
+
+def test_the_parts_are_named() -> None:
+    demo = run(f"sha256:{folder_digest(judge_path())}")
+    parts = synthetic_parts([source("hh", file="a"), source("Synthetic-x", file="b")], [demo])
+    assert parts == ("source Synthetic-x", "judge of run k")
