@@ -15,7 +15,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from encore.errors import InputError
-from encore.query_files import QueryFile, query_files
+from encore.query_files import QueryFile, query_file, query_files
 from encore.sql_guard import check_single_select, names_read
 from encore.study import open_study
 from encore.study_database import Limits, StudyDatabase, quoted
@@ -138,8 +138,6 @@ def named_query(name: str) -> str:
     Raises:
         InputError: There is none of this name, or it is a macro: how to call it.
     """
-    from encore.query_files import query_file
-
     file = query_file(name)
     if file.is_macro:
         raise InputError(
