@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from encore.cli.output import JsonOption, out, compact_table, print_json, progress_bar, say
+from encore.cli.output import JsonOption, compact_table, out, print_json, progress_bar, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
