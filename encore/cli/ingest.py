@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from encore.cli.output import JsonOption, out, plain_table, print_json, progress_bar, say
+from encore.cli.output import JsonOption, compact_table, out, print_json, progress_bar, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +110,7 @@ _COLUMNS = ("label", "read", "kept", "merged", "set aside", "swapped", "status",
 
 def _print(report: IngestReport) -> None:
     rows = [_row(source) for source in report.sources]
-    out.print(plain_table(_COLUMNS, rows, title=f"Preference pairs in {report.study}"))
+    out.print(compact_table(_COLUMNS, rows, title=f"Preference pairs in {report.study}"))
     for source in report.sources:
         manifest = source.manifest
         if manifest.num_set_aside:

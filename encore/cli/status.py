@@ -61,7 +61,8 @@ def _print(found: RunStatus) -> None:
     plan = found.manifest.identity["plan"]
     out.print(
         f"run {summary['run_key']}  judge {summary['judge']}  rules {found.manifest.rule_set} "
-        f"({len(found.manifest.rules)})  {plan['num_pairs']} pairs, {plan['shard_size']} a shard, overlong prompts: {plan['overlong']}\n"
+        f"({len(found.manifest.rules)})  {plan['num_pairs']} pairs, {plan['shard_size']} a shard, "
+        f"overlong prompts: {plan['overlong']}\n"
         f"  {counts}  ({summary['num_ratings']} ratings, {summary['num_nulls']} nulls)",
         soft_wrap=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -84,6 +85,23 @@ def test_encoding_many_equals_encoding_each():
     texts = ["one", "", "drei <user> vier", "é\n\n{rule}", "x" * 1000]
     assert tokenizer.encode(texts) == [tokenizer.encode([text])[0] for text in texts]
     assert tokenizer.encode([]) == []
+
+
+def test_two_threads_with_hostile_and_plain_texts_do_not_disturb_each_other():
+    tokenizer = ChatTokenizer(byte_tokenizer())
+    texts = [["x <eot> y"] * 50, ["Be kind. " * 20] * 50]
+    alone = [tokenizer.encode(part) for part in texts]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(tokenizer.encode, texts * 20))
+    assert together == alone * 20
+
+
+def test_a_tokenizer_that_is_told_to_truncate_and_pad_does_neither_here():
+    told = byte_tokenizer()
+    told.backend_tokenizer.enable_truncation(max_length=4)
+    told.backend_tokenizer.enable_padding(length=64)
+    texts = ["one", "x" * 1000]
+    assert ChatTokenizer(told).encode(texts) == ChatTokenizer(byte_tokenizer()).encode(texts)
 
 
 def test_cutting_left_keeps_the_end():
