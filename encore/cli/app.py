@@ -14,7 +14,10 @@ from encore.cli.output import fail
 from encore.errors import EncoreError
 
 #: In the order a study goes through them.
-COMMANDS = ("demo", "ingest", "rate", "status", "show", "analyze", "weights", "doctor")
+COMMANDS = (
+    *("demo", "ingest", "rate", "status", "show", "analyze", "weights", "theory", "report"),
+    *("sql", "publish", "doctor"),
+)
 
 _INTERRUPTED = 130
 
@@ -28,7 +31,8 @@ app = typer.Typer(
         "A study is a directory that holds everything of one run:\n"
         "`encore ingest` fills it with preference pairs, `encore rate` has a judge rate every "
         "response under every rule, `encore analyze` measures the rules, `encore weights` turns "
-        "their entropies into weights. `encore demo` does all four on shipped synthetic data."
+        "their entropies into weights, `encore report` puts everything on one page. `encore demo` does "
+        "the first four on shipped synthetic data."
     ),
 )
 
