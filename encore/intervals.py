@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.pair_cells import PairCells
+from encore.pair_cells import PairCells, without_order
 from encore.statistics import RuleStats, SourceStatistics
 
 # Suffixes: D draws, C cells of pairs, L levels.
@@ -111,6 +111,7 @@ def entropy_interval(
     """
     if cells.num_pairs < MIN_PAIRS:
         return _NONE, None
+    cells = without_order(cells)
     if cells.num_cells > _MAX_DRAWN_CELLS:
         return _normal_limit(cells, entropy), "normal"
     num_pairs_DC = rng.multinomial(

@@ -69,3 +69,20 @@ def cells_of_counts(num_pairs_MM: _Counts) -> PairCells:
         rejected_C=rejected_C,
         num_pairs_C=num_pairs_MM[chosen_C, rejected_C],
     )
+
+
+def without_order(cells: PairCells) -> PairCells:
+    """The same pairs, counted by their two ratings whichever response has which."""
+    num_states = cells.num_levels + 1
+    low_C = np.minimum(cells.chosen_C, cells.rejected_C)
+    high_C = np.maximum(cells.chosen_C, cells.rejected_C)
+    key_C, place_C = np.unique(low_C * num_states + high_C, return_inverse=True)
+    num_pairs_C = np.zeros(len(key_C), dtype=np.int64)
+    np.add.at(num_pairs_C, place_C, cells.num_pairs_C)
+    first_C, second_C = np.divmod(key_C, num_states)
+    return PairCells(
+        num_levels=cells.num_levels,
+        chosen_C=first_C,
+        rejected_C=second_C,
+        num_pairs_C=num_pairs_C,
+    )

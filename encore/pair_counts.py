@@ -2,7 +2,7 @@
 
 Ratings usually stand pair by pair, as a judge gave them. Then one look at the rows in their order
 is enough: a pair is a run of rows of one key. That no key has two runs is checked; if one has, the
-rows are gathered by key first, which costs more and gives the same.
+rows are sorted by key first, which costs more and gives the same.
 
 A key is a 64-bit hash of source and pair_id. Two pairs of one key look like one pair with repeated
 ratings and are refused. Only pairs that lack ratings, and lack different ones, could be taken for
@@ -29,6 +29,8 @@ from encore.warehouse import Warehouse
 # leading 2 stands for chosen and rejected.
 
 _QUERY = "coded_ratings"
+#: So many keys of each batch are looked at first.
+_FIRST_LOOK = 10_000
 #: All counts of cells together; 256 MiB. Rules beyond it go without, as those of many levels do.
 _MAX_CELL_COUNTS = 1 << 25
 
@@ -85,7 +87,7 @@ def count_pairs(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Columns of ``coded_ratings.sql``; a null rating is NaN."""
+    """Columns of ``coded_ratings.sql``."""
 
     key_N: _Keys
     source_N: NDArray[np.int32]
@@ -98,9 +100,10 @@ class _Rows:
         return (self.key_N, self.source_N, self.rule_N, self.is_rejected_N, self.rating_N)
 
 
-def _rows(table: pa.Table | pa.RecordBatch) -> _Rows:
+def _rows(batch: pa.RecordBatch) -> _Rows:
+    """The columns, not copied; `to_numpy` would import pandas, which takes longer than all this."""
     names = ("pair_key", "source_place", "rule_place", "is_rejected", "rating")
-    return _Rows(*(table[name].to_numpy(zero_copy_only=False) for name in names))
+    return _Rows(*(np.from_dlpack(batch[name]) for name in names))
 
 
 def _add_in_order(warehouse: Warehouse, tally: _Tally) -> bool:
@@ -108,16 +111,43 @@ def _add_in_order(warehouse: Warehouse, tally: _Tally) -> bool:
     seen: list[_Keys] = []
     with contextlib.closing(warehouse.stream(_QUERY)) as batches:
         for num_batches, rows in enumerate(_whole_runs(batches), start=1):
-            seen.append(tally.add(rows))
+            key_P = rows.key_N[_is_first(rows)]
+            seen.append(key_P)
+            # In another order keys come again soon. All so far are looked at whenever they have
+            # doubled, so that this stays cheap.
+            is_power_of_2 = num_batches & (num_batches - 1) == 0
+            if not _all_differ([key_P[:_FIRST_LOOK]]) or (is_power_of_2 and not _all_differ(seen)):
+                return False
+            tally.add(rows)
             if tally.num_repeats:
                 break
-            # At every doubling, so that rows in another order are found out early and cheaply.
-            if num_batches & (num_batches - 1) == 0 and not _all_differ(seen):
-                return False
     if tally.num_repeats:
         warehouse.refuse_repeats()
         return False  # there are none: neighbours of one key
     return _all_differ(seen)
+
+
+def _add_by_key(warehouse: Warehouse, tally: _Tally) -> None:
+    """Count rows in the order of their keys."""
+    with contextlib.closing(warehouse.stream(_QUERY, order_by="pair_key")) as batches:
+        for rows in _whole_runs(batches):
+            tally.add(rows)
+            if tally.num_repeats:
+                break
+    if tally.num_repeats:
+        warehouse.refuse_repeats()
+        raise EncoreError(
+            "two pairs have the same 64-bit hash and cannot be told apart; give the pairs other "
+            "ids, for example with a letter in front"
+        )
+
+
+def _is_first(rows: _Rows) -> NDArray[np.bool_]:
+    """Whether a row is the first of its run, shape [N]."""
+    is_first_N = np.empty(len(rows.key_N), dtype=bool)
+    is_first_N[0] = True
+    np.not_equal(rows.key_N[1:], rows.key_N[:-1], out=is_first_N[1:])
+    return is_first_N
 
 
 def _whole_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Rows]:
@@ -146,24 +176,6 @@ def _all_differ(keys: Sequence[_Keys]) -> bool:
     return not bool((ordered[1:] == ordered[:-1]).any())
 
 
-def _add_by_key(warehouse: Warehouse, tally: _Tally) -> None:
-    """Count rows gathered by key."""
-    for table in warehouse.gathered(_QUERY, key="pair_key"):
-        if table.num_rows == 0:
-            continue
-        rows = _rows(table)
-        order_N = np.argsort(rows.key_N)
-        tally.add(_Rows(*(column_N[order_N] for column_N in rows.columns)))
-        if tally.num_repeats:
-            break
-    if tally.num_repeats:
-        warehouse.refuse_repeats()
-        raise EncoreError(
-            "two pairs have the same 64-bit hash and cannot be told apart; give the pairs other "
-            "ids, for example with a letter in front"
-        )
-
-
 # --- counting -------------------------------------------------------------------------------------
 
 
@@ -182,11 +194,9 @@ class _Tally:
         #: Rows beyond the first of a pair, response and rule.
         self.num_repeats = 0
 
-    def add(self, rows: _Rows) -> _Keys:
-        """Count rows that hold their pairs whole, each as one run; the key of each run."""
-        is_first_N = np.empty(len(rows.key_N), dtype=bool)
-        is_first_N[0] = True
-        np.not_equal(rows.key_N[1:], rows.key_N[:-1], out=is_first_N[1:])
+    def add(self, rows: _Rows) -> None:
+        """Count rows that hold their pairs whole, each as one run."""
+        is_first_N = _is_first(rows)
         first_P = np.flatnonzero(is_first_N)
         rating_2RP = self._side_by_side(rows, is_first_N, num_pairs=len(first_P))
         source_P = rows.source_N[first_P]
@@ -194,7 +204,6 @@ class _Tally:
             is_own_P = source_P == source
             is_only_one = bool(is_own_P.all())
             self._add_source(source, rating_2RP if is_only_one else rating_2RP[:, :, is_own_P])
-        return rows.key_N[first_P]
 
     def counts(self, sources: Sequence[int], *, places: Sequence[int]) -> PairCounts:
         """What was counted of some sources together, the rules in the order of ``places``."""

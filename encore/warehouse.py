@@ -84,35 +84,31 @@ class Warehouse:
         self._use(self._whole)
         return self._fetch(load_query(name))
 
-    def stream(self, name: str) -> Generator[pa.RecordBatch, None, None]:
-        """The result of ``sql/<name>.sql`` over all rows, batch by batch, in the order of the rows.
+    def stream(
+        self, name: str, *, order_by: str | None = None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The result of ``sql/<name>.sql`` over all rows, batch by batch.
 
         Read it to its end or close it before the next query.
+
+        Args:
+            name: The query.
+            order_by: A column of its result to sort by; without one, rows come in their order.
         """
         self._use(self._whole)
-        self._execute("set preserve_insertion_order = true")
+        query = load_query(name)
+        if order_by is None:
+            self._execute("set preserve_insertion_order = true")
+        else:
+            query = f"from ({query}) order by {order_by}"
+            self._execute("set preserve_insertion_order = false")
         batch_rows = min(self._part_rows, STREAM_ROWS)
         with self._named_errors():
-            reader = self._connection.sql(load_query(name)).to_arrow_reader(batch_rows)
+            reader = self._connection.sql(query).to_arrow_reader(batch_rows)
             try:
                 yield from reader
             finally:
                 reader.close()
-
-    def gathered(self, name: str, *, key: str) -> Iterator[pa.Table]:
-        """The result of ``sql/<name>.sql`` in parts, in no order; rows of one key are in one part.
-
-        Args:
-            name: The query.
-            key: A column of it that holds evenly spread whole numbers.
-        """
-        self._use(self._whole)
-        self._execute("set preserve_insertion_order = false")
-        num_parts = -(-self._num_rows // self._part_rows)
-        self._execute(f"create or replace temp table gathered as {load_query(name)}")
-        for part in range(num_parts):
-            yield self._fetch(f"from gathered where {key} % {num_parts} = {part}")
-        self._execute("drop table gathered")
 
     def query_parts(self, *names: str) -> Iterator[tuple[pa.Table, ...]]:
         """The results of queries over one part of the rows after another.
@@ -192,9 +188,10 @@ class Warehouse:
 
     def _refuse_invalid_rows(self) -> None:
         self._use(self._whole)
-        found = self._fetch(f"from ({load_query('invalid_ratings')}) limit 1").to_pylist()
-        if found:
-            row = found[0]
+        query = load_query("invalid_ratings")
+        # Whether there is such a row is told without reading the columns that would show it.
+        if self._fetch(f"select 1 as found from ({query}) limit 1").num_rows:  # noqa: S608 - our own text
+            (row,) = self._fetch(f"from ({query}) limit 1").to_pylist()
             shown = ", ".join(f"{name} {row[name]!r}" for name in RATINGS_CONTRACT.names)
             raise InputError(
                 f"{self._file_of(row)}: {row['problem']} in the row with {shown}; {_advice(row)}"

@@ -1,5 +1,6 @@
 -- Which pair, source, rule and response is each rating of, in numbers? A pair is told from others
--- by a 64-bit hash; sources and rules are counted from 0 in alphabetical order.
+-- by a 64-bit hash; sources and rules are counted from 0 in alphabetical order; a null rating is
+-- NaN, so that every column is an array of numbers.
 -- Grain: one row per row of ratings, in its order.
 with
 
@@ -26,7 +27,7 @@ select
     sources.source_place::integer as source_place,
     rules.rule_place::integer as rule_place,
     (ratings.response = 'rejected')::utinyint as is_rejected,
-    ratings.rating
+    coalesce(ratings.rating, 'nan'::double) as rating
 from ratings
 inner join sources on ratings.source = sources.source
 inner join rules on ratings.rule_id = rules.rule_id

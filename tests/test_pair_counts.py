@@ -165,17 +165,17 @@ def test_files_that_cut_pairs_change_no_count(tmp_path: Path, order: Order) -> N
         assert_same(counts, expected[source])
 
 
-def test_rows_of_a_pair_that_stand_together_are_never_gathered(
+def test_rows_of_a_pair_that_stand_together_are_never_sorted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("gathered by key")
+    def refuse(*_: object) -> None:
+        raise AssertionError("sorted by key")
 
-    monkeypatch.setattr(Warehouse, "gathered", refuse)
+    monkeypatch.setattr(pair_counts, "_add_by_key", refuse)
     rng = np.random.default_rng(332)
     table = random_table(rng, max_rows=30_000)
     counted(pair_by_pair(table, rng), part_rows=2048)
-    with pytest.raises(AssertionError, match="gathered by key"):
+    with pytest.raises(AssertionError, match="sorted by key"):
         counted(shuffled(table, rng), part_rows=2048)
 
 
