@@ -1,145 +1,236 @@
-"""How fast is `encore analyze`? Prints a table; asserts nothing.
+"""How fast is `encore analyze`, against Polars and pandas on the same ratings? Prints tables.
 
-Run: python -m tests.perf.analyze_speed [--pairs 70000] [--shards 70]
+Run: python -m tests.perf.analyze_speed [--compare 1.4 28] [--scale 1.4 7 28 100] [--repeats 5]
+(millions of ratings; 100 million take minutes to generate)
 
-Generates ratings of pairs with hashed ids under ten rules (70,000 pairs: 1.4M ratings, the paper's
-size) as a folder of shards, then times in one run:
+Ratings have hashed ids (32 hex digits) under ten rules. Ours are measured as a finished run (shards
+that follow their digests) and as files from elsewhere, pair by pair and in any order of rows, which
+need all checks. Polars and pandas read the same files and make the same checks; what each does is
+in `tests.perf.analyze_contenders`. Each call is a process of its own on two cores, imports not
+counted; cases take turns, so that a machine that is busy for a while is so for all of them.
 
-- checks and queries: all SQL of an analysis, input checks included, in this process;
-- the whole analysis: kernel densities, correlations and null bands on top;
-- the command: a new process, imports included;
-- pandas: entropy and the four accuracies only, without any check (what a notebook would do).
+Polars is put into a folder that is deleted afterwards; where no package index answers, it is left
+out and the reason printed.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import json
+import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
+from tests.perf.ratings_data import RATINGS_PER_PAIR, write_foreign_ratings, write_run_of_ratings
 
-from encore.analysis import analyze
-from encore.ratings_input import ratings_input
-from encore.warehouse import Warehouse
-
-NUM_RULES = 10
-NUM_LEVELS = 11
-QUERIES = ("rule_statistics", "rule_density_cells")
-PAIR_QUERIES = ("pair_patterns", "rule_ids")
-
-
-def write_ratings(folder: Path, *, num_pairs: int, num_shards: int) -> int:
-    """Shards of ratings in the order in which they are rated; the number of ratings."""
-    rng = np.random.default_rng(0)
-    num_rows = 0
-    for index, pairs in enumerate(np.array_split(np.arange(num_pairs), num_shards)):
-        table = shard(rng, num_pairs=len(pairs))
-        pq.write_table(table, folder / f"shard-{index:05d}.parquet", compression="zstd")
-        num_rows += table.num_rows
-    return num_rows
+TASKS = ("entropy", "accuracies", "analyze")
+NUM_CORES = 2
+#: Leaves room for the process itself within 2.5 GB.
+DUCKDB_MEMORY = "1500MB"
+ROWS_PER_FILE = 400_000
+KINDS = {
+    "own": "own shards",
+    "foreign": "files, pair by pair",
+    "shuffled": "files, any order",
+}
 
 
-def shard(rng: np.random.Generator, *, num_pairs: int) -> pa.Table:
-    """All ratings of some pairs: 32 hex digits of id, rules of different spread, 1 % nulls."""
-    spread = np.linspace(0.1, 0.5, NUM_RULES)
-    raw = 0.6 + spread * rng.normal(size=(num_pairs, 2, NUM_RULES))
-    rating = np.round(np.clip(raw, 0, 1) * (NUM_LEVELS - 1)) / (NUM_LEVELS - 1)
-    per_pair = 2 * NUM_RULES
-    pair_ids = np.array([rng.bytes(16).hex() for _ in range(num_pairs)])
-    sources = np.where(rng.random(num_pairs) < 0.6, "hh", "pku")
-    rule_ids = np.array([f"rule-of-some-length-{k}" for k in range(NUM_RULES)])
-    return pa.table(
-        {
-            "pair_id": np.repeat(pair_ids, per_pair),
-            "source": np.repeat(sources, per_pair),
-            "response": np.tile(np.repeat(["chosen", "rejected"], NUM_RULES), num_pairs),
-            "rule_id": np.tile(rule_ids, 2 * num_pairs),
-            "rating": pa.array(rating.ravel(), mask=rng.random(rating.size) < 0.01),
-        }
-    )
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One call: a library, a task, files."""
+
+    library: str
+    task: str
+    kind: str
 
 
-def queries_only(folder: Path) -> None:
-    """Every check and query of an analysis."""
-    with Warehouse(ratings_input(folder)) as warehouse:
-        for name in QUERIES:
-            warehouse.query(name)
-        for _ in warehouse.query_parts(*PAIR_QUERIES):
-            pass
+@dataclass(kw_only=True)
+class Measured:
+    """What the calls of a case gave."""
 
+    seconds: list[float] = field(default_factory=list)
+    peak_mib: float = 0.0
+    figures: Any = None
 
-def command(folder: Path) -> None:
-    """The command as a user runs it."""
-    script = "from encore.cli.app import main; main()"
-    arguments = [sys.executable, "-c", script, "analyze", str(folder), "--json"]
-    subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def with_pandas(folder: Path) -> None:
-    """Entropy and four accuracies, as in a notebook."""
-    ratings = pd.read_parquet(folder)
-    counts = ratings.dropna().groupby(["rule_id", "rating"]).size()
-    mass = counts / counts.groupby("rule_id").transform("sum")
-    (-mass * np.log(mass)).groupby("rule_id").sum()
-    wide = ratings.pivot_table(
-        index=["source", "pair_id", "rule_id"], columns="response", values="rating"
-    ).dropna()
-    margin = wide["chosen"] - wide["rejected"]
-    outcomes = pd.DataFrame({"win": margin > 0, "tie": margin == 0, "loss": margin < 0})
-    rates = outcomes.groupby("rule_id").mean()
-    _ = rates["win"] + rates["tie"] / 2, rates["win"] / (rates["win"] + rates["loss"])
-
-
-def seconds_of(act: Callable[[Path], None], folder: Path) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    act(folder)
-    return time.perf_counter() - start
+    @property
+    def median(self) -> float:
+        """Of the seconds."""
+        return statistics.median(self.seconds)
 
 
 def main() -> None:
-    """Generate, time, print."""
+    """Generate, measure in turns, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=70_000)
-    parser.add_argument("--shards", type=int, default=70)
+    parser.add_argument("--compare", type=float, nargs="*", default=[1.4, 28.0])
+    parser.add_argument("--scale", type=float, nargs="*", default=[1.4, 7.0, 28.0, 100.0])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--no-pandas", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        num_rows = write_ratings(folder, num_pairs=options.pairs, num_shards=options.shards)
-        print(f"{num_rows:,} ratings, {options.shards} shards, median of {options.repeats}")
-        cases: list[tuple[str, Callable[[Path], None]]] = [
-            ("checks and queries", queries_only),
-            ("whole analysis", lambda path: str(analyze(path))[:0]),
-            ("command, new process", command),
-        ]
-        if not options.no_pandas:
-            cases.append(("pandas, part of it", with_pandas))
-        # In turns, so that a machine that is busy for a while is so for all of them; the first
-        # round does not count.
-        rounds = [
-            {label: seconds_of(act, folder) for label, act in cases}
-            for _ in range(options.repeats + 1)
-        ][1:]
-        seconds = {label: statistics.median(times[label] for times in rounds) for label, _ in cases}
-        for label, median in seconds.items():
-            print(f"{label:22} {median:7.2f} s {num_rows / median / 1e6:7.1f}M ratings/s")
-        peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(f"peak memory of this process: {peak_gib:.2f} GiB")
-        if "pandas, part of it" in seconds:
-            ratio = seconds["pandas, part of it"] / seconds["checks and queries"]
-            print(f"pandas takes {ratio:.1f} times as long as the queries")
+        libraries = ["encore", "polars", "pandas"]
+        environment = environment_with_polars(folder / "packages")
+        if environment is None:
+            libraries.remove("polars")
+            environment = dict(os.environ)
+        scaled = []
+        for millions in sorted({*options.compare, *options.scale}):
+            paths = write_ratings(folder / "data", round(millions * 1e6))
+            if millions in options.compare:
+                compare(paths, libraries, environment, millions, repeats=options.repeats)
+            if millions in options.scale:
+                scaled.append(scale(paths, environment, millions, repeats=options.repeats))
+            shutil.rmtree(folder / "data")
+        if scaled:
+            print(f"`encore analyze --by-source` as ratings grow, median of {options.repeats}")
+            print("\n".join([scale_header(), *scaled]))
+
+
+# --- what is measured -----------------------------------------------------------------------------
+
+
+def environment_with_polars(folder: Path) -> dict[str, str] | None:
+    """An environment in which Polars can be imported; None, with the reason printed, without it."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), "polars"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        print(f"Polars is left out: pip cannot install it ({reason})")
+        return None
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(Path.cwd())])}
+
+
+def write_ratings(folder: Path, num_ratings: int) -> dict[str, Path]:
+    """The same ratings as a study and as files, pair by pair and in any order."""
+    folder.mkdir()
+    paths = {kind: folder / kind for kind in KINDS}
+    run_dir = write_run_of_ratings(paths["own"], num_pairs=num_ratings // RATINGS_PER_PAIR)
+    num_files = max(1, num_ratings // ROWS_PER_FILE)
+    for kind in ("foreign", "shuffled"):
+        write_foreign_ratings(
+            paths[kind], run_dir, num_files=num_files, is_shuffled=kind == "shuffled"
+        )
+    return paths
+
+
+def measured(
+    cases: Sequence[Case], paths: Mapping[str, Path], environment: dict[str, str], *, repeats: int
+) -> dict[Case, Measured]:
+    """Every case so many times, in turns."""
+    found = {case: Measured() for case in cases}
+    for _ in range(repeats):
+        for case in cases:
+            answer = call(case, paths[case.kind], environment)
+            found[case].seconds.append(answer["seconds"])
+            found[case].peak_mib = max(found[case].peak_mib, answer["peak_mib"])
+            found[case].figures = answer["figures"]
+    return found
+
+
+def call(case: Case, path: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """One call in a process of its own, on two cores."""
+    limits = {
+        "ENCORE_DUCKDB_MEMORY_LIMIT": DUCKDB_MEMORY,
+        "ENCORE_DUCKDB_THREADS": str(NUM_CORES),
+        "POLARS_MAX_THREADS": str(NUM_CORES),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "tests.perf.analyze_contenders"]
+    done = subprocess.run(
+        [*command, case.library, case.task, str(path)],
+        env=environment | limits,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        preexec_fn=use_two_cores,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def use_two_cores() -> None:
+    """Keep this process on two of the cores that it may use."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:NUM_CORES])
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def compare(
+    paths: Mapping[str, Path],
+    libraries: Sequence[str],
+    environment: dict[str, str],
+    millions: float,
+    *,
+    repeats: int,
+) -> None:
+    """Print seconds and memory of every library and kind of files; figures must agree."""
+    rows = [
+        ("encore", "own"),
+        *((name, kind) for kind in ("foreign", "shuffled") for name in libraries),
+    ]
+    cases = [Case(library=name, task=task, kind=kind) for name, kind in rows for task in TASKS]
+    found = measured(cases, paths, environment, repeats=repeats)
+    for task in TASKS:
+        expected = found[Case(library="encore", task=task, kind="own")].figures
+        for case in cases:
+            if case.task == task:
+                assert_same(found[case].figures, expected, f"{case}")
+    print(f"\n{millions:g} million ratings, {NUM_CORES} cores, seconds, median of {repeats}")
+    print(f"{'':32}{'entropy':>10}{'accuracies':>12}{'analyze':>10}{'peak memory':>14}")
+    for name, kind in rows:
+        own = [found[Case(library=name, task=task, kind=kind)] for task in TASKS]
+        seconds = f"{own[0].median:10.2f}{own[1].median:12.2f}{own[2].median:10.2f}"
+        peak = max(one.peak_mib for one in own)
+        print(f"{name + ', ' + KINDS[kind]:32}{seconds}{peak:10.0f} MiB")
+    print("every library's figures agree to 1e-9")
+
+
+def scale(
+    paths: Mapping[str, Path], environment: dict[str, str], millions: float, *, repeats: int
+) -> str:
+    """A line of seconds for one number of ratings."""
+    cases = [
+        Case(library="encore", task=task, kind=kind)
+        for kind in KINDS
+        for task in ("statistics", "analyze")
+    ]
+    found = measured(cases, paths, environment, repeats=repeats)
+    cells = []
+    for kind in KINDS:
+        counts, whole = (
+            found[Case(library="encore", task=task, kind=kind)]
+            for task in ("statistics", "analyze")
+        )
+        rate = whole.median / millions
+        cells.append(f"{counts.median:9.2f}{whole.median:9.2f}{rate:9.3f}{whole.peak_mib:9.0f}")
+    return f"{millions:7g}M" + "".join(cells)
+
+
+def scale_header() -> str:
+    """Two lines over those of `scale`."""
+    kinds = "".join(f"{name:>36}" for name in KINDS.values())
+    return f"{'':8}{kinds}\n{'':8}" + f"{'counts':>9}{'whole':>9}{'s/M':>9}{'MiB':>9}" * len(KINDS)
+
+
+def assert_same(found: Any, expected: Any, where: str) -> None:
+    """Figures agree to 1e-9."""
+    if isinstance(expected, Mapping):
+        assert set(found) == set(expected), where
+        for key, value in expected.items():
+            assert_same(found[key], value, f"{where} {key}")
+    elif isinstance(expected, list):
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other, where)
+    else:
+        assert abs(found - expected) <= 1e-9, f"{where}: {found} is not {expected}"
 
 
 if __name__ == "__main__":
