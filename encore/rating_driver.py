@@ -21,7 +21,9 @@ from encore.study import open_study
 
 logger = logging.getLogger(__name__)
 
-#: While one shard generates, another is rendered and tokenised, or parsed and written.
+#: While one shard generates on a GPU, another is rendered and tokenised, or parsed and written. An
+#: engine on the CPU takes all cores itself and waits for its slowest one, so there it is one shard
+#: at a time: two were a tenth slower on 2 cores.
 NUM_WORKERS = 2
 _BUSY_POLL_SECONDS = 1.0
 _NO_ROOM_OR_PERMISSION = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
@@ -185,7 +187,8 @@ def _as_finished(
     run: RatingRun, todo: Sequence[Shard], work: Callable[[Shard], ShardOutcome]
 ) -> Generator[tuple[Shard, Future[ShardOutcome]], None, None]:
     """Run the shards on the workers; on any way out, none is left running."""
-    pool = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix="rate")
+    num_workers = 1 if run.judge.is_on_cpu else NUM_WORKERS
+    pool = ThreadPoolExecutor(num_workers, thread_name_prefix="rate")
     try:
         futures = {pool.submit(work, shard): shard for shard in todo}
         for future in as_completed(futures):

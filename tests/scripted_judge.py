@@ -69,6 +69,11 @@ class ScriptedJudge:
     def tokenizer(self) -> ChatTokenizer:
         return ChatTokenizer(byte_tokenizer())
 
+    @property
+    def is_on_cpu(self) -> bool:
+        """False, so that two shards are at work at once."""
+        return False
+
     def start(self) -> None:
         """Nothing to load."""
 

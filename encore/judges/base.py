@@ -53,6 +53,11 @@ class Judge(Protocol):
         """Turns rating prompts into the token ids this judge reads."""
         ...
 
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether generation takes the processor's cores; known once the model is loaded."""
+        ...
+
     def start(self) -> None:
         """Load the model now rather than with the first reply.
 

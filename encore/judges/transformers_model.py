@@ -55,6 +55,11 @@ class TransformersJudge:
         """The model's own tokenizer and chat template."""
         return self._tokenizer
 
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the loaded model is not on a GPU."""
+        return self._model is not None and self._model.device.type == "cpu"
+
     def start(self) -> None:
         """Load the weights now."""
         with self._lock:

@@ -96,6 +96,11 @@ class VllmJudge:
         """The model's own tokenizer and chat template."""
         return self._tokenizer
 
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the started engine is vLLM's build for CPUs."""
+        return self._llm is not None and _is_cpu_build()
+
     def start(self) -> None:
         """Start the engine now."""
         with self._lock:
