@@ -31,8 +31,8 @@ app = typer.Typer(
         "A study is a directory that holds everything of one run:\n"
         "`encore ingest` fills it with preference pairs, `encore rate` has a judge rate every "
         "response under every rule, `encore analyze` measures the rules, `encore weights` turns "
-        "their entropies into weights, `encore report` puts everything on one page. `encore demo` does "
-        "the first four on shipped synthetic data."
+        "their entropies into weights, `encore report` puts everything on one page. `encore "
+        "demo` does the first four on shipped synthetic data."
     ),
 )
 
