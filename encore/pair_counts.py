@@ -103,7 +103,8 @@ class _Rows:
 def _rows(batch: pa.RecordBatch) -> _Rows:
     """The columns, not copied; `to_numpy` would import pandas, which takes longer than all this."""
     names = ("pair_key", "source_place", "rule_place", "is_rejected", "rating")
-    return _Rows(*(np.from_dlpack(batch[name]) for name in names))
+    columns: list[Any] = [np.from_dlpack(batch[name]) for name in names]
+    return _Rows(*columns)
 
 
 def _add_in_order(warehouse: Warehouse, tally: _Tally) -> bool:

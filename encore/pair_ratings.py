@@ -89,9 +89,9 @@ def read_pair_ratings(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> PairR
 
 def _side_by_side(rows: pa.Table, rule_ids: tuple[str, ...]) -> PairRatings:
     """The pairs of a result of ``pair_ratings.sql``, which is sorted by pair."""
-    pair_N = _runs(rows["source"]) | _runs(rows["pair_id"])
-    first_P = np.flatnonzero(pair_N)
-    pair_N = np.cumsum(pair_N) - 1
+    is_first_N = _runs(rows["source"]) | _runs(rows["pair_id"])
+    first_P = np.flatnonzero(is_first_N)
+    pair_N = np.cumsum(is_first_N) - 1
     place_of = {rule_id: place for place, rule_id in enumerate(rule_ids)}
     encoded = rows["rule_id"].combine_chunks().dictionary_encode()
     place_of_code = np.array([place_of.get(r, -1) for r in encoded.dictionary.to_pylist()])
@@ -115,4 +115,4 @@ def _side_by_side(rows: pa.Table, rule_ids: tuple[str, ...]) -> PairRatings:
 def _runs(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """True where a value differs from the one before it, and at the start."""
     code_N = column.combine_chunks().dictionary_encode().indices.to_numpy()
-    return np.r_[True, code_N[1:] != code_N[:-1]]
+    return np.asarray(np.r_[True, code_N[1:] != code_N[:-1]], dtype=np.bool_)

@@ -1,27 +1,49 @@
--- Which rows break the contract of a ratings table? Grain: one row per such row of ratings.
--- NaN is asked for on its own: the statistics of a Parquet file do not count it, so a comparison may
--- be answered from them without a look at the rows.
+-- Which rows break the contract of a ratings table? Grain: one row per such row of ratings and
+-- problem. One question at a time: the statistics of a Parquet file answer most of them without a
+-- look at the rows. They say nothing about NaN, so comparisons do not find it; isfinite does.
 select
-    pair_id,
-    source,
-    response,
-    rule_id,
-    rating,
-    case
-        when pair_id is null then 'pair_id is null'
-        when source is null then 'source is null'
-        when rule_id is null then 'rule_id is null'
-        when response is null then 'response is null'
-        when response not in ('chosen', 'rejected')
-            then 'response is neither "chosen" nor "rejected"'
-        else 'rating is not in [0, 1]'
-    end as problem
+    pair_id, source, response, rule_id, rating, 'pair_id is null' as problem
 from ratings
-where
-    pair_id is null
-    or source is null
-    or rule_id is null
-    or response is null
-    or response not in ('chosen', 'rejected')
-    or not (rating between 0 and 1)
-    or not isfinite(rating::double)
+where pair_id is null
+
+union all
+
+select
+    pair_id, source, response, rule_id, rating, 'source is null'
+from ratings
+where source is null
+
+union all
+
+select
+    pair_id, source, response, rule_id, rating, 'rule_id is null'
+from ratings
+where rule_id is null
+
+union all
+
+select
+    pair_id, source, response, rule_id, rating, 'response is null'
+from ratings
+where response is null
+
+union all
+
+select
+    pair_id, source, response, rule_id, rating, 'response is neither "chosen" nor "rejected"'
+from ratings
+where response not in ('chosen', 'rejected')
+
+union all
+
+select
+    pair_id, source, response, rule_id, rating, 'rating is not in [0, 1]'
+from ratings
+where (rating < 0 or rating > 1) and isfinite(rating::double)
+
+union all
+
+select
+    pair_id, source, response, rule_id, rating, 'rating is not in [0, 1]'
+from ratings
+where not isfinite(rating::double)

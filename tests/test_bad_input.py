@@ -40,11 +40,16 @@ def the_note(analysis: Analysis, part: str) -> str:
     return note
 
 
+# A file's statistics do not count NaN: a row group of 0.1 to 0.7 and one NaN says "0.1 to 0.7".
+@pytest.mark.parametrize("use_dictionary", [True, False])
 @pytest.mark.parametrize("rating", [1.01, -0.5, 80.0, math.nan, math.inf])
-def test_a_rating_outside_the_scale_is_refused(tmp_path: Path, rating: float) -> None:
+def test_a_rating_outside_the_scale_is_refused(
+    tmp_path: Path, rating: float, use_dictionary: bool
+) -> None:
     rows = [*rows_of(), ("p0", "s", "chosen", "extra", rating)]
-    pq.write_table(ratings_table(rows), tmp_path / "r.parquet")
-    for ratings in (ratings_table(rows), tmp_path):
+    table = ratings_table(rows)
+    pq.write_table(table, tmp_path / "r.parquet", use_dictionary=use_dictionary)
+    for ratings in (table, tmp_path):
         message = refusal(ratings)
         assert "not in [0, 1]" in message
         assert repr(rating) in message

@@ -103,8 +103,10 @@ def draw_chart(chart: Chart, *, mark: str | None = None) -> DrawnChart:
             for panel, prefix in zip(chart.panels, _prefixes(chart), strict=True)
         )
         label = " ".join([f"{chart.title}.", *(panel.alt for panel in chart.panels)])
-        svg = file_svg(_saved(_sheet(chart, mark=mark), "svg"), label=label)
-        png = _saved(_sheet(chart, mark=mark), "png")
+        sheet = _sheet(chart, mark=mark)
+        svg = file_svg(_saved(sheet, "svg"), label=label)
+        sheet.set_layout_engine("none")  # everything has its place; finding it again takes time
+        png = _saved(sheet, "png")
     return DrawnChart(
         chart=chart, panels=panels, svg=svg, png=png, missing_glyphs=tuple(sorted(missing))
     )

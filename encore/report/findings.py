@@ -92,6 +92,13 @@ class Findings:
         """Statistics of each rule over all sources, in the order of ``rules``."""
         return self.of_source(POOLED)
 
+    def source_name(self, source: str) -> str:
+        """What the report calls a source; if there is only one, all together are called so."""
+        if source != POOLED:
+            return printable(source)
+        single = {rule.source for rule in self.analysis.rules} - {POOLED}
+        return printable(single.pop()) if len(single) == 1 else "all sources"
+
     def of_source(self, source: str) -> tuple[RuleStats, ...]:
         """Statistics of the rules of one source."""
         return tuple(rule for rule in self.analysis.rules if rule.source == source)

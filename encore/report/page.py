@@ -24,7 +24,6 @@ from encore.report.words import (
     percent,
     plural,
     printable,
-    source_words,
 )
 
 if TYPE_CHECKING:
@@ -286,7 +285,7 @@ def _cards(findings: Findings) -> Iterator[_Card]:
             continue
         other = verdicts.get("differential")
         yield _Card(
-            where=source_words(source).capitalize() if source == "all" else source_words(source),
+            where=findings.source_name(source),
             word=main.verdict,
             reason=_sentence(main.reason),
             other="" if other is None else _other_words(other),
@@ -334,7 +333,7 @@ def _null_share(findings: Findings) -> str:
 def _counts(findings: Findings) -> Iterator[tuple[str, str]]:
     origin = findings.provenance
     sources = [
-        f"{source_words(source)} {count(max(rule.num_pairs_total for rule in rules))}"
+        f"{findings.source_name(source)} {count(max(rule.num_pairs_total for rule in rules))}"
         for source in findings.sources[1:]
         if (rules := findings.of_source(source))
     ]
@@ -368,7 +367,7 @@ def _paper(findings: Findings) -> DataTable:
                     p_value(value) if row.quantity.startswith("p") else number(value, digits=2)
                     for value in (row.paper_value, row.our_value, row.our_half, row.our_untied)
                 ),
-                NONE if row.our_source is None else source_words(row.our_source),
+                NONE if row.our_source is None else findings.source_name(row.our_source),
                 row.source_in_paper,
                 row.remark,
             )

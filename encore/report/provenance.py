@@ -10,11 +10,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from encore.files import file_sha256
+from encore.pairs import labels_of, read_manifest
 from encore.ratings_input import RatingsInput
 from encore.report.words import count, plural, printable
 from encore.shards import RunManifest, RunStatus, run_status, shard_path
 from encore.statistics import RuleStats
-from encore.synthetic import SYNTHETIC_LABEL, is_synthetic_judge
+from encore.study import MARKER, open_study
+from encore.synthetic import SYNTHETIC_LABEL, is_synthetic_judge, is_synthetic_source
 from encore.versions import installed_version, package_versions
 
 #: What draws the report, beside the packages that `encore.versions` records.
@@ -75,7 +77,10 @@ def provenance_of(
         sources: The names of its data sets.
     """
     status = _status(source)
-    judge = None if status is None else status.manifest.judge
+    if status is None:
+        judge, run_key = _recorded(source, "judge"), _recorded(source, "run_key")
+    else:
+        judge, run_key = status.manifest.judge, status.manifest.run_key
     return Provenance(
         facts=tuple(_file_facts(source) if status is None else _run_facts(status)),
         null_reasons=None if status is None else null_reasons(status),
@@ -83,9 +88,9 @@ def provenance_of(
         num_ratings=sum(rule.num_ratings for rule in rules),
         num_pairs=max((rule.num_pairs_total for rule in rules), default=0),
         titles={} if status is None else _titles(status.manifest),
-        judge=source.judge if judge is None else judge,
-        run_key=source.run if status is None else status.manifest.run_key,
-        synthetic=tuple(_synthetic(sources, None if status is None else status.manifest, judge)),
+        judge=source.judge or judge,
+        run_key=source.run or run_key,
+        synthetic=tuple(_synthetic(sources, status, source.judge or judge)),
         versions=tuple(_versions(status)),
     )
 
@@ -109,6 +114,20 @@ def null_reasons(status: RunStatus) -> tuple[tuple[str, int], ...]:
 def _status(source: RatingsInput) -> RunStatus | None:
     """The run that an input is, if it is one."""
     return run_status(source.files[0].parent) if source.is_validated else None
+
+
+def _recorded(source: RatingsInput, column: str) -> str | None:
+    """What a column of provenance says, if the files have one: the same in every row.
+
+    `encore.warehouse.Warehouse` refuses ratings of several runs or judges unless one is chosen.
+    """
+    for path in source.files:
+        with pq.ParquetFile(path) as file:
+            if column in file.schema_arrow.names and file.metadata.num_rows:
+                rows = next(file.iter_batches(batch_size=1, columns=[column]))
+                value = rows.column(0)[0].as_py()
+                return None if value is None else str(value)
+    return None
 
 
 def _run_facts(status: RunStatus) -> Iterable[Fact]:
@@ -154,11 +173,11 @@ def _file_facts(source: RatingsInput) -> Iterable[Fact]:
         yield Fact("files", printable(", ".join(names[:3]) + more))
         if len(source.files) == 1:
             yield Fact("file, SHA-256", file_sha256(source.files[0]), is_code=True)
-    if source.run is not None:
-        yield Fact("run chosen", printable(source.run), is_code=True)
-    if source.judge is not None:
-        yield Fact("judge chosen", printable(source.judge))
-    yield Fact("judge, rules, prompt", "not recorded: these ratings are not a run of a study")
+    for column, chosen in (("run_key", source.run), ("judge", source.judge)):
+        found = chosen or _recorded(source, column)
+        if found is not None:
+            yield Fact(column.replace("_", " "), printable(found), is_code=column == "run_key")
+    yield Fact("revision, rules, prompt", "not recorded: these ratings are not a run of a study")
 
 
 def _digest(name: str, value: str | None) -> Iterable[Fact]:
@@ -187,16 +206,27 @@ def _versions(status: RunStatus | None) -> Iterable[tuple[str, Mapping[str, str]
 
 
 def _synthetic(
-    sources: Sequence[str], manifest: RunManifest | None, judge: str | None
+    sources: Sequence[str], status: RunStatus | None, judge: str | None
 ) -> Iterable[str]:
-    """What is synthetic: sources and judges that are called so, and the judge of the demo."""
-    named = [source for source in sources if _is_called_synthetic(source)]
+    """What is synthetic: sources and judges that are called so, the demo's pairs and judge."""
+    known = set() if status is None else _synthetic_labels(status)
+    named = [source for source in sources if source in known or _is_called_synthetic(source)]
     if named:
         pairs = "all pairs" if len(named) == len(sources) else "the pairs"
         yield f"{pairs} (source {', '.join(map(printable, named))})"
-    is_demo_judge = manifest is not None and is_synthetic_judge(manifest)
+    is_demo_judge = status is not None and is_synthetic_judge(status.manifest)
     if judge is not None and (is_demo_judge or _is_called_synthetic(judge)):
         yield f"the judge ({printable(judge)})"
+
+
+def _synthetic_labels(status: RunStatus) -> set[str]:
+    """The labels of a run's study whose pairs are synthetic by what was recorded of them."""
+    folder = status.run_dir.parent.parent
+    if not (folder / MARKER).is_file():
+        return set()
+    study = open_study(folder)
+    manifests = [read_manifest(study, label) for label in labels_of(study)]
+    return {manifest.label for manifest in manifests if is_synthetic_source(manifest)}
 
 
 def _is_called_synthetic(name: str) -> bool:

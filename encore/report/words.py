@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from encore.statistics import POOLED, TiePolicy
+from encore.statistics import TiePolicy
 
 NONE = "–"
 #: Control and direction characters, and what XML has no way to write: they are shown as escapes.
@@ -42,7 +42,9 @@ def number(value: float | None, *, digits: int = 3) -> str:
 
 
 def percent(value: float | None, *, digits: int = 1) -> str:
-    """A share; a dash where there is none."""
+    """A share; a dash where there is none. Only all of it is ``100 %`` without decimals."""
+    if value == 1.0:
+        return "100 %"
     return NONE if value is None else f"{number(100 * value, digits=digits)} %"
 
 
@@ -89,8 +91,3 @@ def short_count(value: float) -> str:
         if value >= size:
             return f"{value / size:g}{letter}"
     return f"{value:g}"
-
-
-def source_words(source: str) -> str:
-    """A source's name; what stands for all of them is said in words."""
-    return "all sources" if source == POOLED else printable(source)

@@ -17,6 +17,7 @@ from encore.report.charts import CHARTS
 from encore.report.findings import Findings
 from encore.report.gather import StepHook, gather
 from encore.report.page import page_notes, render_page
+from encore.study import MARKER
 
 PAGE_NAME = "report.html"
 FIGURES_FOLDER = "figures"
@@ -119,7 +120,7 @@ def report(
 
 
 def default_folder(ratings: Path, *, run: str | None = None, judge: str | None = None) -> Path:
-    """Where a report goes if nobody says: beside its run in the study, else ``report`` here.
+    """Where a report goes if nobody says: into the study of its run, else to ``report`` here.
 
     Raises:
         InputError: Nothing there, or several runs and none chosen.
@@ -128,7 +129,10 @@ def default_folder(ratings: Path, *, run: str | None = None, judge: str | None =
     if not source.is_validated:
         return Path("report")
     run_dir = source.files[0].parent
-    return run_dir.parent.parent / REPORTS_FOLDER / run_dir.name
+    study = run_dir.parent.parent
+    if not (study / MARKER).is_file():  # a run's folder, copied to somewhere else
+        return Path("report")
+    return study / REPORTS_FOLDER / run_dir.name
 
 
 def draw_all(

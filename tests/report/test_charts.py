@@ -13,6 +13,7 @@ from encore.report.charts.scheme_weights import scheme_weights
 from encore.report.charts.ties import ties
 from encore.report.findings import MAX_DRAWN_SOURCES, Findings
 from encore.report.gather import gather
+from encore.report.palette import MUTED
 from encore.report.words import number, percent
 from tests.ratings_files import ratings_table
 from tests.report.studies import some_ratings
@@ -243,3 +244,36 @@ def test_too_many_levels_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -
     found = CHARTS["rating-histograms"](gather(some_ratings()))
     assert isinstance(found, Missing)
     assert "round the ratings" in found.reason
+
+
+def test_a_nearly_constant_rule_does_not_flatten_the_others() -> None:
+    # One rule with all of its ratings at one level, two with a quarter at each of four: the median
+    # of the highest bars is 1/4, so the axis ends at twice that.
+    rows = [
+        (f"p{n}", "s", response, rule, 1.0 if rule == "always" else (n % 4) / 4)
+        for n in range(8)
+        for response in ("chosen", "rejected")
+        for rule in ("always", "even", "odd")
+    ]
+    chart = chart_of("rating-histograms", gather(ratings_table(rows)))
+    axes = Figure().add_subplot()
+    chart.panels[0].draw(axes)
+    assert axes.get_ylim()[1] == pytest.approx(0.5 * 1.04)
+    assert [text.get_text() for text in axes.texts] == ["100 % ↑"]
+
+
+def test_a_single_source_gives_all_its_name() -> None:
+    findings = gather(some_ratings(sources=("hh",)))
+    assert chart_of("ties", findings).panels[0].title == "hh"
+
+
+def test_an_effect_that_pairs_cannot_tell_from_none_is_grey(findings: Findings) -> None:
+    assert not isinstance(findings.left_out, Missing)
+    axes = Figure().add_subplot()
+    chart_of("left-out", findings).panels[0].draw(axes)
+    dots = [line for line in axes.lines if line.get_marker() == "o"]
+    for dot, row in zip(dots, findings.left_out.left_out, strict=True):
+        assert row.change_low is not None
+        assert row.change_high is not None
+        holds_zero = row.change_low <= 0 <= row.change_high
+        assert (dot.get_color() == MUTED) == holds_zero

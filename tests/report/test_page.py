@@ -6,14 +6,19 @@ import base64
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from encore.demo import data_paths
+from encore.ingestion import ingest
+from encore.report.canvas import DrawnChart
 from encore.report.chart import Missing
 from encore.report.findings import Findings
+from encore.report.gather import gather
 from encore.report.page import render_page
 from encore.report.write import draw_all, report
 from tests.report.studies import (
@@ -61,8 +66,13 @@ class Parsed(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def html(findings: Findings) -> str:
-    return render_page(findings, draw_all(findings))
+def drawn(findings: Findings) -> Mapping[str, DrawnChart | Missing]:
+    return draw_all(findings)
+
+
+@pytest.fixture(scope="module")
+def html(findings: Findings, drawn: Mapping[str, DrawnChart | Missing]) -> str:
+    return render_page(findings, drawn)
 
 
 @pytest.fixture(scope="module")
@@ -171,10 +181,13 @@ def test_the_paper_s_figures_stand_next_to_ours(html: str, findings: Findings) -
         assert row.source_in_paper in section
 
 
-def test_what_is_missing_is_said(findings: Findings) -> None:
-    without = dataclasses.replace(findings, convergence=Missing(reason="There is no curve here."))
-    page = render_page(without, draw_all(without))
-    assert "There is no curve here." in Parsed(page).text
+def test_what_is_missing_is_said(
+    findings: Findings, drawn: Mapping[str, DrawnChart | Missing]
+) -> None:
+    reason = "There is no curve here."
+    without = dataclasses.replace(findings, convergence=Missing(reason=reason))
+    page = render_page(without, {**drawn, "convergence": Missing(reason=reason)})
+    assert reason in Parsed(page).text
 
 
 def test_a_study_s_page_tells_its_provenance(study: Path, tmp_path: Path) -> None:
@@ -199,7 +212,7 @@ def test_ratings_without_a_study_say_what_is_not_recorded(html: str) -> None:
 
 
 def test_synthetic_sources_are_marked_on_the_page_and_in_every_figure(tmp_path: Path) -> None:
-    table = some_ratings(sources=("synthetic-hh", "pku"))
+    table = some_ratings(sources=("synthetic-hh",), rule_ids=("a", "b", "c"))
     written = report(table, out=tmp_path)
     page = written.page.read_text(encoding="utf-8")
     assert "<strong>SYNTHETIC</strong>" in page
@@ -210,8 +223,7 @@ def test_synthetic_sources_are_marked_on_the_page_and_in_every_figure(tmp_path: 
 
 def test_a_judge_that_is_called_synthetic_is_marked(tmp_path: Path) -> None:
     study = write_rated_study(tmp_path / "study", judge="synthetic-judge")
-    written = report(study, out=tmp_path / "out")
-    assert written.findings.provenance.synthetic == ("the judge (synthetic-judge)",)
+    assert gather(study).provenance.synthetic == ("the judge (synthetic-judge)",)
 
 
 def test_the_demo_s_judge_is_known_by_its_content(
@@ -219,7 +231,22 @@ def test_the_demo_s_judge_is_known_by_its_content(
 ) -> None:
     monkeypatch.setattr("encore.synthetic._demo_judge_digest", lambda: "0123")
     study = write_rated_study(tmp_path / "study")
-    assert report(study, out=tmp_path / "out").findings.provenance.is_synthetic
+    assert gather(study).provenance.is_synthetic
+
+
+def test_the_demo_s_pairs_are_known_under_another_label(tmp_path: Path) -> None:
+    study = write_rated_study(tmp_path / "study", sources=("mine",))
+    ingest([f"mine={data_paths()['synthetic-hh']}"], out=study)
+    assert gather(study).provenance.synthetic == ("all pairs (source mine)",)
+
+
+def test_a_judge_that_a_file_records_is_told_and_marked(tmp_path: Path) -> None:
+    table = some_ratings(rule_ids=("a", "b", "c"))
+    judged = table.append_column("judge", [["synthetic-judge"] * table.num_rows])
+    pq.write_table(judged, tmp_path / "ratings.parquet")
+    provenance = gather(tmp_path / "ratings.parquet").provenance
+    assert provenance.judge == "synthetic-judge"
+    assert provenance.synthetic == ("the judge (synthetic-judge)",)
 
 
 def test_real_data_carry_no_mark(html: str) -> None:

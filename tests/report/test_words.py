@@ -18,6 +18,8 @@ def test_numbers_have_a_minus_sign_and_never_a_negative_zero() -> None:
     assert words.number(-0.456, digits=2) == "−0.46"
     assert words.number(-0.001, digits=2) == "0.00"
     assert words.percent(0.1234) == "12.3 %"
+    assert words.percent(1.0) == "100 %"
+    assert words.percent(0.99999) == "100.0 %"
     assert words.percent_interval(0.5, 0.625) == "50.0 to 62.5 %"
 
 

@@ -14,7 +14,6 @@ from encore.report.words import (
     number,
     p_value,
     plural,
-    source_words,
 )
 from encore.statistics import ENTROPY_KINDS, EntropyKind, TiePolicy
 
@@ -101,9 +100,9 @@ def _panel(findings: Findings, source: str) -> Panel:
         if row.entropy == "discrete"
     )
     return Panel(
-        title=source_words(source),
+        title=findings.source_name(source),
         subtitle=plural(num_rules, "rule"),
-        alt=f"Correlations with discrete entropy, {source_words(source)}: {headline}.",
+        alt=f"Correlations with discrete entropy, {findings.source_name(source)}: {headline}.",
         draw=draw,
         width=350,
         height=250,
@@ -145,7 +144,7 @@ def _draw_row(axes: Axes, row: Correlation) -> None:
 def _table(findings: Findings) -> DataTable:
     rows = tuple(
         (
-            source_words(row.source),
+            findings.source_name(row.source),
             row.entropy,
             row.accuracy,
             str(row.num_rules),

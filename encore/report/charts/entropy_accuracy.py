@@ -22,7 +22,6 @@ from encore.report.words import (
     percent,
     percent_interval,
     plural,
-    source_words,
 )
 from encore.statistics import TiePolicy
 
@@ -134,10 +133,10 @@ def _panel(
         percent_axis(axes, "y")
 
     return Panel(
-        title=f"{source_words(source)}: {POLICY_WORDS[policy]}",
+        title=f"{findings.source_name(source)}: {POLICY_WORDS[policy]}",
         subtitle=_subtitle(row, len(points)),
         alt=(
-            f"Scatter plot of {plural(len(points), 'rule')}, {source_words(source)}, "
+            f"Scatter plot of {plural(len(points), 'rule')}, {findings.source_name(source)}, "
             f"{POLICY_WORDS[policy]}: {_correlation_words(row)}."
         ),
         draw=draw,
@@ -250,7 +249,7 @@ def _table(findings: Findings) -> DataTable:
             row = findings.interval(source, stats.rule_id)
             rows.append(
                 (
-                    source_words(source),
+                    findings.source_name(source),
                     findings.rule(stats.rule_id).words,
                     number(stats.entropy_nats),
                     interval(*(_ends(row, "entropy") or _NO_ENDS), digits=3),

@@ -15,7 +15,7 @@ from encore.report.charts.axes import (
     zero_line,
 )
 from encore.report.findings import Findings
-from encore.report.palette import BLUE, ORANGE, PAPER
+from encore.report.palette import BLUE, MUTED, ORANGE, PAPER
 from encore.report.words import percent, plural, points
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ def left_out(findings: Findings) -> Chart | Missing:
         title="What each rule contributes",
         caption=(
             "Change of the composed rating's accuracy (ENCORE at the paper's τ, a tie counts half) "
-            "when a rule is left out and the others are weighed again, with 95 % intervals. Left "
-            "of the line (blue) the composition is worse without the rule, right of it better."
+            "when a rule is left out and the others are weighed again, with 95 % intervals. Blue: "
+            "the composition is worse without the rule. Orange: it is better. Grey: the interval "
+            "holds 0, so these pairs do not tell."
         ),
         panels=(_panel(findings, found, known),),
         table=_table(findings, known),
@@ -54,7 +55,7 @@ def _panel(findings: Findings, found: LeaveOneOut, rows: Sequence[LeftOut]) -> P
     def draw(axes: Axes) -> None:
         zero_line(axes, 0.0, which="x")
         for place, (row, change) in enumerate(zip(rows, changes, strict=True)):
-            colour = BLUE if change < 0 else ORANGE
+            colour = _colour(row)
             if row.change_low is not None and row.change_high is not None:
                 axes.plot([row.change_low, row.change_high], [place, place], color=colour)
             [dot] = axes.plot(
@@ -80,6 +81,14 @@ def _panel(findings: Findings, found: LeaveOneOut, rows: Sequence[LeftOut]) -> P
         width=350,
         height=rows_height(len(rows)),
     )
+
+
+def _colour(row: LeftOut) -> str:
+    if row.change_high is not None and row.change_high < 0:
+        return BLUE
+    if row.change_low is not None and row.change_low > 0:
+        return ORANGE
+    return MUTED
 
 
 def _table(findings: Findings, rows: Sequence[LeftOut]) -> DataTable:

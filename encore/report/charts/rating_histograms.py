@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
 from encore.report.chart import Chart, DataTable, Missing, Panel
 from encore.report.charts.axes import percent_axis, tip
 from encore.report.findings import Findings
 from encore.report.histograms import RuleHistogram
-from encore.report.palette import BLUE
+from encore.report.palette import BLUE, INK
 from encore.report.words import count, number, percent, plural
 
 if TYPE_CHECKING:
@@ -17,23 +18,28 @@ if TYPE_CHECKING:
 
     from encore.statistics import RuleStats
 
+#: One rule that nearly always says the same must not flatten the histograms of all others.
+_MAX_TIMES_MEDIAN = 2.0
+
 
 def rating_histograms(findings: Findings) -> Chart | Missing:
     """One panel for each rule, all with the same axes."""
     histograms = findings.histograms
     if isinstance(histograms, Missing):
         return histograms
-    tallest = max(max(histogram.shares) for histogram in histograms)
+    tops = [max(histogram.shares) for histogram in histograms]
+    limit = min(max(tops), _MAX_TIMES_MEDIAN * median(tops))
     stats = {rule.rule_id: rule for rule in findings.pooled}
     panels = tuple(
-        _panel(findings, histogram, stats[histogram.rule_id], tallest) for histogram in histograms
+        _panel(findings, histogram, stats[histogram.rule_id], limit) for histogram in histograms
     )
     return Chart(
         name="rating-histograms",
         title="How each rule's ratings are spread",
         caption=(
             "Share of a rule's ratings at each value, chosen and rejected responses together. All "
-            "panels have the same axes: the flatter, the higher the entropy H."
+            "panels have the same axes: the flatter, the higher the entropy H. A bar that is too "
+            "high for them has its height written beside it."
         ),
         panels=panels,
         table=_table(findings, histograms),
@@ -41,7 +47,7 @@ def rating_histograms(findings: Findings) -> Chart | Missing:
     )
 
 
-def _panel(findings: Findings, histogram: RuleHistogram, stats: RuleStats, tallest: float) -> Panel:
+def _panel(findings: Findings, histogram: RuleHistogram, stats: RuleStats, limit: float) -> Panel:
     rule = findings.rule(histogram.rule_id)
     top = max(range(len(histogram.shares)), key=histogram.shares.__getitem__)
     entropy = f"H {number(stats.entropy_nats, digits=2)} nats"
@@ -55,8 +61,10 @@ def _panel(findings: Findings, histogram: RuleHistogram, stats: RuleStats, talle
         for bar, position, share, num in rows:
             about = "about " if histogram.is_binned else ""
             tip(bar, f"rating {about}{position:g}: {percent(share)}, {count(num)} ratings")
+            if share > limit:
+                _say_cut(axes, position, share, limit)
         axes.set_xlim(-0.06, 1.06)
-        axes.set_ylim(0, tallest * 1.04)
+        axes.set_ylim(0, limit * 1.04)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
         axes.grid(visible=False, axis="x")
         axes.set_xlabel("rating")
@@ -74,6 +82,21 @@ def _panel(findings: Findings, histogram: RuleHistogram, stats: RuleStats, talle
         draw=draw,
         width=270,
         height=178,
+    )
+
+
+def _say_cut(axes: Axes, position: float, share: float, limit: float) -> None:
+    """The height of a bar that goes on beyond the axes, beside it."""
+    is_left = position < 0.5
+    axes.annotate(
+        f"{percent(share, digits=0)} ↑",
+        xy=(position, limit),
+        xytext=(14 if is_left else -14, 0),
+        textcoords="offset points",
+        ha="left" if is_left else "right",
+        va="top",
+        fontsize=9,
+        color=INK,
     )
 
 

@@ -11,7 +11,7 @@ from encore.report.chart import Chart, DataTable, Missing, Panel
 from encore.report.charts.axes import swatch, tip
 from encore.report.findings import Findings
 from encore.report.palette import BAND, BLUE, INK, ORANGE, PAPER
-from encore.report.words import count, number, plural, source_words
+from encore.report.words import count, number, plural
 from encore.statistics import POOLED
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _panel(findings: Findings, cosine_RR: NDArray[np.float64], found: NDArray[np
         axes.legend(handles=handles, loc="upper right", handlelength=1)
 
     return Panel(
-        title=source_words(POOLED),
+        title=findings.source_name(POOLED),
         subtitle=f"{plural(findings.agreement.num_pairs, 'pair')}",
         alt=(
             f"Triangle of cells for {plural(num_rules, 'rule')}: correlations of their decisions "

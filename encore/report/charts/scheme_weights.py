@@ -33,7 +33,7 @@ def scheme_weights(findings: Findings) -> Chart | Missing:
         name="scheme-weights",
         title="Weights by scheme",
         caption=(
-            "Weights in per cent. Blue is more than an equal share, orange less, none is zero. A "
+            "Weights in per cent: blue above an equal share, orange below, grey none at all. A "
             "rule moves the composed reward by its weight times the spread (standard deviation) of "
             "rating(chosen) − rating(rejected): the second panel shows each rule's share of that. "
             "Schemes with a dagger † learn from the labels they are then measured on. Shown are "

@@ -16,7 +16,7 @@ from encore.report.charts.axes import (
 )
 from encore.report.findings import Findings
 from encore.report.palette import BAND, BLUE, INK, ORANGE
-from encore.report.words import count, percent, plural, source_words
+from encore.report.words import count, percent, plural
 from encore.statistics import POOLED
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _panel(findings: Findings, rules: Sequence[RuleStats]) -> Panel:
         else f"{count(min(pairs))} to {count(max(pairs))} pairs"
     )
     return Panel(
-        title=source_words(POOLED),
+        title=findings.source_name(POOLED),
         subtitle=f"{num_pairs} for each rule",
         alt=(
             f"Stacked bars of {plural(len(rules), 'rule')}: between {percent(min(rates))} and "
@@ -117,7 +117,7 @@ def _draw_row(axes: Axes, place: int, name: str, rule: RuleStats) -> None:
 def _table(findings: Findings) -> DataTable:
     rows = tuple(
         (
-            source_words(source),
+            findings.source_name(source),
             findings.rule(rule.rule_id).words,
             count(rule.num_pairs),
             percent(rule.tie_rate),
