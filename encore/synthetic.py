@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 from encore.demo import data_paths, judge_path
 from encore.judges.model_files import folder_digest
-from encore.pairs import PairsManifest
-from encore.shards import RunManifest
+from encore.pairs import PairsManifest, labels_of, read_manifest
+from encore.shards import RunManifest, list_runs, read_run
+from encore.study import MARKER, open_study
 
 #: A source whose label begins like this is synthetic, whoever made it.
 SYNTHETIC_LABEL = "synthetic"
@@ -35,6 +37,24 @@ def synthetic_parts(
     return (
         *(f"source {source.label}" for source in sources if is_synthetic_source(source)),
         *(f"judge of run {run.run_key}" for run in runs if is_synthetic_judge(run)),
+    )
+
+
+def synthetic_in(path: Path, *, run: str | None = None) -> tuple[str, ...]:
+    """What is synthetic in a study's ratings, in words; empty for ratings that are not a study's.
+
+    Args:
+        path: A study, or anything else that ratings are read from.
+        run: A prefix of the run key that is read; else all runs count.
+    """
+    if not (path / MARKER).is_file():
+        return ()
+    study = open_study(path)
+    run_dirs = [
+        folder for folder in list_runs(study.ratings_dir) if folder.name.startswith(run or "")
+    ]
+    return synthetic_parts(
+        (read_manifest(study, label) for label in labels_of(study)), map(read_run, run_dirs)
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encore.cli.output import JsonOption, RunOption, out, print_json, say, warn
+from encore.cli.output import JsonOption, RunOption, out, print_json, say, warn, warn_of_synthetic
 
 if TYPE_CHECKING:
     from encore.analysis import Analysis
@@ -82,6 +82,7 @@ def analyze(
 
     Exit code 3: the run is not complete; the figures are those of its finished shards.
     """
+    warn_of_synthetic(ratings, run=run)
     if by_judge:
         _refuse_with_by_judge(
             {"--run": run, "--judge": judge, "--retest": retest, "--convergence": convergence}

@@ -26,6 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     help=(
         "Audit safety rules and compose multi-head reward models.\n\n"
         "A study is a directory that holds everything of one run:\n"

@@ -64,6 +64,14 @@ def warn(message: str) -> None:
     _line("warning: ", message, style="yellow")
 
 
+def warn_of_synthetic(ratings: Path, *, run: str | None) -> None:
+    """A warning that names what is synthetic in the figures to come, if anything is."""
+    from encore.synthetic import synthetic_in
+
+    if parts := synthetic_in(ratings, run=run):
+        warn(f"synthetic: {', '.join(parts)}; read these figures as an example, not as evidence")
+
+
 def say(message: str) -> None:
     """One line of information on stderr."""
     console.print(visible(message), soft_wrap=True)

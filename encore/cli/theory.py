@@ -16,6 +16,7 @@ from encore.cli.output import (
     print_json,
     say,
     visible,
+    warn_of_synthetic,
 )
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def theory(
 
     if (ratings is None) != synthetic:
         raise typer.BadParameter("give RATINGS or --synthetic, one of the two")
+    if ratings is not None:
+        warn_of_synthetic(ratings, run=run)
     found = check_theorem(ratings, synthetic=synthetic, tau=tau, seed=seed, run=run, judge=judge)
     if as_json:
         print_json(found.as_dict())

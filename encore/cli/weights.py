@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from encore.cli.analyze import JudgeOption, RatingsArgument, exit_if_incomplete, percent
-from encore.cli.output import JsonOption, RunOption, out, print_json, say, warn
+from encore.cli.output import JsonOption, RunOption, out, print_json, say, warn, warn_of_synthetic
 from encore.cli.weight_tables import (
     comparison_tables,
     leave_one_out_table,
@@ -106,6 +106,7 @@ def weights(
     """
     from encore.weighting.scheme import SchemeOptions
 
+    warn_of_synthetic(ratings, run=run)
     view = _view(compare=compare, sweep=sweep, leave_one_out=leave_one_out)
     given = {"tau": tau, "seed": seed, "k": k, "rule": rule}
     options = SchemeOptions(

@@ -12,6 +12,7 @@ from encore.cli.app import COMMANDS
 from encore.pairs import read_pairs
 from encore.study import open_study
 from tests.cli.conftest import NUM_PAIRS, rate_arguments
+from tests.test_rating import write_source
 
 NUM_RATINGS = NUM_PAIRS * 2 * 10
 
@@ -176,3 +177,19 @@ def test_a_judge_that_was_changed_is_another_run(encore, rated, judge_folder, tm
     (other / "generation_config.json").write_text(json.dumps(config | {"do_sample": False}))
     assert encore(*rate_arguments(rated, other)).code == 0
     assert len(list((rated / "ratings").iterdir())) == 2
+
+
+@pytest.mark.parametrize("command", ["analyze", "weights", "theory"])
+def test_figures_of_synthetic_pairs_are_said_to_be_synthetic(
+    encore, tmp_path, judge_folder, command
+):
+    called = {}
+    for label in ("synthetic-pairs", "mine"):
+        study = tmp_path / label
+        source = write_source(tmp_path, num_pairs=NUM_PAIRS)
+        assert encore("ingest", f"{label}={source}", "--out", study).code == 0
+        assert encore(*rate_arguments(study, judge_folder)).code == 0
+        called[label] = encore(command, study, "--json")
+        assert json.loads(called[label].out)
+    assert "warning: synthetic: source synthetic-pairs" in called["synthetic-pairs"].err
+    assert "synthetic" not in called["mine"].err
