@@ -9,6 +9,7 @@ The functions below are what the command line does, for Python: paths in (for `a
     encore.rate(Path("study"), encore.RatingConfig(judge=encore.JudgeConfig(model="./judge")))
     analysis = encore.analyze(Path("study"), by_source=True)
     vector = encore.weights(Path("study"), scheme="encore", tau=2.0)
+    table = encore.compare_schemes(Path("study"))
 """
 
 from __future__ import annotations
@@ -17,13 +18,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from encore.analysis import analyze
+    from encore.analysis.analyze import analyze
     from encore.config import JudgeConfig, RatingConfig
     from encore.errors import EncoreError
+    from encore.evidence.convergence import convergence
+    from encore.evidence.retest import retest
+    from encore.evidence.theory.theorem import theory
     from encore.ingestion import ingest
+    from encore.publish.database import publish_database
+    from encore.publish.dataset import publish_dataset
     from encore.rating_driver import rate
     from encore.rules import load_rule_set
     from encore.shards import status
+    from encore.weighting.comparison import compare_schemes
     from encore.weighting.weigh import weights
 
 __version__ = "0.1.0"
@@ -32,11 +39,17 @@ _WHERE = {
     "EncoreError": "encore.errors",
     "JudgeConfig": "encore.config",
     "RatingConfig": "encore.config",
-    "analyze": "encore.analysis",
+    "analyze": "encore.analysis.analyze",
+    "compare_schemes": "encore.weighting.comparison",
+    "convergence": "encore.evidence.convergence",
     "ingest": "encore.ingestion",
     "load_rule_set": "encore.rules",
+    "publish_database": "encore.publish.database",
+    "publish_dataset": "encore.publish.dataset",
     "rate": "encore.rating_driver",
+    "retest": "encore.evidence.retest",
     "status": "encore.shards",
+    "theory": "encore.evidence.theory.theorem",
     "weights": "encore.weighting.weigh",
 }
 
@@ -45,10 +58,16 @@ __all__ = [
     "JudgeConfig",
     "RatingConfig",
     "analyze",
+    "compare_schemes",
+    "convergence",
     "ingest",
     "load_rule_set",
+    "publish_database",
+    "publish_dataset",
     "rate",
+    "retest",
     "status",
+    "theory",
     "weights",
 ]
 

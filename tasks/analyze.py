@@ -7,7 +7,7 @@ from pathlib import Path
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from encore.analysis import Analysis, analyze
+from encore.analysis.analyze import Analysis, analyze
 
 
 @task(name="analyze", cache_policy=NO_CACHE, persist_result=False)

@@ -13,7 +13,7 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
-from encore.analysis import Analysis
+from encore.analysis.analyze import Analysis
 from encore.weighting.weigh import WeighedRules
 
 NOTHING = "–"

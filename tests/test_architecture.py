@@ -73,7 +73,7 @@ def test_tasks_never_import_flows():
 
 
 def test_only_the_warehouse_and_its_queries_import_duckdb():
-    allowed = {"encore/warehouse.py", "encore/queries.py", "encore/study_database.py"}
+    allowed = {"encore/warehouse.py", "encore/queries.py", "encore/database/study_database.py"}
     assert importers("duckdb", "encore", "tasks", "flows") <= allowed
 
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.analysis import Analysis, analyze, read_statistics
+from encore.analysis.analyze import Analysis, analyze, read_statistics
+from encore.analysis.statistics import rating_statistics
 from encore.errors import InputError
 from encore.ratings_input import ratings_input
-from encore.statistics import rating_statistics
 from encore.warehouse import Warehouse
 from encore.weighting.weigh import margin_sds
 from tests.ratings_files import random_table, ratings_table

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from encore.analysis.paper_figures import READING
+from encore.analysis.statistics import ENTROPY_KINDS, POOLED
+from encore.analysis.verdicts import BIASED_POLICIES, HEADLINE_POLICIES
 from encore.cli.analyze import number, percent
 from encore.cli.output import compact_table, visible
-from encore.paper_figures import READING
-from encore.statistics import ENTROPY_KINDS, POOLED
-from encore.verdicts import BIASED_POLICIES, HEADLINE_POLICIES
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from encore.analysis import Analysis
-    from encore.correlation import Correlation
-    from encore.intervals import RuleInterval
-    from encore.judge_comparison import JudgeAgreement, JudgeAnalysis, JudgeComparison
-    from encore.paper_figures import PaperComparison
-    from encore.statistics import EntropyKind, RuleStats, TiePolicy
-    from encore.verdicts import Verdict
+    from encore.analysis.analyze import Analysis
+    from encore.analysis.correlation import Correlation
+    from encore.analysis.intervals import RuleInterval
+    from encore.analysis.judge_comparison import JudgeAgreement, JudgeAnalysis, JudgeComparison
+    from encore.analysis.paper_figures import PaperComparison
+    from encore.analysis.statistics import EntropyKind, RuleStats, TiePolicy
+    from encore.analysis.verdicts import Verdict
 
 _NOTHING = "–"
 _MAX_EXACT_COUNT = 99_999

@@ -11,9 +11,9 @@ import typer
 from encore.cli.output import JsonOption, RunOption, out, print_json, say, warn, warn_of_synthetic
 
 if TYPE_CHECKING:
-    from encore.analysis import Analysis
-    from encore.convergence import ConvergenceCurve
-    from encore.retest import Retest
+    from encore.analysis.analyze import Analysis
+    from encore.evidence.convergence import ConvergenceCurve
+    from encore.evidence.retest import Retest
 
 RatingsArgument = Annotated[
     Path,
@@ -91,7 +91,7 @@ def analyze(
         return
     if retest_run is not None and retest is None:
         raise typer.BadParameter("--retest-run names a run of --retest PATH, which is not given")
-    from encore.analysis import analyze as analyze_ratings
+    from encore.analysis.analyze import analyze as analyze_ratings
 
     analysis = analyze_ratings(ratings, by_source=by_source, run=run, judge=judge)
     curve = _convergence(ratings, run=run, judge=judge) if convergence else None
@@ -139,7 +139,7 @@ def _refuse_with_by_judge(options: Mapping[str, object]) -> None:
 
 
 def _convergence(ratings: Path, *, run: str | None, judge: str | None) -> ConvergenceCurve:
-    from encore.convergence import convergence
+    from encore.evidence.convergence import convergence
 
     return convergence(ratings, run=run, judge=judge)
 
@@ -147,7 +147,7 @@ def _convergence(ratings: Path, *, run: str | None, judge: str | None) -> Conver
 def _retest(
     ratings: Path, repeated: Path, repeated_run: str | None, *, run: str | None, judge: str | None
 ) -> Retest:
-    from encore.retest import retest
+    from encore.evidence.retest import retest
 
     return retest(ratings, repeated, run=run, judge=judge, repeated_run=repeated_run)
 
@@ -168,8 +168,8 @@ def _print_tables(analysis: Analysis, curve: ConvergenceCurve | None, again: Ret
 
 
 def _print_judges(ratings: Path, *, by_source: bool, as_json: bool) -> None:
+    from encore.analysis.judge_comparison import compare_judges
     from encore.cli.analysis_tables import judge_tables
-    from encore.judge_comparison import compare_judges
 
     comparison = compare_judges(ratings, by_source=by_source)
     if as_json:

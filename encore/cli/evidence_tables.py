@@ -13,8 +13,8 @@ from encore.cli.output import compact_table, visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from encore.convergence import ConvergenceCurve
-    from encore.retest import Retest
+    from encore.evidence.convergence import ConvergenceCurve
+    from encore.evidence.retest import Retest
 
 
 def convergence_table(curve: ConvergenceCurve) -> Group:

@@ -22,9 +22,9 @@ from encore.cli.output import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from encore.theory.counter_examples import CounterExample
-    from encore.theory.examination import Examination
-    from encore.theory.theorem import Theory
+    from encore.evidence.theory.counter_examples import CounterExample
+    from encore.evidence.theory.examination import Examination
+    from encore.evidence.theory.theorem import Theory
 
 
 def theory(
@@ -72,7 +72,7 @@ def theory(
 
     Exit code 3: the run is not complete; the figures are those of its finished shards.
     """
-    from encore.theory.theorem import theory as check_theorem
+    from encore.evidence.theory.theorem import theory as check_theorem
 
     if (ratings is None) != synthetic:
         raise typer.BadParameter("give RATINGS or --synthetic, one of the two")

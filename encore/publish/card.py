@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from encore.database.study_tables import StudyTables
 from encore.publish.licences import joint_identifier, licences_of
 from encore.publish.provenance import origin_text, provenance
 from encore.shards import RunManifest
-from encore.study_tables import StudyTables
 from encore.synthetic import is_synthetic_source
 
 _SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"))

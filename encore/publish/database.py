@@ -8,14 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from encore.database.query_files import query_files
+from encore.database.shell import definition_of
+from encore.database.study_database import Limits, StudyDatabase, literal, quoted
+from encore.database.study_tables import (
+    TABLE_DOCS,
+    ArrowTable,
+    StudyTables,
+    ratings_of,
+    study_tables,
+)
 from encore.errors import InputError
 from encore.files import atomic_path
 from encore.publish.provenance import PROVENANCE_ABOUT, provenance_table
-from encore.query_files import query_files
-from encore.sql_shell import definition_of
 from encore.study import open_study
-from encore.study_database import Limits, StudyDatabase, literal, quoted
-from encore.study_tables import TABLE_DOCS, ArrowTable, StudyTables, ratings_of, study_tables
 
 #: The oldest storage format that the current DuckDB writes and 1.4, its long-term release, reads.
 STORAGE_VERSION = "v1.4.0"

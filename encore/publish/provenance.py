@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from encore.database.study_tables import StudyTables
 from encore.pairs import Origin, PairsManifest, data_digest
 from encore.shards import RunStatus
-from encore.study_tables import StudyTables
 from encore.versions import package_versions
 
 #: Table ``provenance`` of a published database.

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from encore.analysis.statistics import POOLED
 from encore.report.chart import Missing
 from encore.report.words import printable
-from encore.statistics import POOLED
 
 if TYPE_CHECKING:
-    from encore.analysis import Analysis
-    from encore.convergence import ConvergenceCurve
-    from encore.correlation import Correlation
-    from encore.intervals import RuleInterval
+    from encore.analysis.analyze import Analysis
+    from encore.analysis.correlation import Correlation
+    from encore.analysis.intervals import RuleInterval
+    from encore.analysis.statistics import EntropyKind, RuleStats, TiePolicy
+    from encore.analysis.verdicts import Verdict
+    from encore.evidence.convergence import ConvergenceCurve
     from encore.report.agreement import RuleAgreement
     from encore.report.histograms import RuleHistogram
     from encore.report.provenance import Provenance
-    from encore.statistics import EntropyKind, RuleStats, TiePolicy
-    from encore.verdicts import Verdict
     from encore.weighting.comparison import SchemeComparison
     from encore.weighting.leave_one_out import LeaveOneOut
     from encore.weighting.sweep import TauSweep

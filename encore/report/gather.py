@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from encore.analysis import analyze
+from encore.analysis.analyze import analyze
+from encore.analysis.statistics import POOLED, RuleStats
 from encore.errors import InputError
 from encore.pair_ratings import PairRatings, read_pair_ratings
 from encore.ratings_input import ratings_input
@@ -18,13 +19,12 @@ from encore.report.findings import Findings, named_rules
 from encore.report.histograms import RuleHistogram, rule_histograms
 from encore.report.provenance import provenance_of
 from encore.report.words import count, printable
-from encore.statistics import POOLED, RuleStats
 from encore.warehouse import Warehouse
 from encore.weighting.opening import evidence_of
 
 if TYPE_CHECKING:
-    from encore.analysis import Analysis
-    from encore.convergence import ConvergenceCurve
+    from encore.analysis.analyze import Analysis
+    from encore.evidence.convergence import ConvergenceCurve
     from encore.weighting.comparison import SchemeComparison
     from encore.weighting.evidence import Evidence
     from encore.weighting.leave_one_out import LeaveOneOut
@@ -58,7 +58,7 @@ def gather(
     reason. Memory is that of all ratings side by side, 16 bytes a pair and rule, about three times.
 
     Args:
-        ratings: As for `encore.analysis.analyze`.
+        ratings: As for `encore.analysis.analyze.analyze`.
         run: Which run, where there are several: a unique prefix of its key.
         judge: Which judge, where there are several.
         on_step: Told what is being done.
@@ -161,7 +161,7 @@ def _weighing(evidence: Evidence | Missing, on_step: StepHook) -> _Weighing:
 
 
 def _convergence(pairs: PairRatings, on_step: StepHook) -> ConvergenceCurve | Missing:
-    from encore.convergence import convergence_of_pairs
+    from encore.evidence.convergence import convergence_of_pairs
 
     on_step("drawing samples of pairs")
     return _attempt(partial(convergence_of_pairs, pairs))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from encore.verdicts import Verdict
+    from encore.analysis.verdicts import Verdict
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _LOOSE_PERCENT = re.compile(r"(?<=\d) %")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from encore.analysis.statistics import POOLED, RuleStats
 from encore.records import slug
 from encore.report.chart import Missing
 from encore.report.findings import Findings
 from encore.report.words import count, number, percent
-from encore.statistics import POOLED, RuleStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from encore.statistics import TiePolicy
+from encore.analysis.statistics import TiePolicy
 
 NONE = "–"
 #: Control and direction characters, and what XML has no way to write: they are shown as escapes.

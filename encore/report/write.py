@@ -88,7 +88,7 @@ def report(
     A report that is there already is replaced. The same ratings give the same bytes.
 
     Args:
-        ratings: As for `encore.analysis.analyze`.
+        ratings: As for `encore.analysis.analyze.analyze`.
         out: The folder; made if it is not there.
         run: Which run, where there are several: a unique prefix of its key.
         judge: Which judge, where there are several.

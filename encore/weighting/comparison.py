@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from encore.analysis.statistics import Accuracy, RuleStats
 from encore.errors import InputError
 from encore.pair_ratings import PairRatings
-from encore.statistics import Accuracy, RuleStats
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.composed import (
     Outcome,
@@ -130,7 +130,7 @@ def compare_schemes(
     Everything is held in memory: 16 bytes a pair and rule, twice at the peak.
 
     Args:
-        ratings: As for `encore.analysis.analyze`.
+        ratings: As for `encore.analysis.analyze.analyze`.
         options: Of all schemes. Scheme ``single`` takes the rule of lowest entropy unless one is
             named.
         schemes: Which ones, in this order; all by default.

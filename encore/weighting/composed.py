@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.statistics import Accuracy
 from encore.pair_ratings import PairRatings
-from encore.statistics import Accuracy
 
 # Suffixes: P pairs, R rules, V weight vectors, B pairs of one block.
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore import __version__
+from encore.analysis.statistics import RuleStats
 from encore.errors import InputError
 from encore.pair_ratings import PairRatings
-from encore.statistics import RuleStats
 from encore.study import Study
 from encore.weighting.provenance import Origin, Provenance
 from encore.weighting.scheme import WeightingScheme

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from encore.analysis.statistics import Accuracy
 from encore.pair_ratings import PairRatings
 from encore.pairs import read_pairs
-from encore.statistics import Accuracy
 from encore.study import Study
 from encore.weighting.composed import Outcome, complete_pairs, outcome_of
 from encore.weighting.evidence import Evidence

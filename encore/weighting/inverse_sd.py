@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.statistics import RuleStats
+from encore.analysis.statistics import RuleStats
 from encore.weighting.evidence import Evidence
 from encore.weighting.scheme import SchemeOptions, WeightingScheme
 from encore.weighting.vector import WeightVector

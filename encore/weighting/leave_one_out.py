@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.statistics import Accuracy
 from encore.errors import InputError
-from encore.statistics import Accuracy
 from encore.weighting import load_scheme
 from encore.weighting.comparison import pair_notes
 from encore.weighting.composed import Z_95, complete_pairs, credits_of, outcome_of
@@ -104,7 +104,7 @@ def leave_one_out(
     """Each rule's effect: the other rules are weighed anew by the same scheme.
 
     Args:
-        ratings: As for `encore.analysis.analyze`.
+        ratings: As for `encore.analysis.analyze.analyze`.
         scheme: One that draws nothing by chance and is not ``single``.
         options: Of the scheme.
         run: Which run, where there are several: a unique prefix of its key.

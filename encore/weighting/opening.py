@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from encore.analysis.statistics import rating_statistics
 from encore.files import file_sha256
 from encore.pair_ratings import PairRatings, read_pair_ratings
 from encore.ratings_input import RatingsInput, ratings_input
 from encore.shards import RunManifest, read_run
-from encore.statistics import rating_statistics
 from encore.study import MARKER, Study, open_study
 from encore.warehouse import Warehouse
 from encore.weighting.evidence import Evidence
@@ -27,7 +27,7 @@ def open_evidence(
     """The evidence of some ratings; its pairs can be read while the context is open.
 
     Args:
-        ratings: As for `encore.analysis.analyze`.
+        ratings: As for `encore.analysis.analyze.analyze`.
         run: Which run, where there are several: a unique prefix of its key.
         judge: Which judge, where there are several.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from encore.statistics import RuleStats
+from encore.analysis.statistics import RuleStats
 from encore.weighting import load_scheme
 from encore.weighting.comparison import pair_notes
 from encore.weighting.composed import Outcome, complete_pairs, composed_outcomes
@@ -63,7 +63,7 @@ def select_rules(
     """Select the k rules of lowest entropy, for those who can afford no more.
 
     Args:
-        ratings: As for `encore.analysis.analyze`.
+        ratings: As for `encore.analysis.analyze.analyze`.
         k: How many; all of them if there are fewer. The paper takes 5.
         tau: Temperature of the weights compared with; the paper's by default.
         seed: The first seed of the draws.

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.statistics import Accuracy
 from encore.errors import InputError
-from encore.statistics import Accuracy
 from encore.weighting.comparison import pair_notes
 from encore.weighting.composed import complete_pairs, composed_outcomes
 from encore.weighting.encore import entropy_weights
@@ -88,7 +88,7 @@ def tau_sweep(
     """Weigh the rules by entropy at several temperatures.
 
     Args:
-        ratings: As for `encore.analysis.analyze`.
+        ratings: As for `encore.analysis.analyze.analyze`.
         taus: Finite and above 0, in the order wanted; `DEFAULT_TAUS` by default.
         run: Which run, where there are several: a unique prefix of its key.
         judge: Which judge, where there are several.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from encore.analysis.statistics import RuleStats
 from encore.ratings_input import ratings_input
-from encore.statistics import RuleStats
 from encore.warehouse import Warehouse
 from encore.weighting import load_scheme
 from encore.weighting.folds import HeldOut, held_out
@@ -72,7 +72,7 @@ def weights(
     """The weights of a scheme for the rules of some ratings, all sources pooled.
 
     Args:
-        ratings: As for `encore.analysis.analyze`.
+        ratings: As for `encore.analysis.analyze.analyze`.
         scheme: One of `encore.weighting.SCHEMES`.
         tau: Temperature of scheme ``encore`` (the paper's default).
         seed: Of schemes ``random`` and ``random-k``.

@@ -41,8 +41,8 @@ def main() -> None:
 
 def with_encore() -> dict[str, Act]:
     """Ours."""
-    from encore.analysis import analyze, read_statistics
-    from encore.pair_counts import count_pairs
+    from encore.analysis.analyze import analyze, read_statistics
+    from encore.analysis.pair_counts import count_pairs
     from encore.ratings_input import ratings_input
     from encore.warehouse import Warehouse
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.correlation import correlations
-from encore.entropy import differential_entropy_nats, miller_madow_nats
-from encore.intervals import rule_intervals
-from encore.outcomes import PairOutcomes
-from encore.pair_cells import cells_of_counts
-from encore.statistics import Accuracy, RuleStats, SourceStatistics
+from encore.analysis.correlation import correlations
+from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats
+from encore.analysis.intervals import rule_intervals
+from encore.analysis.outcomes import PairOutcomes
+from encore.analysis.pair_cells import cells_of_counts
+from encore.analysis.statistics import Accuracy, RuleStats, SourceStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encore.analysis import read_statistics
+from encore.analysis.analyze import read_statistics
 from encore.pair_ratings import read_pair_ratings
 from encore.ratings_input import ratings_input
 from encore.report.agreement import rule_agreement_of

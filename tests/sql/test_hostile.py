@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from encore.database.shell import StudyShell
 from encore.errors import EncoreError
 from encore.shards import list_runs, shard_path
-from encore.sql_shell import StudyShell
 from tests.sql.studies import app, digest_of_tree
 
 SECRET = "the-secret-of-another-file"  # noqa: S105 - what must not be shown

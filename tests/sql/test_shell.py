@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from encore.database.query_files import query_files
+from encore.database.study_tables import TABLE_DOCS
 from encore.errors import EncoreError, InputError
-from encore.query_files import query_files
 from encore.shards import list_runs, shard_path
-from encore.study_tables import TABLE_DOCS
 from tests.sql.studies import NUM_PAIRS, NUM_RULES, app, comparable
 
 ROOT = Path(__file__).resolve().parents[2]

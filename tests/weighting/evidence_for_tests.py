@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from encore.analysis import analyze
+from encore.analysis.analyze import analyze
+from encore.analysis.statistics import RuleStats
 from encore.pair_ratings import PairRatings
-from encore.statistics import RuleStats
 from encore.weighting.evidence import Evidence
 from tests.ratings_files import ratings_table
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from encore.analysis import analyze
+from encore.analysis.analyze import analyze
+from encore.analysis.statistics import Accuracy
 from encore.pair_ratings import read_pair_ratings
 from encore.ratings_input import ratings_input
-from encore.statistics import Accuracy
 from encore.warehouse import Warehouse
 from encore.weighting import composed
 from encore.weighting.composed import (

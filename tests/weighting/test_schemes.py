@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore import __version__
-from encore.analysis import analyze
+from encore.analysis.analyze import analyze
 from encore.errors import InputError
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.encore import entropy_weights

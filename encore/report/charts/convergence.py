@@ -17,7 +17,7 @@ from encore.report.words import count, percent, plural
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from encore.convergence import ConvergenceCurve, Recommendation
+    from encore.evidence.convergence import ConvergenceCurve, Recommendation
 
 #: A projection beyond this many times the data is told in words and not drawn.
 _MAX_PROJECTION = 10.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from encore.analysis.statistics import ENTROPY_KINDS, EntropyKind, TiePolicy
 from encore.report.chart import Chart, DataTable, Missing, Panel
 from encore.report.charts.axes import tip, zero_line
 from encore.report.findings import Findings
@@ -15,12 +16,11 @@ from encore.report.words import (
     p_value,
     plural,
 )
-from encore.statistics import ENTROPY_KINDS, EntropyKind, TiePolicy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from encore.correlation import Correlation
+    from encore.analysis.correlation import Correlation
 
 #: From the top down: the two that count, then the two that random labels bend.
 _POLICIES: tuple[TiePolicy, ...] = ("half", "untied", "strict", "inclusive")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.statistics import TiePolicy
 from encore.report.chart import Chart, DataTable, Missing, Panel
 from encore.report.charts.axes import padded, percent_axis, tip, zero_line
 from encore.report.findings import Findings, NamedRule
@@ -23,13 +24,12 @@ from encore.report.words import (
     percent_interval,
     plural,
 )
-from encore.statistics import TiePolicy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from encore.correlation import Correlation
-    from encore.intervals import RuleInterval
+    from encore.analysis.correlation import Correlation
+    from encore.analysis.intervals import RuleInterval
 
 #: The two that are read together.
 HEADLINE: tuple[TiePolicy, TiePolicy] = ("half", "untied")

@@ -16,7 +16,7 @@ from encore.report.words import count, number, percent, plural
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from encore.statistics import RuleStats
+    from encore.analysis.statistics import RuleStats
 
 #: One rule that nearly always says the same must not flatten the histograms of all others.
 _MAX_TIMES_MEDIAN = 2.0

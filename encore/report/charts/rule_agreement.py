@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.statistics import POOLED
 from encore.report.chart import Chart, DataTable, Missing, Panel
 from encore.report.charts.axes import swatch, tip
 from encore.report.findings import Findings
 from encore.report.palette import BAND, BLUE, INK, ORANGE, PAPER
 from encore.report.words import count, number, plural
-from encore.statistics import POOLED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from encore.report.words import count, percent, percent_interval, plural
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from encore.statistics import Accuracy
+    from encore.analysis.statistics import Accuracy
     from encore.weighting.comparison import SchemeComparison, SchemeRow
     from encore.weighting.draws import Draws
 

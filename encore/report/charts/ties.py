@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from encore.analysis.statistics import POOLED
 from encore.report.chart import Chart, DataTable, Missing, Panel
 from encore.report.charts.axes import (
     name_rows,
@@ -17,12 +18,11 @@ from encore.report.charts.axes import (
 from encore.report.findings import Findings
 from encore.report.palette import BAND, BLUE, INK, ORANGE
 from encore.report.words import count, percent, plural
-from encore.statistics import POOLED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from encore.statistics import RuleStats
+    from encore.analysis.statistics import RuleStats
 
 _HEIGHT = 0.36
 #: Above the rows, in heights of a row.

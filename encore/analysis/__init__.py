@@ -1,0 +1,1 @@
+"""Measure rules: spread of ratings, accuracy on preferences, and whether the two go together."""

@@ -1,0 +1,126 @@
+"""`encore analyze` as a function: ratings in, statistics of rules and their correlation out."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from encore.analysis.correlation import NULL_SEED, NUM_NULL_DRAWS, Correlation, correlations
+from encore.analysis.intervals import NUM_DRAWS, SEED, RuleInterval, rule_intervals
+from encore.analysis.notes import analysis_notes
+from encore.analysis.paper_figures import PaperComparison, paper_comparisons
+from encore.analysis.statistics import POOLED, RuleStats, SourceStatistics, rating_statistics
+from encore.analysis.verdicts import Verdict, verdicts
+from encore.errors import InputError
+from encore.ratings_input import RatingsInput, ratings_input
+from encore.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """What `analyze` found.
+
+    Attributes:
+        rules: One row per source and rule; rules in rule-set order where it is known, else sorted.
+        correlation: One row per source, kind of entropy and tie policy.
+        intervals: One row per source and rule, in the order of ``rules``.
+        verdicts: One per source and kind of entropy that has a correlation: does the paper's claim
+            hold here?
+        paper: The paper's numbers, with ours where the ratings have the same quantity.
+        notes: Plain sentences on what limits these figures.
+        num_shards: Shards of the run's plan; 0 where there is no plan.
+        num_missing_shards: Those that are missing, damaged or failed, and therefore not in it.
+    """
+
+    rules: tuple[RuleStats, ...]
+    correlation: tuple[Correlation, ...]
+    intervals: tuple[RuleInterval, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    paper: tuple[PaperComparison, ...] = ()
+    notes: tuple[str, ...] = ()
+    num_shards: int = 0
+    num_missing_shards: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every planned shard is in it."""
+        return self.num_missing_shards == 0
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that have rows, in their order."""
+        return tuple(dict.fromkeys(rule.source for rule in self.rules))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON of ``encore analyze --json``."""
+        return {
+            "rules": [_rule_dict(rule) for rule in self.rules],
+            "correlation": [dataclasses.asdict(row) for row in self.correlation],
+            "intervals": [dataclasses.asdict(row) for row in self.intervals],
+            "verdicts": [dataclasses.asdict(row) for row in self.verdicts],
+            "paper": [dataclasses.asdict(row) for row in self.paper],
+            "notes": list(self.notes),
+            "draws": {
+                "bootstrap": {"number": NUM_DRAWS, "seed": SEED},
+                "null_band": {"number": NUM_NULL_DRAWS, "seed": NULL_SEED},
+            },
+        }
+
+
+def analyze(
+    ratings: str | Path | Any,
+    *,
+    by_source: bool = False,
+    run: str | None = None,
+    judge: str | None = None,
+) -> Analysis:
+    """Measure each rule: entropy of its ratings, accuracy on people's preferences, and both's r.
+
+    Args:
+        ratings: A study, a Parquet file, a folder of them, a pyarrow Table or a pandas DataFrame
+            with the columns ``pair_id, source, response, rule_id, rating``.
+        by_source: Rows for each source, followed by those of all together.
+        run: Which run, where there are several: a unique prefix of its key.
+        judge: Which judge, where there are several.
+
+    Raises:
+        InputError: Not a ratings table: which file, column and value, and what was expected.
+    """
+    return analyze_input(ratings_input(ratings, run=run, judge=judge), by_source=by_source)
+
+
+def analyze_input(source: RatingsInput, *, by_source: bool = False) -> Analysis:
+    """The same of an input that is already found; parameters and errors as for `analyze`."""
+    statistics = read_statistics(source)
+    *single, _ = (part.source for part in statistics)
+    if not by_source:
+        statistics = statistics[-1:]
+    elif POOLED in single:
+        raise InputError(
+            f'{source.label}: a source is called "{POOLED}", which stands for all sources '
+            "together; rename it or leave out --by-source"
+        )
+    rules = tuple(rule for part in statistics for rule in part.rules)
+    correlation = tuple(row for part in statistics for row in correlations(part))
+    return Analysis(
+        rules=rules,
+        correlation=correlation,
+        intervals=tuple(row for part in statistics for row in rule_intervals(part)),
+        verdicts=verdicts(correlation),
+        paper=paper_comparisons(correlation, rules, sources=single),
+        notes=tuple(analysis_notes(statistics, correlation)),
+        num_shards=source.num_shards,
+        num_missing_shards=source.num_missing_shards,
+    )
+
+
+def read_statistics(source: RatingsInput) -> tuple[SourceStatistics, ...]:
+    """Statistics of each source in an input, then of all together."""
+    with Warehouse(source) as warehouse:
+        return rating_statistics(warehouse, rule_order=source.rule_order)
+
+
+def _rule_dict(rule: RuleStats) -> dict[str, Any]:
+    return {**dataclasses.asdict(rule), "coverage": rule.coverage}

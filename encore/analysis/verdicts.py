@@ -1,0 +1,108 @@
+"""Do rules of higher entropy predict people's preferences worse? The answer for the data at hand.
+
+Ties decide the sign of the correlation, so one tie policy alone answers nothing: the two without an
+artefact under meaningless labels (half credit and untied) must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from encore.analysis.correlation import Correlation
+from encore.analysis.statistics import ENTROPY_KINDS, EntropyKind, TiePolicy
+
+#: The two policies that make the headline together.
+HEADLINE_POLICIES: tuple[TiePolicy, TiePolicy] = ("half", "untied")
+#: The two whose correlation is not around 0 when labels mean nothing.
+BIASED_POLICIES: tuple[TiePolicy, TiePolicy] = ("strict", "inclusive")
+
+VerdictName = Literal["reproduced", "not reproduced", "depends on ties"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether the paper's claim holds in one source.
+
+    Attributes:
+        source: The data set, or all together.
+        entropy: Which entropy.
+        verdict: "reproduced": r is negative and below its null band under both headline policies;
+            "not reproduced": positive and above it under both; else "depends on ties".
+        reason: The same in plain words, with the figures.
+    """
+
+    source: str
+    entropy: EntropyKind
+    verdict: VerdictName
+    reason: str
+
+
+def verdicts(correlation: Sequence[Correlation]) -> tuple[Verdict, ...]:
+    """One verdict per source and kind of entropy; none where neither headline policy has an r.
+
+    Args:
+        correlation: As `encore.analysis.correlation.correlations` gives it, of one source
+            or several.
+    """
+    by_key = {(row.source, row.entropy, row.accuracy): row for row in correlation}
+    sources = dict.fromkeys(row.source for row in correlation)
+    pairs = [
+        tuple(by_key[source, entropy, policy] for policy in HEADLINE_POLICIES)
+        for source in sources
+        for entropy in ENTROPY_KINDS
+    ]
+    return tuple(
+        _verdict(half, untied)
+        for half, untied in pairs
+        if half.pearson_r is not None or untied.pearson_r is not None
+    )
+
+
+def _verdict(half: Correlation, untied: Correlation) -> Verdict:
+    verdict, finding = _finding(half, untied)
+    reason = f"{finding}: {_figures(half)}, {_figures(untied)}"
+    return Verdict(source=half.source, entropy=half.entropy, verdict=verdict, reason=reason)
+
+
+def _finding(half: Correlation, untied: Correlation) -> tuple[VerdictName, str]:
+    sides = {_side(half), _side(untied)}
+    if sides == {"below"}:
+        return "reproduced", "rules of higher entropy have lower accuracy"
+    if sides == {"above"}:
+        return (
+            "not reproduced",
+            "the premise does not hold on these data, rules of higher entropy have higher accuracy",
+        )
+    if sides == {"inside"}:
+        return (
+            "depends on ties",
+            "the premise is not shown on these data, labels that mean nothing give such r as well",
+        )
+    if sides == {"below", "above"}:
+        return "depends on ties", "the two tie policies say opposite things"
+    return (
+        "depends on ties",
+        "the premise is not shown on these data, the two tie policies do not agree",
+    )
+
+
+def _side(row: Correlation) -> Literal["below", "above", "inside", "nowhere"]:
+    """Where r lies: on its own side of 0 and outside its null band, or not."""
+    if row.pearson_r is None or row.null_low is None or row.null_high is None:
+        return "nowhere"
+    if row.pearson_r < min(row.null_low, 0.0):
+        return "below"
+    if row.pearson_r > max(row.null_high, 0.0):
+        return "above"
+    return "inside"
+
+
+def _figures(row: Correlation) -> str:
+    if row.pearson_r is None or row.null_low is None or row.null_high is None:
+        return f"{row.accuracy} has no r"
+    return (
+        f"{row.accuracy} r {row.pearson_r:+.2f} (null band {row.null_low:+.2f} to "
+        f"{row.null_high:+.2f})"
+    )

@@ -1,0 +1,1 @@
+"""A study as a database: tables for SQL, a guarded shell, named queries."""

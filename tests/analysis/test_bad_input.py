@@ -1,0 +1,189 @@
+"""Every kind of bad ratings: handled with its effect stated, or refused with one clear line."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from encore.analysis.analyze import Analysis, analyze
+from encore.errors import InputError
+from tests.ratings_files import ratings_table
+from tests.reference import Row
+
+
+def rows_of(num_pairs: int = 40, *, rules: tuple[str, ...] = ("a", "b", "c", "d")) -> list[Row]:
+    rng = np.random.default_rng(0)
+    return [
+        (f"p{i}", "s", response, rule, float(rng.integers(0, k + 3)) / 10)
+        for i in range(num_pairs)
+        for response in ("chosen", "rejected")
+        for k, rule in enumerate(rules)
+    ]
+
+
+def refusal(ratings: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        analyze(ratings)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def the_note(analysis: Analysis, part: str) -> str:
+    (note,) = [note for note in analysis.notes if part in note]
+    return note
+
+
+# A file's statistics do not count NaN: a row group of 0.1 to 0.7 and one NaN says "0.1 to 0.7".
+@pytest.mark.parametrize("use_dictionary", [True, False])
+@pytest.mark.parametrize("rating", [1.01, -0.5, 80.0, math.nan, math.inf])
+def test_a_rating_outside_the_scale_is_refused(
+    tmp_path: Path, rating: float, use_dictionary: bool
+) -> None:
+    rows = [*rows_of(), ("p0", "s", "chosen", "extra", rating)]
+    table = ratings_table(rows)
+    pq.write_table(table, tmp_path / "r.parquet", use_dictionary=use_dictionary)
+    for ratings in (table, tmp_path):
+        message = refusal(ratings)
+        assert "not in [0, 1]" in message
+        assert repr(rating) in message
+
+
+def test_nan_of_a_data_frame_is_a_missing_rating() -> None:
+    frame = ratings_table(rows_of()).to_pandas()
+    frame.loc[0, "rating"] = math.nan
+    analysis = analyze(frame)
+    assert [rule.num_unparsed for rule in analysis.rules] == [1, 0, 0, 0]
+    assert "39 of 40 pairs" in the_note(analysis, "rated only some pairs")
+
+
+def test_pairs_with_one_response_count_for_entropy_only() -> None:
+    whole = rows_of()
+    analysis = analyze(ratings_table([row for row in whole if row[:3] != ("p7", "s", "rejected")]))
+    assert {rule.num_ratings for rule in analysis.rules} == {79}
+    assert {(rule.num_pairs, rule.num_pairs_total) for rule in analysis.rules} == {(39, 40)}
+    note = the_note(analysis, "one response only")
+    assert "1 of 40 pairs" in note
+    assert "for entropy, not for accuracy" in note
+
+
+def test_repeated_rows_are_refused() -> None:
+    rows = rows_of()
+    message = refusal(ratings_table([*rows, rows[5]]))
+    pair_id, _, response, rule_id, _ = rows[5]
+    for part in ("2 ratings", repr(pair_id), repr(response), repr(rule_id), "leave out"):
+        assert part in message
+
+
+def test_a_rule_that_is_missing_for_half_the_pairs_is_measured_on_the_others() -> None:
+    rows = [row for row in rows_of() if row[3] != "b" or int(row[0][1:]) % 2]
+    analysis = analyze(ratings_table(rows))
+    by_id = {rule.rule_id: rule for rule in analysis.rules}
+    assert (by_id["b"].num_pairs, by_id["b"].coverage) == (20, 0.5)
+    assert by_id["a"].num_pairs == 40
+    note = the_note(analysis, "rated only some pairs")
+    assert "1 of 4 rules" in note
+    assert "b: both responses of 20 of 40 pairs (50.0%)" in note
+    assert analysis.correlation[0].num_rules == 4
+
+
+def test_a_constant_rule_is_named() -> None:
+    rows = [(*row[:4], 0.5) if row[3] == "b" else row for row in rows_of()]
+    analysis = analyze(ratings_table(rows))
+    assert "rule b is constant: entropy 0, and it ranks nothing" in analysis.notes
+    constant = analysis.rules[1]
+    assert (constant.entropy_nats, constant.differential_entropy_nats) == (0.0, None)
+    assert (constant.top_level, constant.top_level_share) == (0.5, 1.0)
+    assert (constant.accuracy.half, constant.accuracy.untied) == (0.5, None)
+    used = {(c.entropy, c.accuracy): c.num_rules for c in analysis.correlation}
+    assert used["discrete", "half"] == 4
+    assert used["discrete", "untied"] == used["differential", "half"] == 3
+
+
+@pytest.mark.parametrize("rules", [("a",), ("a", "b")])
+def test_too_few_rules_have_no_correlation_and_no_verdict(rules: tuple[str, ...]) -> None:
+    analysis = analyze(ratings_table(rows_of(rules=rules)))
+    assert all(row.pearson_r is None for row in analysis.correlation)
+    assert analysis.verdicts == ()
+    assert "take at least 3 rules" in the_note(analysis, "no correlation and no verdict")
+    assert analysis.rules[0].entropy_nats is not None
+    assert analysis.intervals[0].half_low is not None
+
+
+def test_without_labels_there_is_entropy_and_nothing_else() -> None:
+    # Ratings of single responses: each stands alone, called chosen.
+    rows = [(f"{row[0]}-{row[2]}", row[1], "chosen", *row[3:]) for row in rows_of()]
+    analysis = analyze(ratings_table(rows))
+    labelled = analyze(ratings_table(rows_of()))
+    for rule, expected in zip(analysis.rules, labelled.rules, strict=True):
+        assert rule.entropy_nats == expected.entropy_nats
+        assert rule.accuracy.half is None
+        assert rule.num_pairs == 0
+    assert analysis.verdicts == ()
+    assert "entropy only" in the_note(analysis, "no rule rated both responses")
+    assert analysis.intervals[0].entropy_low is not None
+    assert analysis.intervals[0].half_low is None
+
+
+@pytest.mark.parametrize("response", [None, "", "A", "Chosen"])
+def test_other_names_of_responses_are_refused_with_what_to_do(response: str | None) -> None:
+    rows = [*rows_of(), ("p0", "s", response, "extra", 0.5)]
+    message = refusal(ratings_table(rows))
+    assert "response is" in message
+    assert 'call every response "chosen"' in message
+
+
+def test_an_empty_file_and_a_file_without_rows_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+    path.touch()
+    assert "the file is empty" in refusal(path)
+    pq.write_table(ratings_table([]), path)
+    assert "0 rows" in refusal(path)
+
+
+def distinct_levels(num_ratings: int) -> pa.Table:
+    """Ratings that all differ, of pairs with ids in order."""
+    rng = np.random.default_rng(0)
+    rating = rng.permutation(num_ratings) / num_ratings
+    num_pairs = num_ratings // 2
+    return pa.table(
+        {
+            "pair_id": np.repeat(np.char.mod("p%08d", np.arange(num_pairs)), 2),
+            "source": pa.array(["s"]).take(pa.array(np.zeros(num_ratings, np.int8))),
+            "response": pa.array(["chosen", "rejected"]).take(
+                pa.array(np.arange(num_ratings, dtype=np.int8) & 1)
+            ),
+            "rule_id": pa.array(["r"]).take(pa.array(np.zeros(num_ratings, np.int8))),
+            "rating": rating,
+        }
+    )
+
+
+def check_distinct_levels(num_ratings: int) -> None:
+    analysis = analyze(distinct_levels(num_ratings))
+    (rule,), (interval,) = analysis.rules, analysis.intervals
+    assert rule.num_levels == num_ratings
+    assert rule.entropy_nats == pytest.approx(math.log(num_ratings), abs=1e-9)
+    # Uniform on [0, 1]: the differential entropy is 0; the kernel blurs the two edges a little.
+    assert rule.differential_entropy_nats == pytest.approx(0.0, abs=0.1)
+    assert interval.entropy_method == "bound"
+    assert interval.half_low < 0.5 < interval.half_high
+    note = the_note(analysis, "levels for")
+    assert f"{num_ratings} levels for {num_ratings} ratings" in note
+    assert "measures their number" in note
+
+
+def test_ratings_that_all_differ_are_handled_and_said() -> None:
+    check_distinct_levels(100_000)
+
+
+@pytest.mark.full
+def test_ten_million_different_ratings_stay_within_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENCORE_DUCKDB_MEMORY_LIMIT", "1500MB")
+    check_distinct_levels(10_000_000)

@@ -1,0 +1,226 @@
+"""Correlations against scipy, and the null band against labels that really are swapped."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore.analysis.analyze import analyze
+from encore.analysis.correlation import (
+    fisher_interval,
+    null_band,
+    null_swings,
+    pearson_p_value,
+    pearson_r,
+    spearman_rho,
+)
+from encore.analysis.outcomes import PairOutcomes
+from encore.analysis.statistics import TIE_POLICIES, TiePolicy
+from tests.ratings_files import ratings_table
+
+NUM_LEVELS = 11
+
+
+@pytest.mark.parametrize("num_values", [3, 4, 10, 20, 100])
+def test_r_p_interval_and_ranks_are_those_of_scipy(num_values: int) -> None:
+    rng = np.random.default_rng(num_values)
+    for slope in (0.0, 0.5, 5.0):
+        x = rng.normal(size=num_values)
+        y = np.round(slope * x + rng.normal(size=num_values), 1)  # rounded: ranks tie
+        expected = scipy.stats.pearsonr(x, y)
+        r = pearson_r(x, y)
+        assert r == pytest.approx(expected.statistic, abs=1e-12)
+        assert pearson_p_value(r, num_values=num_values) == pytest.approx(expected.pvalue, rel=1e-9)
+        interval = expected.confidence_interval(0.95)
+        assert fisher_interval(r, num_values=num_values) == pytest.approx(interval, abs=1e-12)
+        assert spearman_rho(x, y) == pytest.approx(scipy.stats.spearmanr(x, y).statistic, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ([], []),
+        ([1.0, 2.0], [1.0, 2.0]),
+        ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]),
+        ([1.0, 2.0, 3.0], [0.5, 0.5, 0.5]),
+        ([1.0, 2.0, 3.0], [0.5, 0.5, 0.5 + 1e-16]),
+        ([1.0, 2.0, 3.0], [0.1 + 0.2, 0.3, 0.3]),  # equal up to rounding
+        ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]),
+    ],
+)
+def test_fewer_than_three_or_a_constant_have_no_correlation(x: list[float], y: list[float]) -> None:
+    assert pearson_r(np.array(x), np.array(y)) is None
+
+
+def test_a_perfect_correlation_is_no_error() -> None:
+    r = pearson_r(np.array([1.0, 2.0, 3.0, 4.0]), np.array([8.0, 6.0, 4.0, 2.0]))
+    assert r == pytest.approx(-1.0)
+    assert pearson_p_value(-1.0, num_values=4) == 0.0
+    assert fisher_interval(-1.0, num_values=4) == (-1.0, -1.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 1)), min_size=3, max_size=12))
+def test_r_lies_in_its_interval_and_within_one(points: list[tuple[float, float]]) -> None:
+    x, y = np.array(points).T
+    r = pearson_r(x, y)
+    if r is not None:
+        low, high = fisher_interval(r, num_values=len(points))
+        assert -1.0 <= low <= r <= high <= 1.0
+        assert 0.0 <= pearson_p_value(r, num_values=len(points)) <= 1.0
+
+
+# --- null band --------------------------------------------------------------------------------
+
+
+def correlated_margins(
+    rng: np.random.Generator, *, num_pairs: int, num_rules: int, rho: float
+) -> np.ndarray:
+    """Ratings [pairs, 2, rules] on a grid; rules correlated at rho, and of different spread."""
+    shared = rng.normal(size=(num_pairs, 2, 1))
+    own = rng.normal(size=(num_pairs, 2, num_rules))
+    spread = np.linspace(0.05, 0.5, num_rules)
+    raw = 0.5 + spread * (math.sqrt(rho) * shared + math.sqrt(1 - rho) * own)
+    return np.round(np.clip(raw, 0, 1) * (NUM_LEVELS - 1)) / (NUM_LEVELS - 1)
+
+
+def outcomes_of(rating: np.ndarray) -> PairOutcomes:
+    sign = np.sign(rating[:, 0] - rating[:, 1])
+    return PairOutcomes(
+        num_pairs=len(sign),
+        wins_R=(sign > 0).sum(axis=0),
+        losses_R=(sign < 0).sum(axis=0),
+        ties_R=(sign == 0).sum(axis=0),
+        sign_gram_RR=(sign.T @ sign).astype(np.int64),
+    )
+
+
+def entropies(rating: np.ndarray) -> np.ndarray:
+    columns = rating.reshape(-1, rating.shape[2]).T
+    return np.array([scipy.stats.entropy(np.unique(c, return_counts=True)[1]) for c in columns])
+
+
+def accuracies(sign: np.ndarray, policy: TiePolicy) -> np.ndarray:
+    wins, ties = (sign > 0).sum(axis=0), (sign == 0).sum(axis=0)
+    if policy == "untied":
+        return wins / (len(sign) - ties)
+    return (wins + {"half": 0.5, "strict": 0.0, "inclusive": 1.0}[policy] * ties) / len(sign)
+
+
+@pytest.mark.parametrize("policy", TIE_POLICIES)
+def test_the_band_is_that_of_labels_swapped_by_a_coin_toss_per_pair(policy: TiePolicy) -> None:
+    rng = np.random.default_rng(3)
+    rating = correlated_margins(rng, num_pairs=400, num_rules=6, rho=0.7)
+    sign, h = np.sign(rating[:, 0] - rating[:, 1]), entropies(rating)
+    flips = rng.choice([-1, 1], size=(4000, 400, 1))
+    r = [np.corrcoef(h, accuracies(flip * sign, policy))[0, 1] for flip in flips]
+    outcomes = outcomes_of(rating)
+    band = null_band(h, outcomes, null_swings(outcomes), accuracy=policy)
+    # 2,000 and 4,000 draws: the quantiles' own errors are about 0.01 to 0.02.
+    assert band == pytest.approx(tuple(np.quantile(r, [0.025, 0.975])), abs=0.06)
+
+
+def block_correlated_ratings(rng: np.random.Generator, *, num_pairs: int) -> np.ndarray:
+    """Ratings [pairs, 2, 10]; rules of a block correlate at 0.9, those of different blocks at 0.
+
+    The two responses of a pair are alike, so the labels mean nothing. Rules of a block are of like
+    spread, so that their accuracies rise and fall together along the axis of entropy.
+    """
+    block_of = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
+    spread = np.linspace(0.05, 0.5, 10)
+    shared = rng.normal(size=(num_pairs, 2, 3))[:, :, block_of]
+    own = rng.normal(size=(num_pairs, 2, 10))
+    raw = 0.5 + spread * (math.sqrt(0.9) * shared + math.sqrt(0.1) * own)
+    return np.round(np.clip(raw, 0, 1) * (NUM_LEVELS - 1)) / (NUM_LEVELS - 1)
+
+
+def num_covered(num_studies: int) -> dict[TiePolicy, int]:
+    """In how many studies the observed r lies within its null band."""
+    rng = np.random.default_rng(4)
+    covered: dict[TiePolicy, int] = dict.fromkeys(("half", "untied"), 0)
+    for _ in range(num_studies):
+        rating = block_correlated_ratings(rng, num_pairs=300)
+        outcomes, h = outcomes_of(rating), entropies(rating)
+        swings = null_swings(outcomes)
+        sign = np.sign(rating[:, 0] - rating[:, 1])
+        for policy in covered:
+            band = null_band(h, outcomes, swings, accuracy=policy)
+            assert band is not None
+            r = np.corrcoef(h, accuracies(sign, policy))[0, 1]
+            covered[policy] += bool(band[0] <= r <= band[1])
+    return covered
+
+
+def test_the_band_covers_random_labels_as_often_as_it_says() -> None:
+    # 95 % of 200 is 190; three standard errors are 3 * sqrt(200 * 0.95 * 0.05) = 9.
+    assert all(181 <= number <= 199 for number in num_covered(200).values())
+
+
+@pytest.mark.full
+def test_over_a_thousand_studies_the_band_covers_93_to_97_percent() -> None:
+    assert all(930 <= number <= 970 for number in num_covered(1000).values())
+
+
+def test_a_band_of_independent_rules_would_cover_too_little() -> None:
+    # Why one sign is drawn per pair: with a sign per pair and rule the band is too narrow.
+    rng = np.random.default_rng(14)
+    inside = 0
+    for _ in range(200):
+        rating = block_correlated_ratings(rng, num_pairs=300)
+        outcomes, h = outcomes_of(rating), entropies(rating)
+        alone = dataclasses.replace(outcomes, sign_gram_RR=np.diag(np.diag(outcomes.sign_gram_RR)))
+        band = null_band(h, outcomes, null_swings(alone), accuracy="half")
+        sign = np.sign(rating[:, 0] - rating[:, 1])
+        assert band is not None
+        inside += bool(band[0] <= np.corrcoef(h, accuracies(sign, "half"))[0, 1] <= band[1])
+    assert inside < 181
+
+
+def test_strict_and_inclusive_are_biased_under_random_labels() -> None:
+    # Rules of little spread tie often: few strict hits, many inclusive ones, and low entropy.
+    rating = correlated_margins(np.random.default_rng(5), num_pairs=2000, num_rules=10, rho=0.3)
+    outcomes, h = outcomes_of(rating), entropies(rating)
+    swings = null_swings(outcomes)
+    strict = null_band(h, outcomes, swings, accuracy="strict")
+    inclusive = null_band(h, outcomes, swings, accuracy="inclusive")
+    assert strict is not None
+    assert inclusive is not None
+    assert strict[0] > 0.5
+    assert inclusive[1] < -0.5
+
+
+def test_the_band_is_the_same_every_time_and_for_any_order_of_rows() -> None:
+    rating = correlated_margins(np.random.default_rng(6), num_pairs=50, num_rules=4, rho=0.5)
+    rows = [
+        (f"p{i}", "s", response, f"r{k}", float(rating[i, j, k]))
+        for i in range(50)
+        for j, response in enumerate(("chosen", "rejected"))
+        for k in range(4)
+    ]
+    first = analyze(ratings_table(rows))
+    shuffled = [rows[i] for i in np.random.default_rng(0).permutation(len(rows))]
+    assert analyze(ratings_table(shuffled)) == first
+    assert first.correlation[0].null_low is not None
+
+
+def test_rules_without_entropy_or_accuracy_are_left_out_of_the_correlation() -> None:
+    rng = np.random.default_rng(9)
+    rows = [
+        (f"p{i}", "s", response, f"r{k}", float(rng.integers(0, k + 2)) / 10)
+        for i in range(40)
+        for response in ("chosen", "rejected")
+        for k in range(4)
+    ]
+    rows += [(f"p{i}", "s", "chosen", "without-pairs", 0.1 * (i % 3)) for i in range(40)]
+    rows += [(f"p{i}", "s", r, "of-nulls", None) for i in range(40) for r in ("chosen", "rejected")]
+    rows += [(f"p{i}", "s", r, "constant", 0.5) for i in range(40) for r in ("chosen", "rejected")]
+    found = {(c.entropy, c.accuracy): c for c in analyze(ratings_table(rows)).correlation}
+    assert found["discrete", "half"].num_rules == 5  # the constant rule has entropy 0, accuracy 1/2
+    assert found["discrete", "untied"].num_rules == 4  # ... but never an untied pair
+    assert found["differential", "half"].num_rules == 4  # ... and no density
+    assert all(c.pearson_r is not None and c.null_high is not None for c in found.values())

@@ -1,0 +1,143 @@
+"""Differential entropy of a kernel density, against direct integration over all ratings."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.integrate
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore.analysis.analyze import analyze
+from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats, scott_bandwidth
+
+
+def entropy_of(ratings: np.ndarray) -> float | None:
+    table = pa.table(
+        {
+            "pair_id": [str(i) for i in range(len(ratings))],
+            "source": ["s"] * len(ratings),
+            "response": ["chosen"] * len(ratings),
+            "rule_id": ["r"] * len(ratings),
+            "rating": ratings,
+        }
+    )
+    return analyze(table).rules[0].differential_entropy_nats
+
+
+def integrated(ratings: np.ndarray) -> float:
+    """-∫ f ln f with scipy's own density of all N ratings, by adaptive quadrature."""
+    density = scipy.stats.gaussian_kde(ratings)
+    h = math.sqrt(density.covariance[0, 0])
+
+    def term(x: float) -> float:
+        f = density.evaluate([x])[0]
+        return -f * math.log(f) if f > 0 else 0.0
+
+    edges = np.arange(ratings.min() - 12 * h, ratings.max() + 13 * h, 2 * h)
+    pieces = pairwise(edges)
+    return math.fsum(scipy.integrate.quad(term, a, b, epsabs=1e-11)[0] for a, b in pieces)
+
+
+@pytest.mark.parametrize("num_levels", [2, 3, 11, 101])
+def test_levels_give_the_entropy_of_the_density_of_all_ratings(num_levels: int) -> None:
+    rng = np.random.default_rng(num_levels)
+    ratings = np.round(rng.beta(2, 1, size=800) * (num_levels - 1)) / (num_levels - 1)
+    assert entropy_of(ratings) == pytest.approx(integrated(ratings), abs=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(0.5, 0.5), (2.0, 5.0), (200.0, 3.0)])
+def test_distinct_ratings_gathered_in_cells_do_too(shape: tuple[float, float]) -> None:
+    ratings = np.random.default_rng(7).beta(*shape, size=1500)
+    assert entropy_of(ratings) == pytest.approx(integrated(ratings), abs=1e-6)
+
+
+def test_ratings_that_crowd_within_cells_do_too() -> None:
+    # 600 distinct ratings, half of them within a thousandth: many to a cell, unevenly.
+    rng = np.random.default_rng(8)
+    ratings = np.concatenate([0.3 + 0.001 * rng.random(300) ** 3, rng.random(300)])
+    assert entropy_of(ratings) == pytest.approx(integrated(ratings), abs=1e-6)
+
+
+def test_one_rare_level_far_away() -> None:
+    # sd = 0.01 and h = 0.0016: the two levels are 600 bandwidths apart, so each is a Gaussian of
+    # its own: H = p ln(1/p) + q ln(1/q) + ln(h sqrt(2 pi e)).
+    ratings = np.array([0.0] * 9999 + [1.0])
+    h = np.std(ratings, ddof=1) * 10_000**-0.2
+    p = 1e-4
+    expected = (
+        -p * math.log(p) - (1 - p) * math.log(1 - p) + math.log(h * math.sqrt(2 * math.pi * math.e))
+    )
+    assert entropy_of(ratings) == pytest.approx(expected, abs=1e-9)
+
+
+def test_levels_that_differ_in_the_last_bit() -> None:
+    ratings = np.array([0.5, np.nextafter(0.5, 1.0)] * 50)
+    # Two levels 1 ulp = d apart, half each: 0/1 ratings scaled by d, whose entropy is larger by
+    # ln d.
+    expected = integrated(np.array([0.0, 1.0] * 50)) + math.log(np.spacing(0.5))
+    assert entropy_of(ratings) == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("ratings", [[0.4], [0.4, 0.4, 0.4], [None, None], [0.4, None]])
+def test_fewer_than_two_levels_have_no_density(ratings: list[float | None]) -> None:
+    table = pa.array(ratings, pa.float64())
+    assert entropy_of(table) is None
+
+
+@given(
+    counts=st.lists(st.integers(1, 50), min_size=1, max_size=6),
+    gaps=st.lists(st.floats(0.0, 60.0), min_size=6, max_size=6),
+    bandwidth=st.floats(1e-6, 10.0),
+)
+def test_entropy_lies_between_one_kernel_and_kernels_apart(
+    counts: list[int], gaps: list[float], bandwidth: float
+) -> None:
+    count_C = np.array(counts, dtype=float)
+    position_C = np.cumsum(gaps[: len(counts)])
+    found = differential_entropy_nats(
+        position_C, np.zeros_like(position_C), count_C, bandwidth=bandwidth
+    )
+    kernel = math.log(bandwidth * math.sqrt(2 * math.pi * math.e))
+    assert kernel - 1e-9 <= found <= kernel + scipy.stats.entropy(count_C) + 1e-9
+
+
+def test_levels_that_are_listed_and_cells_of_them_give_the_same() -> None:
+    # 256 levels are listed and integrated as they are, 257 are gathered in cells by SQL: the one
+    # level more, rated once among 100,000, changes next to nothing.
+    rng = np.random.default_rng(11)
+    ratings = rng.integers(0, 256, size=100_000) / 512
+    one_more = np.append(ratings, 0.7)
+    assert entropy_of(one_more) == pytest.approx(entropy_of(ratings), abs=1e-3)
+    assert entropy_of(np.append(ratings, ratings[0])) == pytest.approx(
+        entropy_of(ratings), abs=1e-4
+    )
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 40)), min_size=2, max_size=30))
+def test_the_bandwidth_is_scotts_of_all_ratings(counted: list[tuple[float, int]]) -> None:
+    count_of = dict(sorted(counted))
+    level_L, num_L = np.array(list(count_of)), np.array(list(count_of.values()))
+    if len(level_L) > 1:
+        ratings = np.repeat(level_L, num_L)
+        expected = np.std(ratings, ddof=1) * len(ratings) ** -0.2
+        assert scott_bandwidth(level_L, num_L) == pytest.approx(expected, rel=1e-6, abs=1e-15)
+
+
+def test_miller_and_madow_take_away_the_bias_of_a_small_sample() -> None:
+    # Six equally likely levels: H = ln 6. The plug-in entropy of 30 ratings lies below it by
+    # (6 - 1) / 60 = 0.083 on average; corrected it is right to a tenth of that.
+    rng = np.random.default_rng(12)
+    plain, corrected = [], []
+    for _ in range(2000):
+        counts = np.unique(rng.integers(0, 6, size=30), return_counts=True)[1]
+        plain.append(float(scipy.stats.entropy(counts)))
+        corrected.append(miller_madow_nats(plain[-1], num_levels=len(counts), num_ratings=30))
+    # Standard errors of both means: sd 0.07 / sqrt(2000) = 0.0016.
+    assert np.mean(plain) == pytest.approx(math.log(6) - 5 / 60, abs=0.01)
+    assert np.mean(corrected) == pytest.approx(math.log(6), abs=0.01)

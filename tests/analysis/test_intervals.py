@@ -1,0 +1,233 @@
+"""Bootstrap intervals: those of resampled pairs, and right as often as they say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore.analysis import intervals
+from encore.analysis.analyze import read_statistics
+from encore.analysis.intervals import RuleInterval, entropy_interval, rule_intervals
+from encore.analysis.pair_cells import cells_of_counts
+from encore.analysis.statistics import TIE_POLICIES, SourceStatistics
+from encore.ratings_input import ratings_input
+from tests.ratings_files import random_table
+
+NUM_LEVELS = 11
+
+
+def statistics_of(table: pa.Table) -> SourceStatistics:
+    return read_statistics(ratings_input(table))[-1]
+
+
+def intervals_of(table: pa.Table) -> dict[str, RuleInterval]:
+    found = rule_intervals(statistics_of(table))
+    return {row.rule_id: row for row in found}
+
+
+def table_of_pairs(rating_P2: np.ndarray, *, rule_id: str = "r") -> pa.Table:
+    """Chosen and rejected ratings [P, 2] as a table; NaN is null."""
+    num_pairs = len(rating_P2)
+    rating = rating_P2.ravel()
+    return pa.table(
+        {
+            "pair_id": np.repeat(np.char.mod("p%07d", np.arange(num_pairs)), 2),
+            "source": ["s"] * (2 * num_pairs),
+            "response": ["chosen", "rejected"] * num_pairs,
+            "rule_id": [rule_id] * (2 * num_pairs),
+            "rating": pa.array(rating, mask=np.isnan(rating)),
+        }
+    )
+
+
+def drawn_pairs(rng: np.random.Generator, *, num_pairs: int, edge: float = 0.3) -> np.ndarray:
+    """Correlated ratings on eleven levels; the chosen one a little higher."""
+    shared = rng.normal(size=(num_pairs, 1))
+    own = rng.normal(size=(num_pairs, 2))
+    raw = 0.5 + 0.2 * (0.7 * shared + 0.7 * own + np.array([edge, 0.0]))
+    return np.round(np.clip(raw, 0, 1) * (NUM_LEVELS - 1)) / (NUM_LEVELS - 1)
+
+
+def entropy(ratings: np.ndarray) -> float:
+    return float(scipy.stats.entropy(np.unique(ratings, return_counts=True)[1]))
+
+
+def accuracy(rating_P2: np.ndarray, policy: str) -> float:
+    sign = np.sign(rating_P2[:, 0] - rating_P2[:, 1])
+    if policy == "untied":
+        return float((sign > 0).sum() / (sign != 0).sum())
+    credit = {"half": 0.5, "strict": 0.0, "inclusive": 1.0}[policy]
+    return float(((sign > 0) + credit * (sign == 0)).mean())
+
+
+def test_they_are_those_of_pairs_that_really_are_resampled() -> None:
+    rng = np.random.default_rng(1)
+    rating_P2 = drawn_pairs(rng, num_pairs=300)
+    found = intervals_of(table_of_pairs(rating_P2))["r"]
+    draws = [rating_P2[rng.integers(0, 300, size=300)] for _ in range(4000)]
+    # 2,000 and 4,000 draws: a quantile's own standard error is about 0.07 standard deviations of
+    # the estimate in one and 0.04 in the other; 0.3 is more than three of both.
+    h, h_D = entropy(rating_P2), np.array([entropy(draw) for draw in draws])
+    low, high = np.quantile(h_D, [0.025, 0.975])
+    tolerance = 0.3 * h_D.std()
+    assert found.entropy_method == "bootstrap"
+    assert found.entropy_low == pytest.approx(2 * h - high, abs=tolerance)
+    assert found.entropy_high == pytest.approx(2 * h - low, abs=tolerance)
+    for policy in TIE_POLICIES:
+        share_D = np.array([accuracy(draw, policy) for draw in draws])
+        ends = (getattr(found, f"{policy}_low"), getattr(found, f"{policy}_high"))
+        expected = tuple(np.quantile(share_D, [0.025, 0.975]))
+        assert ends == pytest.approx(expected, abs=0.3 * share_D.std()), policy
+
+
+def coverage(num_studies: int, *, num_pairs: int) -> dict[str, int]:
+    """How many intervals hold the truth, which a very large sample stands for."""
+    rng = np.random.default_rng(2)
+    population = drawn_pairs(rng, num_pairs=2_000_000)
+    truth = {"entropy": entropy(population)}
+    truth |= {policy: accuracy(population, policy) for policy in TIE_POLICIES}
+    covered = dict.fromkeys(truth, 0)
+    # Each rule is a study of its own.
+    tables = [
+        table_of_pairs(
+            population[rng.integers(0, len(population), size=num_pairs)], rule_id=f"study-{study}"
+        )
+        for study in range(num_studies)
+    ]
+    for found in intervals_of(pa.concat_tables(tables)).values():
+        for name, value in truth.items():
+            low, high = getattr(found, f"{name}_low"), getattr(found, f"{name}_high")
+            covered[name] += low <= value <= high
+    return covered
+
+
+def test_they_hold_the_truth_as_often_as_they_say() -> None:
+    # 95 % of 100 is 95; three standard errors are 3 * sqrt(100 * 0.95 * 0.05) = 6.5.
+    assert all(89 <= number <= 100 for number in coverage(100, num_pairs=150).values())
+
+
+@pytest.mark.full
+def test_over_two_thousand_studies_they_hold_the_truth_as_often_as_they_say() -> None:
+    # Three standard errors are 3 * sqrt(2000 * 0.95 * 0.05) = 29 of 1900. Shares of 150 pairs move
+    # in steps, which costs the percentile interval up to half a point more.
+    for name, number in coverage(2000, num_pairs=150).items():
+        assert 1860 <= number <= 1940, name
+
+
+def test_the_normal_limit_is_what_draws_come_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    statistics = statistics_of(table_of_pairs(drawn_pairs(rng, num_pairs=5000)))
+    (drawn,) = rule_intervals(statistics)
+    monkeypatch.setattr(intervals, "_MAX_DRAWN_CELLS", 5)
+    (limit,) = rule_intervals(statistics)
+    assert (drawn.entropy_method, limit.entropy_method) == ("bootstrap", "normal")
+    assert drawn.entropy_low is not None
+    assert drawn.entropy_high is not None
+    width = drawn.entropy_high - drawn.entropy_low
+    # Quantiles of 2,000 draws are sure to a tenth of the width.
+    assert limit.entropy_low == pytest.approx(drawn.entropy_low, abs=width / 10)
+    assert limit.entropy_high == pytest.approx(drawn.entropy_high, abs=width / 10)
+
+
+def test_many_levels_have_an_interval_that_is_no_narrower_than_it_should_be() -> None:
+    # 300 levels of different mass, the two ratings of each pair equal: the worst that pairs can do.
+    rng = np.random.default_rng(4)
+    mass = np.arange(1, 301) / np.arange(1, 301).sum()
+    level_P = rng.choice(300, p=mass, size=100_000) / 300
+    found = intervals_of(table_of_pairs(np.stack([level_P, level_P], axis=1)))["r"]
+    assert found.entropy_method == "bound"
+    # Each pair is one draw of its level: sd(entropy) = sd(ln 1/p) / sqrt(100000). The truth lies
+    # 299 / (2 * 100000) above on average; the interval reaches up to it and not much further.
+    surprisal = -np.log(mass)
+    sd = math.sqrt((mass * surprisal**2).sum() - (mass * surprisal).sum() ** 2)
+    expected = 2 * 1.96 * sd / math.sqrt(100_000)
+    assert found.entropy_low is not None
+    assert found.entropy_low <= (mass * surprisal).sum() <= found.entropy_high
+    assert expected <= found.entropy_high - found.entropy_low <= 1.3 * expected
+
+
+def test_ratings_that_all_differ_cost_nothing_and_keep_their_accuracies() -> None:
+    rng = np.random.default_rng(5)
+    found = intervals_of(table_of_pairs(rng.random((2000, 2))))["r"]
+    assert found.entropy_low is not None
+    assert found.entropy_low <= math.log(4000) <= found.entropy_high
+    assert found.half_low is not None
+    assert 0.45 < found.half_low < 0.5 < found.half_high < 0.55
+
+
+def test_they_depend_on_the_rule_alone() -> None:
+    rng = np.random.default_rng(6)
+    one = table_of_pairs(drawn_pairs(rng, num_pairs=80), rule_id="one")
+    two = table_of_pairs(drawn_pairs(rng, num_pairs=80), rule_id="two")
+    both = pa.concat_tables([one, two])
+    shuffled = both.take(pa.array(rng.permutation(both.num_rows)))
+    assert intervals_of(shuffled)["one"] == intervals_of(one)["one"]
+
+
+def test_missing_ratings_are_resampled_with_their_pairs() -> None:
+    # Half of the pairs lack a rating: as many untied pairs, so intervals of their accuracy are
+    # sqrt(2) times as wide as with all.
+    rng = np.random.default_rng(7)
+    rating_P2 = drawn_pairs(rng, num_pairs=4000)
+    holes_P2 = rating_P2.copy()
+    holes_P2[::2, 1] = np.nan
+    full = intervals_of(table_of_pairs(rating_P2))["r"]
+    holes = intervals_of(table_of_pairs(holes_P2))["r"]
+    ratio = (holes.strict_high - holes.strict_low) / (full.strict_high - full.strict_low)
+    assert ratio == pytest.approx(math.sqrt(2), rel=0.1)
+
+
+def test_every_interval_holds_its_figure() -> None:
+    for seed in range(5):
+        statistics = statistics_of(random_table(np.random.default_rng(70 + seed), max_rows=1500))
+        for rule, found in zip(statistics.rules, rule_intervals(statistics), strict=True):
+            figures = {"entropy": rule.entropy_nats}
+            figures |= {policy: rule.accuracy.under(policy) for policy in TIE_POLICIES}
+            for name, value in figures.items():
+                low, high = getattr(found, f"{name}_low"), getattr(found, f"{name}_high")
+                assert (low is None) == (high is None) == (value is None), name
+                assert value is None or low <= value <= high, name
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 20), min_size=4, max_size=4), min_size=4, max_size=4).filter(
+        lambda counts: sum(map(sum, counts)) >= 2
+    )
+)
+def test_entropy_intervals_are_ordered_and_not_negative(counts: list[list[int]]) -> None:
+    cells = cells_of_counts(np.array(counts))
+    rng = np.random.default_rng(0)
+    if cells.count_L.sum() == 0:  # only pairs without a rating
+        return
+    h = float(scipy.stats.entropy(cells.count_L))
+    (low, high), method = entropy_interval(h, cells, rng=rng, num_draws=50)
+    assert method == "bootstrap"
+    assert low is not None
+    assert high is not None
+    assert 0.0 <= low <= h <= high
+
+
+def test_one_pair_says_nothing_about_its_spread() -> None:
+    found = intervals_of(table_of_pairs(np.array([[0.5, 0.7]])))["r"]
+    assert found.entropy_low is None
+    assert found.half_low is None
+
+
+def test_a_rule_without_ratings_has_no_interval() -> None:
+    found = intervals_of(table_of_pairs(np.full((5, 2), np.nan)))["r"]
+    assert found.entropy_low is None
+    assert found.entropy_method is None
+    assert found.untied_high is None
+
+
+def test_a_constant_rule_has_entropy_0_for_certain_and_no_untied_accuracy() -> None:
+    found = intervals_of(table_of_pairs(np.full((50, 2), 0.5)))["r"]
+    assert (found.entropy_low, found.entropy_high) == (0.0, 0.0)
+    assert (found.half_low, found.half_high) == (0.5, 0.5)
+    assert found.untied_low is None

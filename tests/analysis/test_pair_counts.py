@@ -1,0 +1,272 @@
+"""Pairs counted in the rows' order or by key: as SQL and numpy count them, whatever the order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from encore import warehouse
+from encore.analysis import pair_counts
+from encore.analysis.pair_counts import PairCounts, count_pairs
+from encore.errors import EncoreError, InputError
+from encore.queries import load_query
+from encore.ratings_input import ratings_input
+from encore.warehouse import Warehouse
+from tests.ratings_files import random_table, ratings_table
+from tests.reference import Row, reference_signs, rows_of
+
+Order = Callable[[pa.Table, np.random.Generator], pa.Table]
+
+
+def pair_by_pair(table: pa.Table, rng: np.random.Generator) -> pa.Table:
+    """Pairs in any order, the rows of each together."""
+    keys = list(zip(table["source"].to_pylist(), table["pair_id"].to_pylist(), strict=True))
+    rank = {key: rng.random() for key in dict.fromkeys(keys)}
+    return table.take(pa.array(np.argsort([rank[key] for key in keys], kind="stable")))
+
+
+def rule_by_rule(table: pa.Table, rng: np.random.Generator) -> pa.Table:
+    return table.sort_by("rule_id")
+
+
+def shuffled(table: pa.Table, rng: np.random.Generator) -> pa.Table:
+    return table.take(pa.array(rng.permutation(table.num_rows)))
+
+
+ORDERS: tuple[Order, ...] = (pair_by_pair, rule_by_rule, shuffled)
+
+
+def counted(ratings: pa.Table | Path, *, part_rows: int = 3_000_000) -> dict:
+    with Warehouse(ratings_input(ratings), part_rows=part_rows) as opened:
+        rows = opened.query("rule_statistics").to_pylist()
+        levels = {row["rule_id"]: row["levels"] for row in rows if row["source"] is None}
+        return count_pairs(
+            opened,
+            sources=list({row["source"] for row in rows} - {None}),
+            levels={rule: None if xs is None else np.array(xs) for rule, xs in levels.items()},
+        )
+
+
+def assert_same(found: PairCounts, expected: PairCounts) -> None:
+    one, other = found.outcomes, expected.outcomes
+    assert (one.num_pairs, found.num_one_sided) == (other.num_pairs, expected.num_one_sided)
+    for name in ("wins_R", "losses_R", "ties_R", "sign_gram_RR"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    for cells, other_cells in zip(found.cells, expected.cells, strict=True):
+        assert (cells is None) == (other_cells is None)
+        if cells is not None and other_cells is not None:
+            for name in ("chosen_C", "rejected_C", "num_pairs_C"):
+                np.testing.assert_array_equal(getattr(cells, name), getattr(other_cells, name))
+
+
+def ratings_of(rows: list[Row], rule_id: str) -> dict[tuple[str, str], list[float | None]]:
+    """The chosen and the rejected rating of every pair, also of those that the rule left out."""
+    found: dict[tuple[str, str], list[float | None]] = {
+        (source, pair): [None, None] for pair, source, *_ in rows
+    }
+    for pair, source, response, rule, rating in rows:
+        if rule == rule_id:
+            found[source, pair][0 if response == "chosen" else 1] = rating
+    return found
+
+
+# --- against other definitions --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("seed", range(3))
+def test_outcomes_are_those_of_numpy(seed: int, order: Order) -> None:
+    rng = np.random.default_rng(300 + seed)
+    table = order(random_table(rng, max_rows=4000), rng)
+    rows = rows_of(table)
+    rule_ids = sorted({row[3] for row in rows})
+    found = counted(table)
+    for source, counts in found.items():
+        own = [row for row in rows if source in (None, row[1])]
+        sign_PR = reference_signs(own, rule_ids)
+        np.testing.assert_array_equal(counts.outcomes.sign_gram_RR, sign_PR.T @ sign_PR)
+        np.testing.assert_array_equal(counts.outcomes.wins_R, (sign_PR > 0).sum(axis=0))
+        np.testing.assert_array_equal(counts.outcomes.losses_R, (sign_PR < 0).sum(axis=0))
+        assert counts.outcomes.num_pairs == len(sign_PR)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_outcomes_are_those_of_the_query_over_patterns(seed: int) -> None:
+    table = random_table(np.random.default_rng(310 + seed), max_rows=4000)
+    with duckdb.connect() as connection:
+        connection.register("ratings", table)
+        patterns = connection.sql(load_query("pair_patterns")).to_arrow_table().to_pylist()
+    expected: dict[str, Counter[str]] = {}
+    for row in patterns:
+        counts = expected.setdefault(row["source"], Counter())
+        for name in ("wins", "losses", "ties"):
+            for place, digit in enumerate(row[name]):
+                counts[name, place] += int(digit) * row["num_pairs"]
+        counts["pairs"] += row["num_pairs"]
+    found = {source: counts for source, counts in counted(table).items() if source is not None}
+    assert set(found) == set(expected)
+    for source, counts in found.items():
+        assert counts.outcomes.num_pairs == expected[source]["pairs"]
+        for name in ("wins", "losses", "ties"):
+            for place, number in enumerate(getattr(counts.outcomes, f"{name}_R").tolist()):
+                assert number == expected[source][name, place], (source, name, place)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cells_count_every_pair_once_by_its_two_ratings(seed: int) -> None:
+    table = random_table(np.random.default_rng(320 + seed), max_rows=4000)
+    rows = rows_of(table)
+    pooled = counted(table)[None]
+    for rule_id, cells in zip(sorted({row[3] for row in rows}), pooled.cells, strict=True):
+        both = ratings_of(rows, rule_id)
+        levels = sorted({x for pair in both.values() for x in pair if x is not None})
+        if cells is None:
+            assert len(levels) > 256 or not levels
+            continue
+        place = {None: len(levels), **{x: i for i, x in enumerate(levels)}}
+        expected = Counter((place[chosen], place[rejected]) for chosen, rejected in both.values())
+        found = zip(cells.chosen_C.tolist(), cells.rejected_C.tolist(), strict=True)
+        assert dict(zip(found, cells.num_pairs_C.tolist(), strict=True)) == expected
+        assert cells.num_pairs == pooled.outcomes.num_pairs
+        ratings = [x for pair in both.values() for x in pair if x is not None]
+        np.testing.assert_array_equal(cells.count_L, [ratings.count(x) for x in levels])
+        np.testing.assert_array_equal(cells.num_pairs_C @ cells.num_ratings_CL, cells.count_L)
+
+
+# --- order and parts ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_order_of_rows_changes_no_count(order: Order) -> None:
+    rng = np.random.default_rng(330)
+    table = random_table(rng, max_rows=30_000)
+    expected = counted(table)
+    found = counted(order(table, rng), part_rows=2048)
+    assert found.keys() == expected.keys()
+    for source in expected:
+        assert_same(found[source], expected[source])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_files_that_cut_pairs_change_no_count(tmp_path: Path, order: Order) -> None:
+    rng = np.random.default_rng(331)
+    table = random_table(rng, max_rows=30_000)
+    expected = counted(table)
+    ordered = order(table, rng)
+    for part, start in enumerate(range(0, table.num_rows, 997)):
+        pq.write_table(ordered.slice(start, 997), tmp_path / f"{part:03d}.parquet")
+    for source, counts in counted(tmp_path, part_rows=2048).items():
+        assert_same(counts, expected[source])
+
+
+def test_rows_of_a_pair_that_stand_together_are_never_sorted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("sorted by key")
+
+    monkeypatch.setattr(pair_counts, "_add_by_key", refuse)
+    rng = np.random.default_rng(332)
+    table = random_table(rng, max_rows=30_000)
+    counted(pair_by_pair(table, rng), part_rows=2048)
+    with pytest.raises(AssertionError, match="sorted by key"):
+        counted(shuffled(table, rng), part_rows=2048)
+
+
+def test_rules_are_counted_in_the_order_asked_for() -> None:
+    rows = [("p", "s", "chosen", "a", 1.0), ("p", "s", "rejected", "a", 0.0)]
+    rows += [("p", "s", "chosen", "b", 0.0), ("p", "s", "rejected", "b", 1.0)]
+    with Warehouse(ratings_input(ratings_table(rows))) as opened:
+        both = np.array([0.0, 1.0])
+        counts = count_pairs(opened, sources=["s"], levels={"b": both, "a": None})["s"]
+    assert counts.outcomes.wins_R.tolist() == [0, 1]
+    assert counts.outcomes.sign_gram_RR.tolist() == [[1, -1], [-1, 1]]
+    assert [cells is None for cells in counts.cells] == [False, True]
+
+
+# --- what is special ------------------------------------------------------------------------------
+
+
+def test_pairs_with_one_response_are_counted() -> None:
+    rows = [("both", "s", response, "r", 0.5) for response in ("chosen", "rejected")]
+    rows += [("chosen only", "s", "chosen", "r", 0.5)]
+    rows += [("a null", "s", "chosen", "r", None), ("a null", "s", "rejected", "r", 0.5)]
+    rows += [("nulls", "s", "chosen", "r", None), ("nulls", "s", "rejected", "r", None)]
+    counts = counted(ratings_table(rows))["s"]
+    assert counts.outcomes.num_pairs == 4
+    assert counts.num_one_sided == 2
+    assert counts.outcomes.ties_R.tolist() == [1]
+
+
+def test_a_rule_of_many_levels_has_no_cells_and_all_its_outcomes() -> None:
+    def rows(rule: str, num_levels: int) -> list[Row]:
+        return [
+            (f"p{i}", "s", response, rule, (i % num_levels) / 1000 + (response == "chosen") / 2)
+            for i in range(400)
+            for response in ("chosen", "rejected")
+        ]
+
+    counts = counted(ratings_table(rows("many", 300) + rows("few", 128)))["s"]
+    few, many = counts.cells
+    assert many is None
+    assert few is not None
+    assert few.num_levels == 256  # 128 of rejected and 128 other ones of chosen responses
+    assert counts.outcomes.wins_R.tolist() == [400, 400]
+
+
+def test_cells_stay_within_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = random_table(np.random.default_rng(340), max_rows=2000)
+    assert any(cells is not None for cells in counted(table)[None].cells)
+    monkeypatch.setattr(pair_counts, "_MAX_CELL_COUNTS", 3)
+    assert counted(table)[None].cells == (None,) * len(counted(table)[None].cells)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_repeated_rating_is_refused_in_any_order(order: Order) -> None:
+    rng = np.random.default_rng(350)
+    table = random_table(rng, max_rows=3000)
+    again = order(pa.concat_tables([table, table.slice(7, 1)]), rng)
+    pair_id = repr(table["pair_id"][7].as_py())
+    with pytest.raises(InputError, match=rf"2 ratings for .*{pair_id}"):
+        counted(again)
+
+
+@pytest.mark.parametrize("num_keys", [1, 7])
+def test_pairs_of_one_key_are_never_taken_for_one(
+    monkeypatch: pytest.MonkeyPatch, num_keys: int
+) -> None:
+    def clashing(name: str) -> str:
+        return load_query(name).replace(
+            "hash(ratings.source, ratings.pair_id)",
+            f"hash(ratings.source, ratings.pair_id) % {num_keys}",
+        )
+
+    rows = [
+        (f"p{i}", "s", response, "r", 0.5) for i in range(50) for response in ("chosen", "rejected")
+    ]
+    monkeypatch.setattr(warehouse, "load_query", clashing)
+    with pytest.raises(EncoreError, match="same 64-bit hash"):
+        counted(ratings_table(rows))
+
+
+def test_a_query_that_breaks_off_in_the_middle_is_an_error_of_one_line(tmp_path: Path) -> None:
+    # The page of pair_id is damaged, which only the look at pairs reads.
+    table = ratings_table(
+        [(f"{i:040x}", "s", r, "a", 0.5) for i in range(3000) for r in ("chosen", "rejected")]
+    )
+    path = tmp_path / "r.parquet"
+    pq.write_table(table, path, compression="zstd", use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    start = pq.read_metadata(path).row_group(0).column(0).data_page_offset
+    content[start + 60 : start + 400] = b"\x00" * 340
+    path.write_bytes(bytes(content))
+    with pytest.raises(InputError, match="cannot be read") as caught:
+        counted(path)
+    assert "\n" not in str(caught.value)

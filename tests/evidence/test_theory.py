@@ -1,0 +1,355 @@
+"""The theorem on ratings and on synthetic worlds, its counter-examples, and the command."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from encore.cli.theory import theory as theory_command
+from encore.errors import InputError
+from encore.evidence.theory import theory
+from encore.evidence.theory.counter_examples import counter_examples
+from encore.evidence.theory.examination import TheoryRule, examine
+from encore.evidence.theory.words import DOES_NOT_SAY, SAYS, statements
+from encore.evidence.theory.worlds import noise_world
+from encore.pair_ratings import PairRatings
+from tests.evidence.data import rated_pairs, table_of
+from tests.reference import reference_weights, rows_of
+
+LN_10 = math.log(10)
+
+
+def some_pairs(num_pairs: int = 400, *, seed: int = 0) -> PairRatings:
+    """Four rules of rising noise; the last one knows nothing."""
+    rng = np.random.default_rng(seed)
+    raw = rng.normal(size=(2, num_pairs, 4)) * [0.1, 0.2, 0.3, 0.3] + 0.5
+    raw[0] += [0.1, 0.1, 0.1, 0.0]
+    rating = np.round(np.clip(raw, 0, 1), 1)
+    return rated_pairs(rating[0], rating[1])
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def test_every_figure_has_its_definition():
+    pairs = some_pairs()
+    found = examine(pairs, steps=(1, 5))
+    margin = pairs.chosen_PR - pairs.rejected_PR
+    expected_weights = reference_weights(rows_of(table_of(pairs)), tau=2.0)
+    near = np.array(found.near_zero_weights)
+    slope = -1 / (1 + np.exp(margin @ near))
+    for place, rule in enumerate(found.rules):
+        delta = margin[:, place]
+        assert rule.mean_margin == pytest.approx(delta.mean())
+        assert rule.tie_rate == pytest.approx(np.mean(delta == 0))
+        assert rule.half_accuracy == pytest.approx(np.mean((np.sign(delta) + 1) / 2))
+        assert rule.gradient_at_zero == pytest.approx(-delta.mean() / 2)
+        assert rule.gradient_near_zero == pytest.approx(np.mean(slope * delta))
+        assert rule.z == pytest.approx(delta.sum() / np.sqrt((delta**2).sum()))
+        assert rule.encore_weight == pytest.approx(expected_weights[rule.rule_id])
+        assert rule.learned_weights == tuple(
+            record.weights[place] for record in found.steps if record.step in (1, 5)
+        )
+    assert np.abs(near).max() < 0.05  # five standard deviations of 0.01
+
+
+def test_z_has_mean_0_and_variance_1_when_every_pair_s_label_is_drawn_by_lot():
+    """Over all 2^6 ways to swap the labels of six pairs."""
+    delta = np.array([0.5, 0.3, -0.2, 0.1, 0.0, 0.7])
+    z = []
+    for signs in product([1.0, -1.0], repeat=6):
+        flipped = (delta * np.array(signs))[:, None]
+        (rule,) = examine(rated_pairs((1 + flipped) / 2, (1 - flipped) / 2), steps=(1,)).rules
+        assert rule.z is not None
+        z.append(rule.z)
+    assert np.mean(z) == pytest.approx(0, abs=1e-12)
+    assert np.mean(np.square(z)) == pytest.approx(1, abs=1e-12)
+
+
+def test_correlations_are_numpy_s():
+    found = examine(some_pairs(), steps=(10,))
+    entropy = np.array([rule.entropy_nats for rule in found.rules])
+    weight = np.array([rule.encore_weight for rule in found.rules])
+    values = {
+        "gradient_size": np.array([abs(rule.gradient_at_zero) for rule in found.rules]),
+        "z_size": np.array([abs(rule.z or 0) for rule in found.rules]),
+        "learned_weight": np.array([rule.learned_weights[0] for rule in found.rules]),
+    }
+    assert len(found.correlations) == 6
+    for row in found.correlations:
+        other = entropy if row.against == "entropy" else weight
+        assert row.pearson_r == pytest.approx(np.corrcoef(values[row.quantity], other)[0, 1])
+        assert (row.num_rules, row.step) == (4, 10 if row.quantity == "learned_weight" else None)
+
+
+def test_only_pairs_that_every_rule_rated_fully_are_used_and_the_rest_is_counted():
+    pairs = some_pairs(50)
+    pairs.chosen_PR[:8, 1] = np.nan
+    found = theory(table_of(pairs), steps=(1,))
+    assert (found.examination.num_pairs, found.examination.num_pairs_left_out) == (42, 8)
+    assert any("8 of 50 pairs are left out" in note for note in found.notes)
+    margin = (pairs.chosen_PR - pairs.rejected_PR)[8:]
+    for place, rule in enumerate(found.examination.rules):
+        assert rule.gradient_at_zero == pytest.approx(-margin[:, place].mean() / 2)
+    # Entropies are those of all ratings, as in `encore weights`.
+    weights = reference_weights(rows_of(table_of(pairs)), tau=2.0)
+    assert [r.encore_weight for r in found.examination.rules] == pytest.approx(
+        list(weights.values())
+    )
+
+
+def test_no_complete_pair_is_an_error_that_names_the_rule():
+    pairs = some_pairs(10)
+    pairs.chosen_PR[:, 2] = np.nan
+    with pytest.raises(InputError, match=r"of 10 pairs none .*rule rule-2 rated 0 fully"):
+        theory(table_of(pairs))
+
+
+def test_too_many_margins_are_sampled_for_descent_and_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("encore.evidence.theory.examination._MAX_MARGINS", 400)
+    found = theory(table_of(some_pairs(300)), steps=(1,))
+    assert found.examination.num_descent_pairs == 100  # 400 margins of 4 rules
+    assert found.examination.num_pairs == 300
+    assert any("seeded sample of 100 of 300 pairs" in note for note in found.notes)
+
+
+def test_a_single_rule_and_a_constant_one_are_no_trouble():
+    half = np.full((20, 1), 0.5)
+    found = theory(table_of(rated_pairs(half, half)))
+    (rule,) = found.examination.rules
+    assert (rule.z, rule.gradient_at_zero, rule.encore_weight) == (None, 0.0, 1.0)
+    assert all(row.pearson_r is None for row in found.examination.correlations)
+    assert any("never tells two responses apart" in line for line in found.statements)
+    json.dumps(found.as_dict(), allow_nan=False)
+
+
+# --- where the theorem holds ----------------------------------------------------------------------
+
+
+def test_in_the_noise_world_margins_and_entropies_are_as_planted():
+    found = examine(noise_world(seed=0), steps=(1,))
+    for k, rule in enumerate(found.rules):
+        noise = k / 9
+        # Decisive with probability 1 - noise, then right in 80 %: margin (1 - noise) (0.8 - 0.2).
+        expected = 0.6 * (1 - noise)
+        assert rule.mean_margin == pytest.approx(expected, abs=4 / math.sqrt(20_000))
+        # Levels: noise/11 each, and half of the rest at 0 and at 1.
+        inner, end = noise / 11, noise / 11 + (1 - noise) / 2
+        entropy = -9 * inner * math.log(inner) if inner else 0.0
+        entropy -= 2 * end * math.log(end)
+        assert rule.entropy_nats == pytest.approx(entropy, abs=0.01)
+    assert [rule.rule_id for rule in found.rules][::9] == ["noise-000-percent", "noise-100-percent"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rule_that_is_independent_of_the_label_keeps_a_weight_near_zero(seed: int):
+    found = examine(noise_world(seed=seed), seed=seed)
+    pure = found.rules[-1]
+    # Standard deviation of its margin: 0.45; of its gradient: 0.45 / 2 / sqrt(20,000) = 0.0016.
+    assert abs(pure.gradient_at_zero) < 4 * 0.0016
+    # Of its weight about 0.1: one over the root of 20,000 D (1 - D) margin^2.
+    assert all(abs(weight) < 0.4 for weight in pure.learned_weights)
+    assert found.rules[0].learned_weights[-1] > 1
+    learned = [row for row in found.correlations if row.quantity == "learned_weight"]
+    assert all(row.spearman_rho < -0.9 for row in learned if row.against == "entropy")
+    assert all(row.spearman_rho > 0.9 for row in learned if row.against == "encore_weight")
+
+
+# --- where its words mislead ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def equal() -> dict[str, TheoryRule]:
+    return {rule.rule_id: rule for rule in counter_examples()[0].examination.rules}
+
+
+def test_a_uniform_rule_that_is_always_right_has_the_largest_entropy_and_gradient(equal):
+    perfect = equal["uniform-and-perfect"]
+    # Ten levels, a tenth of the ratings each; the chosen response always has 0.5 more.
+    assert perfect.entropy_nats == pytest.approx(LN_10)
+    assert perfect.half_accuracy == 1.0
+    assert perfect.gradient_at_zero == pytest.approx(-0.25)
+    assert perfect.z == pytest.approx(math.sqrt(500))
+    # Always right: the weight grows for ever. The only other rule that moves would have to help.
+    assert list(perfect.learned_weights) == sorted(perfect.learned_weights)
+    assert perfect.learned_weights[-1] > 10
+
+
+def test_a_uniform_rule_that_knows_nothing_has_the_same_entropy_and_no_gradient(equal):
+    perfect, dice = equal["uniform-and-perfect"], equal["uniform-and-random"]
+    assert dice.entropy_nats == pytest.approx(perfect.entropy_nats, abs=1e-12)
+    assert dice.encore_weight == pytest.approx(perfect.encore_weight, abs=1e-12)
+    assert dice.half_accuracy == 0.5
+    assert dice.gradient_at_zero == pytest.approx(0, abs=1e-12)
+    assert dice.learned_weights == pytest.approx((0, 0, 0, 0), abs=1e-9)
+
+
+def test_a_constant_rule_takes_the_largest_weight_and_ranks_nothing(equal):
+    constant = equal["constant"]
+    assert (constant.entropy_nats, constant.tie_rate, constant.half_accuracy) == (0.0, 1.0, 0.5)
+    # Masses exp(-H/2): 1 for the constant rule, 1/sqrt(10) for each uniform one.
+    assert constant.encore_weight == pytest.approx(1 / (1 + 2 / math.sqrt(10)))
+    assert constant.encore_weight == max(rule.encore_weight for rule in equal.values())
+    assert constant.gradient_at_zero == 0.0
+    assert constant.learned_weights == (0.0, 0.0, 0.0, 0.0)
+    assert constant.z is None
+
+
+def test_a_rule_that_knows_nothing_learns_a_weight_when_it_cancels_another_s_noise():
+    shared = counter_examples()[2].examination
+    disturbed, noise = shared.rule("disturbed"), shared.rule("disturbance")
+    # Margins 0.8, -0.2, 0.3, 0.3 and 0.5, -0.5, 0, 0.
+    assert disturbed.mean_margin == pytest.approx(0.3)
+    assert disturbed.half_accuracy == 0.75
+    assert (noise.half_accuracy, noise.tie_rate) == (0.5, 0.5)
+    assert noise.gradient_at_zero == pytest.approx(0, abs=1e-12)
+    # One step leaves it at 0, the second does not.
+    assert noise.learned_weights[0] == pytest.approx(0, abs=1e-12)
+    assert noise.learned_weights[1] < -0.1
+    # Levels 1/8 four times and 1/4 twice: 5/2 ln 2; 1/4 twice and 1/2: 3/2 ln 2.
+    assert disturbed.entropy_nats == pytest.approx(2.5 * math.log(2))
+    assert noise.entropy_nats == pytest.approx(1.5 * math.log(2))
+    w = np.array([disturbed.learned_weights[-1], noise.learned_weights[-1]])
+    margins = np.array([[0.8, 0.5], [-0.2, -0.5], [0.3, 0.0]])
+    assert (margins @ w > 0).all()
+
+
+def test_counter_examples_tell_the_figures_that_they_show():
+    perfect, constant, noise = counter_examples(tau=2.0)
+    # 1/sqrt(10) of 1 + 2/sqrt(10): 0.194; the constant rule's: 0.613.
+    assert "gradient at zero -0.250" in perfect.finding
+    assert "the same weight, 0.194" in perfect.finding
+    assert "0.613" in constant.finding
+    assert "exactly 0 at any weights" in constant.finding
+    assert "right in 50% of pairs" in noise.finding
+    for one in (perfect, constant, noise):
+        rule_ids = {rule.rule_id for rule in one.examination.rules}
+        assert set(one.rule_ids) <= rule_ids
+        assert one.examination.num_pairs_left_out == 0
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def test_words_say_what_the_theorem_says_and_what_it_does_not():
+    found = statements(examine(noise_world(seed=0, num_pairs=5000)))
+    assert found[0] == SAYS
+    assert found[-1] == DOES_NOT_SAY
+    text = "\n".join(found)
+    assert "Entropy does not occur in it" in text
+    assert "noise-100-percent (2.39" in text
+    assert "high entropy and the theorem's premise go together" in text
+    assert "the higher the entropy, the lower the learned weight." in text
+
+
+def test_words_name_a_rule_of_highest_entropy_that_depends_on_the_label():
+    text = "\n".join(statements(counter_examples()[0].examination))
+    assert "uniform-and-perfect (2.303 nats), depends on the label (z = 22.4)" in text
+    assert "grow for ever" in text
+    assert "2 of 3 rules have a gradient that labels drawn by lot would give as well" in text
+
+
+def test_words_say_when_learned_weights_contradict_encore():
+    # The uniform rules first: the rule of lower entropy is the constant one, weight 0.
+    margin = np.array([0.5, 0.4, 0.3, -0.1] * 25)
+    pairs = rated_pairs(
+        np.stack([(1 + margin) / 2, np.full(100, 0.5), np.full(100, 0.1)], axis=1),
+        np.stack([(1 - margin) / 2, np.full(100, 0.5), np.full(100, 0.1)], axis=1),
+    )
+    text = "\n".join(statements(examine(pairs)))
+    assert "the higher the learned weight, the opposite of what ENCORE does" in text
+
+
+def test_words_name_rules_with_a_learned_weight_below_zero():
+    text = "\n".join(statements(counter_examples()[2].examination))
+    assert "1 of 2 rules learn a weight below zero" in text
+    assert ": disturbance." in text
+
+
+def test_words_say_when_the_theorem_is_about_none_of_the_rules():
+    pairs = some_pairs(2000)
+    knowing = dataclasses.replace(
+        pairs,
+        rule_ids=pairs.rule_ids[:3],
+        chosen_PR=pairs.chosen_PR[:, :3],
+        rejected_PR=pairs.rejected_PR[:, :3],
+    )
+    assert "about none of them" in "\n".join(statements(examine(knowing, steps=(1,))))
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def invoke(*arguments: str | Path) -> Result:
+    app = typer.Typer()
+    app.command("theory")(theory_command)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    pq.write_table(table_of(some_pairs(60)), tmp_path / "r.parquet")
+    return tmp_path / "r.parquet"
+
+
+def test_the_json_has_the_examination_and_the_counter_examples(path: Path):
+    result = invoke(path, "--tau", "1", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["is_synthetic"] is False
+    assert (found["num_pairs"], found["tau"]) == (60, 1.0)
+    assert [step["step"] for step in found["steps"]] == [0, 1, 10, 100, 1000]
+    assert [rule["rule_id"] for rule in found["rules"]] == [f"rule-{k}" for k in range(4)]
+    assert len(found["counter_examples"]) == 3
+    assert found["statements"]
+    assert found == json.loads(json.dumps(theory(path, tau=1.0).as_dict()))
+
+
+def test_the_tables_show_rules_steps_and_counter_examples(path: Path):
+    result = invoke(path)
+    assert result.exit_code == 0, result.stderr
+    for text in ("rule-3", "step 1000", "largest |D|", "0.5000", "Counter-example (synthetic)"):
+        assert text in result.stdout
+    assert "What happens: uniform-and-perfect" in result.stdout
+    assert "SYNTHETIC DATA" not in result.stdout
+
+
+def test_the_synthetic_world_is_called_synthetic():
+    result = invoke("--synthetic")
+    assert result.exit_code == 0, result.stderr
+    assert " ".join(result.stdout.split()).count("SYNTHETIC DATA") == 2
+    assert "noise-100-percent" in result.stdout
+    assert json.loads(invoke("--synthetic", "--json").stdout)["is_synthetic"] is True
+
+
+@pytest.mark.parametrize("arguments", [(), ("ratings.parquet", "--synthetic")])
+def test_neither_or_both_is_a_usage_error(arguments: tuple[str, ...]):
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert "one of the two" in result.stderr
+
+
+def test_the_function_wants_one_of_the_two_as_well():
+    with pytest.raises(InputError, match="either ratings or the synthetic world"):
+        theory()
+
+
+@pytest.mark.parametrize("steps", [(), (0, 1), (10, 1), (1, 1)])
+def test_impossible_steps_are_one_line(steps: tuple[int, ...]):
+    with pytest.raises(InputError, match="ascending"):
+        theory(synthetic=True, steps=steps)
+
+
+def test_the_help_teaches():
+    text = " ".join(invoke("--help").stdout.split())
+    for part in ("Bradley-Terry", "minus half", "--synthetic", "Exit code 3"):
+        assert part in text
