@@ -28,7 +28,7 @@ def analysis_notes(
         where = "" if part.source == POOLED else f"source {part.source}: "
         rows = [row for row in correlation if row.source == part.source]
         notes = (
-            *_spread_notes(part.rules),
+            *_spread_notes(part),
             *_pair_notes(part),
             *_coverage_notes(part.rules),
             *_correlation_notes(part, rows),
@@ -36,8 +36,8 @@ def analysis_notes(
         yield from (where + note for note in notes)
 
 
-def _spread_notes(rules: Sequence[RuleStats]) -> Iterator[str]:
-    for rule in rules:
+def _spread_notes(part: SourceStatistics) -> Iterator[str]:
+    for rule, cells in zip(part.rules, part.cells, strict=True):
         if rule.num_ratings == 0:
             yield f"rule {rule.rule_id} has no rating ({rule.num_unparsed} nulls): no entropy"
         elif rule.num_levels == 1:
@@ -48,7 +48,12 @@ def _spread_notes(rules: Sequence[RuleStats]) -> Iterator[str]:
                 "its discrete entropy measures their number; look at the differential one, or "
                 "round the ratings"
             )
-    counts = [rule.num_ratings for rule in rules if rule.kde_bandwidth is not None]
+        if rule.num_ratings and cells is None:
+            yield (
+                f"rule {rule.rule_id}: the interval of its entropy is an upper bound, because its "
+                f"{rule.num_levels} levels are too many to count pairs of them"
+            )
+    counts = [rule.num_ratings for rule in part.rules if rule.kde_bandwidth is not None]
     if counts and max(counts) > _MAX_RATIO_OF_RATINGS * min(counts):
         yield (
             f"rules have between {min(counts)} and {max(counts)} ratings; differential (KDE) "

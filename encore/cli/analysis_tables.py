@@ -49,7 +49,7 @@ def source_tables(analysis: Analysis, source: str) -> Group:
     intervals = [row for row in analysis.intervals if row.source == source]
     correlation = [row for row in analysis.correlation if row.source == source]
     verdicts = [row for row in analysis.verdicts if row.source == source]
-    where = "all sources" if source == POOLED else f"source {source}"
+    where = _where(source)
     return Group(
         _entropy_table(rules, intervals, where=where),
         Text(_ENTROPY_LEGEND),
@@ -90,15 +90,17 @@ def judge_tables(comparison: JudgeComparison) -> Group:
     short = {one.judge: f"J{place}" for place, one in enumerate(comparison.judges, start=1)}
     names = [f"{name}: {judge}" for judge, name in short.items()]
     verdicts = [
-        f"{short[one.judge]}: {_sentence(verdict)}"
+        f"{short[one.judge]}, {_where(verdict.source)}: {_sentence(verdict)}"
         for one in comparison.judges
         for verdict in one.analysis.verdicts
-        if verdict.source == POOLED
     ]
+    found = {source for one in comparison.judges for source in one.analysis.sources}
+    sources = sorted(found, key=lambda source: (source == POOLED, source))
     return Group(
         Text(visible(f"Judges {'; '.join(names)}")),
-        _rules_by_judge(comparison.judges, short),
+        *(_rules_by_judge(comparison.judges, short, source=source) for source in sources),
         *(Text(visible(verdict)) for verdict in verdicts),
+        Text(),
         _agreement_table(comparison.agreement, short),
     )
 
@@ -179,11 +181,13 @@ def _sentence(verdict: Verdict) -> str:
 # --- several judges -------------------------------------------------------------------------------
 
 
-def _rules_by_judge(judges: Sequence[JudgeAnalysis], short: dict[str, str]) -> Table:
+def _rules_by_judge(
+    judges: Sequence[JudgeAnalysis], short: dict[str, str], *, source: str
+) -> Table:
     names = ("H", "half", "untied")
     columns = ("rule", *(f"{name} {judge}" for name in names for judge in short.values()))
     rules = [
-        {rule.rule_id: rule for rule in one.analysis.rules if rule.source == POOLED}
+        {rule.rule_id: rule for rule in one.analysis.rules if rule.source == source}
         for one in judges
     ]
     rule_ids = dict.fromkeys(rule_id for by_id in rules for rule_id in by_id)
@@ -197,7 +201,7 @@ def _rules_by_judge(judges: Sequence[JudgeAnalysis], short: dict[str, str]) -> T
         for rule_id in rule_ids
         for of_judges in [[by_id.get(rule_id) for by_id in rules]]
     ]
-    title = "Entropy H in nats and accuracy by judge, all sources"
+    title = f"Entropy H in nats and accuracy by judge, {_where(source)}"
     return compact_table(columns, rows, title=title)
 
 
@@ -224,6 +228,10 @@ def _agreement_table(rows: Sequence[JudgeAgreement], short: dict[str, str]) -> T
 
 
 # --- cells ----------------------------------------------------------------------------------------
+
+
+def _where(source: str) -> str:
+    return "all sources" if source == POOLED else f"source {source}"
 
 
 def _kind(entropy: EntropyKind) -> str:

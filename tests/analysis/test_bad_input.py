@@ -177,6 +177,7 @@ def check_distinct_levels(num_ratings: int) -> None:
     note = the_note(analysis, "levels for")
     assert f"{num_ratings} levels for {num_ratings} ratings" in note
     assert "measures their number" in note
+    assert str(num_ratings) in the_note(analysis, "an upper bound")
 
 
 def test_ratings_that_all_differ_are_handled_and_said() -> None:

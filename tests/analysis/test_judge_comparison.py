@@ -187,8 +187,10 @@ def test_a_study_of_one_run_is_refused(tmp_path: Path) -> None:
 def test_the_command_prints_tables_and_json(tmp_path: Path) -> None:
     for place, judge in enumerate(("tiny", "big")):
         add_run(tmp_path, judge=judge, seed=place)
-    result = invoke("analyze", tmp_path, "--by-judge")
+    result = invoke("analyze", tmp_path, "--by-judge", "--by-source")
     assert result.exit_code == 0, result.stderr
+    assert "by judge, source hh" in result.stdout
+    assert "by judge, all sources" in result.stdout
     for text in ("tiny", "big", *RULES, "Agreement of judges", "same order"):
         assert text in result.stdout
     found = json.loads(invoke("analyze", tmp_path, "--by-judge", "--json").stdout)
