@@ -24,35 +24,54 @@ pooled_levels as (
         source,
         rule_id,
         rating,
-        sum(num_ratings)::double as num_ratings
+        sum(num_ratings)::bigint as num_ratings
     from levels
     group by grouping sets ((source, rule_id, rating), (rule_id, rating))
 
 ),
 
--- Heights above the lowest rating keep their precision where ratings differ in the last digits.
-heights as (
+ranges as (
 
     select
         source,
         rule_id,
-        num_ratings,
-        rating - min(rating) over (partition by source, rule_id) as height
+        sum(num_ratings)::bigint as total,
+        min(rating) as lowest,
+        max(rating) - min(rating) as width
     from pooled_levels
+    group by source, rule_id
+    having count(*) > 1
 
 ),
 
--- Every sum has one fixed order, so that its last bit depends on neither threads nor files.
-totals as (
+-- Sums are of whole numbers, so that their last bit depends on neither threads nor files: heights
+-- above the lowest rating in 2^-52 of the rule's range, then deviations in 2^-46 of it, whose
+-- squares add up to less than 2^127.
+heights as (
+
+    select
+        pooled_levels.source,
+        pooled_levels.rule_id,
+        pooled_levels.num_ratings,
+        pooled_levels.rating - ranges.lowest as height,
+        ranges.total,
+        ranges.width,
+        round((pooled_levels.rating - ranges.lowest) / ranges.width * pow(2, 52))::bigint as steps
+    from pooled_levels
+    inner join ranges
+        on pooled_levels.rule_id = ranges.rule_id
+        and pooled_levels.source is not distinct from ranges.source
+
+),
+
+means as (
 
     select
         source,
         rule_id,
-        sum(num_ratings) as total,
-        sum(num_ratings * height order by height) / sum(num_ratings) as mean_height
+        (sum(num_ratings::hugeint * steps) // any_value(total))::bigint as mean_steps
     from heights
     group by source, rule_id
-    having count(*) > 1
 
 ),
 
@@ -61,17 +80,18 @@ bandwidths as (
     select
         heights.source,
         heights.rule_id,
-        pow(totals.total, -0.2) * sqrt(
+        pow(any_value(heights.total), -0.2) * any_value(heights.width) / pow(2, 46) * sqrt(
             sum(
-                heights.num_ratings * pow(heights.height - totals.mean_height, 2)
-                order by heights.height
-            ) / (totals.total - 1)
+                heights.num_ratings::hugeint
+                * ((heights.steps - means.mean_steps) // 64)
+                * ((heights.steps - means.mean_steps) // 64)
+            )::double / (any_value(heights.total) - 1)
         ) as bandwidth
     from heights
-    inner join totals
-        on heights.rule_id = totals.rule_id
-        and heights.source is not distinct from totals.source
-    group by heights.source, heights.rule_id, totals.total
+    inner join means
+        on heights.rule_id = means.rule_id
+        and heights.source is not distinct from means.source
+    group by heights.source, heights.rule_id
 
 ),
 
@@ -83,8 +103,12 @@ positions as (
         bandwidths.bandwidth,
         heights.num_ratings,
         floor(64 * heights.height / bandwidths.bandwidth) as cell,
-        heights.height / bandwidths.bandwidth
-            - floor(64 * heights.height / bandwidths.bandwidth) / 64 as cell_offset
+        round(
+            (
+                64 * heights.height / bandwidths.bandwidth
+                - floor(64 * heights.height / bandwidths.bandwidth)
+            ) * pow(2, 34)
+        )::bigint as offset_steps
     from heights
     inner join bandwidths
         on heights.rule_id = bandwidths.rule_id
@@ -100,9 +124,8 @@ cells as (
         bandwidth,
         cell,
         sum(num_ratings) as num_ratings,
-        sum(num_ratings * cell_offset order by cell_offset) / sum(num_ratings) as mean_offset,
-        sum(num_ratings * cell_offset * cell_offset order by cell_offset) / sum(num_ratings)
-            as mean_squared_offset
+        sum(num_ratings::hugeint * offset_steps) as sum_of_offsets,
+        sum(num_ratings::hugeint * offset_steps * offset_steps) as sum_of_squares
     from positions
     group by source, rule_id, bandwidth, cell
 
@@ -113,7 +136,8 @@ select
     rule_id,
     bandwidth,
     num_ratings::bigint as num_ratings,
-    cell / 64 + mean_offset as position,
-    greatest(mean_squared_offset - mean_offset * mean_offset, 0) as variance
+    (cell + sum_of_offsets::double / num_ratings::double / pow(2, 34)) / 64 as position,
+    (num_ratings * sum_of_squares - sum_of_offsets * sum_of_offsets)::double
+        / pow(num_ratings::double * pow(2, 34) * 64, 2) as variance
 from cells
 order by source nulls last, rule_id, cell

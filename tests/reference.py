@@ -170,13 +170,14 @@ def _correlation(
     if len(points) < 3 or np.allclose(x, x[0], atol=1e-13) or np.allclose(y, y[0], atol=1e-13):
         return row
     found = scipy.stats.pearsonr(x, y)
-    interval = found.confidence_interval(0.95)
-    ranked = scipy.stats.spearmanr(x, y)
+    # Three points say nothing about r; scipy divides by n - 3 = 0 there.
+    interval = (-1.0, 1.0) if len(points) == 3 else found.confidence_interval(0.95)
+    ranked = scipy.stats.spearmanr(np.round(x, 12), np.round(y, 12))
     return row | {
         "pearson_r": float(found.statistic),
         "p_value": float(found.pvalue),
-        "ci_low": float(interval.low),
-        "ci_high": float(interval.high),
+        "ci_low": float(interval[0]),
+        "ci_high": float(interval[1]),
         "spearman_rho": float(ranked.statistic),
         "spearman_p_value": float(ranked.pvalue),
     }

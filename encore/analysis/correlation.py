@@ -26,6 +26,8 @@ NULL_SEED = 0
 _CONFIDENCE = 0.95
 #: Values that differ by less than this share of their size are the same up to rounding.
 _ROUNDING = 1e-13
+#: Entropies and accuracies are of the order of 1: what differs beyond this digit is rounding.
+_RANK_DECIMALS = 12
 
 _Floats = NDArray[np.float64]
 
@@ -112,7 +114,13 @@ def fisher_interval(r: float, *, num_values: int) -> tuple[float, float]:
 
 def spearman_rho(x_R: _Floats, y_R: _Floats) -> float | None:
     """Spearman's rho: Pearson's r of the ranks, where equal values share their mean rank."""
-    return pearson_r(_ranks(x_R), _ranks(y_R))
+    if len(x_R) < MIN_RULES:
+        return None
+    # Twice a rank is a whole number, and so are these sums: equal orders give exactly 1.
+    rank_x_R, rank_y_R = 2 * _ranks(x_R), 2 * _ranks(y_R)
+    excess_x_R, excess_y_R = rank_x_R - rank_x_R.mean(), rank_y_R - rank_y_R.mean()
+    spread = float(excess_x_R @ excess_x_R) * float(excess_y_R @ excess_y_R)
+    return float(excess_x_R @ excess_y_R) / math.sqrt(spread) if spread else None
 
 
 def null_swings(
@@ -218,7 +226,8 @@ def _unit(x_R: _Floats) -> _Floats | None:
 
 
 def _ranks(x_R: _Floats) -> _Floats:
-    """Ranks from 1; equal values share their mean rank."""
-    _, level_R, count = np.unique(x_R, return_inverse=True, return_counts=True)
+    """Ranks from 1; values that are equal up to rounding share their mean rank."""
+    rounded_R = np.round(x_R, _RANK_DECIMALS)
+    _, level_R, count = np.unique(rounded_R, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     return np.asarray((last - (count - 1) / 2)[level_R], dtype=np.float64)

@@ -58,6 +58,15 @@ def test_fewer_than_three_or_a_constant_have_no_correlation(x: list[float], y: l
     assert pearson_r(np.array(x), np.array(y)) is None
 
 
+@pytest.mark.parametrize("num_values", [3, 4, 7, 10, 20])
+def test_the_same_order_has_rank_correlation_of_exactly_one(num_values: int) -> None:
+    # Not 1 - 1e-16, whose p for three values would be 1e-8 and not 0.
+    x = np.random.default_rng(num_values).random(num_values)
+    assert spearman_rho(x, x**3) == 1.0
+    assert spearman_rho(x, -(x**3)) == -1.0
+    assert pearson_p_value(1.0, num_values=num_values) == 0.0
+
+
 def test_a_perfect_correlation_is_no_error() -> None:
     r = pearson_r(np.array([1.0, 2.0, 3.0, 4.0]), np.array([8.0, 6.0, 4.0, 2.0]))
     assert r == pytest.approx(-1.0)
@@ -224,3 +233,10 @@ def test_rules_without_entropy_or_accuracy_are_left_out_of_the_correlation() -> 
     assert found["discrete", "untied"].num_rules == 4  # ... but never an untied pair
     assert found["differential", "half"].num_rules == 4  # ... and no density
     assert all(c.pearson_r is not None and c.null_high is not None for c in found.values())
+
+
+def test_values_that_differ_by_rounding_only_share_a_rank() -> None:
+    # Ranks 1.5, 1.5, 3, 4 against 1, 2, 3, 4, as if the first two were equal.
+    x = np.array([0.3, 0.1 + 0.2, 0.5, 0.7])
+    expected = scipy.stats.spearmanr([1.5, 1.5, 3, 4], [1, 2, 3, 4]).statistic
+    assert spearman_rho(x, np.array([1.0, 2.0, 3.0, 4.0])) == pytest.approx(expected, abs=1e-12)
