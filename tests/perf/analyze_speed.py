@@ -1,12 +1,12 @@
 """How fast is `encore analyze`, against Polars and pandas on the same ratings? Prints tables.
 
 Run: python -m tests.perf.analyze_speed [--compare 1.4 28] [--scale 1.4 7 28 100] [--repeats 5]
-(millions of ratings; 100 million take minutes to generate)
+(millions of ratings; pandas needs most of an hour and 9 GiB for five rounds of 28 million)
 
 Ratings have hashed ids (32 hex digits) under ten rules. Ours are measured as a finished run (shards
 that follow their digests) and as files from elsewhere, pair by pair and in any order of rows, which
 need all checks. Polars and pandas read the same files and make the same checks; what each does is
-in `tests.perf.analyze_contenders`. Each call is a process of its own on two cores, imports not
+in `tests.perf.analysis.contenders`. Each call is a process of its own on two cores, imports not
 counted; cases take turns, so that a machine that is busy for a while is so for all of them.
 
 Polars is put into a folder that is deleted afterwards; where no package index answers, it is left
@@ -28,7 +28,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.perf.ratings_data import RATINGS_PER_PAIR, write_foreign_ratings, write_run_of_ratings
+from tests.perf.analysis.ratings import (
+    RATINGS_PER_PAIR,
+    write_foreign_ratings,
+    write_run_of_ratings,
+)
 
 TASKS = ("entropy", "accuracies", "analyze")
 NUM_CORES = 2
@@ -69,16 +73,20 @@ def main() -> None:
     """Generate, measure in turns, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--compare", type=float, nargs="*", default=[1.4, 28.0])
-    parser.add_argument("--scale", type=float, nargs="*", default=[1.4, 7.0, 28.0, 100.0])
+    parser.add_argument("--scale", type=float, nargs="*", default=[1.4, 7.0, 28.0])
+    parser.add_argument("--libraries", nargs="*", default=["polars", "pandas"])
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        libraries = ["encore", "polars", "pandas"]
-        environment = environment_with_polars(folder / "packages")
-        if environment is None:
+        libraries = ["encore", *options.libraries]
+        environment = dict(os.environ)
+        if (
+            options.compare
+            and "polars" in libraries
+            and not add_polars(folder / "packages", environment)
+        ):
             libraries.remove("polars")
-            environment = dict(os.environ)
         scaled = []
         for millions in sorted({*options.compare, *options.scale}):
             paths = write_ratings(folder / "data", round(millions * 1e6))
@@ -95,15 +103,16 @@ def main() -> None:
 # --- what is measured -----------------------------------------------------------------------------
 
 
-def environment_with_polars(folder: Path) -> dict[str, str] | None:
-    """An environment in which Polars can be imported; None, with the reason printed, without it."""
+def add_polars(folder: Path, environment: dict[str, str]) -> bool:
+    """Make Polars importable in an environment; False, with the reason printed, if there is none."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), "polars"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         print(f"Polars is left out: pip cannot install it ({reason})")
-        return None
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(Path.cwd())])}
+        return False
+    environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(Path.cwd())])
+    return True
 
 
 def write_ratings(folder: Path, num_ratings: int) -> dict[str, Path]:
@@ -142,7 +151,7 @@ def call(case: Case, path: Path, environment: dict[str, str]) -> dict[str, Any]:
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-m", "tests.perf.analyze_contenders"]
+    command = [sys.executable, "-m", "tests.perf.analysis.contenders"]
     done = subprocess.run(
         [*command, case.library, case.task, str(path)],
         env=environment | limits,

@@ -1,6 +1,6 @@
 """The same analysis by three libraries, one call in one process: prints seconds, memory, figures.
 
-Run: python -m tests.perf.analyze_contenders LIBRARY TASK PATH
+Run: python -m tests.perf.analysis.contenders LIBRARY TASK PATH
 
 Tasks: `entropy`, `accuracies` (four tie policies) and `analyze` (both, with levels, kernel
 densities, intervals, correlations and null bands, by source). Every library makes the same checks:
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.perf.analyze_counts import Counts, figures_of_counts, shares
+from tests.perf.analysis.counts import Counts, figures_of_counts, shares
 
 Figures = dict[str, Any]
 Act = Callable[[Path], Figures]
