@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def add_polars(folder: Path, environment: dict[str, str]) -> bool:
-    """Make Polars importable in an environment; False, with the reason printed, if there is none."""
+    """Make Polars importable in an environment; False, with a printed reason, if there is none."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), "polars"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
