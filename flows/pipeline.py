@@ -19,6 +19,8 @@ from encore.cli import rating_options as options
 from encore.config import RatingConfig
 from encore.rating_driver import NUM_WORKERS
 from encore.sources.pku import Prefer
+from encore.weighting import SCHEMES, load_scheme
+from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 from flows.command import run_command, run_flow
 from flows.rate_pairs import Retries, Seconds
 from flows.rating_stage import completed, rate_study
@@ -40,7 +42,11 @@ def pipeline(
     study: Path,
     rating: RatingConfig,
     prefer: Prefer | None = None,
-    tau: Annotated[float, Field(gt=0)] = 2.0,
+    scheme: str = "encore",
+    tau: Annotated[float, Field(gt=0)] = DEFAULT_TAU,
+    seed: Annotated[int, Field(ge=0)] = 0,
+    k: Annotated[int, Field(ge=1)] = DEFAULT_K,
+    rule: str | None = None,
     shard_timeout_seconds: Seconds | None = None,
     shard_retries: Retries = DEFAULT_RETRIES,
 ) -> State:
@@ -53,11 +59,17 @@ def pipeline(
         study: The study's directory, made if it is not there; relative to the working directory.
         rating: Judge, rules and plan. Changing any of it makes a new run beside the old one.
         prefer: Which label of raw PKU-SafeRLHF says what is chosen; default: safer.
-        tau: Temperature of the weights: large approaches uniform. The paper's is 2.
+        scheme: How rules are weighed; `encore weights --help` lists all.
+        tau: Temperature of scheme encore: large approaches uniform. The paper's is 2.
+        seed: Of schemes random and random-k, and of the folds that hold out pairs.
+        k: How many rules top-k and random-k select.
+        rule: The rule of scheme single.
         shard_timeout_seconds: Give up on a shard whose generation takes longer.
         shard_retries: Further attempts for a shard that fails.
     """
     log_expected_errors_in_one_line()
+    load_scheme(scheme)  # a name that does not exist must not cost hours of rating
+    weighing = SchemeOptions(tau=tau, seed=seed, k=k, rule=rule)
     ingest_pairs(sources, study, prefer=prefer)
     plan, report, failed = rate_study(
         study,
@@ -69,7 +81,7 @@ def pipeline(
     if failed is not None:
         return failed
     publish_statistics(analyze_ratings(plan.run_dir))
-    weighed = weigh_rules(plan.run_dir, tau=tau)
+    weighed = weigh_rules(plan.run_dir, scheme=scheme, options=weighing)
     publish_weights(weighed)
     return completed(report, data=weighed.vector)
 
@@ -92,9 +104,17 @@ def main(
     prefer: Annotated[
         Prefer | None, typer.Option(help="Which label of raw PKU-SafeRLHF says what is chosen.")
     ] = None,
+    scheme: Annotated[
+        str, typer.Option(help=f"How rules are weighed, one of: {', '.join(SCHEMES)}.")
+    ] = "encore",
     tau: Annotated[
-        float, typer.Option(min=0.0, help="Temperature of the weights: large approaches uniform.")
-    ] = 2.0,
+        float, typer.Option(min=0.0, help="Temperature of scheme encore: large nears uniform.")
+    ] = DEFAULT_TAU,
+    seed: Annotated[int, typer.Option(min=0, help="Of schemes random and random-k.")] = 0,
+    k: Annotated[int, typer.Option("--k", min=1, help="Rules of top-k and random-k.")] = DEFAULT_K,
+    rule: Annotated[
+        str | None, typer.Option(metavar="RULE_ID", help="The rule of scheme single.")
+    ] = None,
     rules: options.Rules = "encore-10",
     shard_size: options.ShardSize = 1000,
     limit: options.Limit = None,
@@ -137,7 +157,11 @@ def main(
         study=study,
         rating=rating,
         prefer=prefer,
+        scheme=scheme,
         tau=tau,
+        seed=seed,
+        k=k,
+        rule=rule,
         shard_timeout_seconds=shard_timeout_seconds,
         shard_retries=shard_retries,
     )

@@ -13,10 +13,10 @@ from encore.weighting.weigh import weigh_rules as weigh
 
 
 @task(name="weigh", cache_policy=NO_CACHE, persist_result=False)
-def weigh_rules(run_dir: Path, *, scheme: str = "encore", tau: float = 2.0) -> WeighedRules:
+def weigh_rules(run_dir: Path, *, scheme: str, options: SchemeOptions) -> WeighedRules:
     """The weights of a scheme for the rules of a run.
 
     Raises:
-        InputError: An unknown scheme, an impossible tau, a rule without a single rating.
+        InputError: An unknown scheme, an impossible option, a rule without a single rating.
     """
-    return weigh(run_dir, scheme=scheme, options=SchemeOptions(tau=tau))
+    return weigh(run_dir, scheme=scheme, options=options)

@@ -51,6 +51,29 @@ def test_running_again_does_only_what_is_not_done(
     assert again.result() == first.result()
 
 
+def test_any_scheme_can_weigh(tmp_path: Path, pairs_file: Path, rating: RatingOf) -> None:
+    study = tmp_path / "study"
+
+    state = pipeline(
+        [f"small={pairs_file}"], study, rating(), scheme="top-k", k=2, return_state=True
+    )
+
+    vector = state.result()
+    assert vector == weights(study, scheme="top-k", k=2)
+    assert sum(weight > 0 for weight in vector.weights) == 2
+
+
+def test_an_unknown_scheme_is_refused_before_anything_is_rated(
+    tmp_path: Path, pairs_file: Path, rating: RatingOf
+) -> None:
+    study = tmp_path / "study"
+
+    state = pipeline([f"small={pairs_file}"], study, rating(), scheme="best", return_state=True)
+
+    assert "weighting scheme 'best'" in str(state.result(raise_on_failure=False))
+    assert not study.exists()
+
+
 def test_a_bad_source_fails_the_run_and_leaves_no_study(tmp_path: Path, rating: RatingOf) -> None:
     missing = tmp_path / "missing.jsonl"
 
