@@ -1,0 +1,1 @@
+"""From ratings to a trained multi-head reward model and its baselines."""
