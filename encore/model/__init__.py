@@ -1,0 +1,1 @@
+"""Multi-head reward models: a transformer trunk, one linear head per rule, and how text gets in."""

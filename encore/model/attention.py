@@ -1,0 +1,267 @@
+"""Attention over the segments of a packed row: each token sees its own sequence and no other.
+
+Legend: H query heads, K key heads, L tokens of the row, S segments, D head dimension.
+
+Registered with transformers under the name of `register_segment_attention`, it gets the plan as a
+keyword of the trunk's forward. A keyword is bound into every checkpointed layer call, so the
+recomputation in the backward pass sees the same plan; a context variable would be gone by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import bidirectional_mask_function
+
+from encore.errors import InputError
+from encore.model.layouts import Segment
+
+SEGMENT_ATTENTION = "encore-segments"
+
+_KERNEL_DTYPES = (torch.bfloat16, torch.float16)
+_MAX_KERNEL_HEAD_DIM = 256
+#: What some architectures add to attention and this one does not compute.
+_UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+
+
+def register_segment_attention() -> str:
+    """Make this attention known to transformers and return its name for ``attn_implementation``."""
+    AttentionInterface.register(SEGMENT_ATTENTION, segment_attention)
+    # An implementation without a mask function is never given the padding mask at all.
+    AttentionMaskInterface.register(SEGMENT_ATTENTION, key_mask)
+    return SEGMENT_ATTENTION
+
+
+class SegmentPlan:
+    """The segments of one packed row in the forms attention wants, each made once, on first use.
+
+    Args:
+        segments: In order, together the whole row.
+        is_causal: Whether a token sees only what comes before it.
+        device: Where masks and indices go.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], *, is_causal: bool, device: torch.device
+    ) -> None:
+        self.segments = tuple(segments)
+        self.is_causal = is_causal
+        self.device = device
+        self.length_S = [segment.num_queries for segment in self.segments]
+        self.max_queries = max(self.length_S)
+        self.max_keys = max(segment.num_keys for segment in self.segments)
+
+    @cached_property
+    def context_S(self) -> list[int | None]:
+        """Index of the segment that is each segment's context, None where there is none."""
+        place = {(segment.start, segment.stop): i for i, segment in enumerate(self.segments)}
+        return [
+            place[s.context_start, s.context_stop] if s.context_stop > s.context_start else None
+            for s in self.segments
+        ]
+
+    @cached_property
+    def mask_S(self) -> list[Any]:
+        """Of a segment with a context: True where query [q] sees key [context + q]; else None.
+
+        Causal attention aligned to the lower right: all of the context, then the segment's past.
+        """
+        return [
+            None
+            if context is None
+            else torch.ones(
+                segment.num_queries, segment.num_keys, dtype=torch.bool, device=self.device
+            ).tril_(segment.num_keys - segment.num_queries)
+            for segment, context in zip(self.segments, self.context_S, strict=True)
+        ]
+
+    @cached_property
+    def cu_queries(self) -> Any:
+        """Where each segment's queries begin in the row, and the end; int32, shape [S + 1]."""
+        return self._boundaries(self.length_S)
+
+    @cached_property
+    def cu_keys(self) -> Any:
+        """The same for keys, of which a segment also has its context's."""
+        return self._boundaries([segment.num_keys for segment in self.segments])
+
+    @cached_property
+    def key_index(self) -> Any:
+        """Which of the row's keys each segment reads, one segment after the other.
+
+        None where no segment has a context: the row's own order.
+        """
+        if all(context is None for context in self.context_S):
+            return None
+        parts: list[NDArray[np.int64]] = []
+        for segment in self.segments:
+            parts.append(np.arange(segment.context_start, segment.context_stop))
+            parts.append(np.arange(segment.start, segment.stop))
+        return torch.from_numpy(np.concatenate(parts)).to(self.device)
+
+    def _boundaries(self, lengths: Sequence[int]) -> Any:
+        ends = np.cumsum([0, *lengths], dtype=np.int32)
+        return torch.from_numpy(ends).to(self.device)
+
+
+def key_mask(*, attention_mask: Any = None, mask_function: Any = None, **_: Any) -> Any:
+    """What transformers puts on attention scores: nothing, or an encoder's padding, [B, 1, 1, L].
+
+    A causal trunk's rows are padded on the right, where no real token looks; a packed row is
+    handled by its plan.
+    """
+    if attention_mask is None:
+        return None
+    assert mask_function is bidirectional_mask_function, "only encoders get a padding mask"
+    return attention_mask[:, None, None, :]
+
+
+def segment_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    segment_plan: SegmentPlan | None = None,
+    **kwargs: Any,
+) -> tuple[Any, None]:
+    """Attention of one layer, in transformers' form: ([B, L, H, D], None).
+
+    Args:
+        module: The attention layer; ``is_causal`` says how it looks.
+        query: [B, H, L, D].
+        key: [B, K, L, D].
+        value: As key.
+        attention_mask: From `key_mask`; of padded rows only.
+        dropout: On attention weights.
+        scaling: Of scores before the softmax.
+        sliding_window: The layer's window in tokens: longer sequences are refused.
+        segment_plan: Of a packed row; None for padded rows.
+        kwargs: What else the architecture passes on.
+
+    Raises:
+        InputError: a sequence longer than the window; scores changed in a way not computed here.
+    """
+    longest = key.shape[2] if segment_plan is None else segment_plan.max_keys
+    _refuse_unsupported(longest, sliding_window, kwargs)
+    if segment_plan is None:
+        output, _ = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling
+        )
+        return output, None
+    if _kernel_takes(query, dropout):
+        from torch.nn.attention.varlen import varlen_attn
+
+        return attend_at_once(query, key, value, segment_plan, scaling, varlen_attn), None
+    return attend_one_by_one(query, key, value, segment_plan, scaling, dropout=dropout), None
+
+
+def attend_one_by_one(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    plan: SegmentPlan,
+    scaling: float | None,
+    *,
+    dropout: float = 0.0,
+) -> torch.Tensor:
+    """Segment by segment with torch's attention; [1, L, H, D].
+
+    Rows are taken apart with one split and put together with one concatenation: slicing instead
+    would make the backward pass write a row of zeros for every segment.
+    """
+    repeats = query.shape[1] // key.shape[1]
+    if repeats > 1:
+        key, value = (t.repeat_interleave(repeats, dim=1) for t in (key, value))
+    queries, keys, values = (t.split(plan.length_S, dim=2) for t in (query, key, value))
+    outputs = []
+    for index, context in enumerate(plan.context_S):
+        segment_key, segment_value = keys[index], values[index]
+        if context is not None:
+            segment_key = torch.cat([keys[context], segment_key], dim=2)
+            segment_value = torch.cat([values[context], segment_value], dim=2)
+        output = scaled_dot_product_attention(
+            queries[index],
+            segment_key,
+            segment_value,
+            attn_mask=plan.mask_S[index],
+            dropout_p=dropout,
+            is_causal=plan.is_causal and context is None,
+            scale=scaling,
+        )
+        outputs.append(output.transpose(1, 2))
+    return torch.cat(outputs, dim=1)
+
+
+def attend_at_once(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    plan: SegmentPlan,
+    scaling: float | None,
+    kernel: Callable[..., Any],
+) -> torch.Tensor:
+    """All segments in one call of a variable-length kernel; [1, L, H, D].
+
+    Args:
+        query: [1, H, L, D].
+        key: [1, K, L, D].
+        value: As key.
+        plan: The row's segments.
+        scaling: Of scores before the softmax.
+        kernel: With the signature of `torch.nn.attention.varlen.varlen_attn`, causal aligned to
+            the lower right where a segment has more keys than queries (flash attention since 2.1).
+    """
+    rows = [t[0].transpose(0, 1) for t in (key, value)]  # [L, K, D]
+    if plan.key_index is not None:
+        rows = [row.index_select(0, plan.key_index) for row in rows]
+    output = kernel(
+        query[0].transpose(0, 1),
+        *rows,
+        plan.cu_queries,
+        plan.cu_keys,
+        plan.max_queries,
+        plan.max_keys,
+        scale=scaling,
+        window_size=(-1, 0) if plan.is_causal else (-1, -1),
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    return output[None]  # type: ignore[no-any-return]  # torch is Any here
+
+
+def _kernel_takes(query: torch.Tensor, dropout: float) -> bool:
+    """Whether flash attention computes this: half precision on CUDA, no dropout, fitting heads."""
+    head_dim = query.shape[-1]
+    return (
+        query.is_cuda
+        and query.dtype in _KERNEL_DTYPES
+        and dropout == 0.0
+        and head_dim <= _MAX_KERNEL_HEAD_DIM
+        and head_dim % 8 == 0
+    )
+
+
+def _refuse_unsupported(longest: int, sliding_window: int | None, kwargs: dict[str, Any]) -> None:
+    if sliding_window is not None and longest > sliding_window:
+        raise InputError(
+            f"attention window {sliding_window} tokens: a sequence of {longest} is longer, which "
+            "is not computed here; give a max_length of at most the window"
+        )
+    for name in _UNSUPPORTED:
+        if kwargs.get(name) is not None:
+            raise InputError(
+                f"attention argument {name!r}: this trunk changes its attention scores in a way "
+                "ENCORE does not compute; use a Llama, Mistral, Qwen or BERT kind of model"
+            )

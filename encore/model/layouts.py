@@ -1,0 +1,285 @@
+"""Lay sequences of unequal length out as one batch: packed, prefix-shared, sorted or single.
+
+Legend: N sequences, B rows, L tokens of a row (B x L are computed).
+
+A packed row holds sequence after sequence without padding; a *segment* is a run of it whose tokens
+see one another and, in a prefix-shared row, also the beginning they have in common with others.
+Positions restart with every sequence, so scores do not depend on the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from encore.errors import InputError
+
+LayoutName = Literal["packed", "prefix-shared", "sorted", "single"]
+
+TokenIds = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Tokens ``[start, stop)`` of a packed row, which attend to themselves and to a context.
+
+    The context is empty (``context_start == context_stop``) or exactly another segment that lies
+    before: the beginning shared by the sequences of a group.
+    """
+
+    start: int
+    stop: int
+    context_start: int
+    context_stop: int
+
+    @property
+    def num_queries(self) -> int:
+        """Tokens of the segment itself."""
+        return self.stop - self.start
+
+    @property
+    def num_keys(self) -> int:
+        """Tokens its last token attends to."""
+        return self.num_queries + self.context_stop - self.context_start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Microbatch:
+    """What one forward pass reads.
+
+    Attributes:
+        token_ids_BL: Token ids; one row when packed.
+        position_ids_BL: Position of each token in its own sequence.
+        segments: Of a packed row, in order, together all of it; None for padded rows.
+        attention_mask_BL: True for a real token; only where padding must be hidden (an encoder's).
+        first_N: Flat index into [B*L] of each sequence's own first token: the first it does not
+            share, which is its first token where nothing is shared.
+        last_N: Flat index of each sequence's last token.
+        num_tokens: Tokens of all sequences, as if each stood alone.
+        num_computed: Tokens the forward pass computes: B*L.
+    """
+
+    token_ids_BL: Any
+    position_ids_BL: Any
+    segments: tuple[Segment, ...] | None
+    attention_mask_BL: Any
+    first_N: Any
+    last_N: Any
+    num_tokens: int
+    num_computed: int
+
+    @property
+    def num_sequences(self) -> int:
+        """N."""
+        return int(self.last_N.shape[0])
+
+    def to(self, device: str | torch.device) -> Microbatch:
+        """The same on another device."""
+        mask = self.attention_mask_BL
+        return replace(
+            self,
+            token_ids_BL=self.token_ids_BL.to(device, non_blocking=True),
+            position_ids_BL=self.position_ids_BL.to(device, non_blocking=True),
+            attention_mask_BL=None if mask is None else mask.to(device, non_blocking=True),
+            first_N=self.first_N.to(device, non_blocking=True),
+            last_N=self.last_N.to(device, non_blocking=True),
+        )
+
+
+def lay_out(
+    sequences: Sequence[TokenIds],
+    *,
+    layout: LayoutName,
+    groups: Sequence[Sequence[int]] | None = None,
+    pad_token_id: int,
+    is_causal: bool,
+    multiple_of: int = 1,
+) -> Microbatch:
+    """One microbatch with the sequences in their given order (first_N, last_N, scores).
+
+    Args:
+        sequences: Token ids of each sequence, none empty.
+        layout: ``packed``: one row, no padding. ``prefix-shared``: the same, and what the sequences
+            of a group have in common at their beginning is computed once. ``sorted``: right-padded
+            rows (callers put sequences of like length together). ``single``: one row per sequence
+            too, and only one sequence.
+        groups: For ``prefix-shared``: indices of sequences that may share a beginning (a pair);
+            sequences named in no group stand alone.
+        pad_token_id: For padding.
+        is_causal: Whether the trunk attends to earlier tokens only. Right padding then needs no
+            mask, and only then may a beginning be shared.
+        multiple_of: Pad the rows' length to a multiple of this (kernels like 8 or 64).
+
+    Raises:
+        InputError: nothing to lay out, an empty sequence, ``single`` with several sequences,
+            ``prefix-shared`` with an encoder.
+    """
+    check_layout(layout, is_causal=is_causal)
+    if not sequences or not all(len(ids) for ids in sequences):
+        raise InputError(
+            f"layout {layout!r}: {len(sequences)} sequences, the shortest of "
+            f"{min(map(len, sequences), default=0)} tokens; expected at least one, none empty"
+        )
+    if layout == "single" and len(sequences) != 1:
+        raise InputError(
+            f"layout 'single': {len(sequences)} sequences; expected one per microbatch, or use "
+            "'sorted'"
+        )
+    if layout in ("sorted", "single"):
+        return _padded(sequences, pad_token_id, is_causal=is_causal, multiple_of=multiple_of)
+    shared = () if layout == "packed" else _groups_or_none(groups)
+    return _packed(sequences, shared, pad_token_id, multiple_of=multiple_of)
+
+
+def check_layout(layout: LayoutName, *, is_causal: bool) -> None:
+    """Refuse what cannot be exact: in an encoder a prompt's states depend on the response.
+
+    Raises:
+        InputError: ``prefix-shared`` with a bidirectional trunk.
+    """
+    if layout == "prefix-shared" and not is_causal:
+        raise InputError(
+            "layout 'prefix-shared': this trunk is bidirectional, so a shared beginning would see "
+            "one response or the other; expected a causal trunk: use 'packed'"
+        )
+
+
+def shared_length(sequences: Sequence[TokenIds]) -> int:
+    """Tokens that all sequences begin with, at most one less than the shortest has.
+
+    The last token is what a causal trunk is pooled at, so each sequence keeps its own.
+    """
+    shortest = min(map(len, sequences)) - 1
+    first = sequences[0][:shortest]
+    is_same = np.ones(shortest, dtype=np.bool_)
+    for other in sequences[1:]:
+        is_same &= first == other[:shortest]
+    return shortest if is_same.all() else int(is_same.argmin())
+
+
+def computed_tokens(
+    length_N: Sequence[int] | NDArray[np.integer[Any]],
+    *,
+    layout: LayoutName,
+    shared: Sequence[tuple[int, int]] = (),
+    multiple_of: int = 1,
+) -> int:
+    """B*L of the microbatch that sequences of these lengths would make.
+
+    Args:
+        length_N: Tokens of each sequence.
+        layout: As for `lay_out`.
+        shared: For ``prefix-shared``: (number of sequences, length of their common beginning) of
+            each group; see `shared_length`.
+        multiple_of: As for `lay_out`.
+    """
+    lengths = np.asarray(length_N, dtype=np.int64)
+    if not lengths.size:
+        return 0
+    if layout in ("sorted", "single"):
+        return lengths.size * _round_up(int(lengths.max()), multiple_of)
+    saved = sum((num - 1) * length for num, length in shared) if layout == "prefix-shared" else 0
+    return _round_up(int(lengths.sum()) - saved, multiple_of)
+
+
+def _groups_or_none(groups: Sequence[Sequence[int]] | None) -> Sequence[Sequence[int]]:
+    if groups is None:
+        raise InputError(
+            "layout 'prefix-shared': no groups; expected the indices of the sequences of each pair"
+        )
+    return groups
+
+
+def _padded(
+    sequences: Sequence[TokenIds], pad_token_id: int, *, is_causal: bool, multiple_of: int
+) -> Microbatch:
+    """Right-padded rows: what a causal trunk computes never sees what stands to the right."""
+    lengths = np.array([len(ids) for ids in sequences], dtype=np.int64)
+    num_rows, width = len(sequences), _round_up(int(lengths.max()), multiple_of)
+    token_ids = np.full((num_rows, width), pad_token_id, dtype=np.int64)
+    for row, ids in enumerate(sequences):
+        token_ids[row, : len(ids)] = ids
+    # Padding repeats the last position: within the trunk's table however far a row is padded.
+    positions = np.minimum(np.arange(width, dtype=np.int64), lengths[:, None] - 1)
+    first = np.arange(num_rows, dtype=np.int64) * width
+    needs_mask = not is_causal and bool((lengths != width).any())
+    mask = np.arange(width) < lengths[:, None] if needs_mask else None
+    return Microbatch(
+        token_ids_BL=torch.from_numpy(token_ids),
+        position_ids_BL=torch.from_numpy(positions),
+        segments=None,
+        attention_mask_BL=None if mask is None else torch.from_numpy(mask),
+        first_N=torch.from_numpy(first),
+        last_N=torch.from_numpy(first + lengths - 1),
+        num_tokens=int(lengths.sum()),
+        num_computed=num_rows * width,
+    )
+
+
+def _packed(
+    sequences: Sequence[TokenIds],
+    groups: Sequence[Sequence[int]],
+    pad_token_id: int,
+    *,
+    multiple_of: int,
+) -> Microbatch:
+    row = _Row()
+    grouped = {index for group in groups for index in group}
+    assert len(grouped) == sum(map(len, groups)), "a sequence stands in one group"
+    order = {min(group): tuple(group) for group in groups}
+    first = np.zeros(len(sequences), dtype=np.int64)
+    last = np.zeros(len(sequences), dtype=np.int64)
+    for index in range(len(sequences)):
+        if index in grouped and index not in order:
+            continue  # laid out with the first of its group
+        members = order.get(index, (index,))
+        shared = shared_length([sequences[i] for i in members]) if len(members) > 1 else 0
+        context = row.append(sequences[members[0]][:shared], position=0) if shared else None
+        for member in members:
+            segment = row.append(sequences[member][shared:], position=shared, context=context)
+            first[member], last[member] = segment.start, segment.stop - 1
+    if padding := _round_up(row.length, multiple_of) - row.length:
+        row.append(np.full(padding, pad_token_id, dtype=np.int32), position=0)
+    return Microbatch(
+        token_ids_BL=torch.from_numpy(np.concatenate(row.token_ids).astype(np.int64))[None],
+        position_ids_BL=torch.from_numpy(np.concatenate(row.positions))[None],
+        segments=tuple(row.segments),
+        attention_mask_BL=None,
+        first_N=torch.from_numpy(first),
+        last_N=torch.from_numpy(last),
+        num_tokens=sum(map(len, sequences)),
+        num_computed=row.length,
+    )
+
+
+class _Row:
+    """A packed row in the making."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.token_ids: list[TokenIds] = []
+        self.positions: list[NDArray[np.int64]] = []
+        self.segments: list[Segment] = []
+
+    def append(self, ids: TokenIds, *, position: int, context: Segment | None = None) -> Segment:
+        """Add tokens that begin at a position of their sequence."""
+        segment = Segment(
+            start=self.length,
+            stop=self.length + len(ids),
+            context_start=context.start if context else 0,
+            context_stop=context.stop if context else 0,
+        )
+        self.token_ids.append(ids)
+        self.positions.append(np.arange(position, position + len(ids), dtype=np.int64))
+        self.segments.append(segment)
+        self.length = segment.stop
+        return segment
+
+
+def _round_up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple

@@ -1,0 +1,145 @@
+"""A transformer trunk with one linear head per rule.
+
+Legend: N responses, B rows, L tokens of a row, D hidden size, R heads.
+
+A head is linear and bias-free on targets from which the rule's mean was taken: only then does a
+weighted sum of heads fold into one head (paper, eq. "encore").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from encore.errors import InputError
+from encore.model.attention import SegmentPlan
+from encore.model.layouts import Microbatch, check_layout
+
+
+class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any here
+    """Scores of responses under R rules.
+
+    Attributes:
+        trunk: The transformer without its language-model head, with ENCORE's attention.
+        heads: Linear [D] -> [R] without bias, float32 whatever the trunk's format is.
+        head_ids: The rules, in head order.
+        mean_R: What was subtracted from each rule's targets: metadata, in no score. Float64.
+        pooling: ``last``, ``mean`` or ``class-token``.
+        is_causal: Whether the trunk's tokens see only earlier ones.
+
+    Args:
+        trunk: As above.
+        head_ids: One per head.
+        pooling: As above.
+        is_causal: As above.
+        position_offset: Added to every position (RoBERTa counts from its padding id + 1).
+
+    Raises:
+        InputError: no heads or two of one name; a causal trunk pooled at its class token.
+    """
+
+    def __init__(
+        self,
+        trunk: Any,
+        *,
+        head_ids: Sequence[str],
+        pooling: str,
+        is_causal: bool,
+        position_offset: int = 0,
+    ) -> None:
+        super().__init__()
+        _check_heads(head_ids)
+        if pooling == "class-token" and is_causal:
+            raise InputError(
+                "pooling 'class-token': this trunk is causal, so its first token has seen nothing; "
+                "expected 'last' or 'mean'"
+            )
+        self.trunk = trunk
+        self.head_ids = tuple(head_ids)
+        self.pooling = pooling
+        self.is_causal = is_causal
+        self.position_offset = position_offset
+        self.heads = nn.Linear(
+            trunk.config.hidden_size, len(self.head_ids), bias=False, dtype=torch.float32
+        )
+        nn.init.zeros_(self.heads.weight)
+        self.register_buffer("mean_R", torch.zeros(len(self.head_ids), dtype=torch.float64))
+
+    def forward(self, microbatch: Microbatch) -> Any:
+        """Centred scores score_NR, float32, in the order of the sequences given to `lay_out`."""
+        return self.heads(self.embed(microbatch))
+
+    def embed(self, microbatch: Microbatch) -> Any:
+        """What the heads read: hidden_ND, float32.
+
+        Raises:
+            InputError: a shared beginning with an encoder, or with another pooling than ``last``.
+        """
+        segments = microbatch.segments
+        plan = None
+        if segments is not None:
+            if any(segment.context_stop > segment.context_start for segment in segments):
+                self._check_sharing()
+            device = microbatch.token_ids_BL.device
+            plan = SegmentPlan(segments, is_causal=self.is_causal, device=device)
+        output = self.trunk(
+            input_ids=microbatch.token_ids_BL,
+            position_ids=microbatch.position_ids_BL + self.position_offset,
+            attention_mask=microbatch.attention_mask_BL,
+            use_cache=False,
+            segment_plan=plan,
+        )
+        return self._pool(output.last_hidden_state.flatten(0, 1), microbatch)
+
+    def enable_gradient_checkpointing(self) -> None:
+        """Keep only layer inputs and compute the rest again in the backward pass."""
+        self.trunk.gradient_checkpointing_enable({"use_reentrant": False})
+
+    @property
+    def num_parameters(self) -> int:
+        """All weights, heads included."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Weights that are multiplied for every token: all but the embedding tables."""
+        tables = (module for module in self.modules() if isinstance(module, nn.Embedding))
+        return self.num_parameters - sum(table.weight.numel() for table in tables)
+
+    @property
+    def hidden_size(self) -> int:
+        """D."""
+        return int(self.heads.in_features)
+
+    def _pool(self, hidden_TD: Any, microbatch: Microbatch) -> Any:
+        if self.pooling == "last":
+            return hidden_TD[microbatch.last_N].float()
+        if self.pooling == "class-token":
+            return hidden_TD[microbatch.first_N].float()
+        first_N, last_N = microbatch.first_N, microbatch.last_N
+        length_N = last_N - first_N + 1
+        num_tokens = microbatch.num_tokens
+        # The flat index of every real token, sequence by sequence.
+        shift_N = first_N - (length_N.cumsum(0) - length_N)
+        index_T = torch.arange(num_tokens, device=first_N.device) + shift_N.repeat_interleave(
+            length_N, output_size=num_tokens
+        )
+        return torch.segment_reduce(
+            hidden_TD[index_T].float(), "mean", lengths=length_N, unsafe=True
+        )
+
+    def _check_sharing(self) -> None:
+        check_layout("prefix-shared", is_causal=self.is_causal)
+        if self.pooling != "last":
+            raise InputError(
+                f"layout 'prefix-shared': pooling {self.pooling!r} reads a sequence's beginning, "
+                "which is shared there; expected pooling 'last', or use 'packed'"
+            )
+
+
+def _check_heads(head_ids: Sequence[str]) -> None:
+    if not head_ids or len(set(head_ids)) != len(head_ids):
+        raise InputError(f"heads {list(head_ids)!r}: expected at least one, each with its own name")
