@@ -73,13 +73,6 @@ def step_rows(
     return sorted_batches
 
 
-def shared_tokens(first: NDArray[np.int32], second: NDArray[np.int32]) -> int:
-    """Tokens of the longest common beginning, at most all but the last of either sequence."""
-    limit = min(len(first), len(second)) - 1
-    differs = first[:limit] != second[:limit]
-    return int(differs.argmax()) if differs.any() else limit
-
-
 def cut_step(
     length_N: Sequence[int] | NDArray[np.integer],
     *,
@@ -99,7 +92,8 @@ def cut_step(
         layout: See `TrainingConfig`.
         tokens_per_microbatch: The budget.
         is_paired: Whether the loss needs both responses of a pair in one microbatch.
-        shared_P: Tokens that the sequences of a pair share, for the layout prefix-shared.
+        shared_P: For the layout prefix-shared: the tokens that both sequences of a pair begin with
+            (`encore.model.layouts.shared_length`).
     """
     length_N = np.asarray(length_N, dtype=np.int64)
     if layout in ("packed", "prefix-shared"):

@@ -1,5 +1,7 @@
 """The two losses, as sums, so that a step's loss does not depend on how the step is cut up.
 
+A step's loss is the sum over its microbatches, divided by `num_terms` of the whole step.
+
 Suffixes: N responses, P pairs, R heads.
 """
 
@@ -10,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
+
+from encore.training.config import Objective
 
 
 def multi_head_loss(score_NR: Tensor, target_NR: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,11 +40,6 @@ def multi_head_loss(score_NR: Tensor, target_NR: Tensor) -> tuple[Tensor, Tensor
     return loss_N.sum(), (num_rated_N > 0).sum()
 
 
-def num_rated_responses(target_NR: NDArray[np.float32]) -> int:
-    """Responses with any target: what a step's sum of `multi_head_loss` is divided by."""
-    return int((~np.isnan(target_NR)).any(axis=1).sum())
-
-
 def bradley_terry_loss(score_chosen_P: Tensor, score_rejected_P: Tensor) -> Tensor:
     """Sum over pairs of -log σ(chosen - rejected) (the paper's Bradley-Terry objective).
 
@@ -49,3 +48,23 @@ def bradley_terry_loss(score_chosen_P: Tensor, score_rejected_P: Tensor) -> Tens
         score_rejected_P: Of the others, shape [P].
     """
     return F.softplus(score_rejected_P - score_chosen_P).sum()
+
+
+def loss_sum(score_NR: Tensor, target_NR: Tensor, *, objective: Objective) -> Tensor:
+    """The sum of an objective's loss over whole pairs, a chosen response before its rejected one.
+
+    Args:
+        score_NR: The model's scores, shape [N, R]; R is 1 for bradley-terry.
+        target_NR: Centred ratings, NaN where missing, shape [N, R]; not read for bradley-terry.
+        objective: Which loss.
+    """
+    if objective == "multi-head":
+        return multi_head_loss(score_NR, target_NR)[0]
+    return bradley_terry_loss(score_NR[::2, 0], score_NR[1::2, 0])
+
+
+def num_terms(target_NR: NDArray[np.float32], *, objective: Objective) -> int:
+    """What a step's sum is divided by: its responses with any target, or its pairs."""
+    if objective == "multi-head":
+        return int((~np.isnan(target_NR)).any(axis=1).sum())
+    return len(target_NR) // 2
