@@ -1,0 +1,93 @@
+"""Low-rank adapters (Hu et al., "LoRA") on a reward model's trunk, by peft.
+
+The trunk's own weights stay frozen; adapters and heads are trained. Merging adds each adapter to
+the matrix it belongs to: the saved model is an ordinary one and needs no peft.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from encore.errors import InputError
+
+
+class AdaptableModel(Protocol):
+    """What adapters need to know of a reward model: `encore.model.reward_model` is one."""
+
+    trunk: Any
+    heads: Any
+
+
+def add_adapters(model: AdaptableModel, *, rank: int, alpha: int, seed: int) -> None:
+    """Put an adapter beside every linear layer of the trunk and freeze everything but the heads.
+
+    The model's scores do not change: the second matrix of an adapter begins at 0. Adapters have the
+    trunk's number format, so that in bfloat16 they run at full speed; the stochastically rounded
+    optimizer keeps them from stalling there.
+
+    Args:
+        model: Changed in place.
+        rank: Of the adapters.
+        alpha: Their output is multiplied by alpha / rank.
+        seed: Of the first matrix's random start.
+
+    Raises:
+        InputError: the trunk has adapters already, or no linear layer to put one beside.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    trunk = model.trunk
+    if any(isinstance(module, BaseTunerLayer) for module in trunk.modules()):
+        raise InputError("the trunk has adapters already; expected one without: merge them first")
+    if not any(isinstance(module, nn.Linear) for module in trunk.modules()):
+        raise InputError(
+            f"trunk {type(trunk).__name__} has no linear layer to put an adapter beside; use "
+            "method full"
+        )
+    trunk.requires_grad_(False)
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear")
+    with torch.random.fork_rng(devices=_cuda_devices(trunk)):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, trunk)
+    model.heads.requires_grad_(True)
+
+
+def merge_adapters(model: AdaptableModel) -> None:
+    """Add every adapter to its matrix and remove it, in place; without adapters nothing happens.
+
+    The model's scores stay the same to rounding in the trunk's number format. Every parameter
+    requires a gradient afterwards, as in a model that was never adapted.
+
+    Raises:
+        InputError: a merged matrix would hold NaN or infinity.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    trunk = model.trunk
+    adapted = [
+        (name, module)
+        for name, module in trunk.named_modules()
+        if isinstance(module, BaseTunerLayer)
+    ]
+    for name, module in adapted:
+        try:
+            module.merge(safe_merge=True)
+        except ValueError as error:
+            raise InputError(
+                f"adapter of {name} holds NaN or infinity and cannot be merged; go back to an "
+                "earlier checkpoint"
+            ) from error
+        parent_name, _, child_name = name.rpartition(".")
+        setattr(trunk.get_submodule(parent_name), child_name, module.get_base_layer())
+    if adapted:
+        del trunk.peft_config  # left by peft; nothing of it is in the trunk any more
+        trunk.requires_grad_(True)
+
+
+def _cuda_devices(trunk: nn.Module) -> list[int]:
+    device = next(trunk.parameters()).device
+    return [device.index or 0] if device.type == "cuda" else []
