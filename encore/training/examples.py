@@ -210,14 +210,14 @@ def _encode(pairs: pa.Table, tokenizer: ConversationTokenizer) -> _Encoded:
 
 def _encode_chunk(pairs: Sequence[PreferencePair], tokenizer: ConversationTokenizer) -> _Encoded:
     encoded = tokenizer.encode_pairs(pairs)
-    cut_tokens = [response.num_cut for both in encoded for response in both]
+    num_cut = [one.num_cut for pair in encoded for one in (pair.chosen, pair.rejected)]
     return _Encoded(
-        chosen=TokenTable.of(chosen.token_ids for chosen, _ in encoded),
-        rejected=TokenTable.of(rejected.token_ids for _, rejected in encoded),
-        prompt_tokens=np.array([chosen.num_prompt for chosen, _ in encoded], dtype=np.int32),
+        chosen=TokenTable.of(pair.chosen.token_ids for pair in encoded),
+        rejected=TokenTable.of(pair.rejected.token_ids for pair in encoded),
+        prompt_tokens=np.array([pair.chosen.num_prompt for pair in encoded], dtype=np.int32),
         group=np.array([group_of(pair) for pair in pairs], dtype=np.int64),
-        num_cut_sequences=sum(num_cut > 0 for num_cut in cut_tokens),
-        num_cut_tokens=sum(cut_tokens),
+        num_cut_sequences=sum(num > 0 for num in num_cut),
+        num_cut_tokens=sum(num_cut),
     )
 
 

@@ -102,13 +102,18 @@ def refuse_unrated(targets: Targets, *, label: str) -> None:
 def mean_ratings(chosen_PR: _Floats, rejected_PR: _Floats) -> NDArray[np.float64]:
     """The mean of each rule's ratings, chosen and rejected pooled, shape [R]; NaN without any."""
     num_R = _num_ratings(chosen_PR) + _num_ratings(rejected_PR)
-    sum_R = np.nansum(chosen_PR, axis=0, dtype=np.float64)
-    sum_R += np.nansum(rejected_PR, axis=0, dtype=np.float64)
-    return np.divide(sum_R, num_R, out=np.full(len(num_R), np.nan), where=num_R > 0)
+    sum_R = _sums(chosen_PR) + _sums(rejected_PR)
+    mean_R = np.full(len(num_R), np.nan)
+    np.divide(sum_R, num_R, out=mean_R, where=num_R > 0)
+    return mean_R
 
 
 def _num_ratings(rating_PR: _Floats) -> NDArray[np.int64]:
     return np.asarray((~np.isnan(rating_PR)).sum(axis=0), dtype=np.int64)
+
+
+def _sums(rating_PR: _Floats) -> NDArray[np.float64]:
+    return np.asarray(np.nansum(rating_PR, axis=0, dtype=np.float64), dtype=np.float64)
 
 
 def _of_pairs(rated: PairRatings, keys: Sequence[PairKey]) -> Targets:
