@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from encore.errors import JudgeUnavailableError
+from encore.token_encoder import TokenEncoder
 
 #: Some chat templates print today's date; a rating must not depend on the day it was made.
 FROZEN_DATE = "26 Jul 2024"
@@ -28,8 +27,7 @@ class ChatTokenizer:
     hf_tokenizer: Any
     template_sha256: str = field(init=False)
     _frame: tuple[str, str] | None = field(init=False)
-    _special: re.Pattern[str] | None = field(init=False)
-    _lock: threading.Lock = field(init=False, default_factory=threading.Lock, compare=False)
+    _encoder: TokenEncoder = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check that there is a chat template and prepare the frame."""
@@ -41,10 +39,7 @@ class ChatTokenizer:
         digest = hashlib.sha256(str(self.hf_tokenizer.chat_template).encode()).hexdigest()
         object.__setattr__(self, "template_sha256", digest)
         object.__setattr__(self, "_frame", self._find_frame())
-        object.__setattr__(self, "_special", self._special_pattern())
-        if (backend := self._backend) is not None:  # a tokenizer.json may ask for either
-            backend.no_truncation()
-            backend.no_padding()
+        object.__setattr__(self, "_encoder", TokenEncoder(self.hf_tokenizer))
 
     def render(self, prompt: str) -> str:
         """The full text the judge reads for one user message, reply header included."""
@@ -58,15 +53,10 @@ class ChatTokenizer:
         Text in a prompt that spells a special token is tokenised as plain text: a rated
         conversation cannot end the judge's user turn.
         """
-        unusual = [
-            index
-            for index, text in enumerate(prompts)
-            if self._special and self._special.search(text)
-        ]
-        texts = [self.render(prompt) for prompt in prompts]
-        ids = self._token_ids(texts)
-        for index in unusual:
-            ids[index] = self._encode_as_plain_text(prompts[index])
+        ids = self._encoder.encode([self.render(prompt) for prompt in prompts])
+        for index, prompt in enumerate(prompts):
+            if self._encoder.spells_special(prompt):
+                ids[index] = self._encode_as_plain_text(prompt)
         return ids
 
     def cut_left(self, text: str, *, num_tokens: int) -> str:
@@ -78,33 +68,10 @@ class ChatTokenizer:
             return ""
         return text[offsets[num_tokens][0] :]
 
-    @property
-    def _backend(self) -> Any:
-        """The Rust tokenizer, None where transformers has only a Python one."""
-        return getattr(self.hf_tokenizer, "backend_tokenizer", None)
-
-    def _token_ids(self, texts: Sequence[str], *, is_plain: bool = False) -> list[list[int]]:
-        """Token ids of each text; ``is_plain``: what spells a special token is text too."""
-        if not texts:
-            return []
-        if (backend := self._backend) is not None:
-            with self._lock:  # the switch is the tokenizer's, not the call's
-                backend.encode_special_tokens = is_plain
-                # Half the time of calling the tokenizer, which also keeps every token's offsets.
-                encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-            return [encoding.ids for encoding in encodings]
-        encoded = self.hf_tokenizer(
-            list(texts),
-            add_special_tokens=False,
-            return_attention_mask=False,
-            split_special_tokens=is_plain,
-        )
-        return list(encoded["input_ids"])
-
     def _encode_as_plain_text(self, prompt: str) -> list[int]:
         head, tail = self._frame or _split_around(self._apply_template(prompt), prompt)
-        [head_ids, tail_ids] = self._token_ids([head, tail])
-        [content_ids] = self._token_ids([prompt], is_plain=True)
+        [head_ids, tail_ids] = self._encoder.encode([head, tail])
+        [content_ids] = self._encoder.encode([prompt], is_plain=True)
         return [*head_ids, *content_ids, *tail_ids]
 
     def _find_frame(self) -> tuple[str, str] | None:
@@ -129,10 +96,6 @@ class ChatTokenizer:
                 f"user message ({type(error).__name__}: {error}); mend chat_template"
             ) from error
         return rendered
-
-    def _special_pattern(self) -> re.Pattern[str] | None:
-        tokens = sorted(map(str, self.hf_tokenizer.get_added_vocab()), key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, tokens))) if tokens else None
 
 
 def _split_around(text: str, part: str) -> tuple[str, str]:

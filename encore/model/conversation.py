@@ -1,0 +1,298 @@
+"""Conversations to token ids: template, special tokens, truncation, many at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encore.errors import InputError
+from encore.model.templates import freeze_template, plain_template
+from encore.records import Message, PreferencePair
+from encore.token_encoder import TokenEncoder
+
+#: Tokens that exist to pad with, tried where a tokenizer's own choice is an end token or missing.
+_PAD_TOKENS = (
+    "<|finetune_right_pad_id|>",  # Llama-3.1: 128004
+    "<|reserved_special_token_0|>",  # Llama-3
+    "[PAD]",
+    "<pad>",
+    "<|pad|>",
+    "<|padding|>",
+    "<|endoftext|>",
+    "<unk>",
+)
+_MARKER = "ENCORE-FRAME-{}-MARKER"
+_MARKERS = re.compile(r"ENCORE-FRAME-(\d+)-MARKER")
+_RESPONSE = "ENCORE-RESPONSE-MARKER"
+#: The tokenizer keeps about 100 bytes a token until a call ends.
+_CHUNK_PAIRS = 1000
+_PROBES = ("", "Yes.", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedResponse:
+    """One response in its conversation, as the model reads it.
+
+    Attributes:
+        token_ids: int32; the last one ends the assistant's turn.
+        num_prompt: How many come before the response's own first token.
+        num_cut: How many of the oldest were cut to fit the maximum length.
+    """
+
+    token_ids: NDArray[np.int32]
+    num_prompt: int
+    num_cut: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedPair:
+    """Both responses of a preference pair."""
+
+    chosen: EncodedResponse
+    rejected: EncodedResponse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rendered:
+    """A conversation as text: what stands before the response, the response, the turn's end."""
+
+    prompt: tuple[Message, ...]
+    head: str
+    response: str
+    tail: str
+
+
+class ConversationTokenizer:
+    """A Hugging Face tokenizer with a frozen chat template around whole conversations.
+
+    Attributes:
+        hf_tokenizer: With the frozen template and a pad token of its own, as it is saved.
+        template: The frozen template's text.
+        template_sha256: Of that text.
+        pad_token_id: Distinct from every token that ends a turn or a text.
+        end_token_id: What every conversation ends with.
+        max_length: In tokens.
+
+    Args:
+        hf_tokenizer: Changed in place: template and pad token.
+        max_length: Longer conversations lose their oldest tokens.
+        template: Instead of the tokenizer's own.
+
+    Raises:
+        InputError: a template that does not render, drops the response or ends in no special
+            token; no token to pad with.
+    """
+
+    def __init__(self, hf_tokenizer: Any, *, max_length: int, template: str | None = None) -> None:
+        self.hf_tokenizer = hf_tokenizer
+        self.max_length = max_length
+        self.template = freeze_template(template or _own_template(hf_tokenizer))
+        self.template_sha256 = hashlib.sha256(self.template.encode()).hexdigest()
+        hf_tokenizer.chat_template = self.template
+        self._name = str(hf_tokenizer.name_or_path)
+        self._encoder = TokenEncoder(hf_tokenizer)
+        self._trims, self._is_framed = self._probe()
+        self.end_token_id = self._find_end()
+        self.pad_token_id = self._choose_pad()
+        self._begin_ids = {hf_tokenizer.bos_token_id, hf_tokenizer.cls_token_id} - {None}
+
+    def render(self, prompt: Sequence[Message], response: str) -> str:
+        """The full text the model reads."""
+        [rendered] = self._render(prompt, [response])
+        return rendered.head + rendered.response + rendered.tail
+
+    def encode(self, prompt: Sequence[Message], response: str) -> EncodedResponse:
+        """Token ids of one response in its conversation.
+
+        Raises:
+            InputError: the template refuses the conversation.
+        """
+        return self._encode(self._render(prompt, [response]))[0]
+
+    def encode_pairs(self, pairs: Sequence[PreferencePair]) -> list[EncodedPair]:
+        """Token ids of both responses of every pair, in batched calls of the tokenizer.
+
+        Raises:
+            InputError: the template refuses a pair's conversation; the message names the pair.
+        """
+        encoded: list[EncodedResponse] = []
+        for start in range(0, len(pairs), _CHUNK_PAIRS):
+            chunk = pairs[start : start + _CHUNK_PAIRS]
+            encoded += self._encode([text for pair in chunk for text in self._render_pair(pair)])
+        return [
+            EncodedPair(chosen=chosen, rejected=rejected)
+            for chosen, rejected in zip(encoded[::2], encoded[1::2], strict=True)
+        ]
+
+    def _render_pair(self, pair: PreferencePair) -> list[_Rendered]:
+        try:
+            return self._render(pair.prompt, [pair.chosen, pair.rejected])
+        except InputError as error:
+            raise InputError(f"pair {pair.pair_id}: {error}") from error
+
+    def _render(self, prompt: Sequence[Message], responses: Sequence[str]) -> list[_Rendered]:
+        """Around each response of one prompt; the template is applied once where it may be."""
+        if not self._is_framed:
+            return [self._render_whole(prompt, response) for response in responses]
+        head, tail = self._split(prompt, _RESPONSE)
+        return [
+            _Rendered(
+                prompt=tuple(prompt),
+                head=head,
+                response=response.strip() if self._trims else response,
+                tail=tail,
+            )
+            for response in responses
+        ]
+
+    def _render_whole(self, prompt: Sequence[Message], response: str) -> _Rendered:
+        """For a template that treats the response as more than text to put in."""
+        text = self._apply([*prompt, Message(role="assistant", content=response)]).rstrip()
+        head, _ = self._split(prompt, _RESPONSE)
+        shared = len(head) if text.startswith(head) else 0
+        return _Rendered(prompt=tuple(prompt), head=text[:shared], response=text[shared:], tail="")
+
+    def _encode(self, rendered: Sequence[_Rendered]) -> list[EncodedResponse]:
+        texts = [part.head + part.response + part.tail for part in rendered]
+        heads = list(dict.fromkeys(part.head for part in rendered))  # a pair's is one
+        ids = self._encoder.encode([*texts, *heads])
+        head_ids = dict(zip(heads, ids[len(texts) :], strict=True))
+        return [
+            self._cut(*self._checked(part, text_ids, head_ids[part.head]))
+            for part, text_ids in zip(rendered, ids, strict=False)
+        ]
+
+    def _checked(
+        self, part: _Rendered, text_ids: list[int], head_ids: list[int]
+    ) -> tuple[list[int], int]:
+        """Token ids and the prompt's number of them; hostile text is encoded again, in parts."""
+        contents = [*(message.content for message in part.prompt), part.response]
+        if any(map(self._encoder.spells_special, contents)):
+            return self._encode_as_plain_text(part)
+        if text_ids[: len(head_ids)] == head_ids:
+            return text_ids, len(head_ids)
+        same = (a == b for a, b in zip(text_ids, head_ids, strict=False))
+        return text_ids, next((i for i, equal in enumerate(same) if not equal), len(head_ids))
+
+    def _encode_as_plain_text(self, part: _Rendered) -> tuple[list[int], int]:
+        """The template's own special tokens stay special; those in messages are spelled out."""
+        marked = [
+            Message(role=message.role, content=_MARKER.format(index))
+            for index, message in enumerate(part.prompt)
+        ]
+        head, _ = self._split(marked, _RESPONSE)
+        ids: list[int] = []
+        for index, piece in enumerate(_MARKERS.split(head)):
+            if index % 2 == 0:
+                ids += self._encoder.encode([piece])[0]
+                continue
+            content = part.prompt[int(piece)].content
+            content = content.strip() if self._trims else content
+            ids += self._encoder.encode([content], is_plain=True)[0]
+        response, tail = part.response, part.tail
+        if not self._is_framed:  # the tail came with the response
+            end = self.hf_tokenizer.convert_ids_to_tokens(self.end_token_id)
+            response, tail = response.removesuffix(end), end
+        [response_ids] = self._encoder.encode([response], is_plain=True)
+        [tail_ids] = self._encoder.encode([tail])
+        return [*ids, *response_ids, *tail_ids], len(ids)
+
+    def _cut(self, ids: list[int], num_prompt: int) -> EncodedResponse:
+        num_cut = max(0, len(ids) - self.max_length)
+        kept = ids[num_cut:]
+        if num_cut and ids[0] in self._begin_ids:  # every text of this model begins with it
+            kept = [ids[0], *ids[num_cut + 1 :]]
+        return EncodedResponse(
+            token_ids=np.array(kept, dtype=np.int32),
+            num_prompt=max(0, num_prompt - num_cut),
+            num_cut=num_cut,
+        )
+
+    def _split(self, prompt: Sequence[Message], response: str) -> tuple[str, str]:
+        """The template's text before and after a response; the end of turn is the end."""
+        text = self._apply([*prompt, Message(role="assistant", content=response)])
+        head, found, tail = text.rpartition(response)
+        if not found:
+            raise InputError(
+                f"chat template of {self._name!r}: it changes or drops the response; expected a "
+                "template that contains every message as it is (give one with chat_template)"
+            )
+        return head, tail.rstrip()
+
+    def _apply(self, messages: Sequence[Message]) -> str:
+        try:
+            rendered: str = self.hf_tokenizer.apply_chat_template(
+                [{"role": message.role, "content": message.content} for message in messages],
+                tokenize=False,
+            )
+        except Exception as error:  # a template is a program
+            roles = " ".join(message.role for message in messages)
+            raise InputError(
+                f"chat template of {self._name!r}: it does not render a conversation of roles "
+                f"{roles} ({type(error).__name__}: {error}); give another with chat_template"
+            ) from error
+        return rendered
+
+    def _probe(self) -> tuple[bool, bool]:
+        """Whether the template trims responses, and whether it otherwise leaves them alone."""
+        question = Message(role="user", content="Hi.")
+        head, tail = self._split([question], _RESPONSE)
+
+        def text_of(response: str) -> str:
+            return self._apply([question, Message(role="assistant", content=response)]).rstrip()
+
+        trims = text_of("  a  ") == head + "a" + tail
+        probes = _PROBES if trims else (*_PROBES, "  a  ")
+        return trims, all(text_of(probe) == (head + probe + tail).rstrip() for probe in probes)
+
+    def _find_end(self) -> int:
+        _, tail = self._split((Message(role="user", content="Hi."),), _RESPONSE)
+        ids = self._encoder.encode([tail])[0]
+        added = set(self.hf_tokenizer.get_added_vocab().values())
+        if not ids or ids[-1] not in added:
+            raise InputError(
+                f"chat template of {self._name!r}: an assistant's turn ends with {tail[-20:]!r}, "
+                "expected a special token such as <|eot_id|>; give a template with chat_template"
+            )
+        return ids[-1]
+
+    def _choose_pad(self) -> int:
+        tokenizer = self.hf_tokenizer
+        vocabulary = tokenizer.get_vocab()
+        taken = {
+            self.end_token_id,
+            *(tokenizer.eos_token_id, tokenizer.bos_token_id),
+            *(tokenizer.cls_token_id, tokenizer.sep_token_id),
+        }
+        for token in (tokenizer.pad_token, *_PAD_TOKENS):
+            if token in vocabulary and vocabulary[token] not in taken:
+                tokenizer.pad_token = token
+                return int(vocabulary[token])
+        raise InputError(
+            f"tokenizer of {self._name!r}: no token to pad with that ends nothing (pad token "
+            f"{tokenizer.pad_token!r}); expected one like {_PAD_TOKENS[0]}: set pad_token in "
+            "tokenizer_config.json"
+        )
+
+
+def _own_template(hf_tokenizer: Any) -> str:
+    """The tokenizer's template, or a plain one with its own first and last tokens."""
+    own = hf_tokenizer.chat_template
+    if isinstance(own, dict):  # several by name
+        own = own.get("default")
+    if own:
+        return str(own)
+    end = hf_tokenizer.sep_token or hf_tokenizer.eos_token
+    if not end:
+        raise InputError(
+            f"tokenizer of {hf_tokenizer.name_or_path!r}: neither a chat template nor a token that "
+            "ends a text; give a template with chat_template"
+        )
+    begin = hf_tokenizer.cls_token or hf_tokenizer.bos_token or ""
+    return plain_template(begin=begin, end=end)

@@ -1,0 +1,262 @@
+"""From a backbone's config to a tokenizer and a reward model: safetensors only, one clear error."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from encore.errors import EncoreError, InputError
+from encore.model.attention import register_segment_attention
+from encore.model.config import BackboneConfig
+from encore.model.conversation import ConversationTokenizer
+from encore.model.reward_model import MultiHeadRewardModel
+from encore.model.trunks import max_positions, position_offset, trunk_kind
+from encore.model_files import ModelFiles, ModelRole
+
+#: The head of a reward model that was downloaded, and of one trained on preferences alone.
+SINGLE_HEAD = "reward"
+
+_BACKBONE = ModelRole(name="backbone", error=EncoreError)
+#: Not in a trunk, and no loss: a causal model's vocabulary head, a classifier's or an encoder's.
+_HEAD_NAMES = ("lm_head.", "score.", "cls.", "classifier.", "pooler.")
+
+
+def load_tokenizer(config: BackboneConfig) -> ConversationTokenizer:
+    """The backbone's tokenizer with its frozen template.
+
+    Raises:
+        EncoreError: no such model, or a tokenizer that does not load.
+        InputError: an architecture, template or pad token that cannot be used.
+    """
+    files = _find(config)
+    kind = trunk_kind(files.config, name=files.name)
+    tokenizer = _guarded(
+        files.name,
+        "its tokenizer does not load; expected tokenizer.json and tokenizer_config.json",
+        lambda: AutoTokenizer.from_pretrained(
+            files.location,
+            revision=files.hub_revision,
+            trust_remote_code=config.trust_remote_code,
+        ),
+    )
+    own = max_positions(files.config, kind)
+    return ConversationTokenizer(
+        tokenizer,
+        max_length=config.max_length if own is None else min(config.max_length, own),
+        template=_template_file(config.chat_template),
+    )
+
+
+def load_reward_model(
+    config: BackboneConfig,
+    *,
+    head_ids: Sequence[str],
+    seed: int = 0,
+    head_init: Literal["zero", "own"] = "zero",
+    device: str = "cpu",
+) -> MultiHeadRewardModel:
+    """A reward model on a pretrained (or seeded random) trunk, in training mode.
+
+    Args:
+        config: Which backbone.
+        head_ids: One per head.
+        seed: Of random weights.
+        head_init: ``zero``, or ``own``: every head begins as the head of a one-label sequence
+            classifier (a downloaded reward model).
+        device: Where it goes.
+
+    Raises:
+        EncoreError: weights that are missing, incomplete or pickled.
+        InputError: an architecture, pooling or head that does not fit.
+    """
+    files = _find(config)
+    kind = trunk_kind(files.config, name=files.name)
+    own_head = None
+    if head_init == "own":
+        trunk, own_head = _load_classifier(config, files, device)
+    elif config.init == "random":
+        trunk = _random_trunk(config, files, seed=seed, device=device)
+    else:
+        trunk = _load_trunk(config, files, device)
+    pooling = config.pooling
+    if pooling == "auto":
+        pooling = "last" if kind.is_causal else "mean"
+    model = MultiHeadRewardModel(
+        trunk,
+        head_ids=head_ids,
+        pooling=pooling,
+        is_causal=kind.is_causal,
+        position_offset=position_offset(files.config, kind),
+    ).to(device)
+    if own_head is not None:
+        with torch.no_grad():
+            model.heads.weight.copy_(own_head.float().expand_as(model.heads.weight))
+    return model.train()
+
+
+def initial_reward_model(config: BackboneConfig, *, device: str = "cpu") -> MultiHeadRewardModel:
+    """A downloaded reward model, untouched: its own single head, named ``reward``.
+
+    Raises:
+        EncoreError: as `load_reward_model`.
+        InputError: the model has no single linear head.
+    """
+    return load_reward_model(config, head_ids=[SINGLE_HEAD], head_init="own", device=device).eval()
+
+
+def backbone_identity(config: BackboneConfig) -> dict[str, Any]:
+    """What a training run records about where it began: nothing that names a machine.
+
+    Raises:
+        EncoreError: as `load_tokenizer`.
+    """
+    files = _find(config)
+    tokenizer = load_tokenizer(config)
+    config_text = json.dumps(files.config, sort_keys=True)
+    return {
+        "name": files.name,
+        "revision": files.revision,
+        "init": config.init,
+        "config_sha256": hashlib.sha256(config_text.encode()).hexdigest(),
+        "template_sha256": tokenizer.template_sha256,
+        "max_length": tokenizer.max_length,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+
+
+def resolve_dtype(dtype: str, device: str) -> torch.dtype:
+    """The number format of a trunk: ``auto`` is bfloat16 on CUDA, float32 elsewhere."""
+    if dtype == "auto":
+        dtype = "bfloat16" if device.startswith("cuda") else "float32"
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
+
+
+def _find(config: BackboneConfig) -> ModelFiles:
+    needs_weights = config.init == "pretrained"
+    return _BACKBONE.find(config.model, revision=config.revision, needs_weights=needs_weights)
+
+
+def _template_file(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"chat_template {path!r}: cannot be read ({error}); expected a Jinja text file"
+        ) from error
+
+
+def _load_trunk(config: BackboneConfig, files: ModelFiles, device: str) -> Any:
+    return _load(AutoModel, config, files, device, **_without_pooler(files))
+
+
+def _load_classifier(config: BackboneConfig, files: ModelFiles, device: str) -> tuple[Any, Any]:
+    """Trunk and head of a one-label classifier whose head is linear on the last token."""
+    if config.init == "random":
+        raise InputError(
+            f"backbone {files.name!r}: head_init 'own' with random weights; expected a pretrained "
+            "reward model, or head_init 'zero'"
+        )
+    architectures = [str(name) for name in files.config.get("architectures") or ()]
+    if not any(name.endswith("ForSequenceClassification") for name in architectures):
+        raise InputError(
+            f"backbone {files.name!r}: {', '.join(architectures) or 'no architecture'} has no "
+            "reward head of its own; expected a one-label …ForSequenceClassification, or head_init "
+            "'zero'"
+        )
+    classifier = _load(AutoModelForSequenceClassification, config, files, device)
+    head = getattr(classifier, "score", None)
+    if head is None or getattr(head, "bias", None) is not None or head.weight.shape[0] != 1:
+        raise InputError(
+            f"backbone {files.name!r}: its head is not one linear score without bias on the last "
+            "token; expected a one-label reward model of a causal kind, or head_init 'zero'"
+        )
+    return getattr(classifier, classifier.base_model_prefix), head.weight.detach()
+
+
+def _load(
+    auto_class: Any, config: BackboneConfig, files: ModelFiles, device: str, **extra: Any
+) -> Any:
+    placement = {"device_map": {"": device}} if device.startswith("cuda") else {}
+    model, report = _guarded(
+        files.name,
+        "its weights do not load; expected complete *.safetensors of the architecture in "
+        "config.json",
+        lambda: auto_class.from_pretrained(
+            files.location,
+            revision=files.hub_revision,
+            dtype=resolve_dtype(config.dtype, device),
+            use_safetensors=True,
+            trust_remote_code=config.trust_remote_code,
+            attn_implementation=register_segment_attention(),
+            output_loading_info=True,
+            **placement,
+            **extra,
+        ),
+    )
+    absent = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+    if absent:
+        raise EncoreError(
+            f"backbone {files.name!r}: {len(absent)} weights missing or of another shape, first "
+            f"{', '.join(absent[:3])}; they would be random: give a complete model"
+        )
+    strange = sorted(
+        key for key in map(str, report["unexpected_keys"]) if not key.startswith(_HEAD_NAMES)
+    )
+    if strange:
+        raise EncoreError(
+            f"backbone {files.name!r}: {len(strange)} weights have no place in the architecture of "
+            f"config.json, first {', '.join(strange[:3])}; give the model's own config.json"
+        )
+    return model
+
+
+def _random_trunk(config: BackboneConfig, files: ModelFiles, *, seed: int, device: str) -> Any:
+    model_config = AutoConfig.from_pretrained(
+        files.location,
+        revision=files.hub_revision,
+        trust_remote_code=config.trust_remote_code,
+    )
+    with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
+        torch.manual_seed(seed)
+        trunk = AutoModel.from_config(
+            model_config,
+            dtype=torch.float32,
+            attn_implementation=register_segment_attention(),
+            trust_remote_code=config.trust_remote_code,
+            **_without_pooler(files),
+        )
+    return trunk.to(resolve_dtype(config.dtype, device))
+
+
+def _without_pooler(files: ModelFiles) -> dict[str, Any]:
+    """A pooler would be a weight without gradient: it is for another loss."""
+    kind = trunk_kind(files.config, name=files.name)
+    return {"add_pooling_layer": False} if kind.has_pooler else {}
+
+
+def _guarded(name: str, problem: str, load: Callable[[], Any]) -> Any:
+    """Run a transformers loader without its progress bar and report, errors in one line."""
+    verbosity = transformers_logging.get_verbosity()
+    had_bar = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        return load()
+    except Exception as error:  # files from outside can be wrong in any way
+        reason = " ".join(str(error).split())[:300]
+        raise EncoreError(
+            f"backbone {name!r}: {problem} ({type(error).__name__}: {reason})"
+        ) from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if had_bar:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,85 @@
+"""Which architectures a reward model may stand on, and how each one is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from encore.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrunkKind:
+    """How an architecture sees and counts its tokens.
+
+    Attributes:
+        is_causal: A token sees only earlier ones.
+        counts_from_pad: Positions begin at the padding id + 1 (RoBERTa).
+        has_pooler: Built with a layer for another purpose unless told not to.
+    """
+
+    is_causal: bool
+    counts_from_pad: bool = False
+    has_pooler: bool = False
+
+
+_DECODER = TrunkKind(is_causal=True)
+_ROBERTA = TrunkKind(is_causal=False, counts_from_pad=True, has_pooler=True)
+
+#: By ``model_type``. A kind stands here when packed and single scores were shown to agree
+#: (tests/model/test_trunks.py): one that ignores positions or mixes tokens outside attention would
+#: leak one sequence into the next without an error.
+TRUNKS = {
+    "llama": _DECODER,
+    "mistral": _DECODER,
+    "qwen2": _DECODER,
+    "qwen3": _DECODER,
+    "gemma": _DECODER,
+    "olmo2": _DECODER,
+    "phi3": _DECODER,
+    "bert": TrunkKind(is_causal=False, has_pooler=True),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+}
+
+
+def trunk_kind(config: dict[str, Any], *, name: str) -> TrunkKind:
+    """How the model of a config.json is read.
+
+    Args:
+        config: Its content.
+        name: The model's name, for messages.
+
+    Raises:
+        InputError: an architecture that was not shown to be exact, or one used the other way round.
+    """
+    model_type = config.get("model_type")
+    kind = TRUNKS.get(str(model_type))
+    if kind is None:
+        raise InputError(
+            f"backbone {name!r}: architecture {model_type!r} is not one ENCORE can train on; "
+            f"expected one of {', '.join(sorted(TRUNKS))}"
+        )
+    if config.get("is_decoder", False) and not kind.is_causal:
+        raise InputError(
+            f"backbone {name!r}: an encoder with is_decoder true; expected false in config.json"
+        )
+    if config.get("is_causal", kind.is_causal) != kind.is_causal:
+        raise InputError(
+            f"backbone {name!r}: is_causal {config['is_causal']!r} in config.json, expected "
+            f"{kind.is_causal} for {model_type!r}"
+        )
+    return kind
+
+
+def max_positions(config: dict[str, Any], kind: TrunkKind) -> int | None:
+    """Tokens the model of a config.json has positions for; None where it does not say."""
+    own = config.get("max_position_embeddings")
+    if not isinstance(own, int):
+        return None
+    return own - position_offset(config, kind)
+
+
+def position_offset(config: dict[str, Any], kind: TrunkKind) -> int:
+    """The position of a sequence's first token."""
+    return int(config.get("pad_token_id", 1)) + 1 if kind.counts_from_pad else 0
