@@ -1,0 +1,162 @@
+"""Every pair once, pairs kept together, budgets kept, next to no padding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore.training.batches import MicrobatchPlan, cut_step, step_rows
+
+LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
+BUDGET = 16_384
+
+
+def skewed_lengths(num_pairs: int, *, seed: int = 0) -> np.ndarray:
+    """Two lengths a pair as preference data has them: mean about 200 tokens, a tail cut at 1024.
+
+    A pair's prompt is shared, so its lengths go together but are not equal.
+    """
+    generator = np.random.default_rng(seed)
+    prompt_P = generator.lognormal(np.log(70), 0.9, num_pairs)
+    response_N = generator.lognormal(np.log(75), 0.8, 2 * num_pairs)
+    return np.clip(np.repeat(prompt_P, 2) + response_N, 8, 1024).astype(np.int64)
+
+
+def cut_epoch(length_N: np.ndarray, *, layout: str, is_paired: bool) -> list[tuple[int, int]]:
+    """Real and computed tokens of every part of an epoch of 32 pairs a step."""
+    num_pairs = len(length_N) // 2
+    pair_tokens_P = length_N[::2] + length_N[1::2]
+    steps = step_rows(
+        num_pairs,
+        batch_pairs=32,
+        seed=0,
+        epoch=0,
+        pair_tokens_P=pair_tokens_P if layout == "sorted" else None,
+    )
+    parts = []
+    for rows in steps:
+        lengths = length_N.reshape(-1, 2)[rows].reshape(-1)
+        plans = cut_step(lengths, layout=layout, tokens_per_microbatch=BUDGET, is_paired=is_paired)
+        assert sorted(n for plan in plans for n in plan.sequences) == list(range(len(lengths)))
+        for plan in plans:
+            parts += [computed(lengths, part, layout=layout) for part in plan.parts]
+    return parts
+
+
+def computed(lengths: np.ndarray, part: tuple[int, ...], *, layout: str) -> tuple[int, int]:
+    chosen = lengths[list(part)]
+    width = chosen.max() * len(part) if layout in ("sorted", "single") else chosen.sum()
+    return int(chosen.sum()), int(width)
+
+
+def test_the_lengths_of_these_tests_are_skewed_as_real_ones():
+    length_N = skewed_lengths(4000)
+    assert 180 < length_N.mean() < 220
+    assert length_N.max() == 1024
+    assert np.median(length_N) < 0.85 * length_N.mean()
+
+
+@pytest.mark.parametrize("is_paired", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_under_2_percent_of_what_is_computed_is_padding_and_nothing_is_dropped(layout, is_paired):
+    length_N = skewed_lengths(1600)
+    parts = cut_epoch(length_N, layout=layout, is_paired=is_paired)
+    real, positions = (sum(values) for values in zip(*parts, strict=True))
+    assert real == length_N.sum()
+    assert positions - real < 0.02 * positions
+
+
+def test_sorted_windows_leave_several_rows_to_compute_together():
+    # Cut to under 2 % padding, 64 sequences drawn at random would be computed nearly one by one.
+    length_N = skewed_lengths(1600)
+    parts = cut_epoch(length_N, layout="sorted", is_paired=False)
+    assert len(length_N) / len(parts) > 3
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 5), st.booleans())
+def test_an_epoch_has_every_pair_once_in_steps_of_equal_size(
+    num_pairs, batch_pairs, epoch, by_length
+):
+    tokens_P = np.random.default_rng(1).integers(1, 99, num_pairs) if by_length else None
+    steps = step_rows(
+        num_pairs, batch_pairs=batch_pairs, seed=3, epoch=epoch, pair_tokens_P=tokens_P
+    )
+    sizes = {len(rows) for rows in steps}
+    assert len(steps) == -(-num_pairs // batch_pairs)
+    assert max(sizes) <= batch_pairs
+    assert max(sizes) - min(sizes) <= 1
+    assert sorted(np.concatenate(steps)) == list(range(num_pairs))
+
+
+def test_the_order_is_a_function_of_seed_and_epoch():
+    def order(**settings):
+        return np.concatenate(step_rows(100, batch_pairs=8, **settings)).tolist()
+
+    assert order(seed=1, epoch=2) == order(seed=1, epoch=2)
+    assert order(seed=1, epoch=2) != order(seed=1, epoch=3)
+    assert order(seed=1, epoch=2) != order(seed=2, epoch=2)
+
+
+def test_a_window_sorts_by_length_and_draws_the_order_of_its_steps():
+    tokens_P = np.random.default_rng(0).permutation(100)
+    steps = step_rows(100, batch_pairs=10, seed=0, epoch=0, pair_tokens_P=tokens_P)
+    spans = [(tokens_P[rows].min(), tokens_P[rows].max()) for rows in steps]
+    # One window holds all ten steps: each has ten neighbouring lengths.
+    assert sorted(spans) == [(low, low + 9) for low in range(0, 100, 10)]
+    assert spans != sorted(spans)
+
+
+lengths_of_pairs = st.lists(st.integers(1, 60), min_size=2, max_size=40).map(
+    lambda lengths: lengths[: len(lengths) // 2 * 2]
+)
+
+
+@given(lengths_of_pairs, st.sampled_from(LAYOUTS), st.booleans(), st.integers(1, 300))
+def test_every_sequence_is_computed_once_and_within_the_budget(lengths, layout, is_paired, budget):
+    plans = cut_step(lengths, layout=layout, tokens_per_microbatch=budget, is_paired=is_paired)
+    assert sorted(n for plan in plans for n in plan.sequences) == list(range(len(lengths)))
+    for plan in plans:
+        num_units = len(plan.sequences) // (1 if layout == "sorted" and not is_paired else 2)
+        tokens = sum(lengths[n] for n in plan.sequences)
+        assert tokens <= budget or num_units <= 1
+
+
+@given(lengths_of_pairs, st.sampled_from(LAYOUTS), st.integers(1, 300))
+def test_both_responses_of_a_pair_meet_where_the_loss_needs_it(lengths, layout, budget):
+    plans = cut_step(lengths, layout=layout, tokens_per_microbatch=budget, is_paired=True)
+    for plan in plans:
+        pairs = [n // 2 for n in plan.sequences]
+        assert all(pairs.count(pair) == 2 for pair in pairs)
+
+
+@given(lengths_of_pairs, st.integers(1, 300), st.booleans())
+def test_a_pair_is_computed_in_one_part_where_its_prompt_is_shared(lengths, budget, is_paired):
+    plans = cut_step(
+        lengths,
+        layout="prefix-shared",
+        tokens_per_microbatch=budget,
+        is_paired=is_paired,
+        shared_P=[min(pair) - 1 for pair in zip(lengths[::2], lengths[1::2], strict=True)],
+    )
+    for plan in plans:
+        (part,) = plan.parts
+        assert [n % 2 for n in part] == [0, 1] * (len(part) // 2)
+        assert all(first + 1 == second for first, second in zip(part[::2], part[1::2], strict=True))
+
+
+def test_a_shared_prompt_takes_its_room_once():
+    # Two pairs of 10 + 10 tokens, 6 of them shared: 14 computed a pair, so 28 hold both.
+    pairs = {"layout": "prefix-shared", "is_paired": True, "shared_P": [6, 6]}
+    assert len(cut_step([10] * 4, tokens_per_microbatch=28, **pairs)) == 1
+    assert len(cut_step([10] * 4, tokens_per_microbatch=27, **pairs)) == 2
+
+
+def test_equal_lengths_fill_rows_up_to_the_budget():
+    plans = cut_step([10] * 8, layout="sorted", tokens_per_microbatch=40, is_paired=False)
+    assert [plan.parts for plan in plans] == [((0, 1, 2, 3),), ((4, 5, 6, 7),)]
+
+
+def test_a_plan_lists_its_sequences_in_the_order_of_its_parts():
+    assert MicrobatchPlan(parts=((3, 1), (0, 2))).sequences == (3, 1, 0, 2)

@@ -1,0 +1,193 @@
+"""Reward models of a few thousand weights, pairs of random tokens, a watched optimizer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
+
+from encore.model.attention import register_segment_attention
+from encore.model.reward_model import MultiHeadRewardModel
+from encore.training.config import TrainingConfig
+from encore.training.examples import TrainingExamples
+from encore.training.loop import run_steps
+from encore.training.records import CheckpointRecord, SilentReporter, StepRecord
+from encore.training.splits import Split
+from encore.training.tokens import TokenTable
+
+VOCABULARY = 64
+PAD = 0
+
+
+def tiny_llama(head_ids: Sequence[str], *, seed: int = 0) -> MultiHeadRewardModel:
+    """A causal model without dropout whose heads do not start at 0."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=512,
+        attn_implementation=register_segment_attention(),
+    )
+    return _with_heads(LlamaModel(config), head_ids, pooling="last", is_causal=True)
+
+
+def tiny_bert(head_ids: Sequence[str], *, dropout: float, seed: int = 0) -> MultiHeadRewardModel:
+    """An encoder with dropout."""
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=512,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        attn_implementation=register_segment_attention(),
+    )
+    trunk = BertModel(config, add_pooling_layer=False)
+    return _with_heads(trunk, head_ids, pooling="mean", is_causal=False)
+
+
+def _with_heads(
+    trunk: torch.nn.Module, head_ids: Sequence[str], *, pooling: str, is_causal: bool
+) -> MultiHeadRewardModel:
+    model = MultiHeadRewardModel(trunk, head_ids=head_ids, pooling=pooling, is_causal=is_causal)
+    torch.nn.init.normal_(model.heads.weight, std=0.5)
+    return model
+
+
+def random_examples(
+    num_pairs: int,
+    *,
+    head_ids: Sequence[str] = (),
+    missing_share: float = 0.0,
+    seed: int = 0,
+    max_tokens: int = 24,
+) -> TrainingExamples:
+    """Pairs of random tokens that share a beginning; without heads for bradley-terry."""
+    generator = np.random.default_rng(seed)
+    chosen, rejected = [], []
+    for _ in range(num_pairs):
+        # Token 0 is padding and 1 is left to tests that want a token of their own.
+        prompt = generator.integers(2, VOCABULARY, generator.integers(1, max_tokens // 2))
+        for responses in (chosen, rejected):
+            response = generator.integers(2, VOCABULARY, generator.integers(1, max_tokens // 2))
+            responses.append(np.concatenate([prompt, response]))
+    target_PSR = generator.normal(size=(num_pairs, 2, len(head_ids))).astype(np.float32)
+    target_PSR[generator.random(target_PSR.shape) < missing_share] = np.nan
+    return TrainingExamples(
+        head_ids=tuple(head_ids) or ("reward",),
+        source_P=np.full(num_pairs, "random", dtype=np.object_),
+        pair_id_P=np.array([f"pair-{pair}" for pair in range(num_pairs)], dtype=np.object_),
+        group_P=np.arange(num_pairs),
+        chosen=TokenTable.of(chosen),
+        rejected=TokenTable.of(rejected),
+        prompt_tokens_P=np.ones(num_pairs, dtype=np.int32),
+        target_chosen_PR=target_PSR[:, 0],
+        target_rejected_PR=target_PSR[:, 1],
+        mean_R=np.zeros(max(1, len(head_ids))),
+        digest="random",
+    )
+
+
+class WatchedOptimizer:
+    """AdamW applied in `finish`, which notes every call and keeps the gradients of each step."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.adamw = torch.optim.AdamW(model.parameters(), lr=1.0, weight_decay=0.0)
+        self.calls: list[tuple[object, ...]] = []
+        self.gradients: list[dict[str, torch.Tensor]] = []
+        self.num_forwards = 0
+        model.register_forward_hook(self._count)
+
+    def _count(self, *_: object) -> None:
+        self.num_forwards += self.model.training
+
+    def arm(self, *, step: int, learning_rate: float) -> None:
+        self.calls.append(("arm", step, learning_rate, self.num_forwards))
+        for group in self.adamw.param_groups:
+            group["lr"] = learning_rate
+
+    def finish(self) -> float | None:
+        self.calls.append(("finish", self.num_forwards))
+        named = self.model.named_parameters()
+        self.gradients.append({name: p.grad.clone() for name, p in named if p.grad is not None})
+        self.adamw.step()
+        self.adamw.zero_grad()
+        return None
+
+
+class Ended(Exception):
+    """A process that ends in the middle of a run."""
+
+
+class Listener(SilentReporter):
+    """Keeps what it hears, in order, and may end the process after a step."""
+
+    def __init__(self, *, until_step: int | None = None) -> None:
+        self.heard: list[object] = []
+        self._until_step = until_step
+
+    def stepped(self, record):
+        self.heard.append(record)
+        if record.step == self._until_step:
+            raise Ended
+
+    def evaluated(self, record):
+        self.heard.append(record)
+
+    def saved(self, record):
+        self.heard.append(record)
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        return [record for record in self.heard if isinstance(record, StepRecord)]
+
+
+def everything_trains(examples: TrainingExamples) -> Split:
+    return Split(
+        train_rows=np.arange(examples.num_pairs), evaluation_rows=np.arange(0, dtype=np.int64)
+    )
+
+
+def train(
+    model: MultiHeadRewardModel,
+    examples: TrainingExamples,
+    config: TrainingConfig,
+    *,
+    split: Split | None = None,
+    optimizer: WatchedOptimizer | None = None,
+    start_step: int = 0,
+    num_steps: int = 1,
+    until_step: int | None = None,
+) -> tuple[Listener, WatchedOptimizer]:
+    """Take steps; with ``until_step`` as a process does that ends before the run is over."""
+    listener = Listener(until_step=until_step)
+    watched = optimizer or WatchedOptimizer(model)
+
+    def save(step, evaluation):
+        return CheckpointRecord(step=step, path=Path(f"step-{step}"), evaluation=evaluation)
+
+    with contextlib.suppress(Ended):
+        run_steps(
+            model,
+            examples,
+            split or everything_trains(examples),
+            config,
+            optimizer=watched,
+            pad_token_id=PAD,
+            start_step=start_step,
+            num_steps=num_steps,
+            reporter=listener,
+            save=save,
+        )
+    return listener, watched
