@@ -24,6 +24,7 @@ from encore.training.config import TrainingConfig
 from encore.training.evaluation import evaluate
 from encore.training.losses import loss_sum, num_terms
 from encore.training.meter import SpeedMeter, arithmetic_of, peak_memory_bytes
+from encore.training.optimizers import NonFiniteGradientError
 from encore.training.records import (
     CheckpointRecord,
     EvaluationRecord,
@@ -175,8 +176,18 @@ class _Steps:
             learning_rate=rate,
             rows=rows,
             num_computed=sum(microbatch.num_computed for microbatch in scored),
-            grad_norm=self._optimizer.finish(),
+            grad_norm=self._finish(rows, step=step),
         )
+
+    def _finish(self, rows: PlannedRows, *, step: int) -> float | None:
+        try:
+            return self._optimizer.finish()
+        except NonFiniteGradientError as error:
+            raise TrainingDivergedError(
+                what=f"the gradient of {error.names[0]} is not finite",
+                step=step,
+                pair_ids=self._examples.pair_id_P[rows.row_P].tolist(),
+            ) from error
 
     def _rows_of(self, step: int) -> NDArray[np.int64]:
         epoch, index = divmod(step - 1, self.per_epoch)

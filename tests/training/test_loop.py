@@ -13,6 +13,7 @@ from encore.errors import InputError
 from encore.training.batches import step_rows
 from encore.training.config import TrainingConfig
 from encore.training.losses import loss_sum, num_terms
+from encore.training.optimizers import make_optimizer
 from encore.training.records import (
     CheckpointRecord,
     EvaluationRecord,
@@ -195,6 +196,21 @@ def test_of_a_whole_microbatch_only_the_pairs_whose_score_is_not_finite_are_name
         train(model, examples, TrainingConfig(objective="bradley-terry", batch_pairs=6))
     for name, weight in model.named_parameters():
         assert torch.equal(weight.nan_to_num(), before[name].nan_to_num()), name
+
+
+def test_a_gradient_that_is_not_finite_names_step_and_pairs():
+    examples = random_examples(2)
+    model = tiny_llama(examples.head_ids)
+    # A finite loss whose gradient overflows on its way back.
+    model.heads.weight.register_hook(lambda gradient: gradient * math.inf)
+    optimizer = make_optimizer(model, TrainingConfig())
+    before = weights_of(model)
+    with pytest.raises(TrainingDivergedError) as caught:
+        train(model, examples, TrainingConfig(objective="bradley-terry"), optimizer=optimizer)
+    assert "the gradient of heads.weight is not finite at step 1" in str(caught.value)
+    assert sorted(caught.value.pair_ids) == ["pair-0", "pair-1"]
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, before[name]), name
 
 
 def test_evaluations_come_before_the_checkpoint_of_their_step_and_go_with_it():

@@ -15,6 +15,7 @@ from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.config import TrainingConfig
 from encore.training.examples import TrainingExamples
 from encore.training.loop import run_steps
+from encore.training.optimizers import StepOptimizer
 from encore.training.records import CheckpointRecord, SilentReporter, StepRecord
 from encore.training.splits import Split
 from encore.training.tokens import TokenTable
@@ -165,11 +166,11 @@ def train(
     config: TrainingConfig,
     *,
     split: Split | None = None,
-    optimizer: WatchedOptimizer | None = None,
+    optimizer: StepOptimizer | None = None,
     start_step: int = 0,
     num_steps: int = 1,
     until_step: int | None = None,
-) -> tuple[Listener, WatchedOptimizer]:
+) -> tuple[Listener, StepOptimizer]:
     """Take steps; with ``until_step`` as a process does that ends before the run is over."""
     listener = Listener(until_step=until_step)
     watched = optimizer or WatchedOptimizer(model)
