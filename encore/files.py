@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,34 @@ def atomic_path(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
         raise
     fsync_path(path.parent)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A temporary sibling folder that becomes ``path`` when the block succeeds.
+
+    What was at ``path`` is replaced by two renames: a crash between them leaves neither under that
+    name. On any error, Ctrl-C included, the temporary folder is removed and ``path`` stays as it
+    was. The parent folder must exist.
+
+    Raises:
+        OSError: as the file system reports it (no space, no permission).
+    """
+    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+    temporary = path.with_name(f".{path.name}{_TEMPORARY_MARK}{mark}")
+    replaced = path.with_name(f".{path.name}.old-{mark}")
+    temporary.mkdir()
+    try:
+        yield temporary
+        for entry in (*temporary.rglob("*"), temporary):
+            fsync_path(entry)
+        if path.exists():
+            path.rename(replaced)
+        temporary.rename(path)
+        fsync_path(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def atomic_write_bytes(path: Path, data: bytes) -> None:

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
 from encore.errors import EncoreError, InputError
 from encore.model.attention import register_segment_attention
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
+from encore.model.quiet import quiet_transformers
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.trunks import max_positions, position_offset, trunk_kind
 from encore.model_files import ModelFiles, ModelRole
@@ -24,8 +24,6 @@ from encore.model_files import ModelFiles, ModelRole
 SINGLE_HEAD = "reward"
 
 _BACKBONE = ModelRole(name="backbone", error=EncoreError)
-#: Not in a trunk, and no loss: a causal model's vocabulary head, a classifier's or an encoder's.
-_HEAD_NAMES = ("lm_head.", "score.", "cls.", "classifier.", "pooler.")
 
 
 def load_tokenizer(config: BackboneConfig) -> ConversationTokenizer:
@@ -208,14 +206,6 @@ def _load(
             f"backbone {files.name!r}: {len(absent)} weights missing or of another shape, first "
             f"{', '.join(absent[:3])}; they would be random: give a complete model"
         )
-    strange = sorted(
-        key for key in map(str, report["unexpected_keys"]) if not key.startswith(_HEAD_NAMES)
-    )
-    if strange:
-        raise EncoreError(
-            f"backbone {files.name!r}: {len(strange)} weights have no place in the architecture of "
-            f"config.json, first {', '.join(strange[:3])}; give the model's own config.json"
-        )
     return model
 
 
@@ -244,19 +234,12 @@ def _without_pooler(files: ModelFiles) -> dict[str, Any]:
 
 
 def _guarded(name: str, problem: str, load: Callable[[], Any]) -> Any:
-    """Run a transformers loader without its progress bar and report, errors in one line."""
-    verbosity = transformers_logging.get_verbosity()
-    had_bar = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    """Run a transformers loader quietly, any error in one line."""
     try:
-        return load()
+        with quiet_transformers():
+            return load()
     except Exception as error:  # files from outside can be wrong in any way
         reason = " ".join(str(error).split())[:300]
         raise EncoreError(
             f"backbone {name!r}: {problem} ({type(error).__name__}: {reason})"
         ) from error
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if had_bar:
-            transformers_logging.enable_progress_bar()

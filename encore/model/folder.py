@@ -1,0 +1,200 @@
+"""A trained reward model on disk: trunk, heads, frozen tokenizer and what they mean.
+
+Layout: the trunk as transformers saves it (``config.json``, ``*.safetensors``), the tokenizer with
+its frozen template, ``heads.safetensors`` (``weight`` [R, D] float32, ``mean`` [R] float64) and
+``reward_model.json``. No pickle is written, and none is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from encore.errors import InputError
+from encore.files import atomic_folder
+from encore.model.config import BackboneConfig
+from encore.model.conversation import ConversationTokenizer
+from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.quiet import quiet_transformers
+from encore.model.reward_model import MultiHeadRewardModel
+
+ABOUT_FILE = "reward_model.json"
+HEADS_FILE = "heads.safetensors"
+_FORMAT_VERSION: Literal[1] = 1
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+class _About(BaseModel):
+    """The content of reward_model.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1]
+    head_ids: tuple[str, ...] = Field(min_length=1)
+    pooling: Literal["last", "mean", "class-token"]
+    max_length: int
+    template_sha256: str
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadedModel:
+    """A reward model ready to score, its tokenizer, and what its training recorded."""
+
+    model: MultiHeadRewardModel
+    tokenizer: ConversationTokenizer
+    metadata: Mapping[str, Any]
+
+
+def save_model(
+    folder: Path,
+    model: MultiHeadRewardModel,
+    tokenizer: ConversationTokenizer,
+    *,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write a model whole or not at all; one that was there is replaced.
+
+    Args:
+        folder: Its parent is made if it is not there.
+        model: Adapters merged.
+        tokenizer: The one it was trained with.
+        metadata: JSON values: what was trained on, how, with which result.
+
+    Raises:
+        InputError: adapters that are not merged; a folder that holds something else.
+        OSError: as the file system reports it.
+    """
+    if hasattr(model.trunk, "merge_and_unload"):
+        raise InputError(
+            f"model folder {folder}: the trunk still carries adapters, which are not a model of "
+            "their own; merge them first"
+        )
+    if folder.exists() and not (folder / ABOUT_FILE).is_file():
+        raise InputError(
+            f"model folder {folder}: exists and holds no {ABOUT_FILE}; expected a new folder or an "
+            "earlier model: choose another place"
+        )
+    about = _About(
+        format=_FORMAT_VERSION,
+        head_ids=model.head_ids,
+        pooling=model.pooling,
+        max_length=tokenizer.max_length,
+        template_sha256=tokenizer.template_sha256,
+        metadata=dict(metadata),
+    )
+    if model.is_causal:  # readers that look for the last real token need the true padding
+        model.trunk.config.pad_token_id = tokenizer.pad_token_id
+    heads = {"weight": model.heads.weight.detach(), "mean": model.mean_R}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_folder(folder) as temporary:
+        with quiet_transformers():
+            model.trunk.save_pretrained(temporary)
+            tokenizer.hf_tokenizer.save_pretrained(temporary)
+        save_file(
+            {name: tensor.cpu().contiguous() for name, tensor in heads.items()},
+            temporary / HEADS_FILE,
+        )
+        (temporary / ABOUT_FILE).write_text(
+            about.model_dump_json(indent=2) + "\n", encoding="utf-8"
+        )
+
+
+def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> LoadedModel:
+    """A saved reward model, in evaluation mode.
+
+    Args:
+        folder: As `save_model` wrote it.
+        device: Where it goes.
+        dtype: Of the trunk: ``auto`` (bfloat16 on CUDA, float32 elsewhere), ``float32``,
+            ``bfloat16``.
+
+    Raises:
+        InputError: not such a folder: files missing, pickled weights, heads that do not fit their
+            names, a template that is not the one it was trained with.
+        EncoreError: trunk or tokenizer do not load.
+    """
+    about = _read_about(folder)
+    _check_files(folder)
+    config = BackboneConfig.model_validate(
+        {
+            "model": str(folder),
+            "dtype": dtype,
+            "pooling": about.pooling,
+            "max_length": about.max_length,
+        }
+    )
+    tokenizer = load_tokenizer(config)
+    if tokenizer.template_sha256 != about.template_sha256:
+        raise InputError(
+            f"model folder {folder}: its chat template (SHA-256 {tokenizer.template_sha256[:12]}…) "
+            f"is not the one it was trained with ({about.template_sha256[:12]}…); put the saved "
+            "chat_template.jinja back"
+        )
+    model = load_reward_model(config, head_ids=about.head_ids, device=device)
+    weight, mean = _read_heads(folder, num_heads=len(about.head_ids), width=model.hidden_size)
+    with torch.no_grad():
+        model.heads.weight.copy_(weight)
+        model.mean_R.copy_(mean)
+    return LoadedModel(model=model.eval(), tokenizer=tokenizer, metadata=about.metadata)
+
+
+def _read_about(folder: Path) -> _About:
+    path = folder / ABOUT_FILE
+    try:
+        return _About.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"model folder {folder}: no {ABOUT_FILE}; expected a folder that `encore train` wrote"
+        ) from error
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"])) or "file"
+        raise InputError(f"{path}: damaged, {where}: {problem['msg']}; train again") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as JSON: {error}; train again") from error
+
+
+def _check_files(folder: Path) -> None:
+    pickled = sorted(path.name for pattern in _PICKLED for path in folder.glob(pattern))
+    if pickled:
+        raise InputError(
+            f"model folder {folder}: pickled files ({', '.join(pickled)}) can run code and are not "
+            "loaded; remove them: the weights are in *.safetensors"
+        )
+    names = {path.name for path in folder.iterdir()}
+    missing = [name for name in ("config.json", HEADS_FILE, "tokenizer.json") if name not in names]
+    if not any(name.endswith(".safetensors") and name != HEADS_FILE for name in names):
+        missing.append("model.safetensors")
+    if missing:
+        raise InputError(
+            f"model folder {folder}: {', '.join(missing)} missing; copy the whole folder again, or "
+            "train again"
+        )
+
+
+def _read_heads(folder: Path, *, num_heads: int, width: int) -> tuple[Any, Any]:
+    path = folder / HEADS_FILE
+    try:
+        tensors = load_file(path)
+        weight, mean = tensors["weight"], tensors["mean"]
+    except (OSError, SafetensorError, KeyError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({type(error).__name__}: {error}); expected tensors 'weight' "
+            "and 'mean': copy the folder again"
+        ) from error
+    if tuple(weight.shape) != (num_heads, width) or tuple(mean.shape) != (num_heads,):
+        raise InputError(
+            f"{path}: heads of shape {tuple(weight.shape)} with {mean.numel()} means, expected "
+            f"({num_heads}, {width}) and {num_heads} for the head_ids in {ABOUT_FILE}: copy the "
+            "folder again"
+        )
+    return weight, mean
