@@ -1,0 +1,55 @@
+"""Real MLflow stores for tests: SQLite files, copied from one whose tables were made once."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModel, Run
+
+
+def new_template(folder: Path) -> Path:
+    """An empty store; making its 60 tables takes seconds."""
+    path = folder / "mlflow.db"
+    with warnings.catch_warnings():
+        # MLflow 3.17 uses what SQLAlchemy 2.1 is about to remove.
+        warnings.filterwarnings("ignore", "The ``noload`` loader", DeprecationWarning)
+        MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+def copied(template: Path, to: Path) -> str:
+    """The URI of a store of its own."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(template, to)
+    return f"sqlite:///{to}"
+
+
+class Logged:
+    """What a store has, asked for through MLflow's own client."""
+
+    def __init__(self, uri: str, *, experiment: str = "encore") -> None:
+        self.client = MlflowClient(uri)
+        self.experiment = self.client.get_experiment_by_name(experiment)
+        assert self.experiment is not None
+
+    def runs(self) -> list[Run]:
+        return list(self.client.search_runs([self.experiment.experiment_id]))
+
+    def run(self) -> Run:
+        [run] = self.runs()
+        return run
+
+    def steps(self, metric: str) -> list[int]:
+        """The steps of a metric as logged; one that is there twice is listed twice."""
+        history = self.client.get_metric_history(self.run().info.run_id, metric)
+        return sorted(point.step for point in history)
+
+    def models(self) -> dict[str, LoggedModel]:
+        """By the name of the checkpoint."""
+        found = self.client.search_logged_models([self.experiment.experiment_id])
+        models = {model.tags["encore.checkpoint"]: model for model in found}
+        assert len(models) == len(found), "a checkpoint is logged twice"
+        return models
