@@ -24,9 +24,13 @@ _FLOAT32 = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapters:
-    """Low-rank adapters on every matrix of a layer: float32, as peft makes them."""
+    """Low-rank adapters on every matrix of a layer.
+
+    Adapters of a wider format than the trunk's activations keep a copy of each matrix's input.
+    """
 
     rank: int
+    bytes_per_number: int
 
     def num_layer_parameters(self, shape: ModelShape) -> int:
         """Of one layer: ``rank`` times inputs plus outputs of each matrix."""
@@ -56,7 +60,7 @@ def layer_bytes(
         shape: The backbone.
         bytes_per_number: Of activations: 2 for bfloat16, 4 for float32.
         adapters: Given: the layer's own weights are frozen, so that what only their gradients need
-            is not kept; each adapter keeps a float32 copy of its input and ``rank`` numbers.
+            is not kept; each adapter keeps its input and ``rank`` numbers.
     """
     kept = (
         _attention_bytes(shape, bytes_per_number)
@@ -119,12 +123,11 @@ def _feed_forward_bytes(shape: ModelShape, e: int) -> int:
 
 def _norm_bytes(shape: ModelShape, e: int, *, is_frozen: bool) -> int:
     """Norms and the inputs of matrices that come out of them."""
-    hidden, results = shape.hidden_size, 0 if is_frozen and e < _FLOAT32 else e
+    hidden = shape.hidden_size
     if shape.norm == "layer":
         masks = 2 * hidden if shape.dropout else 0
-        return 2 * (e * hidden + results * hidden + 2 * _FLOAT32) + masks
-    # The first two norms feed matrices; further ones feed a sum, which keeps nothing.
-    fed = 2 * results * hidden
+        return 2 * (2 * e * hidden + 2 * _FLOAT32) + masks
+    fed = 2 * e * hidden  # a third and fourth norm feed a sum, which keeps nothing
     if shape.norm == "rms-float32":  # the weight is applied in float32
         return shape.num_norms_per_layer * _FLOAT32 * (2 * hidden + 1) + fed
     normalised = 0 if is_frozen else e * hidden
@@ -132,9 +135,14 @@ def _norm_bytes(shape: ModelShape, e: int, *, is_frozen: bool) -> int:
 
 
 def _adapter_bytes(shape: ModelShape, e: int, adapters: Adapters) -> int:
-    pairs = matrices(shape)
-    copies = sum(inputs for inputs, _ in pairs) if e < _FLOAT32 else 0
-    return _FLOAT32 * (copies + adapters.rank * len(pairs))
+    width = adapters.bytes_per_number
+    inputs = [inputs for inputs, _ in matrices(shape)]
+    numbers = adapters.rank * len(inputs)
+    if width <= e:
+        return width * numbers
+    # The copies replace what the frozen matrices would have kept.
+    replaced = 2 * shape.hidden_size + shape.intermediate_size
+    return width * (sum(inputs) + numbers) - e * replaced
 
 
 def _outside_bytes(shape: ModelShape, e: int) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from encore.errors import InputError
@@ -20,6 +20,10 @@ _REFUSED = (
     ("num_experts", "mixtures of experts are not known here; name a dense model"),
     ("add_cross_attention", "cross-attention is not known here; name a plain encoder"),
 )
+_REFUSED_IN_ENCODERS = (
+    *_REFUSED,
+    ("is_decoder", "an encoder used as a decoder is not known here; name a plain encoder"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,8 @@ class _Kind:
     has_output_bias: bool | None = None
     has_mlp_bias: bool | None = False
     is_gated: bool = True
-    has_pooler: bool = False
+    #: Positions begin after the padding token's id (RoBERTa).
+    counts_from_pad: bool = False
     #: What transformers assumes where config.json is silent.
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -46,7 +51,6 @@ _ENCODER = _Kind(
     has_output_bias=True,
     has_mlp_bias=True,
     is_gated=False,
-    has_pooler=True,
     defaults={
         "max_position_embeddings": 512,
         "type_vocab_size": 2,
@@ -85,8 +89,12 @@ _KINDS: dict[str, _Kind] = {
             **_GEMMA_DEFAULTS,
         },
     ),
+    "phi3": _Kind(
+        has_qkv_bias=False, has_output_bias=False, defaults={"max_position_embeddings": 4096}
+    ),
     "bert": _ENCODER,
-    "roberta": _ENCODER,
+    "roberta": replace(_ENCODER, counts_from_pad=True),
+    "xlm-roberta": replace(_ENCODER, counts_from_pad=True),
 }
 
 
@@ -105,10 +113,11 @@ def shape_from_config(config: Mapping[str, Any], *, name: str) -> ModelShape:
         **kind.defaults,
         **{key: value for key, value in config.items() if value is not None},
     }
-    _check(settings, config=config, name=name)
+    _check(settings, refused=_REFUSED if kind.is_causal else _REFUSED_IN_ENCODERS, name=name)
     num_heads = settings["num_attention_heads"]
     bias, mlp_bias = bool(settings.get("attention_bias")), bool(settings.get("mlp_bias"))
-    max_length = settings["max_position_embeddings"]
+    num_positions = settings["max_position_embeddings"]
+    unused = settings.get("pad_token_id", 1) + 1 if kind.counts_from_pad else 0
     return ModelShape(
         name=name,
         kind=config["model_type"],
@@ -120,7 +129,7 @@ def shape_from_config(config: Mapping[str, Any], *, name: str) -> ModelShape:
         num_kv_heads=settings.get("num_key_value_heads", num_heads),
         head_dim=settings.get("head_dim") or settings["hidden_size"] // num_heads,
         vocab_size=settings["vocab_size"],
-        num_position_rows=0 if kind.is_causal else max_length + settings["type_vocab_size"],
+        num_position_rows=0 if kind.is_causal else num_positions + settings["type_vocab_size"],
         norm=kind.norm,
         num_norms_per_layer=kind.num_norms_per_layer,
         has_head_norms=kind.has_head_norms,
@@ -128,14 +137,13 @@ def shape_from_config(config: Mapping[str, Any], *, name: str) -> ModelShape:
         has_output_bias=bias if kind.has_output_bias is None else kind.has_output_bias,
         has_mlp_bias=mlp_bias if kind.has_mlp_bias is None else kind.has_mlp_bias,
         is_gated=kind.is_gated,
-        has_pooler=kind.has_pooler,
         is_output_tied=bool(settings.get("tie_word_embeddings")),
         # Named None in the config switches the cap off; silent, it is the kind's.
         has_softcap=bool(
             config.get("attn_logit_softcapping", settings.get("attn_logit_softcapping"))
         ),
         dropout=0.0 if kind.is_causal else float(settings["hidden_dropout_prob"]),
-        max_length=max_length,
+        max_length=num_positions - unused,
     )
 
 
@@ -143,20 +151,20 @@ def _kind_of(config: Mapping[str, Any], *, name: str) -> _Kind:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in _KINDS:
         raise InputError(
-            f"model {name!r}: its config.json says model_type {model_type!r}; memory and time are "
-            f"known for {', '.join(_KINDS)}"
+            f"backbone {name!r}: its config.json says model_type {model_type!r}; memory and time "
+            f"are known for {', '.join(_KINDS)}"
         )
     return _KINDS[model_type]
 
 
-def _check(settings: Mapping[str, Any], *, config: Mapping[str, Any], name: str) -> None:
-    for key, reason in _REFUSED:
-        if config.get(key):
-            raise InputError(f"model {name!r}: its config.json has {key}: {reason}")
+def _check(settings: Mapping[str, Any], *, refused: Sequence[tuple[str, str]], name: str) -> None:
+    for key, reason in refused:
+        if settings.get(key):
+            raise InputError(f"backbone {name!r}: its config.json has {key}: {reason}")
     for key in (*_REQUIRED, "max_position_embeddings"):
         value = settings.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(
-                f"model {name!r}: {key} is {value!r} in config.json, expected a whole number above "
-                "0; save the model again with save_pretrained"
+                f"backbone {name!r}: {key} is {value!r} in config.json, expected a whole number "
+                "above 0; save the model again with save_pretrained"
             )

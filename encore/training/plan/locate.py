@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from encore.errors import InputError
+from encore.model_files import ModelRole
 from encore.training.plan.kinds import shape_from_config
 from encore.training.plan.named import SHAPE_NAMES, named_shape
 from encore.training.plan.shapes import ModelShape
+
+_BACKBONE = ModelRole(name="backbone", error=InputError)
 
 
 def find_shape(model: str, *, revision: str | None = None) -> ModelShape:
@@ -27,25 +30,12 @@ def find_shape(model: str, *, revision: str | None = None) -> ModelShape:
         return shape_from_config(_read(folder / "config.json"), name=folder.resolve().name)
     if (shape := named_shape(model)) is not None:
         return shape
-    if folder.exists() or model.startswith((".", "/", "~")) or model.count("/") != 1:
+    if "/" not in model:
         raise InputError(
-            f"model {model!r}: no such folder; expected one with config.json, a hub id such as "
+            f"backbone {model!r}: no such folder; expected one with config.json, a hub id such as "
             f"meta-llama/Llama-3.1-8B-Instruct, or one of {', '.join(SHAPE_NAMES)}"
         )
-    return shape_from_config(_read(_download(model, revision)), name=model)
-
-
-def _download(model: str, revision: str | None) -> Path:
-    try:
-        from huggingface_hub import hf_hub_download
-
-        return Path(hf_hub_download(model, "config.json", revision=revision))
-    except Exception as error:  # whatever the hub's client, or HTTP underneath it, raises
-        reason = next(iter(str(error).strip().splitlines()), repr(error))
-        raise InputError(
-            f"model {model!r}: the hub gave no config.json ({type(error).__name__}: {reason}); "
-            f"check the id, `hf auth login`, or give a folder or one of {', '.join(SHAPE_NAMES)}"
-        ) from error
+    return shape_from_config(_BACKBONE.find(model, revision=revision).config, name=model)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -53,7 +43,7 @@ def _read(path: Path) -> dict[str, Any]:
         loaded: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(
-            f"model {str(path.parent)!r}: no config.json in the folder; expected a Hugging Face "
+            f"backbone {str(path.parent)!r}: no config.json in the folder; expected a Hugging Face "
             "model folder (save_pretrained writes one)"
         ) from error
     except (OSError, ValueError) as error:

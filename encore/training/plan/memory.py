@@ -72,16 +72,22 @@ def memory_table(shape: ModelShape, recipe: Recipe, load: Load) -> MemoryTable:
     The heads (float32, plain AdamW) are in the first three rows; the vocabulary-sized output layer
     of a language model is in none, because a reward model does not load it.
     """
-    small = load.num_heads * shape.hidden_size  # parameters trained in float32
-    adapters = Adapters(rank=load.lora_rank) if recipe.method == "lora" else None
-    if adapters is not None:
-        small += shape.num_layers * adapters.num_layer_parameters(shape)
-    trained = 0 if recipe.method == "probe" else small
+    heads = load.num_heads * shape.hidden_size
+    heads_trained = 0 if recipe.method == "probe" else heads
+    adapters = (
+        Adapters(rank=load.lora_rank, bytes_per_number=recipe.adapter_bytes[0])
+        if recipe.method == "lora"
+        else None
+    )
+    num_adapted = shape.num_layers * adapters.num_layer_parameters(shape) if adapters else 0
+    weight, gradient, state = (num_adapted * width for width in recipe.adapter_bytes)
     activations, workspace = _working_bytes(shape, recipe, load, adapters)
     return MemoryTable(
-        weights=(shape.num_parameters * recipe.weight_bytes + small * _FLOAT32) / _GIB,
-        gradients=(_gradient_bytes(shape, recipe, load) + trained * _FLOAT32) / _GIB,
-        optimizer_states=(_state_bytes(shape, recipe) + trained * 2 * _FLOAT32) / _GIB,
+        weights=(shape.num_parameters * recipe.weight_bytes + weight + heads * _FLOAT32) / _GIB,
+        gradients=(_gradient_bytes(shape, recipe, load) + gradient + heads_trained * _FLOAT32)
+        / _GIB,
+        optimizer_states=(_state_bytes(shape, recipe) + state + heads_trained * 2 * _FLOAT32)
+        / _GIB,
         activations=activations / _GIB,
         workspace=(workspace + _LIBRARY_BYTES) / _GIB,
     )
@@ -114,7 +120,9 @@ def _working_bytes(
         adapters=adapters,
     )
     in_layers = backward_bytes(shape, num_tokens=load.num_tokens, bytes_per_number=e)
-    # The embedding's dense gradient comes last, when all activations are gone: it counts where it
-    # is larger than what was there before it.
-    at_the_end = shape.num_embedding_parameters * recipe.gradient_bytes - activations
+    # The embedding's dense gradient comes last, when all activations are gone, and 8-bit libraries
+    # update a float32 copy of a weight and of its gradient: counted where that is more than what
+    # was there before.
+    copies = 2 * _FLOAT32 if recipe.state_block else 0
+    at_the_end = shape.num_embedding_parameters * (recipe.gradient_bytes + copies) - activations
     return activations, max(in_layers, at_the_end)

@@ -37,6 +37,8 @@ class Recipe:
     is_in_backward: bool = False
     options: str | None
     about: str
+    #: An adapter's weight, gradient and states; as the other bytes.
+    adapter_bytes: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def dtype(self) -> str:
@@ -65,7 +67,7 @@ RECIPES = (
         state_block=256,
         is_in_backward=True,
         options="--method full --optimizer adamw-8bit",
-        about="8-bit states in blocks of 256, applied in the backward pass",
+        about="8-bit states, applied in the backward pass; needs bitsandbytes or torchao",
     ),
     Recipe(
         name="lora",
@@ -73,8 +75,10 @@ RECIPES = (
         weight_bytes=2,
         gradient_bytes=0,
         state_bytes=0,
+        adapter_bytes=(2, 2, 4),
         options="--method lora",
-        about="frozen bfloat16 trunk, float32 adapters on every matrix of a layer",
+        about="frozen trunk, low-rank adapters on every matrix, all bfloat16, rounded "
+        "stochastically",
     ),
     Recipe(
         name="probe",
@@ -104,6 +108,16 @@ RECIPES = (
         options="--method full --optimizer adamw",
         about="plain bfloat16 AdamW: at a learning rate of 2e-5 rounding leaves most weights where "
         "they are",
+    ),
+    Recipe(
+        name="lora-float32",
+        method="lora",
+        weight_bytes=2,
+        gradient_bytes=0,
+        state_bytes=0,
+        adapter_bytes=(4, 4, 8),
+        options=None,
+        about="frozen bfloat16 trunk, float32 adapters",
     ),
     Recipe(
         name="full-float32-states",

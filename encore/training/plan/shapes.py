@@ -18,8 +18,8 @@ NormKind = Literal["rms", "rms-float32", "layer"]
 class ModelShape:
     """The dimensions of a trunk: everything of a model but its output layer.
 
-    A reward model never loads the vocabulary-sized output layer (``lm_head``), so no count here
-    has it; ``num_output_parameters`` says how large it would be.
+    A reward model loads neither the vocabulary-sized output layer (``lm_head``) nor an encoder's
+    pooler, so no count here has them; ``num_output_parameters`` says how large the first would be.
     """
 
     name: str
@@ -44,7 +44,6 @@ class ModelShape:
     has_mlp_bias: bool
     #: Whether the feed-forward block has a gate beside its way up.
     is_gated: bool
-    has_pooler: bool
     is_output_tied: bool
     has_softcap: bool
     #: Largest share of a hidden vector dropped in training; above 0 masks are kept.
@@ -90,11 +89,10 @@ class ModelShape:
 
     @property
     def num_parameters(self) -> int:
-        """The trunk's parameters, as transformers' ``AutoModel`` builds it."""
+        """The trunk's parameters, as transformers' ``AutoModel`` builds it without a pooler."""
         norm = self._num_norm_parameters  # after the last layer, or after the embeddings
-        pooler = self.has_pooler * self.hidden_size * (self.hidden_size + 1)
         layers = self.num_layers * self.num_layer_parameters
-        return self.num_embedding_parameters + layers + norm + pooler
+        return self.num_embedding_parameters + layers + norm
 
     @property
     def num_active_parameters(self) -> int:
