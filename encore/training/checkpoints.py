@@ -6,16 +6,12 @@ Layout: ``step-00000100/`` with ``weights.safetensors`` (the parameters that are
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
 import logging
-import os
 import re
-import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from encore.errors import EncoreError
-from encore.files import file_sha256, fsync_path
+from encore.files import atomic_folder, file_sha256
+from encore.training.disk import check_room, named_when_full, tensor_bytes
 from encore.training.identity import canonical_json, refuse_other_identity
 
 logger = logging.getLogger(__name__)
@@ -35,13 +31,6 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
 _FORMAT_VERSION = 1
 _NAME = re.compile(r"step-(\d{8})")
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-#: Headers, JSON and what else is written meanwhile (logs, other runs' notes).
-_SPARE_BYTES = 16 << 20
-
-
-class NoRoomError(EncoreError):
-    """The disk cannot hold what is to be written; nothing half-written is left on it."""
 
 
 class _DamagedError(Exception):
@@ -86,31 +75,6 @@ def checkpoint_steps(folder: Path) -> tuple[int, ...]:
     return tuple(sorted(int(name[1]) for name in found if name))
 
 
-def tensor_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """How many bytes tensors take on disk."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-
-
-def check_room(folder: Path, num_bytes: int, *, purpose: str) -> None:
-    """Look at the free space before something is written.
-
-    Args:
-        folder: On the disk in question; need not exist yet.
-        num_bytes: What is to be written.
-        purpose: What it is, for the message: ``the checkpoint of step 100``.
-
-    Raises:
-        NoRoomError: There is less free than that and a little to spare.
-    """
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
-    free = shutil.disk_usage(existing).free
-    if free < num_bytes + _SPARE_BYTES:
-        raise NoRoomError(
-            f"{folder}: {purpose} needs {_gib(num_bytes)}, the disk has {_gib(free)} free; make "
-            "room and run the same command again: finished checkpoints are kept"
-        )
-
-
 def write_checkpoint(
     folder: Path,
     state: CheckpointState,
@@ -140,20 +104,12 @@ def write_checkpoint(
     path = checkpoint_path(folder, state.step)
     purpose = f"the checkpoint of step {state.step}"
     check_room(folder, tensor_bytes(weights) + tensor_bytes(optimizer), purpose=purpose)
-    try:
-        with _new_folder(path) as temporary:
-            _save(weights, temporary / WEIGHTS_FILE)
-            _save(optimizer, temporary / OPTIMIZER_FILE)
-            (temporary / STATE_FILE).write_text(_state_json(state, temporary), encoding="utf-8")
-    except (OSError, SafetensorError) as error:
-        if not _is_no_room(error):
-            raise
-        kept = [step for step in checkpoint_steps(folder) if step < state.step]
-        last = f"the checkpoint of step {kept[-1]} is kept" if kept else "there is none before it"
-        raise NoRoomError(
-            f"{folder}: the disk was full while {purpose} was written; {last}; make room and run "
-            "the same command again"
-        ) from error
+    kept = [step for step in checkpoint_steps(folder) if step < state.step]
+    last = f"the checkpoint of step {kept[-1]} is kept" if kept else "there is none before it"
+    with named_when_full(folder, purpose=purpose, kept=last), atomic_folder(path) as temporary:
+        _save(weights, temporary / WEIGHTS_FILE)
+        _save(optimizer, temporary / OPTIMIZER_FILE)
+        (temporary / STATE_FILE).write_text(_state_json(state, temporary), encoding="utf-8")
     _prune(folder, newest=state.step, keep=keep)
     return path
 
@@ -191,37 +147,7 @@ def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoin
     return None
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Delete what killed processes left half-written. Call with the run's lock held."""
-    for path in folder.glob(".step-*"):
-        shutil.rmtree(path)
-
-
 # --- writing ------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _new_folder(path: Path) -> Iterator[Path]:
-    """A temporary sibling that becomes ``path`` when the block succeeds, in place of a damaged one.
-
-    Two renames where something is there already: a crash in between leaves neither, which costs
-    a checkpoint that was refused and nothing else.
-    """
-    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
-    temporary = path.with_name(f".{path.name}.tmp-{mark}")
-    replaced = path.with_name(f".{path.name}.old-{mark}")
-    temporary.mkdir()
-    try:
-        yield temporary
-        for entry in (*temporary.iterdir(), temporary):
-            fsync_path(entry)
-        if path.exists():
-            path.rename(replaced)
-        temporary.rename(path)
-        fsync_path(path.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -242,15 +168,6 @@ def _state_json(state: CheckpointState, folder: Path) -> str:
 
 def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
-
-
-def _is_no_room(error: OSError | SafetensorError) -> bool:
-    """Whether a write failed for want of space; safetensors tells only in words."""
-    if isinstance(error, OSError):
-        return error.errno in _NO_ROOM
-    return any(
-        f"os error {code}" in str(error) or f"code: {code}," in str(error) for code in _NO_ROOM
-    )
 
 
 def _prune(folder: Path, *, newest: int, keep: int) -> None:
@@ -300,7 +217,3 @@ def _load(path: Path, state: CheckpointState, digests: Mapping[str, str]) -> Che
     return Checkpoint(
         path=path, state=state, weights=tensors[WEIGHTS_FILE], optimizer=tensors[OPTIMIZER_FILE]
     )
-
-
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**30:,.2f} GiB"

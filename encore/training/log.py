@@ -69,13 +69,16 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def cut_log(path: Path, *, step: int) -> None:
+def cut_log(path: Path, *, step: int, has_every_step: bool) -> None:
     """Take the records after ``step`` off a log, whole lines only, by one rename.
 
-    A log that lacks steps up to there is kept as it is and said to be incomplete.
+    Args:
+        path: The log; made if it is not there.
+        step: The last one to keep.
+        has_every_step: Whether a step that is missing up to there is worth a warning.
     """
     records = [record for record in read_log(path) if record["step"] <= step]
-    if [record["step"] for record in records] != list(range(1, step + 1)):
+    if has_every_step and [record["step"] for record in records] != list(range(1, step + 1)):
         logger.warning(
             "%s has %d of the %d steps before the checkpoint: it was changed after it was written",
             path,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,6 @@ from encore.errors import EncoreError
 from encore.files import atomic_write_bytes, file_sha256
 from encore.model.config import BackboneConfig
 from encore.shards import run_key_of
-from encore.training.checkpoints import remove_leftovers
 from encore.training.config import TrainingConfig
 from encore.training.identity import refuse_other_identity
 
@@ -99,11 +99,15 @@ def identity_of(
     backbone_identity: Mapping[str, Any],
     data_sha256: str,
 ) -> dict[str, Any]:
-    """Everything that the weights of a run follow from, and no machine's path."""
+    """Everything that the weights of a run follow from, and no machine's path.
+
+    A backbone's name is its folder's, so it is left out: its content is what counts.
+    """
+    origin = {name: value for name, value in backbone_identity.items() if name != "name"}
     return {
         "config": config.model_dump(mode="json"),
         "backbone": backbone.model_dump(mode="json", exclude=set(_PLACES)),
-        "backbone_identity": dict(backbone_identity),
+        "backbone_identity": origin,
         "data_sha256": data_sha256,
     }
 
@@ -138,7 +142,7 @@ def opened_run(run: TrainingRun, *, about: Mapping[str, Any]) -> Iterator[None]:
                 "this again"
             ) from error
         _claim(run, about)
-        remove_leftovers(run.checkpoints_dir)
+        _sweep(run)
         yield
 
 
@@ -176,6 +180,17 @@ def read_result(run: TrainingRun) -> RunResult | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return result if is_whole else None
+
+
+def _sweep(run: TrainingRun) -> None:
+    """Delete what killed processes left half-written, with the lock held."""
+    for folder in (run.folder, run.checkpoints_dir):
+        for mark in ("tmp", "old"):
+            for path in folder.glob(f".*.{mark}-*"):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
 
 def _refuse_other_things(folder: Path) -> None:

@@ -168,6 +168,20 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
         pass
 
 
+def test_what_a_killed_process_left_half_written_is_swept(tmp_path):
+    run = run_in(tmp_path)
+    with opened_run(run, about={}):
+        pass
+    run.checkpoints_dir.mkdir()
+    (run.folder / ".model.tmp-123-abcd").mkdir()
+    (run.folder / ".model.tmp-123-abcd" / "weights").write_bytes(b"half")
+    (run.folder / ".result.json.tmp-123-abcd").write_bytes(b"half")
+    (run.checkpoints_dir / ".step-00000020.tmp-123-abcd").mkdir()
+    (run.checkpoints_dir / ".step-00000010.old-123-abcd").mkdir()
+    with opened_run(run, about={}):
+        assert not list(run.folder.rglob(".*-abcd"))
+
+
 # --- result -------------------------------------------------------------------------------------
 
 
@@ -216,7 +230,7 @@ def test_a_log_is_cut_back_to_a_step(tmp_path, caplog):
     path = tmp_path / "log.jsonl"
     write_log(path, range(1, 8))
     before = path.read_bytes().splitlines(keepends=True)
-    cut_log(path, step=4)
+    cut_log(path, step=4, has_every_step=True)
     assert path.read_bytes() == b"".join(before[:4])  # byte for byte, floats too
     write_log(path, range(5, 8))
     assert path.read_bytes() == b"".join(before)
@@ -229,14 +243,14 @@ def test_half_a_line_of_a_killed_process_is_cut_off(tmp_path):
     with path.open("a") as stream:
         stream.write('{"step": 4, "lo')
     assert [record["step"] for record in read_log(path)] == [1, 2, 3]
-    cut_log(path, step=3)
+    cut_log(path, step=3, has_every_step=True)
     assert path.read_text().endswith('{"step": 3, "loss": 1.0}\n')
 
 
 def test_a_log_with_a_step_missing_is_said_to_be_incomplete(tmp_path, caplog):
     path = tmp_path / "log.jsonl"
     write_log(path, range(2, 6))
-    cut_log(path, step=4)
+    cut_log(path, step=4, has_every_step=True)
     assert "has 3 of the 4 steps" in caplog.text
 
 

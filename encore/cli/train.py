@@ -1,0 +1,271 @@
+"""`encore train`: learn a reward model from a study's ratings, or from its preferences."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from encore.cli import training_options as options
+from encore.cli.output import (
+    JsonOption,
+    RunOption,
+    StudyArgument,
+    compact_table,
+    out,
+    print_json,
+    progress_bar,
+    say,
+    warn,
+)
+from encore.cli.stopping import stopped_by_sigterm
+from encore.cli.training_options import DEFAULT
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from encore.training.records import (
+        CheckpointRecord,
+        EvaluationRecord,
+        StepRecord,
+        TrainingPlan,
+        TrainingResult,
+    )
+
+
+def train(
+    study: StudyArgument,
+    backbone: options.Backbone,
+    objective: options.TrainedObjective = DEFAULT.objective,
+    method: options.TrainedMethod = DEFAULT.method,
+    ratings: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ratings to learn, if not the study's own: Parquet, a folder of it, or a study."
+        ),
+    ] = None,
+    run: RunOption = None,
+    judge: Annotated[
+        str | None, typer.Option(help="Which judge's ratings, when there are several.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Pilot: learn from this many pairs, by content hash.")
+    ] = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="The run's folder. Default: STUDY/training/<key of settings and data>.",
+        ),
+    ] = None,
+    epochs: options.Epochs = DEFAULT.epochs,
+    learning_rate: options.LearningRate = DEFAULT.learning_rate,
+    batch_pairs: options.BatchPairs = DEFAULT.batch_pairs,
+    warmup_steps: options.WarmupSteps = DEFAULT.warmup_steps,
+    weight_decay: options.WeightDecay = DEFAULT.weight_decay,
+    max_steps: options.MaxSteps = None,
+    seed: options.Seed = DEFAULT.seed,
+    layout: options.Layout = DEFAULT.layout,
+    max_length: options.MaxLength = 1024,
+    tokens_per_microbatch: options.TokensPerMicrobatch = DEFAULT.tokens_per_microbatch,
+    dtype: options.Dtype = "auto",
+    optimizer: options.Optimizer = DEFAULT.optimizer,
+    gradient_checkpointing: options.GradientCheckpointing = None,
+    lora_rank: options.LoraRank = DEFAULT.lora_rank,
+    lora_alpha: options.LoraAlpha = DEFAULT.lora_alpha,
+    head_init: options.Heads = DEFAULT.head_init,
+    evaluation_share: options.EvaluationShare = DEFAULT.evaluation_share,
+    evaluate_every: options.EvaluateEvery = None,
+    checkpoint_every: options.CheckpointEvery = None,
+    keep_checkpoints: options.KeepCheckpoints = DEFAULT.keep_checkpoints,
+    revision: options.Revision = None,
+    init: options.Init = "pretrained",
+    pooling: options.Pooling = "auto",
+    chat_template: options.ChatTemplate = None,
+    trust_remote_code: options.TrustRemoteCode = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a reward model on a backbone: one head per rule, or one head from preferences.
+
+    Every head learns the ratings of its rule; how heads are weighed is decided afterwards, without
+    training (`encore weights`). `--objective bradley-terry` trains the baseline that needs no
+    ratings. `--method probe` leaves the backbone as it is and solves the heads in closed form: a
+    quick look at what it knows. `--method lora` trains adapters in a fraction of the memory.
+
+    Run the same command again after a crash or Ctrl-C: it goes on from the last checkpoint and
+    ends as if nothing had happened. Other settings or data make another run beside this one. The
+    GPU is used where there is one.
+
+    Example: encore train my-study --backbone ./my-llama --method probe
+    """
+    from encore.training.driver import train_study
+
+    backbone_config = options.backbone_config(
+        model=backbone,
+        revision=revision,
+        init=init,
+        dtype=dtype,
+        pooling=pooling,
+        max_length=max_length,
+        chat_template=chat_template,
+        trust_remote_code=trust_remote_code,
+    )
+    config = options.training_config(
+        objective=objective,
+        method=method,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        batch_pairs=batch_pairs,
+        warmup_steps=warmup_steps,
+        weight_decay=weight_decay,
+        layout=layout,
+        tokens_per_microbatch=tokens_per_microbatch,
+        optimizer=optimizer,
+        lora_rank=lora_rank,
+        lora_alpha=lora_alpha,
+        gradient_checkpointing=gradient_checkpointing,
+        evaluation_share=evaluation_share,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
+        keep_checkpoints=keep_checkpoints,
+        head_init=head_init,
+        seed=seed,
+        max_steps=max_steps,
+    )
+    with progress_bar() as bar, stopped_by_sigterm():
+        shown = ShownTraining(bar)
+        result = train_study(
+            study,
+            backbone=backbone_config,
+            config=config,
+            reporter=shown,
+            ratings=ratings,
+            run=run,
+            judge=judge,
+            limit=limit,
+            out=out_dir,
+            on_embedded=shown.embedded,
+        )
+    _report(study, result, as_json=as_json)
+
+
+class ShownTraining:
+    """A reporter for people: a bar on a terminal, elsewhere a line for each evaluation."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._num_steps = 0
+        self._steps = bar.add_task("training", total=None, rate="", visible=False)
+        self._embeddings = bar.add_task("embedding", total=None, rate="", visible=False)
+        self._last: StepRecord | None = None
+
+    def started(self, plan: TrainingPlan) -> None:
+        """What is about to happen, in a line."""
+        self._num_steps = plan.num_steps
+        trained = plan.num_trained_parameters or plan.num_parameters
+        say(
+            f"training on {plan.device}: {plan.num_pairs:,} pairs "
+            f"({plan.num_tokens_per_epoch:,} tokens an epoch), {plan.num_evaluation_pairs:,} held "
+            f"out; {len(plan.head_ids)} heads, {trained:,} of {plan.num_parameters:,} weights "
+            "are trained"
+        )
+        if plan.start_step:
+            say(f"going on after step {plan.start_step:,} of {plan.num_steps:,}")
+        if plan.num_steps:
+            self._bar.update(
+                self._steps, total=plan.num_steps, completed=plan.start_step, visible=True
+            )
+
+    def stepped(self, record: StepRecord) -> None:
+        """Loss, speed and memory of a step."""
+        self._last = record
+        self._bar.update(self._steps, completed=record.step, rate=step_words(record))
+
+    def evaluated(self, record: EvaluationRecord) -> None:
+        """Elsewhere than on a terminal, the evaluation and the step it follows."""
+        if self._bar.disable and self._last is not None:
+            held_out = "" if record.loss is None else f"; held-out loss {record.loss:.4g}"
+            say(f"step {record.step} of {self._num_steps}: {step_words(self._last)}{held_out}")
+
+    def saved(self, record: CheckpointRecord) -> None:
+        """Elsewhere than on a terminal, where the checkpoint is."""
+        if self._bar.disable:
+            say(f"step {record.step} of {self._num_steps}: checkpoint {record.path}")
+
+    def finished(self, result: TrainingResult) -> None:
+        """Nothing: the command says it below the bar."""
+
+    def embedded(self, num_done: int, num_pairs: int) -> None:
+        """Pairs whose hidden states are known, of method ``probe``."""
+        self._bar.update(self._embeddings, total=num_pairs, completed=num_done, visible=True)
+
+
+def step_words(record: StepRecord) -> str:
+    """A step's loss, speed and memory in a few words."""
+    words = [f"loss {record.loss:.4g}", f"{record.tokens_per_second:,.0f} tokens/s"]
+    if record.mfu is not None:
+        words.append(f"{record.mfu:.0%} MFU")
+    words.append(f"{record.peak_memory_bytes / 2**30:.1f} GiB")
+    return ", ".join(words)
+
+
+def _report(study: Path, result: TrainingResult, *, as_json: bool) -> None:
+    evaluation = result.final_evaluation
+    if as_json:
+        print_json(_as_json(result))
+    elif evaluation is not None:
+        out.print(_heads_table(evaluation))
+    for note in result.notes:
+        warn(note)
+    for part in synthetic_parts_of(result):
+        warn(f"synthetic: {part}; read these figures as an example, not as evidence")
+    if evaluation is None:
+        warn("nothing was held out, so nothing says how good this model is")
+    did = f"done in {result.seconds:.0f} s" if result.is_new else "finished before, nothing done"
+    say(f"{did}: {result.num_steps} steps; model {result.model_dir}")
+    say(f"next: encore weights {study}")
+
+
+def synthetic_parts_of(result: TrainingResult) -> list[str]:
+    """What of the run is synthetic, as its folder says."""
+    import json
+
+    content = json.loads((result.out / "training.json").read_text(encoding="utf-8"))
+    return [str(part) for part in content["synthetic"]]
+
+
+def _as_json(result: TrainingResult) -> dict[str, Any]:
+    evaluation = result.final_evaluation
+    return {
+        "run_key": result.out.name,
+        "out": str(result.out),
+        "model": None if result.model_dir is None else str(result.model_dir),
+        "num_steps": result.num_steps,
+        "is_new": result.is_new,
+        "seconds": result.seconds,
+        "evaluation": None if evaluation is None else dataclasses.asdict(evaluation),
+        "notes": list(result.notes),
+        "synthetic": synthetic_parts_of(result),
+    }
+
+
+def _heads_table(evaluation: EvaluationRecord) -> Table:
+    """One line a head: how much of the ratings it explains, how often it ranks as people did."""
+    rows = [
+        (
+            head_id,
+            _or_dash(evaluation.r2_by_head.get(head_id), "{:.3f}"),
+            _or_dash(accuracy, "{:.1%}"),
+        )
+        for head_id, accuracy in evaluation.accuracy_half_by_head.items()
+    ]
+    title = f"{evaluation.num_pairs} held-out pairs"
+    return compact_table(("head", "R²", "accuracy"), rows, title=title)
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)

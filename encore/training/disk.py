@@ -1,0 +1,83 @@
+"""Free space: looked at before a write, and recognised when it runs out within one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from torch import Tensor
+
+from encore.errors import EncoreError
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+#: Headers, JSON and what else is written meanwhile (logs, other runs' notes).
+_SPARE_BYTES = 16 << 20
+
+
+class NoRoomError(EncoreError):
+    """The disk cannot hold what is to be written; nothing half-written is left on it."""
+
+
+def tensor_bytes(tensors: Mapping[str, Tensor]) -> int:
+    """How many bytes tensors take on disk."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def check_room(folder: Path, num_bytes: int, *, purpose: str) -> None:
+    """Look at the free space before something is written.
+
+    Args:
+        folder: On the disk in question; need not exist yet.
+        num_bytes: What is to be written.
+        purpose: What it is, for the message: ``the checkpoint of step 100``.
+
+    Raises:
+        NoRoomError: There is less free than that and a little to spare.
+    """
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(existing).free
+    if free < num_bytes + _SPARE_BYTES:
+        raise NoRoomError(
+            f"{folder}: {purpose} needs {_gib(num_bytes)}, the disk has {_gib(free)} free; make "
+            "room and run the same command again: finished checkpoints are kept"
+        )
+
+
+@contextlib.contextmanager
+def named_when_full(folder: Path, *, purpose: str, kept: str) -> Iterator[None]:
+    """Turn a write that failed for want of space into one line; other failures pass.
+
+    Args:
+        folder: Where it was written.
+        purpose: What was written, for the message.
+        kept: What there still is, for the message.
+
+    Raises:
+        NoRoomError: In place of the operating system's own error.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if not _is_no_room(error):
+            raise
+        raise NoRoomError(
+            f"{folder}: the disk was full while {purpose} was written; {kept}; make room and run "
+            "the same command again"
+        ) from error
+
+
+def _is_no_room(error: OSError | SafetensorError) -> bool:
+    """Whether a write failed for want of space; safetensors tells only in words."""
+    if isinstance(error, OSError):
+        return error.errno in _NO_ROOM
+    return any(
+        f"os error {code}" in str(error) or f"code: {code}," in str(error) for code in _NO_ROOM
+    )
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:,.2f} GiB"

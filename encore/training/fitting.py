@@ -1,0 +1,188 @@
+"""From a backbone to a fitted model: steps from the newest checkpoint on, or heads at one go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from encore.model.config import BackboneConfig
+from encore.model.loading import load_reward_model
+from encore.model.reward_model import MultiHeadRewardModel
+from encore.training.config import TrainingConfig
+from encore.training.disk import tensor_bytes
+from encore.training.embeddings import OnProgress
+from encore.training.evaluation import evaluate
+from encore.training.examples import TrainingExamples
+from encore.training.keeper import Keeper
+from encore.training.loop import run_steps
+from encore.training.lora import add_adapters, merge_adapters
+from encore.training.optimizers import make_optimizer
+from encore.training.probing import solve_heads
+from encore.training.recording import RecordingReporter
+from encore.training.records import EvaluationRecord, Reporter, TrainingPlan
+from encore.training.room import check_room_for_run
+from encore.training.run import TrainingRun
+from encore.training.schedule import num_steps_of, steps_per_epoch
+from encore.training.splits import Split
+
+if TYPE_CHECKING:
+    from encore.model.conversation import ConversationTokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fitting:
+    """Everything that a model is fitted with.
+
+    Attributes:
+        run: Where checkpoints and logs go.
+        backbone: What to start from.
+        config: How to train.
+        examples: Centred on the training pairs.
+        split: Which pairs are learnt from.
+        tokenizer: Gives the padding token, and goes into the model's folder.
+        device: ``cpu`` or ``cuda``.
+    """
+
+    run: TrainingRun
+    backbone: BackboneConfig
+    config: TrainingConfig
+    examples: TrainingExamples
+    split: Split
+    tokenizer: ConversationTokenizer
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fitted:
+    """A fitted model; adapters are merged into its weights."""
+
+    model: MultiHeadRewardModel
+    num_steps: int
+    evaluation: EvaluationRecord | None
+
+
+def fit(fitting: Fitting, reporter: Reporter, *, on_embedded: OnProgress | None = None) -> Fitted:
+    """Load the backbone and fit it, from the newest whole checkpoint on if there is one.
+
+    Args:
+        fitting: What with.
+        reporter: Hears ``started``, ``stepped``, ``evaluated`` and ``saved``.
+        on_embedded: Told how many of how many pairs are embedded (method ``probe``).
+
+    Raises:
+        EncoreError: As `encore.training.driver.train_study`.
+    """
+    model = load_reward_model(
+        fitting.backbone,
+        head_ids=fitting.examples.head_ids,
+        seed=fitting.config.seed,
+        head_init=fitting.config.head_init,
+        device=fitting.device,
+    )
+    model.mean_R.copy_(torch.from_numpy(fitting.examples.mean_R))
+    if fitting.config.method == "probe":
+        return _probe(model, fitting, reporter, on_embedded=on_embedded)
+    return _take_steps(model, fitting, reporter)
+
+
+def _probe(
+    model: MultiHeadRewardModel,
+    fitting: Fitting,
+    reporter: Reporter,
+    *,
+    on_embedded: OnProgress | None,
+) -> Fitted:
+    with RecordingReporter(fitting.run, reporter, start_step=0) as recorder:
+        recorder.started(_plan(model, fitting, num_steps=0, start_step=0, num_trained=0))
+        pad_token_id = fitting.tokenizer.pad_token_id
+        solve_heads(
+            model,
+            fitting.examples.take(fitting.split.train_rows),
+            fitting.config,
+            cache=fitting.run.embeddings_dir,
+            pad_token_id=pad_token_id,
+            on_embedded=on_embedded,
+        )
+        evaluation = None
+        if len(fitting.split.evaluation_rows):
+            evaluation = evaluate(
+                model,
+                fitting.examples,
+                fitting.split.evaluation_rows,
+                fitting.config,
+                pad_token_id=pad_token_id,
+                step=0,
+            )
+            recorder.evaluated(evaluation)
+    return Fitted(model=model, num_steps=0, evaluation=evaluation)
+
+
+def _take_steps(model: MultiHeadRewardModel, fitting: Fitting, reporter: Reporter) -> Fitted:
+    config, run = fitting.config, fitting.run
+    if config.method == "lora":
+        add_adapters(model, rank=config.lora_rank, alpha=config.lora_alpha, seed=config.seed)
+    if config.gradient_checkpointing or (
+        config.gradient_checkpointing is None and fitting.device == "cuda"
+    ):
+        model.enable_gradient_checkpointing()
+    optimizer = make_optimizer(model, config)
+    keeper = Keeper(model, optimizer, run=run, keep=config.keep_checkpoints, device=fitting.device)
+    start_step = keeper.restore()
+    check_room_for_run(
+        run,
+        config,
+        checkpoint_bytes=keeper.checkpoint_bytes(),
+        model_bytes=tensor_bytes(dict(model.named_parameters())),
+    )
+    num_steps = num_steps_of(len(fitting.split.train_rows), config)
+    with RecordingReporter(run, reporter, start_step=start_step) as recorder:
+        keeper.recorder = recorder
+        num_trained = sum(tensor.numel() for tensor in keeper.weights().values())
+        recorder.started(
+            _plan(
+                model, fitting, num_steps=num_steps, start_step=start_step, num_trained=num_trained
+            )
+        )
+        run_steps(
+            model,
+            fitting.examples,
+            fitting.split,
+            config,
+            optimizer=optimizer,
+            pad_token_id=fitting.tokenizer.pad_token_id,
+            start_step=start_step,
+            num_steps=num_steps,
+            reporter=recorder,
+            save=keeper.save,
+        )
+    if config.method == "lora":
+        merge_adapters(model)
+    return Fitted(model=model, num_steps=num_steps, evaluation=keeper.evaluation)
+
+
+def _plan(
+    model: MultiHeadRewardModel,
+    fitting: Fitting,
+    *,
+    num_steps: int,
+    start_step: int,
+    num_trained: int,
+) -> TrainingPlan:
+    train_rows, examples = fitting.split.train_rows, fitting.examples
+    length_P = examples.chosen.lengths + examples.rejected.lengths
+    return TrainingPlan(
+        num_steps=num_steps,
+        steps_per_epoch=steps_per_epoch(len(train_rows), batch_pairs=fitting.config.batch_pairs),
+        num_pairs=len(train_rows),
+        num_evaluation_pairs=len(fitting.split.evaluation_rows),
+        num_tokens_per_epoch=int(length_P[train_rows].sum()),
+        num_parameters=model.num_parameters,
+        num_trained_parameters=num_trained or model.heads.weight.numel(),
+        head_ids=model.head_ids,
+        start_step=start_step,
+        device=fitting.device,
+        out=fitting.run.folder,
+        identity={"run_key": fitting.run.key, **fitting.run.identity},
+    )
