@@ -259,14 +259,15 @@ def _step(
     rows_B = rows_B.to(prompt_PD.device)
     optimizer.zero_grad()
     loss = network.loss(prompt_PD[rows_B], margin_PR[rows_B])
-    if not torch.isfinite(loss):
+    loss_value = float(loss.detach())
+    if not math.isfinite(loss_value):
         raise EncoreError(
-            f"gate: the loss is {float(loss)} at step {step}; expected a finite number: check the "
+            f"gate: the loss is {loss_value} at step {step}; expected a finite number: check the "
             "prompts' states and the scores, or lower the learning rate"
         )
     loss.backward()
     optimizer.step()
-    return GateRecord(step=step, loss=float(loss.detach()), learning_rate=learning_rate)
+    return GateRecord(step=step, loss=loss_value, learning_rate=learning_rate)
 
 
 def _rows(num_pairs: int, *, step: int, config: GateConfig) -> NDArray[np.int64]:

@@ -1,0 +1,88 @@
+"""A small study whose ratings follow from the text of each response, with the demo's tokenizer."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from encore.demo import judge_path
+from encore.ingestion import ingest
+from encore.model.config import BackboneConfig
+from encore.model.conversation import ConversationTokenizer
+from encore.model.loading import load_tokenizer
+from encore.pairs import iter_pairs
+from encore.records import PreferencePair
+from encore.study import open_study
+
+RULES = ("be-kind", "be-brief", "be-true")
+
+Rate = Callable[[PreferencePair, str, str], float | None]
+
+
+@functools.cache
+def demo_tokenizer(max_length: int = 1024) -> ConversationTokenizer:
+    return load_tokenizer(BackboneConfig(model=str(judge_path()), max_length=max_length))
+
+
+def make_study(folder: Path, *, num_pairs: int = 12, label: str = "mine", step: int = 1) -> Path:
+    """Pairs of which every three share their first human turn; ``step`` -1 turns their order."""
+    source = folder / f"{label}{step}.jsonl"
+    lines = [
+        json.dumps(
+            {
+                "prompt": [
+                    {"role": "user", "content": f"Question {index // 3}?"},
+                    {"role": "assistant", "content": "Tell me more."},
+                    {"role": "user", "content": f"More {index}."},
+                ],
+                "chosen": f"Answer {index}.",
+                "rejected": f"No {index}, never.",
+            }
+        )
+        for index in range(num_pairs)
+    ]
+    source.write_text("\n".join(lines[::step]) + "\n", encoding="utf-8")
+    study = folder / f"study{step}"
+    ingest([f"{label}={source}"], out=study)
+    return study
+
+
+def pairs_of(study: Path) -> list[PreferencePair]:
+    return list(iter_pairs(open_study(study)))
+
+
+def text_rating(pair: PreferencePair, response: str, rule_id: str) -> float | None:
+    """Eleven levels that depend on the rule and the text of the response alone."""
+    text = f"{rule_id}\n{pair.chosen if response == 'chosen' else pair.rejected}"
+    return hashlib.sha256(text.encode()).digest()[0] % 11 / 10
+
+
+def write_ratings(
+    path: Path,
+    pairs: Sequence[PreferencePair],
+    *,
+    rate: Rate = text_rating,
+    rules: Sequence[str] = RULES,
+) -> Path:
+    rows = [
+        {
+            "pair_id": pair.pair_id,
+            "source": pair.source,
+            "response": response,
+            "rule_id": rule_id,
+            "rating": rate(pair, response, rule_id),
+        }
+        for pair in pairs
+        for response in ("chosen", "rejected")
+        for rule_id in rules
+    ]
+    types = {"rating": pa.float64()}
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in rows[0]])
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    return path

@@ -1,0 +1,81 @@
+"""Heads on a real frozen encoder over real conversations: what can be learnt is, noise is not."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from encore.ingestion import ingest
+from encore.model.config import BackboneConfig
+from encore.model.loading import load_reward_model, load_tokenizer
+from encore.training.embeddings import Embeddings, embed_examples
+from encore.training.examples import TrainingExamples, read_examples
+from encore.training.probe import fit_bradley_terry, fit_ridge
+from encore.training.splits import folds, split
+from tests.training.minilm import minilm_folder
+from tests.training.planted import NOISE_HEAD, planted_targets, r_squared
+
+pytestmark = pytest.mark.full
+
+#: A folder that keeps embeddings between runs of these tests.
+CACHE_VARIABLE = "ENCORE_TEST_EMBEDDINGS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    examples: TrainingExamples
+    embeddings: Embeddings
+
+
+@pytest.fixture(scope="module")
+def world(shared_data, tmp_path_factory) -> World:
+    """The pairs of hh-harmless-dev and their mean-pooled MiniLM embeddings."""
+    folder = tmp_path_factory.mktemp("real")
+    config = BackboneConfig(model=str(minilm_folder(folder / "minilm")), max_length=256)
+    ingest([str(shared_data / "hh-harmless-dev.jsonl.gz")], out=folder / "study")
+    examples = read_examples(
+        folder / "study", tokenizer=load_tokenizer(config), objective="bradley-terry"
+    )
+    model = load_reward_model(config, head_ids=["reward"])
+    assert model.pooling == "mean"
+    cache = os.environ.get(CACHE_VARIABLE)
+    embeddings = embed_examples(model, examples, cache=Path(cache) if cache else folder)
+    return World(examples=examples, embeddings=embeddings)
+
+
+@pytest.mark.parametrize("missing_share", [0.0, 0.3])
+def test_planted_ratings_are_learnt_on_unseen_prompts_and_noise_is_not(world, missing_share):
+    num_pairs = world.examples.num_pairs
+    both = np.concatenate([world.embeddings.chosen_PD, world.embeddings.rejected_PD])
+    target_NR = planted_targets(both, num_planted=10, ceiling=0.9, seed=1)
+    given_NR = target_NR.copy()
+    given_NR[np.random.default_rng(2).random(given_NR.shape) < missing_share] = np.nan
+    parts = split(world.examples, evaluation_share=0.2, seed=0)
+    train, unseen = (
+        np.concatenate([rows, rows + num_pairs])
+        for rows in (parts.train_rows, parts.evaluation_rows)
+    )
+    mean_R = np.nanmean(given_NR[train], axis=0)
+    head_RD = fit_ridge(both[train], given_NR[train] - mean_R)
+    r2_R = r_squared(target_NR[unseen] - mean_R, both[unseen] @ head_RD.T)
+    # The signal is in 384 dimensions: least squares from n responses loses 0.1 * 384 / (n - 384)
+    # of the ceiling of 0.9: 0.02 with all of 2,400, 0.03 with 70 % of them.
+    assert r2_R[:NOISE_HEAD].min() >= 0.8
+    assert r2_R[:NOISE_HEAD].max() <= 0.93
+    assert r2_R[NOISE_HEAD] == pytest.approx(0.0, abs=0.05)
+
+
+def test_preferences_of_people_are_found_by_a_linear_probe(world):
+    margins = np.empty(world.examples.num_pairs)
+    for part in folds(world.examples, num_folds=5, seed=0):
+        seen = world.embeddings.take(part.train_rows)
+        groups = world.examples.group_P[part.train_rows]
+        fit = fit_bradley_terry(seen.chosen_PD, seen.rejected_PD, group_P=groups)
+        unseen = world.embeddings.take(part.evaluation_rows)
+        margins[part.evaluation_rows] = (unseen.chosen_PD - unseen.rejected_PD) @ fit.head_D
+    # Chance gives 0.5 with a standard error of 0.013 over 1,495 pairs.
+    assert 0.58 <= (margins > 0).mean() <= 0.70
