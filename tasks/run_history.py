@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from encore.shards import list_runs, read_run
+from encore.study import open_study
 from encore.training.log import read_log
 from encore.training.records import CheckpointRecord
 from encore.training.run import TrainingRun
@@ -52,6 +54,29 @@ def read_run_files(out: Path, *, last_step: int) -> RunFiles:
             if step <= last_step
         ),
     )
+
+
+def rating_params(study: Path, *, run: str | None, judge: str | None) -> dict[str, str]:
+    """Digests of the rating run that is learned from: prompt, rules, judge; empty if not one.
+
+    Args:
+        study: The study's directory.
+        run: A prefix of the run's key.
+        judge: The name of its judge.
+    """
+    folder = open_study(study).ratings_dir
+    found = [read_run(path) for path in list_runs(folder) if path.name.startswith(run or "")]
+    found = [manifest for manifest in found if judge in (None, manifest.judge)]
+    if len(found) != 1:
+        return {}
+    [manifest] = found
+    return {
+        "ratings.run_key": manifest.run_key,
+        "ratings.judge": manifest.judge,
+        "ratings.rule_set": manifest.rule_set,
+        "ratings.rules_sha256": str(manifest.identity["rules_sha256"]),
+        "ratings.prompt_sha256": str(manifest.identity["prompt_sha256"]),
+    }
 
 
 def _by_step(path: Path, last_step: int) -> dict[int, Mapping[str, Any]]:

@@ -11,6 +11,8 @@ from encore.training.records import TrainingPlan
 
 #: Of a step record; the step itself is the metric's place.
 _NO_METRICS = frozenset({"step"})
+#: Of `training.json`: sentences for the run's description.
+_PROSE = ("notes", "synthetic")
 _PLAN_FIELDS = (
     *("num_steps", "steps_per_epoch", "num_pairs", "num_evaluation_pairs"),
     *("num_tokens_per_epoch", "num_parameters", "num_trained_parameters", "device"),
@@ -32,22 +34,25 @@ def run_params(
 ) -> dict[str, str]:
     """Everything a run is made of, flat: ``config.learning_rate``, ``data_sha256``, versions."""
     identity = manifest["identity"]
-    rest = {name: value for name, value in manifest.items() if name not in ("identity", "notes")}
+    rest = {name: manifest[name] for name in manifest if name not in ("identity", *_PROSE)}
     params = dict(_texts("", {**identity, **rest}))
     if plan is not None:
         params |= {f"plan.{name}": _text(getattr(plan, name)) for name in _PLAN_FIELDS}
     return params | dict(about)
 
 
-def run_tags(manifest: Mapping[str, Any], *, out: Path) -> dict[str, str]:
-    """What a run is searched by, and what a reader should know of it."""
-    tags = {
-        name: value for name, value in _texts("", manifest["identity"]) if name.endswith("sha256")
-    }
+def run_tags(manifest: Mapping[str, Any], *, out: Path, about: Mapping[str, str]) -> dict[str, str]:
+    """What a run is searched by, and what a reader should know of it first."""
+    texts = {**dict(_texts("", manifest["identity"])), **about}
+    digests = {name: value for name, value in texts.items() if name.endswith("sha256")}
     notes = [str(note) for note in manifest.get("notes", ())]
+    synthetic = ", ".join(map(str, manifest.get("synthetic", ())))
+    if synthetic:
+        notes.insert(0, f"**Synthetic: {synthetic}.** Figures are an example, not evidence.")
     return {
         "encore.out": str(out.resolve()),
-        **{f"encore.{name}": value for name, value in tags.items()},
+        "encore.synthetic": synthetic or "no",
+        **{f"encore.{name}": value for name, value in digests.items()},
         **({"mlflow.note.content": "\n\n".join(notes)} if notes else {}),
     }
 

@@ -173,7 +173,7 @@ class MlflowReporter:
             self._is_closed = self._store.open_run(
                 files.run_key,
                 params=run_params(files.manifest, plan=plan, about=self._about),
-                tags=run_tags(files.manifest, out=out),
+                tags=run_tags(files.manifest, out=out, about=self._about),
                 begins_anew=last_step == 0 and not is_over,
                 is_over=is_over,
             )

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
+from encore.errors import InputError
+
 VARIABLE = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
 _HIDDEN = "***"
@@ -43,6 +45,19 @@ def has_secret(uri: str) -> bool:
     return bool(_secrets(uri))
 
 
+def refuse_secret(uri: str | None) -> None:
+    """Parameters of a flow run are stored and shown by Prefect: no password may be in them.
+
+    Raises:
+        InputError: One is; said without repeating it.
+    """
+    if uri is not None and has_secret(uri):
+        raise InputError(
+            f"tracking_uri {shown(uri)}: has a password, and Prefect stores and shows parameters; "
+            f"set {VARIABLE} in the environment of the worker instead, and change the password"
+        )
+
+
 def hide_secrets(text: str, *, uri: str) -> str:
     """The text without the URI's passwords and tokens, as written there and decoded."""
     for secret in _secrets(uri):
@@ -74,10 +89,15 @@ def _secrets(uri: str) -> list[str]:
     _, _, rest = uri.partition("://")
     before_query, _, query = rest.partition("?")
     found = [value for name, value in parse_qsl(query) if _SECRET_NAME.search(name)]
-    found += re.findall(r"(?:^|&)[^=&]*(?:pass|pwd|secret|token|key)[^=&]*=([^&]+)", query)
+    found += [value for name, value in _as_written(query) if _SECRET_NAME.search(name)]
     if not before_query.startswith("/"):  # else it is a path: there is no user
         user, at, _ = before_query.rpartition("@")
         # A user without a password is a token, as hosted services give them.
         secret = user.partition(":")[2] if ":" in user else user
         found += [secret, unquote(secret)] if at and secret else []
     return sorted(set(found), key=len, reverse=True)
+
+
+def _as_written(query: str) -> list[tuple[str, str]]:
+    pairs = (part.partition("=") for part in query.split("&"))
+    return [(name, value) for name, _, value in pairs if value]

@@ -21,9 +21,11 @@ from encore.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
 from encore.rating_driver import meets_every_shard
 from encore.settings import quiet_environment
+from encore.study import open_study
 from encore.training.config import TrainingConfig
 from encore.training.records import TrainingResult
 from tasks.errors import is_worth_retrying
+from tasks.run_history import rating_params
 from tasks.track import TrackedRun
 from tasks.track_training import DEFAULT_EXPERIMENT, tracked_training
 from tasks.train_progress import FlowReporter
@@ -100,8 +102,12 @@ def train_model(
     quiet_environment()
     from encore.training.driver import train_study
 
+    open_study(study)  # before a store is made in a directory that is none
+    about = {}
+    if training.objective == "multi-head" and ratings.path is None:
+        about = rating_params(study, run=ratings.run, judge=ratings.judge)
     try:
-        with tracked_training(tracking_uri, experiment=experiment) as mlflow:
+        with tracked_training(tracking_uri, experiment=experiment, about=about) as mlflow:
             result = train_study(
                 study,
                 backbone=backbone,

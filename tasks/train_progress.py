@@ -87,10 +87,10 @@ class FlowReporter:
         """One line."""
         self._reporter.evaluated(record)
         self._log.info(
-            "step %d: loss on held-out pairs %s, accuracy %s",
+            "step %d: loss on held-out pairs %s, accuracy of the heads %s",
             record.step,
             _figure(record.loss),
-            _figure(record.accuracy_half),
+            [_figure(accuracy) for accuracy in record.accuracy_half_by_head.values()],
         )
 
     def saved(self, record: CheckpointRecord) -> None:

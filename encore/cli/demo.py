@@ -1,40 +1,89 @@
-"""`encore demo`: the whole path on shipped synthetic pairs and a shipped small judge."""
+"""`encore demo`: the whole path on shipped synthetic pairs and a shipped small judge.
+
+The training can be tracked by whoever calls `run_demo`; the command itself tracks nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
-from encore.cli.output import out, say, warn
+from encore.cli.output import compact_table, out, progress_bar, say, warn
+from encore.cli.stopping import stopped_by_sigterm
 
+if TYPE_CHECKING:
+    from encore.training.records import (
+        CheckpointRecord,
+        EvaluationRecord,
+        Reporter,
+        StepRecord,
+        TrainingPlan,
+        TrainingResult,
+    )
+
+    #: Given the study, gives who else hears of the training, for as long as it lasts.
+    Tracking = Callable[[Path], AbstractContextManager[Reporter]]
+
+Backend = Literal["vllm", "transformers"]
+DEFAULT_STUDY = Path("demo-study")
+StudyOption = Annotated[
+    Path, typer.Option("--out", help="Where the study goes; an existing demo is continued.")
+]
+BackendOption = Annotated[
+    Backend | None,
+    typer.Option(help="The judge's engine; default: vLLM, transformers where it is missing."),
+]
 #: Small enough that killing the demo costs seconds, large enough for the engine.
 _PAIRS_PER_SHARD = 60
+_SYNTHETIC = "synthetic data: read these figures as an example, not as evidence"
 
 
-def demo(
-    study: Annotated[
-        Path, typer.Option("--out", help="Where the study goes; an existing demo is continued.")
-    ] = Path("demo-study"),
-    backend: Annotated[
-        Literal["vllm", "transformers"] | None,
-        typer.Option(help="The judge's engine; default: vLLM, transformers where it is missing."),
-    ] = None,
-) -> None:
-    """From preference pairs to ENCORE weights on shipped synthetic data, in minutes, offline.
+def demo(study: StudyOption = DEFAULT_STUDY, backend: BackendOption = None) -> None:
+    """From preference pairs to weights and a reward model on shipped synthetic data, offline.
 
     Ingests the synthetic pairs, has the small shipped judge rate every response under the paper's
-    ten rules on a real vLLM engine, measures the rules and prints their table with the weights.
-    Pairs, judge and therefore every figure are synthetic: they show how the tool works and say
-    nothing about the paper's claim.
+    ten rules on a real vLLM engine, measures the rules, prints their table with the weights, and
+    trains a reward model with a head for every rule. Minutes on a CPU. Pairs, judge and therefore
+    every figure are synthetic: they show how the tool works and say nothing about the paper's
+    claim.
     """
+    run_demo(study, backend=backend, tracking=_untracked)
+
+
+def run_demo(study: Path, *, backend: Backend | None, tracking: Tracking) -> None:
+    """Do all of it and print what came of it.
+
+    Args:
+        study: Where the study goes; an existing demo is continued.
+        backend: The judge's engine; None: vLLM where it is installed.
+        tracking: Given the study, what else hears of the training.
+    """
+    started = time.monotonic()
+    chosen = backend or _available_backend()
+    say("ENCORE demo: everything in it is synthetic, made for this demo by a seeded script")
+    _rate_and_weigh(study, backend=chosen)
+    with tracking(study) as reporter:
+        _train(study, reporter)
+    out.print(Text(_SYNTHETIC, "bold"))
+    say(f"done in {time.monotonic() - started:.0f} s; next:")
+    for command, purpose in _next_steps(study):
+        out.print(
+            Text.assemble(f"  {_program()} {command}  ", (f"# {purpose}", "dim")), soft_wrap=True
+        )
+
+
+def _rate_and_weigh(study: Path, *, backend: Backend) -> None:
     from encore.cli.ingest import ingest
     from encore.cli.rate import rate_and_report
     from encore.cli.weights import weights_table
@@ -43,24 +92,82 @@ def demo(
     from encore.weighting.scheme import SchemeOptions
     from encore.weighting.weigh import weigh_rules
 
-    started = time.monotonic()
-    chosen = backend or _available_backend()
-    say("ENCORE demo: everything in it is synthetic, made for this demo by a seeded script")
     ingest([f"{label}={path}" for label, path in data_paths().items()], study=study)
     config = RatingConfig(
-        judge=JudgeConfig(model=str(judge_path()), backend=chosen), shard_size=_PAIRS_PER_SHARD
+        judge=JudgeConfig(model=str(judge_path()), backend=backend), shard_size=_PAIRS_PER_SHARD
     )
     rate_and_report(study, config)
     out.print(weights_table(weigh_rules(study, scheme="encore", options=SchemeOptions())))
-    out.print(Text("synthetic data: read these figures as an example, not as evidence", "bold"))
-    say(f"done in {time.monotonic() - started:.0f} s; next:")
-    for command, purpose in _next_steps(study):
-        out.print(
-            Text.assemble(f"  {_program()} {command}  ", (f"# {purpose}", "dim")), soft_wrap=True
+    out.print(Text(_SYNTHETIC, "bold"))
+
+
+def _train(study: Path, reporter: Reporter) -> None:
+    from encore.cli.train import ShownTraining
+    from encore.demo import backbone_config, training_config
+    from encore.training.driver import train_study
+
+    say("training a reward model on these ratings: one head per rule, the judge as the backbone")
+    with progress_bar() as bar, stopped_by_sigterm():
+        result = train_study(
+            study,
+            backbone=backbone_config(),
+            config=training_config(),
+            reporter=_Told(ShownTraining(bar), reporter),
         )
+    assert result.final_evaluation is not None, "the demo holds pairs out"
+    out.print(_heads_table(result.final_evaluation))
+    done = f"trained in {result.seconds:.0f} s" if result.is_new else "trained before"
+    say(f"{done}: {result.num_steps} steps; model {result.model_dir}")
 
 
-def _available_backend() -> Literal["vllm", "transformers"]:
+class _Told:
+    """Two reporters hear of a training, the second one also of what the first one showed."""
+
+    def __init__(self, first: Reporter, second: Reporter) -> None:
+        self._reporters = (first, second)
+
+    def started(self, plan: TrainingPlan) -> None:
+        for reporter in self._reporters:
+            reporter.started(plan)
+
+    def stepped(self, record: StepRecord) -> None:
+        for reporter in self._reporters:
+            reporter.stepped(record)
+
+    def evaluated(self, record: EvaluationRecord) -> None:
+        for reporter in self._reporters:
+            reporter.evaluated(record)
+
+    def saved(self, record: CheckpointRecord) -> None:
+        for reporter in self._reporters:
+            reporter.saved(record)
+
+    def finished(self, result: TrainingResult) -> None:
+        for reporter in self._reporters:
+            reporter.finished(result)
+
+
+def _untracked(_study: Path) -> AbstractContextManager[Reporter]:
+    from encore.training.records import SilentReporter
+
+    return nullcontext(SilentReporter())
+
+
+def _heads_table(evaluation: EvaluationRecord) -> Table:
+    """A line a head: how much of the ratings it explains, how often it ranks as people would."""
+    rows = [
+        (head_id, _or_dash(evaluation.r2_by_head.get(head_id), ".2f"), _or_dash(accuracy, ".1%"))
+        for head_id, accuracy in evaluation.accuracy_half_by_head.items()
+    ]
+    title = f"Heads on {evaluation.num_pairs} held-out pairs"
+    return compact_table(("head", "R²", "accuracy"), rows, title=title)
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def _available_backend() -> Backend:
     if find_spec("vllm") is not None:
         return "vllm"
     warn(
@@ -85,4 +192,5 @@ def _next_steps(study: Path) -> tuple[tuple[str, str], ...]:
         (f"status {study}", "every rating shard, its digest checked"),
         (f"show PAIR --study {study}", "text, prompts, replies and ratings of one pair"),
         ("ingest --help", "your own preference pairs"),
+        ("train --help", "a reward model on a backbone of your own"),
     )
