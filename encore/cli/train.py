@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -214,14 +215,14 @@ def step_words(record: StepRecord) -> str:
 
 
 def _report(study: Path, result: TrainingResult, *, as_json: bool) -> None:
-    evaluation = result.final_evaluation
+    evaluation, manifest = result.final_evaluation, _manifest(result)
     if as_json:
-        print_json(_as_json(result))
+        print_json(_as_json(result, manifest))
     elif evaluation is not None:
         out.print(_heads_table(evaluation))
     for note in result.notes:
         warn(note)
-    for part in synthetic_parts_of(result):
+    for part in manifest["synthetic"]:
         warn(f"synthetic: {part}; read these figures as an example, not as evidence")
     if evaluation is None:
         warn("nothing was held out, so nothing says how good this model is")
@@ -230,18 +231,18 @@ def _report(study: Path, result: TrainingResult, *, as_json: bool) -> None:
     say(f"next: encore weights {study}")
 
 
-def synthetic_parts_of(result: TrainingResult) -> list[str]:
-    """What of the run is synthetic, as its folder says."""
-    import json
+def _manifest(result: TrainingResult) -> dict[str, Any]:
+    """What the run's folder says of the run."""
+    from encore.training.run import MANIFEST_FILE
 
-    content = json.loads((result.out / "training.json").read_text(encoding="utf-8"))
-    return [str(part) for part in content["synthetic"]]
+    content: dict[str, Any] = json.loads((result.out / MANIFEST_FILE).read_text(encoding="utf-8"))
+    return content
 
 
-def _as_json(result: TrainingResult) -> dict[str, Any]:
+def _as_json(result: TrainingResult, manifest: dict[str, Any]) -> dict[str, Any]:
     evaluation = result.final_evaluation
     return {
-        "run_key": result.out.name,
+        "run_key": manifest["run_key"],
         "out": str(result.out),
         "model": None if result.model_dir is None else str(result.model_dir),
         "num_steps": result.num_steps,
@@ -249,7 +250,7 @@ def _as_json(result: TrainingResult) -> dict[str, Any]:
         "seconds": result.seconds,
         "evaluation": None if evaluation is None else dataclasses.asdict(evaluation),
         "notes": list(result.notes),
-        "synthetic": synthetic_parts_of(result),
+        "synthetic": manifest["synthetic"],
     }
 
 

@@ -1,0 +1,91 @@
+"""A small study with ratings, and the smallest real backbone: what driver and command tests use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from encore.ingestion import ingest
+from encore.model.config import BackboneConfig
+from encore.pairs import read_pairs
+from encore.schemas import RATINGS_CONTRACT
+from encore.study import open_study
+from encore.training.config import TrainingConfig
+from tests.tiny_judge import make_tiny_judge
+
+RULES = ("be-kind", "be-honest", "be-brief")
+_WORDS = ("please", "help", "never", "rating", "score", "harm", "kind", "law", "truth", "risk")
+
+
+def make_study(folder: Path, *, num_pairs: int, seed: int = 0) -> Path:
+    """A study of conversations of a few words, each pair with a prompt of its own."""
+    generator = np.random.default_rng(seed)
+
+    def text(num_words: int) -> str:
+        return " ".join(generator.choice(_WORDS, num_words))
+
+    source = folder.with_name(f"{folder.name}.jsonl")
+    records = [
+        {
+            "prompt": f"{index}: {text(int(generator.integers(1, 6)))}",
+            "chosen": text(int(generator.integers(1, 8))),
+            "rejected": text(int(generator.integers(1, 8))) + ".",
+        }
+        for index in range(num_pairs)
+    ]
+    source.write_text("".join(json.dumps(record) + "\n" for record in records))
+    ingest([f"mine={source}"], out=folder)
+    return folder
+
+
+def write_ratings(
+    study: Path, path: Path, *, rules: Sequence[str] = RULES, missing_share: float = 0.1
+) -> Path:
+    """Ratings of every response that depend on its pair id and the rule, some missing."""
+    rows = []
+    for pair in read_pairs(open_study(study)).select(["pair_id", "source"]).to_pylist():
+        generator = np.random.default_rng(int(pair["pair_id"][:8], 16))
+        for response in ("chosen", "rejected"):
+            for rule_id in rules:
+                rating = round(float(generator.random()), 1)
+                is_missing = generator.random() < missing_share
+                rows.append(
+                    {
+                        **pair,
+                        "response": response,
+                        "rule_id": rule_id,
+                        "rating": None if is_missing else rating,
+                    }
+                )
+    pq.write_table(pa.Table.from_pylist(rows, schema=RATINGS_CONTRACT), path)
+    return path
+
+
+def make_backbone(folder: Path, *, seed: int = 0) -> Path:
+    """A random Llama of two layers, 32 wide, with tokenizer and chat template."""
+    return make_tiny_judge(
+        folder, hidden_size=32, vocab_size=512, max_model_len=256, answers_scores=False, seed=seed
+    )
+
+
+def backbone_config(folder: Path) -> BackboneConfig:
+    return BackboneConfig(model=str(folder), max_length=64)
+
+
+def training_config(**settings: object) -> TrainingConfig:
+    """Ten steps of eight pairs on 80 training pairs or so, a checkpoint after every second one."""
+    small = {
+        "batch_pairs": 8,
+        "learning_rate": 1e-3,
+        "warmup_steps": 2,
+        "checkpoint_every": 2,
+        "evaluate_every": 5,
+        "evaluation_share": 0.1,
+        "tokens_per_microbatch": 256,
+    }
+    return TrainingConfig(**{**small, **settings})
