@@ -112,7 +112,7 @@ def estimate_training(
     Raises:
         InputError: a backbone that cannot be trained here, or sequences longer than it knows.
     """
-    _check(shape, lengths=lengths)
+    _check(shape, lengths=lengths, layout=settings.layout)
     largest_step = lengths.largest_step(settings.batch_pairs, layout=settings.layout)
     needs = _Needs(shape=shape, gpu=gpu, lengths=lengths, settings=settings, step=largest_step)
     recipes = tuple(needs.of(other) for other in RECIPES)
@@ -211,7 +211,12 @@ class _Needs:
 _ONE_ROW = ("packed", "prefix-shared")
 
 
-def _check(shape: ModelShape, *, lengths: Lengths) -> None:
+def _check(shape: ModelShape, *, lengths: Lengths, layout: str) -> None:
+    if layout == "prefix-shared" and not shape.is_causal:
+        raise InputError(
+            f"layout prefix-shared: backbone {shape.name!r} is an encoder, whose prompt changes "
+            "with its response; use layout packed"
+        )
     if shape.has_softcap:
         raise InputError(
             f"backbone {shape.name!r}: its attention scores are capped (attn_logit_softcapping), "

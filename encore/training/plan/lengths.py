@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.errors import EncoreError, InputError
-from encore.training.batches import MAX_PADDING_SHARE, shared_tokens
+from encore.training.batches import MAX_PADDING_SHARE
 
 if TYPE_CHECKING:
     from encore.records import PreferencePair
@@ -168,6 +168,7 @@ def _tokenised(
     if not Path(model).expanduser().is_dir():
         raise InputError(f"{model} is no folder")
     from encore.model.config import BackboneConfig
+    from encore.model.layouts import shared_length
     from encore.model.loading import load_tokenizer
 
     tokenizer = load_tokenizer(BackboneConfig(model=model, max_length=max_length))
@@ -176,7 +177,7 @@ def _tokenised(
     for encoded in tokenizer.encode_pairs(pairs):
         chosen, rejected = encoded.chosen.token_ids, encoded.rejected.token_ids
         lengths += [len(chosen), len(rejected)]
-        shared.append(shared_tokens(chosen, rejected))
+        shared.append(shared_length([chosen, rejected]))
     return np.array(lengths, dtype=np.float64), np.array(shared, dtype=np.float64)
 
 

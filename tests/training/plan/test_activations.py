@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encore.training.plan.activations import Adapters, kept_bytes
+from encore.training.plan.activations import Adapters, kept_bytes, layer_bytes
 from encore.training.plan.kinds import shape_from_config
 
 NUM_TOKENS = 192
@@ -19,10 +19,11 @@ _SMALL = {
 }
 KINDS = {
     "llama": ("llama", {**_SMALL, "num_key_value_heads": 4}),
+    "llama, grouped keys": ("llama", {**_SMALL, "num_key_value_heads": 1}),
     "qwen2": ("qwen2", {**_SMALL, "num_key_value_heads": 4}),
     "qwen3": ("qwen3", {**_SMALL, "num_key_value_heads": 4, "head_dim": 16}),
     "gemma": ("gemma", {**_SMALL, "num_key_value_heads": 4, "head_dim": 16}),
-    "phi3": ("phi3", {**_SMALL, "num_key_value_heads": 4}),
+    "phi3": ("phi3", {**_SMALL, "num_key_value_heads": 4, "eos_token_id": 1}),
     # The masks of dropout are one byte on CUDA and four on a CPU: none here.
     "bert": (
         "bert",
@@ -67,9 +68,13 @@ def saved_bytes(trunk) -> int:
     return sum(storage.nbytes() for storage in kept.values())
 
 
+#: Phi 3 makes queries, keys and values in one matrix, so that none of the three is freed alone.
+TOLERANCE = {"phi3": 0.15}
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_forward_pass_keeps_is_estimated_to_within_15_percent(kind, dtype):
+def test_what_a_forward_pass_keeps_is_estimated_to_within_1_percent(kind, dtype):
     shape, trunk = build(kind, dtype=dtype, is_checkpointed=False)
     estimate = kept_bytes(
         shape,
@@ -77,23 +82,26 @@ def test_what_a_forward_pass_keeps_is_estimated_to_within_15_percent(kind, dtype
         bytes_per_number=4 if dtype == "float32" else 2,
         is_checkpointed=False,
     )
-    assert saved_bytes(trunk) == pytest.approx(estimate, rel=0.15)
+    assert saved_bytes(trunk) == pytest.approx(estimate, rel=TOLERANCE.get(kind, 0.01))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_checkpointing_only_the_inputs_of_layers_are_kept_between_passes(kind):
-    """The estimate is for the fullest moment, with one layer computed again: without it, here."""
+    """The estimate is for the fullest moment, with one layer computed again: without it, here.
+
+    The angles of the rotation are alive too, but as arguments, which the hook does not see.
+    """
     shape, trunk = build(kind, dtype="float32", is_checkpointed=True)
     numbers = {"num_tokens": NUM_TOKENS, "bytes_per_number": 4}
-    from encore.training.plan.activations import layer_bytes
-
     again = NUM_TOKENS * layer_bytes(shape, bytes_per_number=4)
-    estimate = kept_bytes(shape, is_checkpointed=True, **numbers) - again
-    assert saved_bytes(trunk) == pytest.approx(estimate, rel=0.15)
+    unseen = NUM_TOKENS * 2 * 4 * shape.head_dim if shape.is_causal else 0
+    estimate = kept_bytes(shape, is_checkpointed=True, **numbers) - again - unseen
+    assert saved_bytes(trunk) == pytest.approx(estimate, rel=0.03)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_adapters_keep_is_estimated_to_within_15_percent(dtype):
+def test_what_adapters_keep_is_estimated_to_within_5_percent(dtype):
+    """A little less: before the first adapter nothing needs a gradient, so nothing is kept."""
     import torch
 
     from encore.training.lora import add_adapters
@@ -110,4 +118,4 @@ def test_what_adapters_keep_is_estimated_to_within_15_percent(dtype):
         is_checkpointed=False,
         adapters=Adapters(rank=8, bytes_per_number=width),
     )
-    assert saved_bytes(trunk) == pytest.approx(estimate, rel=0.15)
+    assert saved_bytes(trunk) == pytest.approx(estimate, rel=0.05)

@@ -32,7 +32,7 @@ CONFIGS = {
     "gemma": ("gemma", {**_GROUPED, "head_dim": 12}),
     "gemma2": ("gemma2", {**_GROUPED, "head_dim": 12}),
     "bert": ("bert", {**_SMALL, "max_position_embeddings": 64}),
-    "phi3": ("phi3", _GROUPED),
+    "phi3": ("phi3", {**_GROUPED, "eos_token_id": 1}),
     "roberta": ("roberta", {**_SMALL, "max_position_embeddings": 66, "type_vocab_size": 1}),
     "xlm-roberta": ("xlm-roberta", {**_SMALL, "max_position_embeddings": 66}),
 }
