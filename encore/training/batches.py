@@ -95,20 +95,20 @@ def cut_step(
         shared_P: For the layout prefix-shared: the tokens that both sequences of a pair begin with
             (`encore.model.layouts.shared_length`).
     """
-    length_N = np.asarray(length_N, dtype=np.int64)
+    tokens_N: _Ints = np.asarray(length_N, dtype=np.int64)
     if layout in ("packed", "prefix-shared"):
-        cost_P = length_N[::2] + length_N[1::2]
+        cost_P = tokens_N[::2] + tokens_N[1::2]
         if shared_P is not None and layout == "prefix-shared":
             cost_P = cost_P - np.asarray(shared_P, dtype=np.int64)
         bins = _fill(cost_P, tokens_per_microbatch)
         return [MicrobatchPlan(parts=(_sequences_of(pairs),)) for pairs in bins]
     if not is_paired:
-        rows = _rows(range(len(length_N)), length_N, layout, tokens_per_microbatch)
+        rows = _rows(range(len(tokens_N)), tokens_N, layout, tokens_per_microbatch)
         return [MicrobatchPlan(parts=(part,)) for part in rows]
-    bins = _fill(length_N[::2] + length_N[1::2], tokens_per_microbatch)
+    bins = _fill(tokens_N[::2] + tokens_N[1::2], tokens_per_microbatch)
     return [
         MicrobatchPlan(
-            parts=tuple(_rows(_sequences_of(pairs), length_N, layout, tokens_per_microbatch))
+            parts=tuple(_rows(_sequences_of(pairs), tokens_N, layout, tokens_per_microbatch))
         )
         for pairs in bins
     ]

@@ -126,7 +126,7 @@ def _loss(score_NR: _Floats, target_NR: _Floats, *, config: TrainingConfig) -> f
 def _refuse_not_finite(score_NR: _Floats, pair_ids: Sequence[str], *, step: int) -> None:
     if math.isfinite(float(np.abs(score_NR).max())):
         return
-    is_bad_N = ~np.isfinite(score_NR).all(axis=1)
+    is_bad_N = np.asarray(~np.isfinite(score_NR).all(axis=1))
     is_bad_P = is_bad_N[::2] | is_bad_N[1::2]
     bad = [pair_id for pair_id, is_bad in zip(pair_ids, is_bad_P, strict=True) if is_bad]
     raise TrainingDivergedError(

@@ -207,7 +207,8 @@ class _Steps:
         return np.asarray(lengths_P[self._train_rows])
 
     def _loss_of(self, scored: Scored, rows: PlannedRows) -> Tensor:
-        target_NR = torch.from_numpy(rows.target_NR[scored.sequences]).to(self.device)
+        target_NR = torch.from_numpy(rows.target_NR[scored.sequences])
+        target_NR = target_NR.to(self.device, non_blocking=True)
         return loss_sum(scored.score_NR, target_NR, objective=self._config.objective)
 
     def _finite_sum(

@@ -52,7 +52,8 @@ class Scored:
     """What the model says of one microbatch.
 
     Attributes:
-        sequences: Which of the rows' sequences, ascending: a pair's two stay neighbours.
+        sequences: Which of the rows' sequences; where the loss is over pairs, a chosen one is
+            followed by its rejected one.
         score_NR: In the same order, float32, shape [N, R].
         num_computed: Token positions that were computed.
     """
@@ -111,10 +112,11 @@ def score_microbatch(
         )
         scores.append(model(microbatch.to(device)))
         num_computed += microbatch.num_computed
-    order = np.argsort(plan.sequences)
-    score_NR = torch.cat(scores)[torch.from_numpy(order).to(device)]
-    return Scored(
-        sequences=np.array(plan.sequences, dtype=np.int64)[order],
-        score_NR=score_NR,
-        num_computed=num_computed,
-    )
+    sequences = np.array(plan.sequences, dtype=np.int64)
+    score_NR = scores[0] if len(scores) == 1 else torch.cat(scores)
+    # Only rows sorted by length part the two of a pair; elsewhere the device waits for no order.
+    if config.objective == "bradley-terry" and config.layout == "sorted":
+        order = np.argsort(sequences)
+        score_NR = score_NR[torch.from_numpy(order).to(device)]
+        sequences = sequences[order]
+    return Scored(sequences=sequences, score_NR=score_NR, num_computed=num_computed)

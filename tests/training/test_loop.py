@@ -55,19 +55,25 @@ def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
 @pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
 def test_batch_8_at_once_equals_8_batches_of_1_in_loss_and_gradients(objective, layout):
     examples = examples_for(objective, 8)
-    found = []
-    for tokens, layout_now in ((10_000, "packed"), (1, layout)):
+
+    def step(tokens_per_microbatch, layout):
         model = tiny_llama(examples.head_ids)
         config = TrainingConfig(
-            objective=objective, batch_pairs=8, tokens_per_microbatch=tokens, layout=layout_now
+            objective=objective,
+            batch_pairs=8,
+            tokens_per_microbatch=tokens_per_microbatch,
+            layout=layout,
         )
         listener, optimizer = train(model, examples, config)
-        found.append((listener.steps[0].loss, optimizer.gradients[0], optimizer.num_forwards))
-    (loss, gradients, num_forwards), (cut_loss, cut_gradients, num_cut_forwards) = found
+        return listener.steps[0].loss, optimizer.gradients[0], optimizer.num_forwards
+
+    loss, gradients, num_forwards = step(10_000, "packed")
     assert num_forwards == 1
-    assert num_cut_forwards >= 8
-    assert cut_loss == pytest.approx(loss, rel=1e-6)
-    assert_close(cut_gradients, gradients)
+    for tokens_per_microbatch in (10_000, 60, 1):
+        cut_loss, cut_gradients, num_forwards = step(tokens_per_microbatch, layout)
+        assert cut_loss == pytest.approx(loss, rel=1e-6)
+        assert_close(cut_gradients, gradients)
+    assert num_forwards >= 8
 
 
 @pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
