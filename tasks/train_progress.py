@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
 import httpx
@@ -87,10 +87,10 @@ class FlowReporter:
         """One line."""
         self._reporter.evaluated(record)
         self._log.info(
-            "step %d: loss on held-out pairs %s, accuracy of the heads %s",
+            "step %d: loss on held-out pairs %s, mean accuracy of the heads %s",
             record.step,
             _figure(record.loss),
-            [_figure(accuracy) for accuracy in record.accuracy_half_by_head.values()],
+            _figure(_mean(record.accuracy_half_by_head.values())),
         )
 
     def saved(self, record: CheckpointRecord) -> None:
@@ -178,6 +178,11 @@ def _evaluation_words(result: TrainingResult) -> str:
 def _prefect_may_be_away() -> Iterator[None]:
     with contextlib.suppress(httpx.HTTPError):
         yield
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there else None
 
 
 def _figure(value: float | None) -> float | str:

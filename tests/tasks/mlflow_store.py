@@ -6,16 +6,24 @@ import shutil
 import warnings
 from pathlib import Path
 
-from mlflow import MlflowClient
-from mlflow.entities import LoggedModel, Run
+from sqlalchemy.exc import SADeprecationWarning
+
+with warnings.catch_warnings():
+    # MLflow 3.17 uses what SQLAlchemy 2.1 is about to remove, and has it set up everybody's tables
+    # when it is imported: Prefect's too, with a warning of their own.
+    warnings.simplefilter("ignore", SADeprecationWarning)
+    import mlflow.store.tracking.sqlalchemy_store
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Run
+
+__all__ = ["Logged", "copied", "mlflow", "new_template"]
 
 
 def new_template(folder: Path) -> Path:
     """An empty store; making its 60 tables takes seconds."""
     path = folder / "mlflow.db"
     with warnings.catch_warnings():
-        # MLflow 3.17 uses what SQLAlchemy 2.1 is about to remove.
-        warnings.filterwarnings("ignore", "The ``noload`` loader", DeprecationWarning)
+        warnings.simplefilter("ignore", SADeprecationWarning)
         MlflowClient(f"sqlite:///{path}").search_experiments()
     return path
 
