@@ -77,6 +77,26 @@ def test_batch_8_at_once_equals_8_batches_of_1_in_loss_and_gradients(objective, 
 
 
 @pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
+def test_sorted_rows_do_not_mix_pairs_up(objective):
+    # Nearly equal lengths: one part, in which every rejected response comes before every chosen.
+    examples = examples_for(objective, 4)
+    generator = np.random.default_rng(0)
+    for name, length in (("chosen", 99), ("rejected", 100)):
+        sequences = [generator.integers(2, 64, length) for _ in range(4)]
+        object.__setattr__(examples, name, TokenTable.of(sequences))
+    found = []
+    for layout in ("packed", "sorted"):
+        model = tiny_llama(examples.head_ids)
+        config = TrainingConfig(objective=objective, batch_pairs=4, layout=layout)
+        listener, optimizer = train(model, examples, config)
+        found.append((listener.steps[0].loss, optimizer.gradients[0], optimizer.num_forwards))
+    (loss, gradients, _), (sorted_loss, sorted_gradients, num_forwards) = found
+    assert num_forwards == 1
+    assert sorted_loss == pytest.approx(loss, rel=1e-6)
+    assert_close(sorted_gradients, gradients)
+
+
+@pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
 def test_the_loss_is_the_mean_over_the_step_as_a_plain_forward_pass_gives_it(objective):
     examples = examples_for(objective, 5)
     model = tiny_llama(examples.head_ids)
