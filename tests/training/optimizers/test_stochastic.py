@@ -13,6 +13,9 @@ from tests.training.optimizers.tiny import SETTINGS, TinyModel, assert_same_bits
 
 NUM_WEIGHTS = 4096
 
+# Torch's compiler imports a part of torch that torch itself deprecates.
+quiet_compiler = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
 
 def drift(optimizer: StepOptimizer, weight: nn.Parameter, *, num_steps: int, learning_rate: float):
     """How far the mean moved under gradients that scatter around 1."""
@@ -149,6 +152,7 @@ def test_half_precision_is_refused():
 
 
 @pytest.mark.full
+@quiet_compiler
 def test_the_compiled_update_is_the_same_to_rounding():
     # Compiled arithmetic may fuse a multiplication with an addition, so a number may lie on the
     # other side of the random threshold now and then; the bits themselves are the same.
@@ -175,6 +179,7 @@ def test_the_compiled_update_is_the_same_to_rounding():
 
 
 @pytest.mark.device
+@quiet_compiler
 def test_a_gpu_trains_as_a_cpu_does():
     results = []
     for device in ("cpu", "cuda"):
