@@ -113,11 +113,8 @@ def test_too_little_or_contradicting_arguments_are_a_usage_error(encore, argumen
 
 def test_planning_imports_neither_torch_nor_transformers():
     code = (
-        "import sys; sys.argv = ['encore', 'plan', 'train', '--pairs', '9',"
-        " '--tokens-per-response', '9']\n"
-        "import encore.cli.app as app\n"
-        "try:\n    app.main()\nexcept SystemExit as end:\n    assert not end.code\n"
-        "assert not {'torch', 'transformers', 'peft'} & set(sys.modules), 'imported'"
+        "import sys; from encore.cli.plan import plan\n"
+        "plan('train', pairs=9, tokens_per_response=9.0)\n"
+        "assert not {'torch', 'transformers', 'peft'} & set(sys.modules)"
     )
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

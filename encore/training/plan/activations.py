@@ -92,13 +92,12 @@ def kept_bytes(
 
 
 def backward_bytes(shape: ModelShape, *, num_tokens: int, bytes_per_number: int) -> int:
-    """Gradients of activations alive at once, in the feed-forward block where they are largest.
+    """What the backward pass adds when memory is fullest, in bytes.
 
-    Those of the product, of the activated gate and of the way up (of both sides of the activation
-    where there is no gate), and of three hidden vectors: the sum, the block's input, the residual.
+    That is as it enters a layer, all of which is still kept: the gradient that comes in, and that
+    of the feed-forward block's widest vector. From there on more is freed than made.
     """
-    inner = (2 + shape.is_gated) * shape.intermediate_size
-    return num_tokens * bytes_per_number * (inner + 3 * shape.hidden_size)
+    return num_tokens * bytes_per_number * (shape.intermediate_size + shape.hidden_size)
 
 
 def forward_bytes(shape: ModelShape, *, num_tokens: int, bytes_per_number: int) -> int:

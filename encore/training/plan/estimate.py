@@ -224,8 +224,8 @@ def _check(shape: ModelShape, *, lengths: Lengths, layout: str) -> None:
         )
     if lengths.max_length > shape.max_length:
         raise InputError(
-            f"maximum length {lengths.max_length}: model {shape.name!r} knows {shape.max_length} "
-            "positions; give at most that"
+            f"maximum length {lengths.max_length}: backbone {shape.name!r} knows "
+            f"{shape.max_length} positions; give at most that"
         )
 
 

@@ -171,7 +171,8 @@ def _tokenised(
     from encore.model.layouts import shared_length
     from encore.model.loading import load_tokenizer
 
-    tokenizer = load_tokenizer(BackboneConfig(model=model, max_length=max_length))
+    # "random": config.json and tokenizer are enough, weights need not be there.
+    tokenizer = load_tokenizer(BackboneConfig(model=model, init="random", max_length=max_length))
     lengths: list[int] = []
     shared: list[int] = []
     for encoded in tokenizer.encode_pairs(pairs):

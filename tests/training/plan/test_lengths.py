@@ -48,14 +48,17 @@ def test_what_is_longer_than_the_maximum_is_cut_and_then_shares_nothing(tmp_path
     assert lengths.shared_P.tolist() == [0, 0, 0]
 
 
-def test_with_a_folder_the_lengths_are_those_that_training_has(tmp_path):
+def test_with_a_folder_the_lengths_are_those_that_training_has_without_its_weights(tmp_path):
     from encore.model.config import BackboneConfig
     from encore.model.loading import load_tokenizer
     from encore.pairs import iter_pairs
     from encore.study import open_study
 
-    study = make_study(tmp_path)
-    lengths = lengths_of_study(study, model=str(judge_path()), max_length=1024)
+    study, folder = make_study(tmp_path), tmp_path / "weightless"
+    folder.mkdir()
+    for file in judge_path().glob("*.json"):
+        shutil.copy(file, folder)
+    lengths = lengths_of_study(study, model=str(folder), max_length=1024)
     tokenizer = load_tokenizer(BackboneConfig(model=str(judge_path())))
     for index, pair in enumerate(iter_pairs(open_study(study))):
         for offset, text in enumerate((pair.chosen, pair.rejected)):
@@ -70,7 +73,7 @@ def test_a_folder_without_a_tokenizer_falls_back_with_the_reason(tmp_path):
     folder.mkdir()
     shutil.copy(judge_path() / "config.json", folder)
     lengths = lengths_of_study(make_study(tmp_path), model=str(folder), max_length=1024)
-    assert "4 characters a token, not tokenised (backbone 'bare'" in lengths.origin
+    assert "4 characters a token, not tokenised (backbone 'bare': its tokenizer" in lengths.origin
 
 
 def test_a_large_study_is_measured_on_a_sample_and_counted_whole(tmp_path, monkeypatch):
