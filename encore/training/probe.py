@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.errors import EncoreError, InputError
-from encore.training.ridge import ROWS_PER_BLOCK, Moments, moments_of
+from encore.training.ridge import ROWS_PER_BLOCK, RidgeFit, solve_ridge
 
-# Suffixes: N responses, P pairs, D hidden, R heads, K some of the heads, S penalties.
+# Suffixes: N responses, P pairs, D hidden, R heads, S penalties.
 
 #: Penalties of the ridge to choose from, as multiples of the mean eigenvalue of X'X: from no
 #: shrinkage to almost nothing left.
@@ -49,12 +49,37 @@ def fit_ridge(
     penalties: Sequence[float] = RIDGE_PENALTIES,
     is_held_out_N: _Mask | None = None,
 ) -> _Floats:
-    """Weights of linear, bias-free heads by ridge regression in closed form, shape [R, D].
+    """Weights of linear heads without any constant, shape [R, D]; see `fit_ridge_with_offsets`.
+
+    A constant that the targets need (ratings that are centred while embeddings are not) then comes
+    out of the embeddings themselves, as far as they hold one.
+    """
+    _check_penalties(penalties)
+    _check_embeddings(hidden_ND)
+    fit = solve_ridge(
+        hidden_ND,
+        target_NR,
+        penalty_S=np.array(penalties, dtype=np.float64),
+        is_held_out_N=is_held_out_N,
+        has_offset=False,
+    )
+    return fit.head_RD
+
+
+def fit_ridge_with_offsets(
+    hidden_ND: _AnyFloats,
+    target_NR: _AnyFloats,
+    *,
+    penalties: Sequence[float] = RIDGE_PENALTIES,
+    is_held_out_N: _Mask | None = None,
+) -> RidgeFit:
+    """Linear heads by ridge regression in closed form, each with a constant beside it.
 
     Every head is fitted to the rows that have its target, in float64. Its penalty is the one with
-    the least generalised cross-validation error, n |y - Xw|² / (n - trace of the hat matrix)²
-    (Golub, Heath and Wahba, 1979), or with the least error on held-out rows, after which the head
-    is fitted to all its rows.
+    the least generalised cross-validation error, n |y - Xw|² / (n - parameters fitted)² (Golub,
+    Heath and Wahba, 1979), or with the least error on held-out rows, after which the head is
+    fitted to all its rows. Constants are not shrunk. They rank nothing: `splits.move_centres`
+    makes them part of the centres, so that heads stay free of bias and fold exactly.
 
     Args:
         hidden_ND: What the heads read, shape [N, D].
@@ -69,23 +94,13 @@ def fit_ridge(
     """
     _check_penalties(penalties)
     _check_embeddings(hidden_ND)
-    assert len(hidden_ND) == len(target_NR)
-    penalty_S = np.array(penalties, dtype=np.float64)
-    is_valid_NR = ~np.isnan(target_NR)
-    head_RD = np.empty((target_NR.shape[1], hidden_ND.shape[1]))
-    # Heads whose targets are there in the same rows share their second moments.
-    patterns, pattern_R = np.unique(is_valid_NR, axis=1, return_inverse=True)
-    for place, is_valid_N in enumerate(patterns.T):
-        heads = np.flatnonzero(pattern_R.reshape(-1) == place)
-        if not is_valid_N.any():
-            raise InputError(
-                f"head {heads[0]}: none of the {len(is_valid_N)} responses has a target for it; "
-                "leave the head out"
-            )
-        head_RD[heads] = _fit_heads(
-            hidden_ND, target_NR[:, heads], is_valid_N, penalty_S, is_held_out_N
-        )
-    return head_RD
+    return solve_ridge(
+        hidden_ND,
+        target_NR,
+        penalty_S=np.array(penalties, dtype=np.float64),
+        is_held_out_N=is_held_out_N,
+        has_offset=True,
+    )
 
 
 def fit_bradley_terry(
@@ -134,42 +149,6 @@ def fit_bradley_terry(
         penalty = float(penalties[int(losses_S.argmin())])
     head_D = _logistic(difference_PD, penalty=penalty, start_D=None)
     return BradleyTerryFit(head_D=head_D / scale, penalty=penalty, held_out_loss_S=losses_S)
-
-
-def _fit_heads(
-    hidden_ND: _AnyFloats,
-    target_NK: _AnyFloats,
-    is_valid_N: _Mask,
-    penalty_S: _Floats,
-    is_held_out_N: _Mask | None,
-) -> _Floats:
-    """Heads [K, D] whose targets are there in the same rows."""
-    rows = np.flatnonzero(is_valid_N)
-    moments = moments_of(hidden_ND, target_NK, rows)
-    if is_held_out_N is None:
-        errors_SK = moments.gcv_errors(penalty_S)
-    else:
-        held_out = np.flatnonzero(is_valid_N & is_held_out_N)
-        others = moments_of(hidden_ND, target_NK, np.flatnonzero(is_valid_N & ~is_held_out_N))
-        errors_SK = _held_out_errors(others, hidden_ND[held_out], target_NK[held_out], penalty_S)
-    return moments.heads(penalty_S[errors_SK.argmin(axis=0)])
-
-
-def _held_out_errors(
-    moments: Moments, hidden_ND: _AnyFloats, target_NK: _AnyFloats, penalty_S: _Floats
-) -> _Floats:
-    """Mean squared error of heads on rows that they were not fitted to, shape [S, K]."""
-    if not moments.num_rows or not len(hidden_ND):
-        raise InputError(
-            f"ridge: {moments.num_rows} responses to learn from and {len(hidden_ND)} held out "
-            "have a head's target; expected some of both"
-        )
-    num_heads = target_NK.shape[1]
-    errors = []
-    for penalty in penalty_S.tolist():
-        head_KD = moments.heads(np.full(num_heads, penalty))
-        errors.append(np.square(hidden_ND @ head_KD.T - target_NK).mean(axis=0))
-    return np.array(errors, dtype=np.float64)
 
 
 def _held_out_losses(

@@ -116,16 +116,21 @@ def centre(examples: TrainingExamples, *, train_rows: _Rows) -> TrainingExamples
                 "so its head has nothing to learn; leave the rule out of the ratings, rate more "
                 "pairs or take another seed"
             )
+    return move_centres(examples, mean_R)
+
+
+def move_centres(examples: TrainingExamples, offset_R: NDArray[np.float64]) -> TrainingExamples:
+    """The same ratings, counted from centres that lie ``offset_R`` higher, shape [R]."""
     return dataclasses.replace(
         examples,
-        target_chosen_PR=_without(examples.target_chosen_PR, mean_R),
-        target_rejected_PR=_without(examples.target_rejected_PR, mean_R),
-        mean_R=examples.mean_R + mean_R,
+        target_chosen_PR=_lowered(examples.target_chosen_PR, offset_R),
+        target_rejected_PR=_lowered(examples.target_rejected_PR, offset_R),
+        mean_R=examples.mean_R + offset_R,
     )
 
 
-def _without(rating_PR: NDArray[np.float32], mean_R: NDArray[np.float64]) -> NDArray[np.float32]:
-    return np.asarray(rating_PR - mean_R, dtype=np.float32)
+def _lowered(target_PR: NDArray[np.float32], offset_R: NDArray[np.float64]) -> NDArray[np.float32]:
+    return np.asarray(target_PR - offset_R, dtype=np.float32)
 
 
 def _places(group_P: NDArray[np.int64], *, seed: int) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.errors import InputError
-from encore.training.probe import fit_bradley_terry, fit_ridge
+from encore.training.probe import fit_bradley_terry, fit_ridge, fit_ridge_with_offsets
 from encore.training.ridge import moments_of
 from tests.training.planted import NOISE_HEAD, planted_targets, r_squared
 
@@ -60,25 +60,52 @@ def test_a_head_is_the_ridge_solution_over_its_own_rows(seed, penalty):
         assert found[head] == pytest.approx(np.linalg.solve(damped, x.T @ target_N[rows]), rel=1e-6)
 
 
-@given(seeds)
-def test_the_cross_validation_error_is_that_of_the_hat_matrix(seed):
+@given(seeds, st.booleans())
+def test_the_cross_validation_error_is_that_of_the_hat_matrix(seed, has_offset):
     generator = np.random.default_rng(seed)
-    x, y = generator.normal(size=(25, 4)), generator.normal(size=(25, 2))
+    x, y = generator.normal(size=(25, 4)) + 2, generator.normal(size=(25, 2)) - 1
     penalties = np.array([1e-3, 0.1, 10.0])
-    found_SK = moments_of(x, y, np.arange(25)).gcv_errors(penalties)
-    for penalty, found_K in zip(penalties, found_SK, strict=True):
+    moments = moments_of(x, y, np.arange(25), has_offset=has_offset)
+    # A constant beside the heads is one more projection, onto the mean.
+    constant = np.full((25, 25), 1 / 25) if has_offset else np.zeros((25, 25))
+    x = x - constant @ x
+    for penalty, found_K in zip(penalties, moments.gcv_errors(penalties), strict=True):
         damped = x.T @ x + penalty * np.trace(x.T @ x) / 4 * np.eye(4)
-        hat = x @ np.linalg.solve(damped, x.T)
+        hat = x @ np.linalg.solve(damped, x.T) + constant
         residual = y - hat @ y
         expected_K = 25 * (residual**2).sum(axis=0) / (25 - np.trace(hat)) ** 2
         assert found_K == pytest.approx(expected_K)
 
 
-def test_many_rows_are_the_same_as_few(monkeypatch):
+@given(seeds)
+def test_a_constant_takes_up_whatever_embeddings_and_targets_have_in_common(seed):
+    # Moving embeddings and targets by constants moves the offset alone, also where rows are
+    # missing, and however far: embeddings of language models lie far from 0.
+    generator = np.random.default_rng(seed)
+    hidden_ND, target_NR = generator.normal(size=(40, 5)), generator.normal(size=(40, 3))
+    target_NR[generator.random((40, 3)) < 0.3] = np.nan
+    fit = fit_ridge_with_offsets(hidden_ND, target_NR)
+    moved_D, moved_R = 1000 * generator.normal(size=5), generator.normal(size=3)
+    moved = fit_ridge_with_offsets(hidden_ND + moved_D, target_NR + moved_R)
+    assert moved.head_RD == pytest.approx(fit.head_RD, rel=1e-5, abs=1e-9)
+    expected_R = fit.offset_R + moved_R - fit.head_RD @ moved_D
+    assert moved.offset_R == pytest.approx(expected_R, rel=1e-5, abs=1e-5)
+
+
+def test_residuals_of_a_head_with_a_constant_have_mean_0():
+    hidden_ND, target_NR = normal((60, 4)) + 3, normal((60, 2), seed=1) - 5
+    target_NR[:20, 1] = np.nan
+    fit = fit_ridge_with_offsets(hidden_ND, target_NR, penalties=[0.5])
+    residual_NR = target_NR - (hidden_ND @ fit.head_RD.T + fit.offset_R)
+    assert np.nanmean(residual_NR, axis=0) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("fit", [fit_ridge, lambda *given: fit_ridge_with_offsets(*given).head_RD])
+def test_many_rows_are_the_same_as_few(monkeypatch, fit):
     hidden_ND, target_NR = normal((100, 5)), normal((100, 2), seed=1)
-    whole = fit_ridge(hidden_ND, target_NR)
+    whole = fit(hidden_ND, target_NR)
     monkeypatch.setattr("encore.training.ridge.ROWS_PER_BLOCK", 7)
-    assert fit_ridge(hidden_ND, target_NR) == pytest.approx(whole)
+    assert fit(hidden_ND, target_NR) == pytest.approx(whole)
 
 
 def test_more_dimensions_than_rows_is_no_trouble():
@@ -92,18 +119,25 @@ def test_more_dimensions_than_rows_is_no_trouble():
 @pytest.mark.parametrize("missing_share", [0.0, 0.3])
 @pytest.mark.parametrize("chosen_by", ["cross-validation", "held-out rows"])
 def test_planted_targets_are_learnt_and_noise_is_not(missing_share, chosen_by):
-    hidden_ND = normal((3000, 64), seed=5).astype(np.float32)
+    # Embeddings do not have mean 0, centred targets do: a constant is needed.
+    hidden_ND = (normal((3000, 64), seed=5) + normal(64, seed=8)).astype(np.float32)
     target_NR = planted_targets(hidden_ND, num_planted=4, ceiling=0.9, seed=6)
     train, unseen = np.arange(2000), np.arange(2000, 3000)
     given_NR = target_NR[train].copy()
     given_NR[np.random.default_rng(7).random(given_NR.shape) < missing_share] = np.nan
     held_out = train >= 1600 if chosen_by == "held-out rows" else None
-    head_RD = fit_ridge(hidden_ND[train], given_NR, is_held_out_N=held_out)
-    r2_R = r_squared(target_NR[unseen], hidden_ND[unseen] @ head_RD.T)
+    fit = fit_ridge_with_offsets(hidden_ND[train], given_NR, is_held_out_N=held_out)
+    predicted_NR = hidden_ND[unseen] @ fit.head_RD.T + fit.offset_R
+    r2_R = r_squared(target_NR[unseen], predicted_NR)
     # Least squares in 64 dimensions from 1,400 rows or more loses about 0.1 * 64 / 1,336 = 0.005
     # of the ceiling of 0.9.
     assert r2_R[:NOISE_HEAD] == pytest.approx(0.89, abs=0.02)
     assert r2_R[NOISE_HEAD] == pytest.approx(0.0, abs=0.02)
+    # Missing ratings shift no head: residuals of variance 0.1 over 1,000 have a standard error of
+    # 0.01, of the noise head 0.03.
+    bias_R = (predicted_NR - target_NR[unseen]).mean(axis=0)
+    assert abs(bias_R[:NOISE_HEAD]).max() < 0.05
+    assert abs(bias_R[NOISE_HEAD]) < 0.12
 
 
 # --- ridge: bad input -------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.training.embeddings import Embeddings, embed_examples
 from encore.training.examples import TrainingExamples, read_examples
-from encore.training.probe import fit_bradley_terry, fit_ridge
+from encore.training.probe import fit_bradley_terry, fit_ridge_with_offsets
 from encore.training.splits import folds, split
 from tests.training.minilm import minilm_folder
 from tests.training.planted import NOISE_HEAD, planted_targets, r_squared
@@ -47,21 +47,23 @@ def world(shared_data, tmp_path_factory) -> World:
     return World(examples=examples, embeddings=embeddings)
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("missing_share", [0.0, 0.3])
-def test_planted_ratings_are_learnt_on_unseen_prompts_and_noise_is_not(world, missing_share):
+def test_planted_ratings_are_learnt_on_unseen_prompts_and_noise_is_not(world, missing_share, seed):
     num_pairs = world.examples.num_pairs
     both = np.concatenate([world.embeddings.chosen_PD, world.embeddings.rejected_PD])
-    target_NR = planted_targets(both, num_planted=10, ceiling=0.9, seed=1)
+    target_NR = planted_targets(both, num_planted=10, ceiling=0.9, seed=seed)
     given_NR = target_NR.copy()
     given_NR[np.random.default_rng(2).random(given_NR.shape) < missing_share] = np.nan
-    parts = split(world.examples, evaluation_share=0.2, seed=0)
+    parts = split(world.examples, evaluation_share=0.2, seed=seed)
     train, unseen = (
         np.concatenate([rows, rows + num_pairs])
         for rows in (parts.train_rows, parts.evaluation_rows)
     )
     mean_R = np.nanmean(given_NR[train], axis=0)
-    head_RD = fit_ridge(both[train], given_NR[train] - mean_R)
-    r2_R = r_squared(target_NR[unseen] - mean_R, both[unseen] @ head_RD.T)
+    fit = fit_ridge_with_offsets(both[train], given_NR[train] - mean_R)
+    predicted_NR = both[unseen] @ fit.head_RD.T + fit.offset_R + mean_R
+    r2_R = r_squared(target_NR[unseen], predicted_NR)
     # The signal is in 384 dimensions: least squares from n responses loses 0.1 * 384 / (n - 384)
     # of the ceiling of 0.9: 0.02 with all of 2,400, 0.03 with 70 % of them.
     assert r2_R[:NOISE_HEAD].min() >= 0.8
@@ -77,5 +79,6 @@ def test_preferences_of_people_are_found_by_a_linear_probe(world):
         fit = fit_bradley_terry(seen.chosen_PD, seen.rejected_PD, group_P=groups)
         unseen = world.embeddings.take(part.evaluation_rows)
         margins[part.evaluation_rows] = (unseen.chosen_PD - unseen.rejected_PD) @ fit.head_D
-    # Chance gives 0.5 with a standard error of 0.013 over 1,495 pairs.
-    assert 0.58 <= (margins > 0).mean() <= 0.70
+    # 59 to 61 % by the draw of the folds. Chance gives 50 % with a standard error of 1.3 points
+    # over 1,495 pairs; above 70 % the folds would have to leak.
+    assert 0.56 <= (margins > 0).mean() <= 0.70

@@ -11,7 +11,7 @@ import pytest
 
 from encore.errors import InputError
 from encore.training.examples import read_examples
-from encore.training.splits import centre
+from encore.training.splits import centre, move_centres
 from encore.training.targets import mean_ratings
 from tests.training.rated_study import (
     RULES,
@@ -160,6 +160,14 @@ def test_a_head_without_a_rating_in_training_is_refused():
         InputError, match="rule be-brief: it has no rating in any of the 8 training"
     ):
         centre(examples, train_rows=np.arange(8))
+
+
+def test_centres_move_and_ratings_stay():
+    examples = random_examples(6, head_ids=RULES, missing_share=0.2)
+    moved = move_centres(examples, np.array([0.5, -1.0, 0.0]))
+    assert moved.mean_R.tolist() == [0.5, -1.0, 0.0]
+    again = moved.target_rejected_PR + moved.mean_R
+    assert np.allclose(again, examples.target_rejected_PR, atol=1e-6, equal_nan=True)
 
 
 def test_centring_preferences_changes_nothing():
