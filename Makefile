@@ -25,8 +25,8 @@ help: ## What there is (this text)
 setup: ## Create .venv with the pinned versions; installs nothing when it is up to date
 	@$(PYTHON) infra/bootstrap.py
 
-demo: setup ## From synthetic preference pairs to ENCORE weights, on this machine, in minutes
-	@$(BIN)/encore demo $(ARGS)
+demo: setup ## From synthetic preference pairs to weights and a reward model, on this machine, in minutes
+	@$(BIN)/python -m flows.demo $(ARGS)
 
 test: setup ## The test suite without its long counts
 	@$(BIN)/python -m pytest $(ARGS)

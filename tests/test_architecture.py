@@ -18,8 +18,7 @@ TOP_LEVEL = {
 }
 HEAVY = {
     *("accelerate", "datasets", "duckdb", "jinja2", "matplotlib", "mlflow", "pandas", "peft"),
-    *("prefect", "torch"),
-    *("transformers", "vllm"),
+    *("prefect", "safetensors", "torch", "transformers", "vllm"),
 }
 UNSAFE_LOADERS = {"cloudpickle", "dill", "joblib", "pickle", "shelve"}
 
@@ -124,7 +123,9 @@ def unsafe_loads(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword):
             value = node.value.value if isinstance(node.value, ast.Constant) else None
-            if node.arg == "trust_remote_code" and value is not False:
+            if node.arg == "trust_remote_code" and not (
+                value is False or ast.unparse(node.value) == "config.trust_remote_code"
+            ):
                 yield "trust_remote_code"
             if node.arg == "weights_only" and value is not True:
                 yield "weights_only"
@@ -151,6 +152,7 @@ def asks_about_remote_code(node: ast.AST) -> bool:
         ("load(x, trust_remote_code=flag)", ["trust_remote_code"]),
         ("torch.load(x, weights_only=False)", ["weights_only"]),
         ("load(x, trust_remote_code=False)", []),
+        ("load(x, trust_remote_code=config.trust_remote_code)", []),  # the user's, False unless set
         ("AutoTokenizer.from_pretrained(x)", ["from_pretrained"]),
         ("AutoTokenizer.from_pretrained(x, trust_remote_code=False)", []),
         ("nn.Embedding.from_pretrained(x)", []),

@@ -16,7 +16,7 @@ from encore.errors import EncoreError
 #: In the order a study goes through them.
 COMMANDS = (
     *("demo", "ingest", "rate", "status", "show", "analyze", "weights", "theory", "report"),
-    *("sql", "publish", "doctor"),
+    *("plan", "train", "sql", "publish", "doctor"),
 )
 
 _INTERRUPTED = 130
@@ -32,8 +32,9 @@ app = typer.Typer(
         "A study is a directory that holds everything of one run:\n"
         "`encore ingest` fills it with preference pairs, `encore rate` has a judge rate every "
         "response under every rule, `encore analyze` measures the rules, `encore weights` turns "
-        "their entropies into weights, `encore report` puts everything on one page. `encore "
-        "demo` does the first four on shipped synthetic data."
+        "their entropies into weights, `encore report` puts everything on one page, `encore train` "
+        "makes a reward model with a head for every rule. `encore demo` goes from pairs to a "
+        "reward model on shipped synthetic data."
     ),
 )
 
