@@ -60,6 +60,7 @@ class StudyDatabase:
     def __init__(self, tables: Mapping[str, ArrowTable], *, limits: Limits) -> None:
         self._tables = tables
         self._limits = limits
+        self._opened: duckdb.DuckDBPyConnection | None = None
 
     def __enter__(self) -> Self:
         # DuckDB works in a thread of its own, so that this one can end it: DuckDB does not look
@@ -67,12 +68,11 @@ class StudyDatabase:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="duckdb")
         self._spill = tempfile.TemporaryDirectory(prefix="encore-duckdb-")
         try:
-            self._connection = _connect(spill_dir=self._spill.name, memory=self._limits.memory)
-        except duckdb.Error as error:
+            self._run(self._open, None)
+        except BaseException:
+            self._worker.shutdown()
             self._spill.cleanup()
-            raise self._in_our_words(error) from error
-        for name, table in self._tables.items():
-            self._connection.register(name, table)
+            raise
         return self
 
     def __exit__(
@@ -81,8 +81,10 @@ class StudyDatabase:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Ctrl-C between handing work over and waiting for it leaves DuckDB at work on its own.
+        self._stop(self._worker.submit(lambda: None))
+        self._worker.submit(self._connection.close)
         self._worker.shutdown()
-        self._connection.close()
         self._spill.cleanup()
 
     def lock(self) -> None:
@@ -143,6 +145,17 @@ class StudyDatabase:
                     return
                 yield batch
 
+    def _open(self) -> None:
+        """Connect and show the tables: by the worker, too, where Ctrl-C strikes no import."""
+        self._opened = _connect(spill_dir=self._spill.name, memory=self._limits.memory)
+        for name, table in self._tables.items():
+            self._opened.register(name, table)
+
+    @property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        assert self._opened is not None, "used outside of its with block"
+        return self._opened
+
     def _deadline(self) -> float | None:
         seconds = self._limits.seconds
         return None if seconds is None else time.monotonic() + seconds
@@ -165,7 +178,8 @@ class StudyDatabase:
 
     def _stop(self, future: Future[Any]) -> None:
         while not future.done():
-            self._connection.interrupt()
+            if self._opened is not None:
+                self._opened.interrupt()
             wait([future], timeout=_STOP_POLL_SECONDS)
 
     def _out_of_time(self) -> EncoreError:
