@@ -123,9 +123,9 @@ def unsafe_loads(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword):
             value = node.value.value if isinstance(node.value, ast.Constant) else None
-            if node.arg == "trust_remote_code" and not (
-                value is False or ast.unparse(node.value) == "config.trust_remote_code"
-            ):
+            # The user's own flag, False unless set, may be handed on under its name.
+            is_handed_on = ast.unparse(node.value).split(".")[-1] == node.arg
+            if node.arg == "trust_remote_code" and not (value is False or is_handed_on):
                 yield "trust_remote_code"
             if node.arg == "weights_only" and value is not True:
                 yield "weights_only"
@@ -152,7 +152,7 @@ def asks_about_remote_code(node: ast.AST) -> bool:
         ("load(x, trust_remote_code=flag)", ["trust_remote_code"]),
         ("torch.load(x, weights_only=False)", ["weights_only"]),
         ("load(x, trust_remote_code=False)", []),
-        ("load(x, trust_remote_code=config.trust_remote_code)", []),  # the user's, False unless set
+        ("load(x, trust_remote_code=config.trust_remote_code)", []),
         ("AutoTokenizer.from_pretrained(x)", ["from_pretrained"]),
         ("AutoTokenizer.from_pretrained(x, trust_remote_code=False)", []),
         ("nn.Embedding.from_pretrained(x)", []),
