@@ -14,6 +14,7 @@ from encore.synthetic import synthetic_in, synthetic_parts
 from encore.versions import package_versions
 
 if TYPE_CHECKING:
+    from encore.model.reward_model import MultiHeadRewardModel
     from encore.training.fitting import Fitting
     from encore.training.run import RunResult
 
@@ -59,7 +60,7 @@ def about_run(
 
 
 def model_metadata(
-    fitting: Fitting, *, about: Mapping[str, Any], result: RunResult
+    fitting: Fitting, model: MultiHeadRewardModel, *, about: Mapping[str, Any], result: RunResult
 ) -> dict[str, Any]:
     """What a model's folder says of where the model comes from; no machine's paths."""
     return {
@@ -67,7 +68,7 @@ def model_metadata(
         **fitting.run.identity,
         **about,
         "objective": fitting.config.objective,
-        "mean": [float(mean) for mean in fitting.examples.mean_R],
+        "mean": model.mean_R.tolist(),
         "num_steps": result.num_steps,
         "evaluation": result.evaluation,
     }

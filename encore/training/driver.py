@@ -151,7 +151,7 @@ def _train(
             run.model_dir,
             fitted.model,
             fitting.tokenizer,
-            metadata=model_metadata(fitting, about=about, result=ended),
+            metadata=model_metadata(fitting, fitted.model, about=about, result=ended),
         )
         write_result(run, ended)
     return ended

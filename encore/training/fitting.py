@@ -25,7 +25,7 @@ from encore.training.records import EvaluationRecord, Reporter, TrainingPlan
 from encore.training.room import check_room_for_run
 from encore.training.run import TrainingRun
 from encore.training.schedule import num_steps_of, steps_per_epoch
-from encore.training.splits import Split
+from encore.training.splits import Split, move_centres
 
 if TYPE_CHECKING:
     from encore.model.conversation import ConversationTokenizer
@@ -97,7 +97,7 @@ def _probe(
     with RecordingReporter(fitting.run, reporter, start_step=0) as recorder:
         recorder.started(_plan(model, fitting, num_steps=0, start_step=0, num_trained=0))
         pad_token_id = fitting.tokenizer.pad_token_id
-        solve_heads(
+        offset_R = solve_heads(
             model,
             fitting.examples.take(fitting.split.train_rows),
             fitting.config,
@@ -105,11 +105,13 @@ def _probe(
             pad_token_id=pad_token_id,
             on_embedded=on_embedded,
         )
+        examples = move_centres(fitting.examples, offset_R)
+        model.mean_R.copy_(torch.from_numpy(examples.mean_R))
         evaluation = None
         if len(fitting.split.evaluation_rows):
             evaluation = evaluate(
                 model,
-                fitting.examples,
+                examples,
                 fitting.split.evaluation_rows,
                 fitting.config,
                 pad_token_id=pad_token_id,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from encore.training.config import TrainingConfig
 from encore.training.embeddings import Embeddings, OnProgress, embed_examples
-from encore.training.probe import fit_bradley_terry, fit_ridge
+from encore.training.probe import fit_bradley_terry, fit_ridge_with_offsets
+from encore.training.ridge import RidgeFit
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
@@ -28,7 +29,7 @@ def solve_heads(
     cache: Path,
     pad_token_id: int,
     on_embedded: OnProgress | None,
-) -> None:
+) -> NDArray[np.float64]:
     """Put the best linear heads on the frozen backbone into the model.
 
     Hidden states are kept on disk as they come: a killed process loses at most one file of them.
@@ -40,6 +41,9 @@ def solve_heads(
         cache: The folder for hidden states.
         pad_token_id: For padded rows.
         on_embedded: Told about embedded pairs.
+
+    Returns:
+        What belongs to the heads' centres, shape [R]: see `encore.training.splits.move_centres`.
     """
     embeddings = embed_examples(
         model,
@@ -50,14 +54,13 @@ def solve_heads(
         pad_token_id=pad_token_id,
         on_progress=on_embedded,
     )
-    head_RD = _heads(embeddings, examples, config)
+    fit = _fit(embeddings, examples, config)
     with torch.no_grad():
-        model.heads.weight.copy_(torch.from_numpy(head_RD))
+        model.heads.weight.copy_(torch.from_numpy(fit.head_RD))
+    return fit.offset_R
 
 
-def _heads(
-    embeddings: Embeddings, examples: TrainingExamples, config: TrainingConfig
-) -> NDArray[np.float64]:
+def _fit(embeddings: Embeddings, examples: TrainingExamples, config: TrainingConfig) -> RidgeFit:
     if config.objective == "bradley-terry":
         fit = fit_bradley_terry(
             embeddings.chosen_PD,
@@ -65,8 +68,8 @@ def _heads(
             group_P=examples.group_P,
             seed=config.seed,
         )
-        return fit.head_D[np.newaxis]
-    return fit_ridge(
+        return RidgeFit(head_RD=fit.head_D[np.newaxis], offset_R=np.zeros(1))
+    return fit_ridge_with_offsets(
         np.concatenate([embeddings.chosen_PD, embeddings.rejected_PD]),
         np.concatenate([examples.target_chosen_PR, examples.target_rejected_PR]),
     )
