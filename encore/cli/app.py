@@ -16,7 +16,7 @@ from encore.errors import EncoreError
 #: In the order a study goes through them.
 COMMANDS = (
     *("demo", "ingest", "rate", "status", "show", "analyze", "weights", "theory", "report"),
-    *("plan", "train", "sql", "publish", "doctor"),
+    *("plan", "train", "gate", "sql", "publish", "doctor"),
 )
 
 _INTERRUPTED = 130
