@@ -16,6 +16,7 @@ from shutil import which
 from encore.cli.demo import DEFAULT_STUDY, BackendOption, StudyOption, run_demo
 from encore.cli.output import say
 from flows.command import run_command
+from tasks.run_history import rating_params
 from tasks.track_training import MlflowReporter, tracked_training
 from tasks.tracking_uri import choose_tracking_uri
 
@@ -30,7 +31,8 @@ def main(study: StudyOption = DEFAULT_STUDY, backend: BackendOption = None) -> N
 
 @contextmanager
 def _tracked(study: Path) -> Iterator[MlflowReporter]:
-    with tracked_training(choose_tracking_uri(study, environ={})) as reporter:
+    about = rating_params(study, run=None, judge=None)
+    with tracked_training(choose_tracking_uri(study, environ={}), about=about) as reporter:
         yield reporter
     tracked = reporter.tracked
     say("the training in MLflow: start its pages on this machine, then open the run")

@@ -102,7 +102,7 @@ def _rate_and_weigh(study: Path, *, backend: Backend) -> None:
 
 
 def _train(study: Path, reporter: Reporter) -> None:
-    from encore.cli.train import ShownTraining
+    from encore.cli.training_progress import ShownTraining
     from encore.demo import backbone_config, training_config
     from encore.training.driver import train_study
 

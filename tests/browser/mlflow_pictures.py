@@ -3,7 +3,7 @@
     python -m tests.browser.mlflow_pictures demo-study/mlflow.db docs
 
 looks at the newest run of a store, as `make demo` leaves one, through a server of its own, and
-writes ``mlflow-run.png``, ``mlflow-metrics.png`` and ``mlflow-checkpoint.png``.
+writes ``mlflow-run.png``, ``mlflow-metrics.png`` and ``mlflow-checkpoints.png``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,23 +22,35 @@ from tests.tasks.mlflow_store import Logged
 
 
 def take_pictures(page: Page, url: str, logged: Logged, *, to: Path) -> None:
-    """Look at the run, its curves and a checkpoint; fail if the pages do not show them."""
+    """Look at the run, its curves and its checkpoints; fail if the pages do not show them."""
     run = logged.runs()[0]
     assert logged.experiment is not None
-    address = f"{url}/#/experiments/{logged.experiment.experiment_id}"
-    page.open(f"{address}/runs/{run.info.run_id}", height=1300)
-    page.wait_for(run.info.run_name, "Finished", "eval/loss", "config.learning_rate", "READY")
+    experiment = f"{url}/#/experiments/{logged.experiment.experiment_id}"
+    page.open(f"{experiment}/runs/{run.info.run_id}", width=1700, height=1900)
+    page.wait_for(run.info.run_name)
+    _close_the_assistant(page)
+    page.click("Model training")  # else checkpoints are called versions of agents
+    page.open(f"{experiment}/runs/{run.info.run_id}", width=1700, height=1900)
+    page.wait_for(run.info.run_name, "Finished", "eval/loss", "config.learning_rate", "Ready")
     page.screenshot(to / "mlflow-run.png")
 
-    page.open(f"{address}/runs/{run.info.run_id}/model-metrics", height=1000)
-    page.wait_for("eval/loss", "train/loss", "train/learning_rate")
+    page.open(f"{experiment}/runs/{run.info.run_id}/model-metrics", width=1700, height=1000)
+    page.wait_for("Model metrics", "(eval/loss)", "eval/accuracy_half", "eval/r2")
     page.screenshot(to / "mlflow-metrics.png")
 
-    models = logged.models()
-    newest = max(models, key=lambda name: (name.startswith("step-"), name))
-    page.open(f"{address}/models/{models[newest].model_id}", height=1000)
-    page.wait_for(models[newest].name, "Ready", "eval/loss")
-    page.screenshot(to / "mlflow-checkpoint.png")
+    names = [model.name for model in logged.models().values()]
+    page.open(f"{experiment}/models", width=2200, height=700)
+    page.wait_for(*names, "Ready", "loss")
+    page.screenshot(to / "mlflow-checkpoints.png")
+
+
+def _close_the_assistant(page: Page) -> None:
+    """It opens by itself beside the first page and takes a quarter of it."""
+    page.evaluate(
+        "[...document.querySelectorAll('button')]"
+        ".find(button => /close/i.test(button.ariaLabel ?? ''))?.click()"
+    )
+    time.sleep(1.0)
 
 
 def main(arguments: Sequence[str]) -> None:

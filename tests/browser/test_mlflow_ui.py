@@ -24,6 +24,6 @@ def test_a_run_its_curves_and_its_checkpoints_are_shown(chromium: str, tmp_path:
         take_pictures(page, url, Logged(uri), to=pictures)
 
     taken = sorted(path.name for path in pictures.iterdir())
-    assert taken == ["mlflow-checkpoint.png", "mlflow-metrics.png", "mlflow-run.png"]
+    assert taken == ["mlflow-checkpoints.png", "mlflow-metrics.png", "mlflow-run.png"]
     for picture in pictures.iterdir():
         assert picture.read_bytes().startswith(_PNG)

@@ -68,9 +68,9 @@ def test_make_demo_logs_the_training_in_the_study_and_says_how_to_look(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://somewhere.else:5000")
     real = flow.tracked_training
 
-    def on_a_ready_store(uri: str):
+    def on_a_ready_store(uri: str, **options):
         new_template(study)
-        return real(uri)
+        return real(uri, **options)
 
     monkeypatch.setattr(flow, "tracked_training", on_a_ready_store)
 
