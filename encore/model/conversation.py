@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,10 @@ _MARKERS = re.compile(r"ENCORE-FRAME-(\d+)-MARKER")
 _RESPONSE = "ENCORE-RESPONSE-MARKER"
 #: The tokenizer keeps about 100 bytes a token until a call ends.
 _CHUNK_PAIRS = 1000
-_PROBES = ("", "Yes.", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d")
+_PROBES = ("", "Yes.", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d", "\n  a  \n")
+#: What templates do to a message's text: nothing, trim it (Llama, Gemma), drop newlines before it
+#: (Qwen3).
+_PUTS: tuple[Callable[[str], str], ...] = (str, str.strip, lambda text: text.lstrip("\n"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +88,8 @@ class ConversationTokenizer:
         template: Instead of the tokenizer's own.
 
     Raises:
-        InputError: a template that does not render, drops the response or ends in no special
-            token; no token to pad with.
+        InputError: a template that does not render, changes or drops the response, or ends in no
+            special token; no token to pad with.
     """
 
     def __init__(self, hf_tokenizer: Any, *, max_length: int, template: str | None = None) -> None:
@@ -97,7 +100,7 @@ class ConversationTokenizer:
         hf_tokenizer.chat_template = self.template
         self._name = str(hf_tokenizer.name_or_path)
         self._encoder = TokenEncoder(hf_tokenizer)
-        self._trims, self._is_framed = self._probe()
+        self._put = self._find_put()
         self.end_token_id = self._find_end()
         self.pad_token_id = self._choose_pad()
         self._begin_ids = {hf_tokenizer.bos_token_id, hf_tokenizer.cls_token_id} - {None}
@@ -137,26 +140,12 @@ class ConversationTokenizer:
             raise InputError(f"pair {pair.pair_id}: {error}") from error
 
     def _render(self, prompt: Sequence[Message], responses: Sequence[str]) -> list[_Rendered]:
-        """Around each response of one prompt; the template is applied once where it may be."""
-        if not self._is_framed:
-            return [self._render_whole(prompt, response) for response in responses]
-        head, tail = self._split(prompt, _RESPONSE)
+        """Around each response of one prompt: the template is applied once."""
+        head, tail = self._split(prompt)
         return [
-            _Rendered(
-                prompt=tuple(prompt),
-                head=head,
-                response=response.strip() if self._trims else response,
-                tail=tail,
-            )
+            _Rendered(prompt=tuple(prompt), head=head, response=self._put(response), tail=tail)
             for response in responses
         ]
-
-    def _render_whole(self, prompt: Sequence[Message], response: str) -> _Rendered:
-        """For a template that treats the response as more than text to put in."""
-        text = self._apply([*prompt, Message(role="assistant", content=response)]).rstrip()
-        head, _ = self._split(prompt, _RESPONSE)
-        shared = len(head) if text.startswith(head) else 0
-        return _Rendered(prompt=tuple(prompt), head=text[:shared], response=text[shared:], tail="")
 
     def _encode(self, rendered: Sequence[_Rendered]) -> list[EncodedResponse]:
         texts = [part.head + part.response + part.tail for part in rendered]
@@ -186,43 +175,35 @@ class ConversationTokenizer:
             Message(role=message.role, content=_MARKER.format(index))
             for index, message in enumerate(part.prompt)
         ]
-        head, _ = self._split(marked, _RESPONSE)
+        head, _ = self._split(marked)
         ids: list[int] = []
         for index, piece in enumerate(_MARKERS.split(head)):
             if index % 2 == 0:
                 ids += self._encoder.encode([piece])[0]
                 continue
-            content = part.prompt[int(piece)].content
-            content = content.strip() if self._trims else content
+            content = self._put(part.prompt[int(piece)].content)
             ids += self._encoder.encode([content], is_plain=True)[0]
-        response, tail = part.response, part.tail
-        if not self._is_framed:  # the tail came with the response
-            end = self.hf_tokenizer.convert_ids_to_tokens(self.end_token_id)
-            response, tail = response.removesuffix(end), end
-        [response_ids] = self._encoder.encode([response], is_plain=True)
-        [tail_ids] = self._encoder.encode([tail])
+        [response_ids] = self._encoder.encode([part.response], is_plain=True)
+        [tail_ids] = self._encoder.encode([part.tail])
         return [*ids, *response_ids, *tail_ids], len(ids)
 
     def _cut(self, ids: list[int], num_prompt: int) -> EncodedResponse:
         num_cut = max(0, len(ids) - self.max_length)
-        kept = ids[num_cut:]
+        kept, least_prompt = ids[num_cut:], 0
         if num_cut and ids[0] in self._begin_ids:  # every text of this model begins with it
-            kept = [ids[0], *ids[num_cut + 1 :]]
+            kept, least_prompt = [ids[0], *ids[num_cut + 1 :]], 1
         return EncodedResponse(
             token_ids=np.array(kept, dtype=np.int32),
-            num_prompt=max(0, num_prompt - num_cut),
+            num_prompt=max(least_prompt, num_prompt - num_cut),
             num_cut=num_cut,
         )
 
-    def _split(self, prompt: Sequence[Message], response: str) -> tuple[str, str]:
+    def _split(self, prompt: Sequence[Message]) -> tuple[str, str]:
         """The template's text before and after a response; the end of turn is the end."""
-        text = self._apply([*prompt, Message(role="assistant", content=response)])
-        head, found, tail = text.rpartition(response)
+        text = self._apply([*prompt, Message(role="assistant", content=_RESPONSE)])
+        head, found, tail = text.rpartition(_RESPONSE)
         if not found:
-            raise InputError(
-                f"chat template of {self._name!r}: it changes or drops the response; expected a "
-                "template that contains every message as it is (give one with chat_template)"
-            )
+            raise self._changed()
         return head, tail.rstrip()
 
     def _apply(self, messages: Sequence[Message]) -> str:
@@ -239,21 +220,26 @@ class ConversationTokenizer:
             ) from error
         return rendered
 
-    def _probe(self) -> tuple[bool, bool]:
-        """Whether the template trims responses, and whether it otherwise leaves them alone."""
+    def _find_put(self) -> Callable[[str], str]:
+        """How the template puts a response in: as it is, or without the space around it."""
         question = Message(role="user", content="Hi.")
-        head, tail = self._split([question], _RESPONSE)
+        head, tail = self._split([question])
+        own = [self._apply([question, Message(role="assistant", content=p)]) for p in _PROBES]
+        for put in _PUTS:
+            ours = [head + put(probe) + tail for probe in _PROBES]
+            if [text.rstrip() for text in own] == [text.rstrip() for text in ours]:
+                return put
+        raise self._changed()
 
-        def text_of(response: str) -> str:
-            return self._apply([question, Message(role="assistant", content=response)]).rstrip()
-
-        trims = text_of("  a  ") == head + "a" + tail
-        probes = _PROBES if trims else (*_PROBES, "  a  ")
-        return trims, all(text_of(probe) == (head + probe + tail).rstrip() for probe in probes)
+    def _changed(self) -> InputError:
+        return InputError(
+            f"chat template of {self._name!r}: it changes or drops the response; expected a "
+            "template that contains every message as it is (give one with chat_template)"
+        )
 
     def _find_end(self) -> int:
-        _, tail = self._split((Message(role="user", content="Hi."),), _RESPONSE)
-        ids = self._encoder.encode([tail])[0]
+        _, tail = self._split([Message(role="user", content="Hi.")])
+        [ids] = self._encoder.encode([tail])
         added = set(self.hf_tokenizer.get_added_vocab().values())
         if not ids or ids[-1] not in added:
             raise InputError(

@@ -1,0 +1,197 @@
+"""Attention over segments, three ways: one by one, in one kernel call, and written out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from encore.errors import InputError
+from encore.model.attention import (
+    SegmentPlan,
+    attend_at_once,
+    attend_one_by_one,
+    segment_attention,
+)
+from encore.model.layouts import Segment
+
+HEADS, KEY_HEADS, DIM = 4, 2, 8
+# A beginning of 5, two that continue it (3 and 4), one alone (6), one token alone.
+BOUNDS = [(0, 5, 0, 0), (5, 8, 0, 5), (8, 12, 0, 5), (12, 18, 0, 0), (18, 19, 0, 0)]
+SEGMENTS = [Segment(start=a, stop=b, context_start=c, context_stop=d) for a, b, c, d in BOUNDS]
+LENGTH = SEGMENTS[-1].stop
+SCALE = 1 / math.sqrt(DIM)
+
+
+def plan_of(segments, *, is_causal: bool = True) -> SegmentPlan:
+    return SegmentPlan(segments, is_causal=is_causal, device=torch.device("cpu"))
+
+
+def queries_keys_values(length: int = LENGTH):
+    generator = torch.Generator().manual_seed(0)
+    return tuple(
+        torch.randn(1, heads, length, DIM, generator=generator).requires_grad_()
+        for heads in (HEADS, KEY_HEADS, KEY_HEADS)
+    )
+
+
+def allowed(segments, *, is_causal: bool) -> torch.Tensor:
+    """The whole row's mask, written out: the definition the other two are measured by."""
+    length = segments[-1].stop
+    mask = torch.zeros(length, length, dtype=torch.bool)
+    for segment in segments:
+        for query in range(segment.start, segment.stop):
+            mask[query, segment.context_start : segment.context_stop] = True
+            stop = query + 1 if is_causal else segment.stop
+            mask[query, segment.start : stop] = True
+    return mask
+
+
+def written_out(query, key, value, mask):
+    key, value = (t.repeat_interleave(HEADS // KEY_HEADS, dim=1) for t in (key, value))
+    scores = (query @ key.transpose(2, 3) * SCALE).masked_fill(~mask, -math.inf)
+    return (scores.softmax(-1) @ value).transpose(1, 2)
+
+
+def varlen_stand_in(query, key, value, cu_q, cu_k, max_q, max_k, *, scale, window_size, enable_gqa):
+    """`torch.nn.attention.varlen.varlen_attn` in plain torch, causal aligned to the lower right."""
+    assert query.shape[0] == cu_q[-1]
+    assert key.shape[0] == value.shape[0] == cu_k[-1]
+    assert cu_q.dtype == cu_k.dtype == torch.int32
+    assert max_q == cu_q.diff().max()
+    assert max_k == cu_k.diff().max()
+    assert enable_gqa == (query.shape[1] != key.shape[1])
+    outputs = []
+    for i in range(len(cu_q) - 1):
+        q = query[cu_q[i] : cu_q[i + 1]].transpose(0, 1)
+        k, v = (
+            t[cu_k[i] : cu_k[i + 1]].transpose(0, 1).repeat_interleave(q.shape[0] // t.shape[1], 0)
+            for t in (key, value)
+        )
+        scores = q @ k.transpose(1, 2) * scale
+        if window_size == (-1, 0):
+            ahead = torch.ones_like(scores[0], dtype=torch.bool)
+            scores = scores.masked_fill(ahead.triu(k.shape[1] - q.shape[1] + 1), -math.inf)
+        outputs.append((scores.softmax(-1) @ v).transpose(0, 1))
+    return torch.cat(outputs)
+
+
+def outputs_and_gradients(attend):
+    inputs = queries_keys_values()
+    output = attend(*inputs)
+    weight = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
+    return output, torch.autograd.grad((output * weight).sum(), inputs)
+
+
+def assert_same(one, other):
+    torch.testing.assert_close(one[0], other[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(one[1], other[1], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_one_by_one_equals_the_mask_written_out(is_causal):
+    segments = SEGMENTS if is_causal else [s for s in SEGMENTS if s.context_stop == 0]
+    if not is_causal:  # an encoder shares nothing: the same row as three sequences
+        segments = [
+            Segment(start=a, stop=b, context_start=0, context_stop=0)
+            for a, b in ((0, 12), (12, 18), (18, 19))
+        ]
+    plan = plan_of(segments, is_causal=is_causal)
+    mask = allowed(segments, is_causal=is_causal)
+    assert_same(
+        outputs_and_gradients(lambda q, k, v: attend_one_by_one(q, k, v, plan, SCALE)),
+        outputs_and_gradients(lambda q, k, v: written_out(q, k, v, mask)),
+    )
+
+
+@pytest.mark.parametrize("segments", [SEGMENTS, SEGMENTS[:1]], ids=["shared", "alone"])
+def test_one_kernel_call_reads_the_same_keys_as_the_loop(segments):
+    plan = plan_of(segments)
+    length = segments[-1].stop
+
+    def cut(attend):
+        return lambda *qkv: attend(*(t[:, :, :length] for t in qkv))
+
+    loop = cut(lambda q, k, v: attend_one_by_one(q, k, v, plan, SCALE))
+    kernel = cut(lambda q, k, v: attend_at_once(q, k, v, plan, SCALE, varlen_stand_in))
+    assert_same(outputs_and_gradients(loop), outputs_and_gradients(kernel))
+
+
+def test_the_kernels_boundaries_count_a_context_as_keys_only():
+    plan = plan_of(SEGMENTS)
+    assert plan.cu_queries.tolist() == [0, 5, 8, 12, 18, 19]
+    # 5; 5 + 3; 5 + 4; 6; 1 keys.
+    assert plan.cu_keys.tolist() == [0, 5, 13, 22, 28, 29]
+    assert (plan.max_queries, plan.max_keys) == (6, 9)
+    beginning = [0, 1, 2, 3, 4]
+    assert plan.key_index.tolist() == [
+        *beginning, *beginning, 5, 6, 7, *beginning, 8, 9, 10, 11, *range(12, 19),
+    ]  # fmt: skip
+
+
+def test_without_a_context_keys_are_read_where_they_lie():
+    assert plan_of(SEGMENTS[:1]).key_index is None
+
+
+def test_the_kernel_has_the_arguments_the_call_gives():
+    """The kernel itself needs a GPU; its signature does not."""
+    import inspect
+
+    from torch.nn.attention.varlen import varlen_attn
+
+    parameters = inspect.signature(varlen_attn).parameters
+    given = inspect.signature(varlen_stand_in).parameters
+    assert list(parameters)[:7] == [
+        "query",
+        "key",
+        "value",
+        "cu_seq_q",
+        "cu_seq_k",
+        "max_q",
+        "max_k",
+    ]
+    assert set(list(given)[7:]) <= set(parameters)
+
+
+@pytest.mark.device
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="flash attention needs a GPU")
+def test_flash_attention_is_aligned_to_the_lower_right():
+    from torch.nn.attention.varlen import varlen_attn
+
+    inputs = [t.detach().cuda().bfloat16().requires_grad_() for t in queries_keys_values()]
+    plan = SegmentPlan(SEGMENTS, is_causal=True, device=torch.device("cuda"))
+    fast = attend_at_once(*inputs, plan, SCALE, varlen_attn)
+    loop = attend_one_by_one(*inputs, plan, SCALE)
+    torch.testing.assert_close(fast, loop, atol=2e-2, rtol=2e-2)
+    weight = torch.randn_like(fast)
+    torch.testing.assert_close(
+        torch.autograd.grad((fast * weight).sum(), inputs),
+        torch.autograd.grad((loop * weight).sum(), inputs),
+        atol=5e-2,
+        rtol=5e-2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sliding_window": 4}, "attention window 4 tokens: a sequence of 9 is longer"),
+        ({"softcap": 50.0}, "'softcap'"),
+    ],
+)
+def test_attention_that_is_not_computed_here_is_refused(arguments, message):
+    query, key, value = queries_keys_values()
+    with pytest.raises(InputError, match=message):
+        segment_attention(
+            torch.nn.Module(), query, key, value, None, segment_plan=plan_of(SEGMENTS), **arguments
+        )
+
+
+def test_a_window_that_no_sequence_reaches_changes_nothing():
+    query, key, value = queries_keys_values()
+    plan = plan_of(SEGMENTS)
+    output, _ = segment_attention(
+        torch.nn.Module(), query, key, value, None, segment_plan=plan, sliding_window=9
+    )
+    torch.testing.assert_close(output, attend_one_by_one(query, key, value, plan, None))

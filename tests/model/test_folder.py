@@ -1,0 +1,176 @@
+"""A saved reward model scores as it did, and what is not one is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from encore.demo import judge_path
+from encore.errors import EncoreError, InputError
+from encore.model.config import BackboneConfig
+from encore.model.conversation import ConversationTokenizer
+from encore.model.folder import load_model, save_model
+from encore.model.layouts import lay_out
+from encore.model.loading import load_reward_model, load_tokenizer
+from encore.records import Message
+from tests.model.tiny_models import tiny_model
+from tests.model.tokenizers import bert, llama_3
+
+PROMPT = (Message(role="user", content="Hello there. <|eot_id|>"),)
+
+
+def trained(model_type: str):
+    """A reward model that is not the untouched backbone, with its tokenizer."""
+    model = tiny_model(model_type, num_heads=2, vocab_size=300)
+    model.mean_R.copy_(torch.tensor([0.25, 1 / 3], dtype=torch.float64))
+    tokenizer = llama_3() if model_type == "llama" else bert()
+    return model.eval(), ConversationTokenizer(tokenizer, max_length=60)
+
+
+def score(model, tokenizer: ConversationTokenizer, text: str):
+    encoded = tokenizer.encode(PROMPT, text)
+    microbatch = lay_out(
+        [encoded.token_ids],
+        layout="packed",
+        pad_token_id=tokenizer.pad_token_id,
+        is_causal=model.is_causal,
+    )
+    with torch.no_grad():
+        return model(microbatch)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "bert"])
+def test_a_saved_model_scores_the_same_to_the_last_bit(model_type, tmp_path):
+    model, tokenizer = trained(model_type)
+    save_model(tmp_path / "new" / "model", model, tokenizer, metadata={"step": 7, "note": "é"})
+    loaded = load_model(tmp_path / "new" / "model")
+    for text in ("Be kind.", "No.", "y" * 100):
+        assert torch.equal(
+            score(loaded.model, loaded.tokenizer, text), score(model, tokenizer, text)
+        )
+    assert loaded.metadata == {"step": 7, "note": "é"}
+    assert loaded.model.head_ids == model.head_ids
+    assert torch.equal(loaded.model.mean_R, model.mean_R)  # 1/3 in float64
+    assert loaded.tokenizer.template == tokenizer.template
+    assert loaded.tokenizer.max_length == 60
+    assert not loaded.model.training
+
+
+def test_a_bfloat16_trunk_is_saved_as_it_is(tmp_path):
+    config = BackboneConfig(model=str(judge_path()), dtype="bfloat16")
+    model, tokenizer = load_reward_model(config, head_ids=["a"]), load_tokenizer(config)
+    save_model(tmp_path / "model", model, tokenizer, metadata={})
+    stored = load_file(tmp_path / "model" / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
+    again = load_model(tmp_path / "model", dtype="bfloat16").model
+    for name, parameter in model.named_parameters():
+        assert torch.equal(dict(again.named_parameters())[name], parameter), name
+
+
+def test_the_folder_holds_no_pickle_and_what_other_readers_need(tmp_path):
+    model, tokenizer = trained("llama")
+    save_model(tmp_path / "model", model, tokenizer, metadata={})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]  # nothing temporary
+    assert {path.name for path in (tmp_path / "model").iterdir()} == {
+        *("config.json", "model.safetensors", "heads.safetensors", "reward_model.json"),
+        *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+    }
+    assert (tmp_path / "model" / "chat_template.jinja").read_text() == tokenizer.template
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["pad_token_id"] == tokenizer.pad_token_id
+
+
+def test_saving_again_replaces_the_model(tmp_path):
+    model, tokenizer = trained("llama")
+    save_model(tmp_path / "model", model, tokenizer, metadata={"step": 1})
+    save_model(tmp_path / "model", model, tokenizer, metadata={"step": 2})
+    assert load_model(tmp_path / "model").metadata == {"step": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_an_error_while_saving_leaves_the_earlier_model(tmp_path, monkeypatch):
+    model, tokenizer = trained("llama")
+    save_model(tmp_path / "model", model, tokenizer, metadata={"step": 1})
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("encore.model.folder.save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_model(tmp_path / "model", model, tokenizer, metadata={"step": 2})
+    assert load_model(tmp_path / "model").metadata == {"step": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_folder_with_something_else_in_it_is_not_replaced(tmp_path):
+    model, tokenizer = trained("llama")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds no reward_model\.json"):
+        save_model(tmp_path, model, tokenizer, metadata={})
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_adapters_must_be_merged_before_saving(tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    model, tokenizer = trained("llama")
+    model.trunk = get_peft_model(model.trunk, LoraConfig(r=2, target_modules=["q_proj"]))
+    with pytest.raises(InputError, match="merge them first"):
+        save_model(tmp_path / "model", model, tokenizer, metadata={})
+    assert not (tmp_path / "model").exists()
+
+
+def one_head_less(folder: Path) -> None:
+    tensors = load_file(folder / "heads.safetensors")
+    tensors["weight"] = tensors["weight"][:1].clone()
+    save_file(tensors, folder / "heads.safetensors")
+
+
+def one_name_less(folder: Path) -> None:
+    path = folder / "reward_model.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps(about | {"head_ids": about["head_ids"][:1]}))
+
+
+def another_template(folder: Path) -> None:
+    template = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}"
+    (folder / "chat_template.jinja").write_text(template)
+
+
+def remove(name: str):
+    return lambda folder: (folder / name).unlink()
+
+
+def write(name: str, content: str):
+    return lambda folder: (folder / name).write_text(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (one_head_less, r"heads of shape \(1, 32\) with 2 means, expected \(2, 32\)"),
+        (one_name_less, r"heads of shape \(2, 32\) with 2 means, expected \(1, 32\)"),
+        (another_template, "not the one it was trained with"),
+        (remove("reward_model.json"), "no reward_model.json"),
+        (remove("model.safetensors"), "model.safetensors missing"),
+        (remove("heads.safetensors"), "heads.safetensors missing"),
+        (remove("config.json"), "config.json missing"),
+        (remove("tokenizer.json"), "tokenizer.json missing"),
+        (write("pytorch_model.bin", "x"), r"pickled files \(pytorch_model.bin\)"),
+        (write("heads.safetensors", "x"), "heads.safetensors: cannot be read"),
+        (write("model.safetensors", "x"), "its weights do not load"),
+        (write("reward_model.json", "{"), "cannot be read as JSON"),
+        (write("reward_model.json", "{}"), "damaged, format"),
+    ],
+)
+def test_what_is_damaged_is_refused_in_one_line(tmp_path, damage, message):
+    model, tokenizer = trained("llama")
+    save_model(tmp_path / "model", model, tokenizer, metadata={})
+    damage(tmp_path / "model")
+    with pytest.raises(EncoreError, match=message) as caught:
+        load_model(tmp_path / "model")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,130 @@
+"""How sequences become a batch: every token once, positions from each sequence's own beginning."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore.errors import InputError
+from encore.model.layouts import computed_tokens, lay_out, shared_length
+
+PAD = 0
+
+sequences = st.lists(
+    st.lists(st.integers(1, 3), min_size=1, max_size=9).map(lambda ids: np.array(ids, np.int32)),
+    min_size=1,
+    max_size=8,
+)
+
+
+def visible(microbatch, index: int) -> tuple[list[int], list[int]]:
+    """Token ids and positions a sequence's last token attends to, in order."""
+    ids = microbatch.token_ids_BL.flatten()
+    positions = microbatch.position_ids_BL.flatten()
+    first, last = int(microbatch.first_N[index]), int(microbatch.last_N[index])
+    places = list(range(first, last + 1))
+    for segment in microbatch.segments or ():
+        if segment.start == first:
+            places = [*range(segment.context_start, segment.context_stop), *places]
+    return ids[places].tolist(), positions[places].tolist()
+
+
+@given(sequences, st.sampled_from(["packed", "prefix-shared", "sorted"]), st.sampled_from([1, 8]))
+def test_every_sequence_is_there_whole_with_positions_from_zero(batch, layout, multiple_of):
+    pairs = [(i, i + 1) for i in range(0, len(batch) - 1, 2)]
+    microbatch = lay_out(
+        batch,
+        layout=layout,
+        groups=pairs,
+        pad_token_id=PAD,
+        is_causal=True,
+        multiple_of=multiple_of,
+    )
+    for index, ids in enumerate(batch):
+        assert visible(microbatch, index) == (ids.tolist(), list(range(len(ids))))
+    assert microbatch.num_tokens == sum(map(len, batch))
+    assert microbatch.num_computed == microbatch.token_ids_BL.numel()
+    assert microbatch.token_ids_BL.shape[1] % multiple_of == 0
+    shared = [(2, shared_length([batch[i] for i in pair])) for pair in pairs]
+    assert microbatch.num_computed == computed_tokens(
+        [len(ids) for ids in batch], layout=layout, shared=shared, multiple_of=multiple_of
+    )
+
+
+@given(sequences)
+def test_a_packed_row_is_its_segments_one_after_the_other(batch):
+    groups = [tuple(range(len(batch)))]
+    microbatch = lay_out(
+        batch, layout="prefix-shared", groups=groups, pad_token_id=PAD, is_causal=True
+    )
+    assert microbatch.segments is not None
+    ends = [0, *(segment.stop for segment in microbatch.segments)]
+    assert [segment.start for segment in microbatch.segments] == ends[:-1]
+    assert ends[-1] == microbatch.num_computed
+    for segment in microbatch.segments:
+        assert segment.context_stop <= segment.start < segment.stop
+
+
+def test_a_pairs_beginning_is_computed_once():
+    # 4 tokens in common, then 2 and 3 of their own: 9 instead of 6 + 7 = 13.
+    pair = [np.array([5, 6, 7, 8, 1, 2], np.int32), np.array([5, 6, 7, 8, 9, 9, 9], np.int32)]
+    microbatch = lay_out(
+        pair, layout="prefix-shared", groups=[(0, 1)], pad_token_id=PAD, is_causal=True
+    )
+    assert microbatch.token_ids_BL.tolist() == [[5, 6, 7, 8, 1, 2, 9, 9, 9]]
+    assert microbatch.position_ids_BL.tolist() == [[0, 1, 2, 3, 4, 5, 4, 5, 6]]
+    assert (microbatch.first_N.tolist(), microbatch.last_N.tolist()) == ([4, 6], [5, 8])
+    assert (microbatch.num_tokens, microbatch.num_computed) == (13, 9)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([1, 2, 3], [1, 2, 4], 2),
+        ([1, 2, 3], [1, 2, 3], 2),  # each keeps its last token, where it is pooled
+        ([1, 2], [1, 2, 3], 1),
+        ([1], [1], 0),
+        ([1, 2], [3, 2], 0),
+    ],
+)
+def test_the_common_beginning_ends_before_the_last_token(first, second, expected):
+    assert shared_length([np.array(first, np.int32), np.array(second, np.int32)]) == expected
+
+
+def test_padding_is_on_the_right_and_only_an_encoder_needs_a_mask():
+    batch = [np.array([5, 6, 7], np.int32), np.array([8], np.int32)]
+    causal = lay_out(batch, layout="sorted", pad_token_id=PAD, is_causal=True)
+    assert causal.token_ids_BL.tolist() == [[5, 6, 7], [8, PAD, PAD]]
+    assert causal.attention_mask_BL is None
+    encoder = lay_out(batch, layout="sorted", pad_token_id=PAD, is_causal=False)
+    assert encoder.attention_mask_BL.tolist() == [[True, True, True], [True, False, False]]
+    full = lay_out(batch[:1] * 2, layout="sorted", pad_token_id=PAD, is_causal=False)
+    assert full.attention_mask_BL is None  # nothing to hide
+
+
+@pytest.mark.parametrize(
+    ("batch", "layout", "is_causal", "message"),
+    [
+        ([[1, 2], [1, 3]], "prefix-shared", False, "bidirectional"),
+        ([[1, 2], [1, 3]], "prefix-shared", True, "no groups"),
+        ([[1, 2], [1, 3]], "single", True, "one per microbatch"),
+        ([[1, 2], []], "packed", True, "none empty"),
+        ([], "packed", True, "none empty"),
+    ],
+)
+def test_what_cannot_be_laid_out_is_refused_in_one_line(batch, layout, is_causal, message):
+    arrays = [np.array(ids, np.int32) for ids in batch]
+    with pytest.raises(InputError, match=message) as caught:
+        lay_out(arrays, layout=layout, pad_token_id=PAD, is_causal=is_causal)
+    assert "\n" not in str(caught.value)
+
+
+def test_moving_to_a_device_changes_nothing_else():
+    batch = [np.array([5, 6, 7], np.int32), np.array([8], np.int32)]
+    microbatch = lay_out(batch, layout="sorted", pad_token_id=PAD, is_causal=False)
+    moved = microbatch.to("meta")
+    assert moved.token_ids_BL.device == moved.attention_mask_BL.device == torch.device("meta")
+    assert (moved.num_tokens, moved.num_computed, moved.num_sequences) == (4, 6, 2)

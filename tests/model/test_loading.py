@@ -1,0 +1,218 @@
+"""Backbones: pretrained or random, refused in one line where they cannot be what they should."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification
+
+from encore.demo import judge_path
+from encore.errors import EncoreError, InputError
+from encore.model.config import BackboneConfig
+from encore.model.layouts import lay_out
+from encore.model.loading import (
+    backbone_identity,
+    initial_reward_model,
+    load_reward_model,
+    load_tokenizer,
+    resolve_dtype,
+)
+from tests.model.tiny_models import tiny_config, token_ids
+from tests.model.tokenizers import bert, llama_3
+
+JUDGE = BackboneConfig(model=str(judge_path()))
+
+
+def backbone(folder: Path, model_type: str = "llama", **changes) -> BackboneConfig:
+    """A folder with tokenizer and config.json, without weights."""
+    tokenizer = llama_3() if model_type == "llama" else bert()
+    tokenizer.save_pretrained(folder)
+    tiny_config(model_type, vocab_size=300, **changes).save_pretrained(folder)
+    return BackboneConfig(model=str(folder), init="random")
+
+
+def classifier(folder: Path, **changes) -> BackboneConfig:
+    """A one-label reward model as one would download it."""
+    llama_3().save_pretrained(folder)
+    config = tiny_config("llama", vocab_size=300, **({"num_labels": 1} | changes))
+    torch.manual_seed(0)
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+    return BackboneConfig(model=str(folder))
+
+
+def test_weights_are_those_of_the_folder():
+    model = load_reward_model(JUDGE, head_ids=["a", "b"])
+    stored = load_file(judge_path() / "model.safetensors")
+    name = "layers.0.self_attn.q_proj.weight"
+    loaded = dict(model.trunk.named_parameters())[name]
+    assert torch.equal(loaded, stored[f"model.{name}"].to(loaded.dtype))
+    assert model.training
+    assert (model.is_causal, model.pooling, model.head_ids) == (True, "last", ("a", "b"))
+
+
+def test_new_heads_score_nothing_and_stay_in_float32():
+    config = JUDGE.model_copy(update={"dtype": "bfloat16"})
+    model = load_reward_model(config, head_ids=["a", "b"]).eval()
+    microbatch = lay_out([token_ids(9, seed=0)], layout="packed", pad_token_id=0, is_causal=True)
+    with torch.no_grad():
+        assert model(microbatch).tolist() == [[0.0, 0.0]]
+        assert model.embed(microbatch).dtype == torch.float32
+    assert {p.dtype for p in model.trunk.parameters()} == {torch.bfloat16}
+    assert model.heads.weight.dtype == torch.float32
+    assert model.mean_R.tolist() == [0.0, 0.0]
+
+
+def test_auto_is_bfloat16_only_where_it_is_fast():
+    assert resolve_dtype("auto", "cuda:0") == torch.bfloat16
+    assert resolve_dtype("auto", "cpu") == torch.float32
+    assert resolve_dtype("bfloat16", "cpu") == torch.bfloat16
+
+
+def test_random_weights_follow_their_seed_and_leave_the_callers_alone(tmp_path):
+    config = backbone(tmp_path)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    models = [load_reward_model(config, head_ids=["a"], seed=seed) for seed in (1, 1, 2)]
+    assert torch.equal(torch.rand(3), expected)
+    first, same, other = (torch.cat([p.flatten() for p in m.parameters()]) for m in models)
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
+def test_an_encoder_is_pooled_over_its_tokens_and_has_no_weight_without_a_gradient(tmp_path):
+    model = load_reward_model(backbone(tmp_path, "bert"), head_ids=["a"])
+    assert (model.is_causal, model.pooling) == (False, "mean")
+    torch.nn.init.ones_(model.heads.weight)
+    ids = token_ids(9, seed=0)
+    model(lay_out([ids], layout="packed", pad_token_id=0, is_causal=False)).sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_conversations_are_never_longer_than_the_model_has_positions(tmp_path):
+    assert load_tokenizer(JUDGE).max_length == 1024  # 4096 positions: the default holds
+    config = backbone(tmp_path, "bert", max_position_embeddings=64)
+    assert load_tokenizer(config).max_length == 64
+
+
+def test_a_downloaded_reward_model_scores_as_transformers_does(tmp_path):
+    config = classifier(tmp_path)
+    tokenizer = load_tokenizer(config)
+    from encore.records import Message
+
+    encoded = tokenizer.encode([Message(role="user", content="Hello.")], "Hi.")
+    reference = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    reference.config.pad_token_id = tokenizer.pad_token_id
+    with torch.no_grad():
+        expected = reference(torch.from_numpy(encoded.token_ids).long()[None]).logits
+        model = initial_reward_model(config)
+        microbatch = lay_out([encoded.token_ids], layout="packed", pad_token_id=0, is_causal=True)
+        assert model.head_ids == ("reward",)
+        torch.testing.assert_close(model(microbatch), expected, atol=1e-5, rtol=0)
+    every = load_reward_model(config, head_ids=["a", "b"], head_init="own")
+    assert torch.equal(every.heads.weight[0], every.heads.weight[1])
+    assert torch.equal(every.heads.weight[:1], model.heads.weight)
+
+
+def test_identity_is_content_without_a_place(tmp_path):
+    first = backbone_identity(backbone(tmp_path / "a" / "tiny"))
+    moved = tmp_path / "b" / "tiny"
+    shutil.copytree(tmp_path / "a" / "tiny", moved)
+    config = BackboneConfig(model=str(moved), init="random")
+    assert backbone_identity(config) == first
+    assert str(tmp_path) not in json.dumps(first)
+    (moved / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}"
+    )
+    other = backbone_identity(config)
+    assert other["template_sha256"] != first["template_sha256"]
+    assert other["config_sha256"] == first["config_sha256"]
+
+
+def test_a_template_file_takes_the_place_of_the_tokenizers(tmp_path):
+    template = tmp_path / "mine.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}<|end|>{% endfor %}")
+    tokenizer = load_tokenizer(JUDGE.model_copy(update={"chat_template": str(template)}))
+    assert tokenizer.template == template.read_text()
+    with pytest.raises(InputError, match="chat_template 'no-such-file'"):
+        load_tokenizer(JUDGE.model_copy(update={"chat_template": "no-such-file"}))
+
+
+def remove_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"pickle")
+
+
+def drop_a_weight(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def truncate_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def change_architecture(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (remove_weights, "pickled weights are not loaded"),
+        (drop_a_weight, "1 weights missing.*layers.1.mlp.up_proj"),
+        (truncate_weights, "its weights do not load"),
+        (change_architecture, "architecture 'mamba' is not one"),
+        (lambda folder: (folder / "config.json").unlink(), "no config.json"),
+    ],
+)
+def test_what_is_damaged_is_refused_in_one_line(tmp_path, damage, message):
+    config = classifier(tmp_path / "rm")
+    damage(tmp_path / "rm")
+    with pytest.raises(EncoreError, match=message) as caught:
+        load_reward_model(config, head_ids=["a"])
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("backbone ")
+
+
+def test_a_tokenizer_that_is_not_there_is_refused(tmp_path):
+    config = backbone(tmp_path)
+    for path in tmp_path.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(EncoreError, match="its tokenizer does not load"):
+        load_tokenizer(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_labels": 2}, "not one linear score"),
+        (None, "has no reward head of its own"),
+    ],
+)
+def test_only_a_one_label_model_has_a_head_of_its_own(tmp_path, changes, message):
+    config = JUDGE if changes is None else classifier(tmp_path, **changes)
+    with pytest.raises(InputError, match=message):
+        initial_reward_model(config)
+
+
+@pytest.mark.parametrize(
+    ("head_ids", "pooling", "message"),
+    [
+        ([], "auto", "expected at least one"),
+        (["a", "a"], "auto", "each with its own name"),
+        (["a"], "class-token", "this trunk is causal"),
+    ],
+)
+def test_heads_and_pooling_must_make_sense(head_ids, pooling, message):
+    config = JUDGE.model_copy(update={"pooling": pooling})
+    with pytest.raises(InputError, match=message):
+        load_reward_model(config, head_ids=head_ids)

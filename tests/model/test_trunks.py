@@ -1,0 +1,69 @@
+"""Every architecture in the table keeps the sequences of a row apart, and only those are taken."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from encore.errors import InputError
+from encore.model.layouts import lay_out
+from encore.model.trunks import TRUNKS, max_positions, trunk_kind
+from tests.model.tiny_models import pair_with_shared_beginning, tiny_config, tiny_model, token_ids
+
+
+@pytest.mark.parametrize("model_type", sorted(TRUNKS))
+def test_packed_scores_are_those_of_transformers_alone(model_type):
+    """The reference is the unchanged model on one sequence, with its own attention."""
+    model = tiny_model(model_type).eval()
+    batch = [*pair_with_shared_beginning(15, 6, 9, seed=1), token_ids(11, seed=2)]
+    layouts = ["packed", "prefix-shared"] if model.is_causal else ["packed"]
+    with torch.no_grad():
+        packed = [
+            model(
+                lay_out(
+                    batch,
+                    layout=layout,
+                    groups=[(0, 1)],
+                    pad_token_id=1,
+                    is_causal=model.is_causal,
+                )
+            )
+            for layout in layouts
+        ]
+        model.trunk.set_attn_implementation("eager")
+        states = [model.trunk(torch.from_numpy(ids).long()[None]) for ids in batch]
+        hidden = [
+            s.last_hidden_state[0, -1] if model.is_causal else s.last_hidden_state[0].mean(0)
+            for s in states
+        ]
+        expected = model.heads(torch.stack(hidden))
+    assert expected.std() > 1e-2
+    for scores in packed:
+        torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "mamba"}, "architecture 'mamba' is not one"),
+        ({}, "architecture None is not one"),
+        ({"model_type": "bert", "is_decoder": True}, "is_decoder"),
+        ({"model_type": "llama", "is_causal": False}, "is_causal False"),
+    ],
+)
+def test_another_architecture_is_refused(config, message):
+    with pytest.raises(InputError, match=message):
+        trunk_kind(config, name="x")
+
+
+def test_robertas_first_positions_are_not_for_tokens():
+    config = tiny_config("roberta").to_dict()  # 128 positions, padding id 1
+    assert max_positions(config, TRUNKS["roberta"]) == 126
+    assert max_positions(tiny_config("bert").to_dict(), TRUNKS["bert"]) == 128
+
+
+def test_parameters_are_counted_with_and_without_embedding_tables():
+    # Llama: 97 x 32 table; the rest is multiplied for every token, 3 heads of 32 included.
+    model = tiny_model("llama")
+    assert model.num_parameters - model.num_active_parameters == 97 * 32
+    assert model.heads.weight.shape == (3, model.hidden_size) == (3, 32)

@@ -1,0 +1,81 @@
+"""Random trunks of every supported kind, small enough to compare gradients of in a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoConfig, AutoModel
+
+from encore.model.attention import register_segment_attention
+from encore.model.reward_model import MultiHeadRewardModel
+from encore.model.trunks import TRUNKS, position_offset
+
+VOCABULARY = 97
+PAD = 1
+
+_SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "pad_token_id": PAD,
+}
+_DECODER_SIZES: dict[str, Any] = {"num_key_value_heads": 2, "bos_token_id": 2, "eos_token_id": 3}
+_EXTRA: dict[str, dict[str, Any]] = {"gemma": {"head_dim": 8}, "qwen3": {"head_dim": 8}}
+
+
+def tiny_config(model_type: str, **changes: Any) -> Any:
+    """A config of the kind; decoders have two query heads to each key head."""
+    sizes = {**_SIZES, **(_DECODER_SIZES if TRUNKS[model_type].is_causal else {})}
+    if not TRUNKS[model_type].is_causal:  # no dropout: layouts would draw different masks
+        sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return AutoConfig.for_model(model_type, **(sizes | _EXTRA.get(model_type, {}) | changes))
+
+
+def tiny_model(
+    model_type: str, *, num_heads: int = 3, seed: int = 0, **changes: Any
+) -> MultiHeadRewardModel:
+    """A reward model in training mode with random weights, heads included."""
+    kind = TRUNKS[model_type]
+    config = tiny_config(model_type, **changes)
+    pooler = {"add_pooling_layer": False} if kind.has_pooler else {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        trunk = AutoModel.from_config(
+            config, attn_implementation=register_segment_attention(), **pooler
+        )
+        for parameter in trunk.parameters():  # HF's 0.02 would leave attention nearly uniform
+            if parameter.ndim == 2:
+                torch.nn.init.normal_(parameter, std=0.15)
+        model = MultiHeadRewardModel(
+            trunk,
+            head_ids=[f"rule-{index}" for index in range(num_heads)],
+            pooling="last" if kind.is_causal else "mean",
+            is_causal=kind.is_causal,
+            position_offset=position_offset(config.to_dict(), kind),
+        )
+        torch.nn.init.normal_(model.heads.weight, std=0.1)
+    return model.train()
+
+
+def token_ids(length: int, *, seed: int, vocabulary: int = VOCABULARY) -> NDArray[np.int32]:
+    """Random ids without the special ones."""
+    return np.random.default_rng(seed).integers(10, vocabulary, length).astype(np.int32)
+
+
+def pair_with_shared_beginning(
+    shared: int, first: int, second: int, *, seed: int, vocabulary: int = VOCABULARY
+) -> list[NDArray[np.int32]]:
+    """Two sequences with exactly that many tokens in common at the beginning."""
+    beginning = token_ids(shared, seed=seed, vocabulary=vocabulary)
+    ends = [
+        token_ids(n, seed=seed + 1 + i, vocabulary=vocabulary)
+        for i, n in enumerate((first, second))
+    ]
+    ends[1][0] = 10 + (ends[0][0] - 9) % (vocabulary - 10)  # the first token after it differs
+    return [np.concatenate([beginning, end]) for end in ends]

@@ -1,0 +1,71 @@
+"""Tokenizers made on the spot: one token a byte, and special tokens of the kind a test is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+LLAMA_3_TOKENS = (
+    "<|begin_of_text|>",
+    "<|end_of_text|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+    "<|finetune_right_pad_id|>",
+)
+#: The part of the stock template that matters here: a header with two dates, then trimmed turns.
+LLAMA_3_TEMPLATE = """{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- if strftime_now is defined %}{%- set date_string = strftime_now("%d %b %Y") %}
+    {%- else %}{%- set date_string = "26 Jul 2024" %}{%- endif %}
+{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\\n\\nToday Date: " + date_string + "<|eot_id|>" }}
+{%- for m in messages %}
+{{- '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}
+"""
+
+
+def byte_level(specials: Sequence[str], *, template: str | None = None, **named: str) -> Any:
+    """A byte-level tokenizer; ``named`` are transformers' names, such as ``eos_token``."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate([*specials, *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(specials))
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
+    fast.chat_template = template
+    return fast
+
+
+def llama_3(**named: str) -> Any:
+    """Llama-3's special tokens; by default it pads with the token that ends a turn, as many do."""
+    names = {
+        "bos_token": "<|begin_of_text|>",
+        "eos_token": "<|eot_id|>",
+        "pad_token": "<|eot_id|>",
+    }
+    return byte_level(LLAMA_3_TOKENS, template=LLAMA_3_TEMPLATE, **(names | named))
+
+
+def bert() -> Any:
+    """A WordPiece tokenizer that lower-cases, without a chat template."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    words = ["human", "assistant", "system", ":", "hello", "there", "be", "kind", ".", "[", "]"]
+    words += [*"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
+    vocabulary = {token: index for index, token in enumerate([*specials, *words])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=specials[1]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(specials)
+    named = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), specials, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
