@@ -88,7 +88,7 @@ class Lengths:
         deviation = float(cost_P.std()) if self.is_spread_known else mean
         pairs = min(batch_pairs, self.num_pairs)
         largest = pairs * mean + _LARGEST_STEP_DEVIATIONS * deviation * pairs**0.5
-        return min(round(largest), 2 * pairs * self.max_length)
+        return int(min(round(largest), 2 * pairs * self.max_length))
 
     @property
     def _scale(self) -> float:
