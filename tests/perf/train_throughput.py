@@ -2,8 +2,9 @@
 
 On a CPU, ours (packed; with prefix sharing) against TRL's RewardTrainer (as it comes; grouped by
 length, as well as on the whole file): the same small Llama, the same token ids, float32, the same
-pairs a step, every contender in a process of its own and the rounds alternating. TRL is installed with pip into a temporary
-folder, in front of this environment's packages; --trl-python names an interpreter that has it.
+pairs a step, every contender in a process of its own and the rounds alternating. TRL is installed
+with pip into a temporary folder, in front of this environment's packages; --trl-python names an
+interpreter that has it.
 
     python -m tests.perf.train_throughput --pairs hh-harmless-dev.jsonl.gz
 
@@ -49,7 +50,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--batch-pairs", type=int, help="default: TRL's 8; ours, 32, on a GPU")
     cpu = parser.add_argument_group("on a CPU")
     cpu.add_argument("--pairs", type=Path, help="raw hh-rlhf, .jsonl.gz")
-    cpu.add_argument("--num-pairs", type=int, default=64, help="a sample of so many")
+    cpu.add_argument("--num-pairs", type=int, default=48, help="a sample of so many")
     cpu.add_argument("--hidden", type=int, default=384)
     cpu.add_argument("--layers", type=int, default=8)
     cpu.add_argument("--checkpointing", action="store_true", help="as TRL's default has it")

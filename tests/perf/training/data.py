@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 from dataclasses import dataclass
@@ -81,9 +82,13 @@ class Pairs:
 def tokenise(path: Path, *, tokenizer: Any) -> Pairs:
     """The pairs of a raw hh-rlhf file, through a `ConversationTokenizer`."""
     from encore.sources.hh import parse
+    from encore.sources.malformed import MalformedRecordError
 
+    pairs = []
     with gzip.open(path, "rt", encoding="utf-8") as lines:
-        pairs = [parse(json.loads(line), source="hh") for line in lines]
+        for line in lines:
+            with contextlib.suppress(MalformedRecordError):  # `encore ingest` sets them aside too
+                pairs.append(parse(json.loads(line), source="hh"))
     encoded = tokenizer.encode_pairs(pairs)
     return Pairs(
         chosen=TokenTable.of(pair.chosen.token_ids for pair in encoded),
@@ -119,8 +124,8 @@ def sample_of_grouped_batches(pairs: Pairs, *, num_pairs: int, batch_pairs: int)
     """Some pairs, in batches that length grouping over all pairs would make.
 
     The sampler of transformers groups within windows that grow with the data, so that on a few
-    pairs it would hardly group at all. Every so manieth batch of its order over the whole file is
-    as well grouped as in a run over the whole file.
+    pairs it would hardly group at all. So its order over the whole file is cut into batches, and
+    batches are taken evenly over the range of their lengths.
     """
     import torch
     from transformers.trainer_pt_utils import get_length_grouped_indices
@@ -131,5 +136,7 @@ def sample_of_grouped_batches(pairs: Pairs, *, num_pairs: int, batch_pairs: int)
     order = np.array(get_length_grouped_indices(lengths, batch_pairs, generator=generator))
     batches = order[: len(order) // batch_pairs * batch_pairs].reshape(-1, batch_pairs)
     num_batches = min(len(batches), -(-num_pairs // batch_pairs))
-    chosen = np.linspace(0, len(batches) - 1, num_batches).round().astype(np.int64)
-    return pairs.take(batches[chosen].ravel())
+    by_length = np.argsort(np.array(lengths)[batches].max(axis=1), kind="stable")
+    quantiles = (np.arange(num_batches) + 0.5) / num_batches
+    chosen = by_length[(quantiles * len(batches)).astype(np.int64)]
+    return pairs.take(batches[np.sort(chosen)].ravel())
