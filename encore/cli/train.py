@@ -24,17 +24,10 @@ from encore.cli.output import (
 )
 from encore.cli.stopping import stopped_by_sigterm
 from encore.cli.training_options import DEFAULT
+from encore.cli.training_progress import ShownTraining
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from encore.training.records import (
-        CheckpointRecord,
-        EvaluationRecord,
-        StepRecord,
-        TrainingPlan,
-        TrainingResult,
-    )
+    from encore.training.records import EvaluationRecord, TrainingResult
 
 
 def train(
@@ -60,7 +53,7 @@ def train(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="The run's folder. Default: STUDY/training/<key of settings and data>.",
+            help="The run's folder. Default: STUDY/training/RUN_KEY, a key of settings and data.",
         ),
     ] = None,
     epochs: options.Epochs = DEFAULT.epochs,
@@ -151,70 +144,15 @@ def train(
             out=out_dir,
             on_embedded=shown.embedded,
         )
-    _report(study, result, as_json=as_json)
+    next_step = (
+        f"encore weights {ratings or study}"
+        if objective == "multi-head"
+        else f"score with it: encore.model.folder.load_model({str(result.model_dir)!r}) in Python"
+    )
+    _report(result, next_step=next_step, as_json=as_json)
 
 
-class ShownTraining:
-    """A reporter for people: a bar on a terminal, elsewhere a line for each evaluation."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._num_steps = 0
-        self._steps = bar.add_task("training", total=None, rate="", visible=False)
-        self._embeddings = bar.add_task("embedding", total=None, rate="", visible=False)
-        self._last: StepRecord | None = None
-
-    def started(self, plan: TrainingPlan) -> None:
-        """What is about to happen, in a line."""
-        self._num_steps = plan.num_steps
-        trained = plan.num_trained_parameters or plan.num_parameters
-        say(
-            f"training on {plan.device}: {plan.num_pairs:,} pairs "
-            f"({plan.num_tokens_per_epoch:,} tokens an epoch), {plan.num_evaluation_pairs:,} held "
-            f"out; {len(plan.head_ids)} heads, {trained:,} of {plan.num_parameters:,} weights "
-            "are trained"
-        )
-        if plan.start_step:
-            say(f"going on after step {plan.start_step:,} of {plan.num_steps:,}")
-        if plan.num_steps:
-            self._bar.update(
-                self._steps, total=plan.num_steps, completed=plan.start_step, visible=True
-            )
-
-    def stepped(self, record: StepRecord) -> None:
-        """Loss, speed and memory of a step."""
-        self._last = record
-        self._bar.update(self._steps, completed=record.step, rate=step_words(record))
-
-    def evaluated(self, record: EvaluationRecord) -> None:
-        """Elsewhere than on a terminal, the evaluation and the step it follows."""
-        if self._bar.disable and self._last is not None:
-            held_out = "" if record.loss is None else f"; held-out loss {record.loss:.4g}"
-            say(f"step {record.step} of {self._num_steps}: {step_words(self._last)}{held_out}")
-
-    def saved(self, record: CheckpointRecord) -> None:
-        """Elsewhere than on a terminal, where the checkpoint is."""
-        if self._bar.disable:
-            say(f"step {record.step} of {self._num_steps}: checkpoint {record.path}")
-
-    def finished(self, result: TrainingResult) -> None:
-        """Nothing: the command says it below the bar."""
-
-    def embedded(self, num_done: int, num_pairs: int) -> None:
-        """Pairs whose hidden states are known, of method ``probe``."""
-        self._bar.update(self._embeddings, total=num_pairs, completed=num_done, visible=True)
-
-
-def step_words(record: StepRecord) -> str:
-    """A step's loss, speed and memory in a few words."""
-    words = [f"loss {record.loss:.4g}", f"{record.tokens_per_second:,.0f} tokens/s"]
-    if record.mfu is not None:
-        words.append(f"{record.mfu:.0%} MFU")
-    words.append(f"{record.peak_memory_bytes / 2**30:.1f} GiB")
-    return ", ".join(words)
-
-
-def _report(study: Path, result: TrainingResult, *, as_json: bool) -> None:
+def _report(result: TrainingResult, *, next_step: str, as_json: bool) -> None:
     evaluation, manifest = result.final_evaluation, _manifest(result)
     if as_json:
         print_json(_as_json(result, manifest))
@@ -228,7 +166,7 @@ def _report(study: Path, result: TrainingResult, *, as_json: bool) -> None:
         warn("nothing was held out, so nothing says how good this model is")
     did = f"done in {result.seconds:.0f} s" if result.is_new else "finished before, nothing done"
     say(f"{did}: {result.num_steps} steps; model {result.model_dir}")
-    say(f"next: encore weights {study}")
+    say(f"next: {next_step}")
 
 
 def _manifest(result: TrainingResult) -> dict[str, Any]:

@@ -26,13 +26,19 @@ def _of(config: type[BaseModel], name: str, **settings: Any) -> Any:
     return typer.Option(help=config.model_fields[name].description, **settings)
 
 
-def _training(name: str, **settings: Any) -> Any:
+def _of_training(name: str, **settings: Any) -> Any:
     return _of(TrainingConfig, name, **settings)
 
 
-def _backbone(name: str, **settings: Any) -> Any:
+def _of_backbone(name: str, **settings: Any) -> Any:
     return _of(BackboneConfig, name, **settings)
 
+
+#: Panels of the help text.
+_STEPS = "Steps"
+_MEMORY = "Memory and speed"
+_KEPT = "Evaluation and checkpoints"
+_BACKBONE = "Backbone"
 
 #: Where the options get their defaults.
 DEFAULT = TrainingConfig()
@@ -45,34 +51,45 @@ Backbone = Annotated[
         "hub id such as meta-llama/Llama-3.1-8B-Instruct.",
     ),
 ]
-Revision = Annotated[str | None, _backbone("revision")]
-Init = Annotated[Literal["pretrained", "random"], _backbone("init")]
-Dtype = Annotated[Literal["auto", "float32", "bfloat16"], _backbone("dtype")]
-Pooling = Annotated[Literal["auto", "last", "mean", "class-token"], _backbone("pooling")]
-MaxLength = Annotated[int, _backbone("max_length", min=16)]
-ChatTemplate = Annotated[str | None, _backbone("chat_template")]
-TrustRemoteCode = Annotated[bool, _backbone("trust_remote_code")]
+Revision = Annotated[str | None, _of_backbone("revision", rich_help_panel=_BACKBONE)]
+Init = Annotated[Literal["pretrained", "random"], _of_backbone("init", rich_help_panel=_BACKBONE)]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16"], _of_backbone("dtype", rich_help_panel=_MEMORY)
+]
+Pooling = Annotated[
+    Literal["auto", "last", "mean", "class-token"],
+    _of_backbone("pooling", rich_help_panel=_BACKBONE),
+]
+MaxLength = Annotated[int, _of_backbone("max_length", rich_help_panel=_BACKBONE, min=16)]
+ChatTemplate = Annotated[str | None, _of_backbone("chat_template", rich_help_panel=_BACKBONE)]
+TrustRemoteCode = Annotated[bool, _of_backbone("trust_remote_code", rich_help_panel=_BACKBONE)]
 
-TrainedObjective = Annotated[Objective, _training("objective")]
-TrainedMethod = Annotated[Method, _training("method")]
-Epochs = Annotated[int, _training("epochs", min=1)]
-LearningRate = Annotated[float, _training("learning_rate")]
-BatchPairs = Annotated[int, _training("batch_pairs", min=1)]
-WarmupSteps = Annotated[int, _training("warmup_steps", min=0)]
-WeightDecay = Annotated[float, _training("weight_decay", min=0)]
-Layout = Annotated[LayoutName, _training("layout")]
-TokensPerMicrobatch = Annotated[int, _training("tokens_per_microbatch", min=1)]
-Optimizer = Annotated[OptimizerName, _training("optimizer")]
-LoraRank = Annotated[int, _training("lora_rank", min=1)]
-LoraAlpha = Annotated[int, _training("lora_alpha", min=1)]
-GradientCheckpointing = Annotated[bool | None, _training("gradient_checkpointing")]
-EvaluationShare = Annotated[float, _training("evaluation_share")]
-EvaluateEvery = Annotated[int | None, _training("evaluate_every", min=1)]
-CheckpointEvery = Annotated[int | None, _training("checkpoint_every", min=1)]
-KeepCheckpoints = Annotated[int, _training("keep_checkpoints", min=1)]
-Heads = Annotated[HeadInit, _training("head_init")]
-Seed = Annotated[int, _training("seed", min=0)]
-MaxSteps = Annotated[int | None, _training("max_steps", min=1)]
+TrainedObjective = Annotated[Objective, _of_training("objective")]
+TrainedMethod = Annotated[Method, _of_training("method")]
+Epochs = Annotated[int, _of_training("epochs", rich_help_panel=_STEPS, min=1)]
+LearningRate = Annotated[float, _of_training("learning_rate", rich_help_panel=_STEPS)]
+BatchPairs = Annotated[int, _of_training("batch_pairs", rich_help_panel=_STEPS, min=1)]
+WarmupSteps = Annotated[int, _of_training("warmup_steps", rich_help_panel=_STEPS, min=0)]
+WeightDecay = Annotated[float, _of_training("weight_decay", rich_help_panel=_STEPS, min=0)]
+Layout = Annotated[LayoutName, _of_training("layout", rich_help_panel=_MEMORY)]
+TokensPerMicrobatch = Annotated[
+    int, _of_training("tokens_per_microbatch", rich_help_panel=_MEMORY, min=1)
+]
+Optimizer = Annotated[OptimizerName, _of_training("optimizer", rich_help_panel=_MEMORY)]
+LoraRank = Annotated[int, _of_training("lora_rank", rich_help_panel=_MEMORY, min=1)]
+LoraAlpha = Annotated[int, _of_training("lora_alpha", rich_help_panel=_MEMORY, min=1)]
+GradientCheckpointing = Annotated[
+    bool | None, _of_training("gradient_checkpointing", rich_help_panel=_MEMORY)
+]
+EvaluationShare = Annotated[float, _of_training("evaluation_share", rich_help_panel=_KEPT)]
+EvaluateEvery = Annotated[int | None, _of_training("evaluate_every", rich_help_panel=_KEPT, min=1)]
+CheckpointEvery = Annotated[
+    int | None, _of_training("checkpoint_every", rich_help_panel=_KEPT, min=1)
+]
+KeepCheckpoints = Annotated[int, _of_training("keep_checkpoints", rich_help_panel=_KEPT, min=1)]
+Heads = Annotated[HeadInit, _of_training("head_init", rich_help_panel=_STEPS)]
+Seed = Annotated[int, _of_training("seed", rich_help_panel=_STEPS, min=0)]
+MaxSteps = Annotated[int | None, _of_training("max_steps", rich_help_panel=_STEPS, min=1)]
 
 
 def backbone_config(**settings: Any) -> BackboneConfig:

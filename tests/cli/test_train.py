@@ -138,7 +138,14 @@ def test_a_choice_that_is_none_is_a_usage_error(train, option):
 
 def test_help_has_an_example_and_every_default(encore):
     text = " ".join(encore("train", "--help").out.split())
-    for part in ("Example: encore train", "--objective", "--method", "2e-05", "Ctrl-C", "--out"):
+    for part in (
+        "Example: encore train",
+        "--objective",
+        "--method",
+        "2e-05",
+        "Ctrl-C",
+        "training/RUN_KEY",
+    ):
         assert part in text
 
 

@@ -229,6 +229,26 @@ def test_an_interrupted_run_ends_as_an_undisturbed_one(train, tmp_path, method, 
     assert resumed.final_evaluation.loss == undisturbed.final_evaluation.loss
 
 
+@pytest.mark.parametrize("layout", ["packed", "sorted", "prefix-shared"])
+def test_stochastic_rounding_goes_on_to_the_same_bits_in_every_layout(
+    train, tmp_path, backbone, layout
+):
+    """Over the end of an epoch too: 5 steps of 16 pairs are one, step 7 is in the second."""
+    settings = {
+        "backbone": backbone.model_copy(update={"dtype": "bfloat16"}),
+        "layout": layout,
+        "batch_pairs": 16,
+        "epochs": 2,
+    }
+    undisturbed, heard = train(out=tmp_path / "undisturbed", **settings)
+    assert heard.of("started")[0].steps_per_epoch == 5
+    with pytest.raises(KeyboardInterrupt):
+        train(out=tmp_path / "stopped", stop_after=7, **settings)
+    resumed, _ = train(out=tmp_path / "stopped", **settings)
+    assert same_weights(resumed, undisturbed)
+    assert repeatable_log(resumed) == repeatable_log(undisturbed)
+
+
 def test_other_weights_are_told_apart(train, tmp_path):
     """The comparison above can fail: one step less, another seed."""
     ten, _ = train(out=tmp_path / "ten")
