@@ -1,4 +1,8 @@
-"""Fine-tuning a real encoder on people's preferences, beside a linear probe in the same folds."""
+"""Fine-tuning a real encoder on people's preferences, beside a linear probe in the same folds.
+
+The head starts at the probe's solution and then the whole encoder is trained (Kumar et al., 2022,
+"Fine-tuning can distort pretrained features"): forty steps are few for a head of zeros.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from numpy.typing import NDArray
 
 from encore.ingestion import ingest
 from encore.model.config import BackboneConfig
@@ -29,7 +35,7 @@ pytestmark = pytest.mark.full
 CONFIG = TrainingConfig(
     objective="bradley-terry",
     epochs=1,
-    learning_rate=5e-5,  # the paper's 2e-5 is for a model of 8 billion weights, not 11 million
+    learning_rate=2e-5,
     tokens_per_microbatch=4096,
 )
 
@@ -60,18 +66,24 @@ def world(shared_data, tmp_path_factory) -> World:
     )
 
 
-def probe_accuracy(world: World, part: Split) -> float:
-    """Logistic regression on frozen, mean-pooled embeddings: of the held-out pairs."""
+def probe_head(world: World, part: Split) -> NDArray[np.float64]:
+    """Logistic regression on frozen, mean-pooled embeddings of the training pairs, shape [D]."""
     seen = world.embeddings.take(part.train_rows)
     groups = world.examples.group_P[part.train_rows]
-    fit = fit_bradley_terry(seen.chosen_PD, seen.rejected_PD, group_P=groups)
+    return fit_bradley_terry(seen.chosen_PD, seen.rejected_PD, group_P=groups).head_D
+
+
+def probe_accuracy(world: World, part: Split, head_D: NDArray[np.float64]) -> float:
+    """Of the probe on the held-out pairs."""
     unseen = world.embeddings.take(part.evaluation_rows)
-    return accuracy_half(unseen.chosen_PD @ fit.head_D, unseen.rejected_PD @ fit.head_D)
+    return accuracy_half(unseen.chosen_PD @ head_D, unseen.rejected_PD @ head_D)
 
 
-def fine_tuned_accuracy(world: World, part: Split) -> float:
-    """The whole encoder trained on the same pairs, from a head of zeros: of the held-out pairs."""
+def fine_tuned_accuracy(world: World, part: Split, head_D: NDArray[np.float64]) -> float:
+    """Of the encoder on the held-out pairs, trained whole on the others from the probe's head."""
     model = load_reward_model(world.backbone, head_ids=world.examples.head_ids)
+    with torch.no_grad():
+        model.heads.weight.copy_(torch.from_numpy(head_D))
     num_steps = num_steps_of(len(part.train_rows), CONFIG)
     listener = Listener()
     run_steps(
@@ -95,8 +107,10 @@ def fine_tuned_accuracy(world: World, part: Split) -> float:
 def test_bradley_terry_fine_tuning_learns_what_people_prefer_and_is_not_behind_a_probe(world):
     parts = folds(world.examples, num_folds=5, seed=0)
     share_F = np.array([len(part.evaluation_rows) for part in parts]) / world.examples.num_pairs
-    tuned = float(share_F @ [fine_tuned_accuracy(world, part) for part in parts])
-    probed = float(share_F @ [probe_accuracy(world, part) for part in parts])
+    heads = [probe_head(world, part) for part in parts]
+    cases = list(zip(parts, heads, strict=True))
+    tuned = float(share_F @ [fine_tuned_accuracy(world, part, head_D) for part, head_D in cases])
+    probed = float(share_F @ [probe_accuracy(world, part, head_D) for part, head_D in cases])
     # Chance gives 0.5 with a standard error of 0.013 over 1,495 pairs.
     assert tuned >= 0.58
     assert tuned >= probed - 0.03
