@@ -1,7 +1,7 @@
 """How a reward model is trained: frozen parameters that are part of a run's identity.
 
-Defaults are the paper's where it states them (section "Training": one epoch, learning rate 2e-5) and
-elsewhere the usual choices of the field, each marked as one that the paper leaves open.
+Defaults are the paper's where it states them (section "Training": one epoch, learning rate 2e-5),
+elsewhere usual choices of the field: the paper is silent on batch, schedule and optimizer.
 """
 
 from __future__ import annotations
