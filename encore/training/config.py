@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Objective = Literal["multi-head", "bradley-terry"]
 Method = Literal["full", "lora", "probe"]
 OptimizerName = Literal["auto", "adamw", "adamw-stochastic", "adamw-8bit"]
-HeadInit = Literal["zero", "own"]
+HeadInit = Literal["zero", "probe", "own"]
 #: How the responses of a step are put side by side; see `encore.model.layouts`.
 LayoutName = Literal["packed", "prefix-shared", "sorted", "single"]
 
@@ -93,7 +93,9 @@ class TrainingConfig(BaseModel):
     keep_checkpoints: int = Field(default=2, ge=1, description="Newest checkpoints that are kept.")
     head_init: HeadInit = Field(
         default="zero",
-        description="zero: every head starts at 0; own: at the backbone's own one-label head.",
+        description="zero: every head starts at 0; probe: at its solution on the frozen backbone, "
+        "for small backbones and few steps (Kumar et al., 2022); own: at the backbone's own "
+        "one-label head.",
     )
     seed: int = Field(
         default=0, ge=0, lt=2**63, description="Of the order, of dropout and of rounding."

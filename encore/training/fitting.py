@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -69,22 +69,44 @@ def fit(fitting: Fitting, reporter: Reporter, *, on_embedded: OnProgress | None 
     Args:
         fitting: What with.
         reporter: Hears ``started``, ``stepped``, ``evaluated`` and ``saved``.
-        on_embedded: Told how many of how many pairs are embedded (method ``probe``).
+        on_embedded: Told how many of how many pairs are embedded (probed heads).
 
     Raises:
         EncoreError: As `encore.training.driver.train_study`.
     """
+    config = fitting.config
     model = load_reward_model(
         fitting.backbone,
         head_ids=fitting.examples.head_ids,
-        seed=fitting.config.seed,
-        head_init=fitting.config.head_init,
+        seed=config.seed,
+        head_init="own" if config.head_init == "own" else "zero",
         device=fitting.device,
     )
     model.mean_R.copy_(torch.from_numpy(fitting.examples.mean_R))
-    if fitting.config.method == "probe":
+    if config.method == "probe":
         return _probe(model, fitting, reporter, on_embedded=on_embedded)
+    if config.head_init == "probe":
+        # Also before going on from a checkpoint: the centres follow from the probe. States of the
+        # untouched backbone are on disk by then.
+        fitting = _with_solved_heads(model, fitting, on_embedded=on_embedded)
     return _take_steps(model, fitting, reporter)
+
+
+def _with_solved_heads(
+    model: MultiHeadRewardModel, fitting: Fitting, *, on_embedded: OnProgress | None
+) -> Fitting:
+    """Write the best linear heads on the frozen backbone; their constants move into the centres."""
+    offset_R = solve_heads(
+        model,
+        fitting.examples.take(fitting.split.train_rows),
+        fitting.config,
+        cache=fitting.run.embeddings_dir,
+        pad_token_id=fitting.tokenizer.pad_token_id,
+        on_embedded=on_embedded,
+    )
+    examples = move_centres(fitting.examples, offset_R)
+    model.mean_R.copy_(torch.from_numpy(examples.mean_R))
+    return replace(fitting, examples=examples)
 
 
 def _probe(
@@ -96,25 +118,15 @@ def _probe(
 ) -> Fitted:
     with RecordingReporter(fitting.run, reporter, start_step=0) as recorder:
         recorder.started(_plan(model, fitting, num_steps=0, start_step=0, num_trained=0))
-        pad_token_id = fitting.tokenizer.pad_token_id
-        offset_R = solve_heads(
-            model,
-            fitting.examples.take(fitting.split.train_rows),
-            fitting.config,
-            cache=fitting.run.embeddings_dir,
-            pad_token_id=pad_token_id,
-            on_embedded=on_embedded,
-        )
-        examples = move_centres(fitting.examples, offset_R)
-        model.mean_R.copy_(torch.from_numpy(examples.mean_R))
+        fitting = _with_solved_heads(model, fitting, on_embedded=on_embedded)
         evaluation = None
         if len(fitting.split.evaluation_rows):
             evaluation = evaluate(
                 model,
-                examples,
+                fitting.examples,
                 fitting.split.evaluation_rows,
                 fitting.config,
-                pad_token_id=pad_token_id,
+                pad_token_id=fitting.tokenizer.pad_token_id,
                 step=0,
             )
             recorder.evaluated(evaluation)

@@ -208,20 +208,40 @@ def test_nothing_held_out_means_no_evaluation(train):
     assert result.final_evaluation is None
 
 
+def test_training_may_begin_at_the_probes_heads(train, tmp_path):
+    """At a negligible learning rate it then ends where the probe does, centres included."""
+    probed, _ = train(out=tmp_path / "probe", method="probe")
+    tuned, _ = train(out=tmp_path / "tuned", head_init="probe", learning_rate=1e-12, max_steps=2)
+    ours, theirs = model_weights(tuned), model_weights(probed)
+    assert torch.equal(ours["mean"], theirs["mean"])
+    torch.testing.assert_close(ours["heads.weight"], theirs["heads.weight"])
+    assert tuned.final_evaluation.loss == pytest.approx(probed.final_evaluation.loss, rel=1e-5)
+
+
 # --- going on -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("method", "stop_after"), [("full", 3), ("full", 4), ("full", 7), ("lora", 5)]
+    ("method", "head_init", "stop_after"),
+    [
+        ("full", "zero", 3),
+        ("full", "zero", 4),
+        ("full", "zero", 7),
+        ("full", "probe", 5),
+        ("lora", "zero", 5),
+    ],
 )
-def test_an_interrupted_run_ends_as_an_undisturbed_one(train, tmp_path, method, stop_after):
-    undisturbed, _ = train(out=tmp_path / "undisturbed", method=method, lora_rank=4)
+def test_an_interrupted_run_ends_as_an_undisturbed_one(
+    train, tmp_path, method, head_init, stop_after
+):
+    settings = {"method": method, "head_init": head_init, "lora_rank": 4}
+    undisturbed, _ = train(out=tmp_path / "undisturbed", **settings)
     with pytest.raises(KeyboardInterrupt):
-        train(out=tmp_path / "stopped", method=method, lora_rank=4, stop_after=stop_after)
+        train(out=tmp_path / "stopped", stop_after=stop_after, **settings)
     # Interrupted after the step and before its checkpoint: the last one is at an even step below.
     kept = checkpoint_steps(tmp_path / "stopped" / "checkpoints")
     assert kept[-1] == (stop_after - 1) // 2 * 2
-    resumed, heard = train(out=tmp_path / "stopped", method=method, lora_rank=4)
+    resumed, heard = train(out=tmp_path / "stopped", **settings)
     assert heard.of("started")[0].start_step == kept[-1]
     assert heard.of("stepped")[0].step == kept[-1] + 1
     assert same_weights(resumed, undisturbed)
