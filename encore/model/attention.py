@@ -236,7 +236,7 @@ def attend_at_once(
         window_size=(-1, 0) if plan.is_causal else (-1, -1),
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    return output[None]  # type: ignore[no-any-return]  # torch is Any here
+    return output[None]
 
 
 def _kernel_takes(query: torch.Tensor, dropout: float) -> bool:

@@ -6,6 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+#: What a response's tokens become: the last one, their mean, an encoder's first.
+Pooling = Literal["last", "mean", "class-token"]
+
 
 class BackboneConfig(BaseModel):
     """A backbone and its input format: part of a training run's identity."""
@@ -23,7 +26,7 @@ class BackboneConfig(BaseModel):
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="Number format; auto: bfloat16 on CUDA, float32 on CPU."
     )
-    pooling: Literal["auto", "last", "mean", "class-token"] = Field(
+    pooling: Literal["auto"] | Pooling = Field(
         default="auto",
         description="What a response's tokens become; auto: last of a causal trunk, mean of an "
         "encoder.",

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from encore.errors import InputError
 from encore.files import atomic_folder
-from encore.model.config import BackboneConfig
+from encore.model.config import BackboneConfig, Pooling
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.quiet import quiet_transformers
@@ -39,7 +39,7 @@ class _About(BaseModel):
 
     format: Literal[1]
     head_ids: tuple[str, ...] = Field(min_length=1)
-    pooling: Literal["last", "mean", "class-token"]
+    pooling: Pooling
     max_length: int
     template_sha256: str
     metadata: dict[str, Any]

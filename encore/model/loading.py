@@ -13,11 +13,11 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from encore.errors import EncoreError, InputError
 from encore.model.attention import register_segment_attention
-from encore.model.config import BackboneConfig
+from encore.model.config import BackboneConfig, Pooling
 from encore.model.conversation import ConversationTokenizer
 from encore.model.quiet import quiet_transformers
 from encore.model.reward_model import MultiHeadRewardModel
-from encore.model.trunks import max_positions, position_offset, trunk_kind
+from encore.model.trunks import TrunkKind, max_positions, position_offset, trunk_kind
 from encore.model_files import ModelFiles, ModelRole
 
 #: The head of a reward model that was downloaded, and of one trained on preferences alone.
@@ -83,20 +83,19 @@ def load_reward_model(
         trunk = _random_trunk(config, files, seed=seed, device=device)
     else:
         trunk = _load_trunk(config, files, device)
-    pooling = config.pooling
-    if pooling == "auto":
-        pooling = "last" if kind.is_causal else "mean"
     model = MultiHeadRewardModel(
         trunk,
         head_ids=head_ids,
-        pooling=pooling,
+        pooling=_pooling(config, kind),
         is_causal=kind.is_causal,
         position_offset=position_offset(files.config, kind),
-    ).to(device)
+    )
+    model.to(device)
     if own_head is not None:
         with torch.no_grad():
             model.heads.weight.copy_(own_head.float().expand_as(model.heads.weight))
-    return model.train()
+    model.train()
+    return model
 
 
 def initial_reward_model(config: BackboneConfig, *, device: str = "cpu") -> MultiHeadRewardModel:
@@ -106,7 +105,9 @@ def initial_reward_model(config: BackboneConfig, *, device: str = "cpu") -> Mult
         EncoreError: as `load_reward_model`.
         InputError: the model has no single linear head.
     """
-    return load_reward_model(config, head_ids=[SINGLE_HEAD], head_init="own", device=device).eval()
+    model = load_reward_model(config, head_ids=[SINGLE_HEAD], head_init="own", device=device)
+    model.eval()
+    return model
 
 
 def backbone_identity(config: BackboneConfig) -> dict[str, Any]:
@@ -134,6 +135,12 @@ def resolve_dtype(dtype: str, device: str) -> torch.dtype:
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
+
+
+def _pooling(config: BackboneConfig, kind: TrunkKind) -> Pooling:
+    if config.pooling != "auto":
+        return config.pooling
+    return "last" if kind.is_causal else "mean"
 
 
 def _find(config: BackboneConfig) -> ModelFiles:

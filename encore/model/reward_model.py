@@ -16,6 +16,7 @@ from torch import nn
 
 from encore.errors import InputError
 from encore.model.attention import SegmentPlan
+from encore.model.config import Pooling
 from encore.model.layouts import Microbatch, check_layout
 
 
@@ -46,7 +47,7 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         trunk: Any,
         *,
         head_ids: Sequence[str],
-        pooling: str,
+        pooling: Pooling,
         is_causal: bool,
         position_offset: int = 0,
     ) -> None:
@@ -59,7 +60,7 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
             )
         self.trunk = trunk
         self.head_ids = tuple(head_ids)
-        self.pooling = pooling
+        self.pooling: Pooling = pooling
         self.is_causal = is_causal
         self.position_offset = position_offset
         # Without torch's own first values, which would draw from the caller's random state.
@@ -106,13 +107,13 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
     @property
     def num_parameters(self) -> int:
         """All weights, heads included."""
-        return sum(parameter.numel() for parameter in self.parameters())
+        return int(sum(parameter.numel() for parameter in self.parameters()))
 
     @property
     def num_active_parameters(self) -> int:
         """Weights that are multiplied for every token: all but the embedding tables."""
         tables = (module for module in self.modules() if isinstance(module, nn.Embedding))
-        return self.num_parameters - sum(table.weight.numel() for table in tables)
+        return self.num_parameters - int(sum(table.weight.numel() for table in tables))
 
     @property
     def hidden_size(self) -> int:
