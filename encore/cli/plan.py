@@ -81,6 +81,7 @@ def plan(
     Examples: `encore plan train study --backbone meta-llama/Llama-3.1-8B-Instruct`,
     `encore plan train --pairs 70000 --tokens-per-response 300 --gpu a100-40 --recipe lora`.
     """
+    from encore.training.config import MICROBATCH_TOKENS
     from encore.training.plan.estimate import Settings, estimate_training
     from encore.training.plan.gpus import gpu_named
     from encore.training.plan.locate import find_shape
@@ -105,7 +106,7 @@ def plan(
         settings=Settings(
             layout=layout,
             batch_pairs=batch_pairs,
-            tokens_per_microbatch=tokens_per_microbatch,
+            tokens_per_microbatch=tokens_per_microbatch or MICROBATCH_TOKENS["cuda"],
             is_checkpointed=gradient_checkpointing is not False,
             epochs=epochs,
             num_heads=heads,

@@ -73,7 +73,7 @@ WarmupSteps = Annotated[int, _of_training("warmup_steps", rich_help_panel=_STEPS
 WeightDecay = Annotated[float, _of_training("weight_decay", rich_help_panel=_STEPS, min=0)]
 Layout = Annotated[LayoutName, _of_training("layout", rich_help_panel=_MEMORY)]
 TokensPerMicrobatch = Annotated[
-    int, _of_training("tokens_per_microbatch", rich_help_panel=_MEMORY, min=1)
+    int | None, _of_training("tokens_per_microbatch", rich_help_panel=_MEMORY, min=1)
 ]
 Optimizer = Annotated[OptimizerName, _of_training("optimizer", rich_help_panel=_MEMORY)]
 LoraRank = Annotated[int, _of_training("lora_rank", rich_help_panel=_MEMORY, min=1)]

@@ -21,6 +21,10 @@ _Positive = Annotated[int, Field(ge=1)]
 _Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
+#: Optimizers that work in the backward pass free gradients at once only where a step is one pass.
+MICROBATCH_TOKENS = {"cuda": 40_960, "cpu": 4_096}
+
+
 class TrainingConfig(BaseModel):
     """One training run, given a backbone and a study."""
 
@@ -63,11 +67,11 @@ class TrainingConfig(BaseModel):
         "prefix-shared: also computes a pair's common prompt once (causal backbones); sorted: "
         "padded rows of nearly equal length; single: one response at a time.",
     )
-    tokens_per_microbatch: int = Field(
-        default=16_384,
-        ge=1,
+    tokens_per_microbatch: _Positive | None = Field(
+        default=None,
         description="Tokens of one forward and backward pass: bounds the memory of activations, "
-        "changes no result but for rounding and dropout.",
+        "changes no result but for rounding and dropout; default: 40,960 on a GPU, which holds a "
+        "step of 32 pairs whole, 4,096 on a CPU.",
     )
     optimizer: OptimizerName = Field(
         default="auto",
@@ -103,6 +107,11 @@ class TrainingConfig(BaseModel):
     max_steps: _Positive | None = Field(
         default=None, description="Stop after so many steps, if the epochs have more."
     )
+
+    def microbatch_tokens(self, device: str) -> int:
+        """The budget of one pass on a kind of device (``cuda``, else as on a CPU)."""
+        default = MICROBATCH_TOKENS.get(device, MICROBATCH_TOKENS["cpu"])
+        return self.tokens_per_microbatch or default
 
     @model_validator(mode="after")
     def _probe_is_a_regression(self) -> TrainingConfig:

@@ -51,7 +51,8 @@ def evaluate(
         TrainingDivergedError: A score is not finite.
     """
     began = time.monotonic()
-    rows = plan_rows(examples, row_P, config=config)
+    device = model.heads.weight.device.type
+    rows = plan_rows(examples, row_P, config=config, device=device)
     score_NR = _score(model, rows, config=config, pad_token_id=pad_token_id)
     _refuse_not_finite(score_NR, [examples.pair_id_P[row] for row in row_P], step=step)
     is_multi_head = config.objective == "multi-head"

@@ -150,7 +150,9 @@ class _Steps:
 
     def take(self, step: int, *, num_steps: int) -> _Done:
         """Take a step, from 1."""
-        rows = plan_rows(self._examples, self._rows_of(step), config=self._config)
+        rows = plan_rows(
+            self._examples, self._rows_of(step), config=self._config, device=self.device.type
+        )
         rate = learning_rate_at(step, config=self._config, num_steps=num_steps)
         # Every pair has a rating somewhere, so a step has terms; 1 keeps an empty one harmless.
         terms = max(1, num_terms(rows.target_NR, objective=self._config.objective))

@@ -50,7 +50,7 @@ def solve_heads(
         examples,
         layout=config.layout,
         cache=cache,
-        tokens_per_microbatch=config.tokens_per_microbatch,
+        tokens_per_microbatch=config.microbatch_tokens(model.heads.weight.device.type),
         pad_token_id=pad_token_id,
         on_progress=on_embedded,
     )

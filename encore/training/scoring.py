@@ -64,9 +64,9 @@ class Scored:
 
 
 def plan_rows(
-    examples: TrainingExamples, row_P: NDArray[np.int64], *, config: TrainingConfig
+    examples: TrainingExamples, row_P: NDArray[np.int64], *, config: TrainingConfig, device: str
 ) -> PlannedRows:
-    """The sequences and targets of some pairs, and how they are cut into microbatches."""
+    """The sequences and targets of some pairs, and how they are cut for a kind of device."""
     both = [(examples.chosen[row], examples.rejected[row]) for row in row_P]
     is_shared = config.layout == "prefix-shared"
     sequences = [sequence for pair in both for sequence in pair]
@@ -81,7 +81,7 @@ def plan_rows(
         plans=cut_step(
             [len(sequence) for sequence in sequences],
             layout=config.layout,
-            tokens_per_microbatch=config.tokens_per_microbatch,
+            tokens_per_microbatch=config.microbatch_tokens(device),
             is_paired=config.objective == "bradley-terry",
             shared_P=[shared_length(pair) for pair in both] if is_shared else None,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from encore.errors import InputError
+from encore.training.config import MICROBATCH_TOKENS
 from encore.training.plan.flops import flops_per_token
 from encore.training.plan.gpus import Gpu
 from encore.training.plan.lengths import LAYOUTS, Lengths
@@ -31,7 +32,7 @@ class Settings:
 
     layout: str = "packed"
     batch_pairs: int = 32
-    tokens_per_microbatch: int = 16_384
+    tokens_per_microbatch: int = MICROBATCH_TOKENS["cuda"]
     is_checkpointed: bool = True
     epochs: int = 1
     num_heads: int = 10
