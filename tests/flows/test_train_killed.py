@@ -77,6 +77,7 @@ class Command:
         return max(checkpoint_steps(self.out / "checkpoints"), default=0)
 
 
+@pytest.mark.full
 def test_killed_and_interrupted_it_ends_as_if_nothing_had_happened(made, tmp_path, with_server):
     environ = {**with_server, "OMP_NUM_THREADS": "1"}
     undisturbed = Command(made, tmp_path / "undisturbed", environ)

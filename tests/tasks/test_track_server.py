@@ -38,10 +38,10 @@ def test_a_server_that_is_killed_in_mid_training_has_everything_in_the_end(
     try:
         with caplog.at_level(logging.WARNING, logger="tasks"):
             Story(tmp_path / "out").tell(reporter)
+        assert_all_is_logged(url)
     finally:
         server.__exit__(None, None, None)
 
-    assert_all_is_logged(store_uri)
     said = [record.getMessage() for record in caplog.records if record.name.startswith("tasks")]
     assert len(said) == 2
     assert "training goes on" in said[0]
