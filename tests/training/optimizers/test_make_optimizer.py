@@ -51,7 +51,7 @@ def test_the_constants_reach_the_update():
             model.weight.grad = torch.tensor([gradient])
             optimizer.arm(step=0, learning_rate=0.1)
             optimizer.finish()
-            assert float(model.weight) == pytest.approx(expected, abs=1e-5)
+            assert float(model.weight.detach()) == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_seed_of_the_run_is_that_of_the_rounding():
