@@ -92,7 +92,7 @@ class TrainingConfig(BaseModel):
         default=None, description="Steps between evaluations; default: 4 times an epoch."
     )
     checkpoint_every: _Positive | None = Field(
-        default=None, description="Steps between checkpoints; default: 10 times a run."
+        default=None, description="Steps between checkpoints; default: with every evaluation."
     )
     keep_checkpoints: int = Field(default=2, ge=1, description="Newest checkpoints that are kept.")
     head_init: HeadInit = Field(

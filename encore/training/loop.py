@@ -90,7 +90,9 @@ def run_steps(
         needs_evaluation = len(split.evaluation_rows) > 0 and is_evaluation_due(
             step, config=config, num_steps=num_steps, steps_per_epoch=steps.per_epoch
         )
-        needs_checkpoint = is_checkpoint_due(step, config=config, num_steps=num_steps)
+        needs_checkpoint = is_checkpoint_due(
+            step, config=config, num_steps=num_steps, steps_per_epoch=steps.per_epoch
+        )
         began = time.monotonic()
         done = steps.take(step, num_steps=num_steps)
         if needs_evaluation or needs_checkpoint:

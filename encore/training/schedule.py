@@ -7,7 +7,6 @@ import math
 from encore.training.config import TrainingConfig
 
 _EVALUATIONS_PER_EPOCH = 4
-_CHECKPOINTS_PER_RUN = 10
 
 
 def steps_per_epoch(num_pairs: int, *, batch_pairs: int) -> int:
@@ -43,11 +42,20 @@ def is_evaluation_due(
     step: int, *, config: TrainingConfig, num_steps: int, steps_per_epoch: int
 ) -> bool:
     """Whether the model is evaluated after a step; always after the last one."""
-    every = config.evaluate_every or math.ceil(steps_per_epoch / _EVALUATIONS_PER_EPOCH)
+    every = _evaluation_every(config, steps_per_epoch)
     return step == num_steps or step % every == 0
 
 
-def is_checkpoint_due(step: int, *, config: TrainingConfig, num_steps: int) -> bool:
-    """Whether a checkpoint is written after a step; always after the last one."""
-    every = config.checkpoint_every or math.ceil(num_steps / _CHECKPOINTS_PER_RUN)
+def is_checkpoint_due(
+    step: int, *, config: TrainingConfig, num_steps: int, steps_per_epoch: int
+) -> bool:
+    """Whether a checkpoint is written after a step; always after the last one.
+
+    By default where the model is evaluated, so that every checkpoint has its figures.
+    """
+    every = config.checkpoint_every or _evaluation_every(config, steps_per_epoch)
     return step == num_steps or step % every == 0
+
+
+def _evaluation_every(config: TrainingConfig, steps_per_epoch: int) -> int:
+    return config.evaluate_every or math.ceil(steps_per_epoch / _EVALUATIONS_PER_EPOCH)

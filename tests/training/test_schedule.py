@@ -59,17 +59,25 @@ def evaluated(config: TrainingConfig, *, num_steps: int, steps_per_epoch: int) -
     ]
 
 
-def saved(config: TrainingConfig, *, num_steps: int) -> list[int]:
+def saved(config: TrainingConfig, *, num_steps: int, steps_per_epoch: int = 5) -> list[int]:
     return [
         step
         for step in range(1, num_steps + 1)
-        if is_checkpoint_due(step, config=config, num_steps=num_steps)
+        if is_checkpoint_due(
+            step, config=config, num_steps=num_steps, steps_per_epoch=steps_per_epoch
+        )
     ]
 
 
-def test_four_evaluations_an_epoch_and_ten_checkpoints_a_run_by_default():
-    assert evaluated(TrainingConfig(), num_steps=16, steps_per_epoch=8) == [*range(2, 17, 2)]
-    assert saved(TrainingConfig(), num_steps=40) == [*range(4, 41, 4)]
+@pytest.mark.parametrize("config", [TrainingConfig(), TrainingConfig(evaluate_every=2)])
+def test_four_evaluations_an_epoch_each_with_a_checkpoint_by_default(config):
+    assert evaluated(config, num_steps=16, steps_per_epoch=8) == [*range(2, 17, 2)]
+    assert saved(config, num_steps=16, steps_per_epoch=8) == [*range(2, 17, 2)]
+
+
+def test_checkpoints_may_have_a_rhythm_of_their_own():
+    config = TrainingConfig(evaluate_every=4, checkpoint_every=3)
+    assert saved(config, num_steps=8) == [3, 6, 8]
 
 
 @pytest.mark.parametrize("num_steps", [1, 7, 10])
