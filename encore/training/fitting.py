@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from encore.model.config import BackboneConfig
+from encore.model.fusing import fuse_elementwise
 from encore.model.loading import load_reward_model
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.config import TrainingConfig
@@ -141,6 +142,8 @@ def _take_steps(model: MultiHeadRewardModel, fitting: Fitting, reporter: Reporte
         config.gradient_checkpointing is None and fitting.device == "cuda"
     ):
         model.enable_gradient_checkpointing()
+    if fitting.device == "cuda" and config.method == "full":
+        fuse_elementwise(model.trunk)
     optimizer = make_optimizer(model, config)
     keeper = Keeper(model, optimizer, run=run, keep=config.keep_checkpoints, device=fitting.device)
     start_step = keeper.restore()

@@ -80,6 +80,7 @@ def _model() -> tuple[Any, int]:
     from transformers import AutoModel, LlamaConfig
 
     from encore.model.attention import register_segment_attention
+    from encore.model.fusing import fuse_elementwise
     from encore.model.reward_model import MultiHeadRewardModel
     from encore.training.plan.named import named_shape
 
@@ -101,6 +102,7 @@ def _model() -> tuple[Any, int]:
         )
         model = MultiHeadRewardModel(trunk, head_ids=["reward"], pooling="last", is_causal=True)
     model.enable_gradient_checkpointing()
+    fuse_elementwise(model.trunk)
     return model.train(), shape.vocab_size
 
 

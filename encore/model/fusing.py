@@ -1,0 +1,37 @@
+"""Fewer trips to a GPU's memory: norms and gated layers compiled, one kernel for many small steps.
+
+Eager, a norm reads and writes its input several times over, and so does what stands between the
+matrix products of a gated layer; on an H100 that takes a fifth of a training step. Matrix products
+and attention stay as they are.
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any
+
+import torch
+
+_ENDINGS = ("RMSNorm", "MLP")
+
+
+def fuse_elementwise(trunk: Any, *, backend: str = "inductor") -> int:
+    """Compile the norms and the feed-forward layers of a trunk in place; returns how many.
+
+    One compilation serves all layers of a kind and all batch sizes. Scores change by rounding only:
+    what was stored in bfloat16 between two small steps now stays in float32.
+
+    Args:
+        trunk: A transformer; layers of unknown kinds are left alone.
+        backend: Of torch.compile.
+    """
+    compiled: dict[type, Any] = {}
+    layers = [layer for layer in trunk.modules() if type(layer).__name__.endswith(_ENDINGS)]
+    for layer in layers:
+        kind = type(layer)
+        if kind not in compiled:
+            compiled[kind] = torch.compile(
+                kind.forward, dynamic=True, fullgraph=True, backend=backend
+            )
+        layer.forward = MethodType(compiled[kind], layer)
+    return len(layers)

@@ -1,0 +1,59 @@
+"""Compiled norms and gated layers: the same scores and gradients, compiled once for all layers."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from encore.model.fusing import fuse_elementwise
+from encore.model.layouts import lay_out
+from tests.model.tiny_models import PAD, tiny_model, token_ids
+
+#: Two batches of unlike size: the second one must not be compiled anew.
+BATCHES = [(7, 12, 5), (20, 3)]
+
+
+def scores_and_gradients(model, lengths):
+    sequences = [token_ids(length, seed=index) for index, length in enumerate(lengths)]
+    model.zero_grad()
+    batch = lay_out(sequences, layout="packed", pad_token_id=PAD, is_causal=True)
+    score_NR = model(batch)
+    score_NR.square().sum().backward()
+    return score_NR.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+
+# Torch looks at an intermediate tensor's gradient while it traces.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_fused_layers_give_the_same_scores_and_gradients(kind, is_checkpointed):
+    eager = tiny_model(kind)
+    fused = copy.deepcopy(eager)
+    compiled_graphs = []
+
+    def counting(graph, _inputs):
+        compiled_graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    # Of each of the two layers two norms and one gated layer, and the norm at the end; in qwen3
+    # also the norms of queries and keys.
+    assert fuse_elementwise(fused.trunk, backend=counting) == (7 if kind == "llama" else 11)
+    if is_checkpointed:
+        eager.enable_gradient_checkpointing()
+        fused.enable_gradient_checkpointing()
+    for lengths in BATCHES:
+        expected, expected_gradients = scores_and_gradients(eager, lengths)
+        found, gradients = scores_and_gradients(fused, lengths)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        for name, gradient in expected_gradients.items():
+            torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-6)
+    # One of each kind of layer and rank of its input, whatever the number of layers and batches;
+    # the recomputation of checkpointing has guards of its own.
+    assert 2 <= len(compiled_graphs) <= 6
+
+
+def test_an_encoder_has_nothing_to_fuse():
+    assert fuse_elementwise(tiny_model("bert").trunk) == 0
