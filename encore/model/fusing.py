@@ -1,8 +1,9 @@
 """Fewer trips to a GPU's memory: norms and gated layers compiled, one kernel for many small steps.
 
 Eager, a norm reads and writes its input several times over, and so does what stands between the
-matrix products of a gated layer; on an H100 that takes a fifth of a training step. Matrix products
-and attention stay as they are.
+matrix products of a gated layer: for a Llama of 8 billion weights some 600 KB a token and layer,
+by arithmetic about 13 ms of an H100's bandwidth beside 44 ms of matrix products at 16K tokens (an
+estimate, not a measurement). Matrix products and attention stay as they are.
 """
 
 from __future__ import annotations
