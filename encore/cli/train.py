@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from encore.cli import training_options as options
+from encore.cli.one_voice import is_first_process, one_voice
 from encore.cli.output import (
     JsonOption,
     RunOption,
@@ -92,7 +93,8 @@ def train(
 
     Run the same command again after a crash or Ctrl-C: it goes on from the last checkpoint and
     ends as if nothing had happened. Other settings or data make another run beside this one. The
-    GPU is used where there is one.
+    GPU is used where there is one; several, by a launcher, which starts a process for each:
+    `torchrun --nproc-per-node 8 -m encore.cli train my-study …` (or `accelerate launch`).
 
     Example: encore train my-study --backbone ./my-llama --method probe
     """
@@ -130,7 +132,7 @@ def train(
         seed=seed,
         max_steps=max_steps,
     )
-    with progress_bar() as bar, stopped_by_sigterm():
+    with one_voice(), progress_bar() as bar, stopped_by_sigterm():
         shown = ShownTraining(bar)
         result = train_study(
             study,
@@ -144,6 +146,8 @@ def train(
             out=out_dir,
             on_embedded=shown.embedded,
         )
+    if not is_first_process():
+        return
     next_step = (
         f"encore weights {ratings or study}"
         if objective == "multi-head"
