@@ -31,8 +31,8 @@ def first_row(tensor: Tensor) -> int:
     if not is_sharded(tensor):
         return 0
     mesh: Any = tensor.device_mesh
-    num_rows = int(tensor.shape[0])
-    rows_each = -(-num_rows // mesh.size())
+    num_rows, num_parts = int(tensor.shape[0]), int(mesh.size())
+    rows_each = -(-num_rows // num_parts)
     return min(rows_each * int(mesh.get_local_rank()), num_rows)
 
 

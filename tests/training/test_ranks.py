@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+from encore.errors import InputError
+from encore.model.config import BackboneConfig
+from encore.model.loading import load_tokenizer
 from encore.training.checkpoints import OPTIMIZER_FILE, WEIGHTS_FILE, checkpoint_path
 from encore.training.checkpoints import checkpoint_steps as steps_in
+from encore.training.config import TrainingConfig
+from encore.training.examples import read_examples
 from encore.training.log import UNREPEATABLE, read_log
+from encore.training.ranks import Ranks, SeveralRanks, joined_ranks
 from tests.training import sharded_update
 from tests.training.studies import make_backbone, make_study, write_ratings
 
@@ -224,6 +232,7 @@ def pid_of(launcher: subprocess.Popen[str], *, rank: int) -> int:
     raise AssertionError(f"no process of rank {rank}")
 
 
+@pytest.mark.full
 def test_what_needs_one_process_is_refused_in_one_line(folder, tmp_path):
     logs = tmp_path / "logs"
     process = start(train_command(folder, out=tmp_path / "out", method="lora"), logs=logs)
@@ -232,6 +241,86 @@ def test_what_needs_one_process_is_refused_in_one_line(folder, tmp_path):
     assert said(logs).count("error:") == 1
     assert "method 'lora' with 2 processes: expected full" in said(logs, rank=0)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "lora"}, "method 'lora' with 2 processes: expected full; choose that"),
+        ({"method": "probe"}, "method 'probe' with 2"),
+        ({"head_init": "probe"}, "head_init 'probe' with 2 processes: expected zero or own"),
+        ({"optimizer": "adamw-8bit"}, "optimizer 'adamw-8bit' with 2"),
+        ({"layout": "sorted"}, "layout 'sorted' with 2 processes: expected packed or prefix-sh"),
+    ],
+)
+def test_settings_for_one_process_are_refused_by_name(settings, message):
+    ranks = SeveralRanks(TwoProcesses())
+    with pytest.raises(InputError, match=message):
+        ranks.check(TrainingConfig(**settings))
+    ranks.check(TrainingConfig())
+    Ranks().check(TrainingConfig(**settings))
+
+
+def test_a_backbone_for_several_gpus_is_loaded_beside_them_in_their_format():
+    backbone = BackboneConfig(model="m")
+    loaded, device = SeveralRanks(TwoProcesses()).loading(backbone, device="cuda")
+    assert (loaded.dtype, device) == ("bfloat16", "cpu")
+    assert SeveralRanks(TwoProcesses()).loading(backbone, device="cpu") == (backbone, "cpu")
+    assert Ranks().loading(backbone, device="cuda") == (backbone, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"LOCAL_WORLD_SIZE": "2"}, "WORLD_SIZE 4: 2 of the processes are on this machine"),
+        ({}, "RANK, LOCAL_RANK, MASTER_ADDR not in the environment; start with torchrun"),
+    ],
+)
+def test_a_launch_that_cannot_work_says_what_is_wrong(monkeypatch, variables, message):
+    for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"WORLD_SIZE": "4"} | variables).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=message), joined_ranks("cpu"):
+        pass
+
+
+class TwoProcesses:
+    """What `SeveralRanks` asks of a mesh before anything is sharded."""
+
+    def get_local_rank(self) -> int:
+        return 0
+
+    def size(self) -> int:
+        return 2
+
+
+@pytest.mark.full
+def test_a_pair_that_breaks_the_loss_is_named_whoever_computed_it(folder, tmp_path):
+    backbone = shutil.copytree(folder / "tiny", tmp_path / "tiny")
+    spoil_a_rare_token(backbone, folder / "study")
+    errors = []
+    for logs in (None, tmp_path / "logs"):
+        out = tmp_path / ("alone" if logs is None else "together")
+        process = start(train_command(folder, out=out, backbone=backbone), logs=logs)
+        text, _ = process.communicate(timeout=LAUNCH_TIMEOUT_SECONDS)
+        assert process.returncode != 0
+        errors += [line for line in (text + said(logs)).splitlines() if "error: tr" in line]
+    assert "the loss is nan at step" in errors[0]
+    assert errors[1:] == errors[:1]
+
+
+def spoil_a_rare_token(backbone: Path, study: Path) -> None:
+    """Make the embedding of the token that the fewest responses hold no number."""
+    tokenizer = load_tokenizer(BackboneConfig(model=str(backbone), max_length=64))
+    examples = read_examples(study, tokenizer=tokenizer, objective="bradley-terry")
+    tables = (examples.chosen, examples.rejected)
+    counts = Counter(token for table in tables for row in range(40) for token in set(table[row]))
+    path = backbone / "model.safetensors"
+    weights = load_file(path)
+    (name,) = (name for name in weights if name.endswith("embed_tokens.weight"))
+    weights[name][min(counts, key=lambda token: (counts[token], token))] = float("nan")
+    save_file(weights, path, metadata={"format": "pt"})
 
 
 def test_shards_are_rounded_with_the_bits_of_the_whole(tmp_path):
