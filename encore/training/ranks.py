@@ -122,7 +122,7 @@ class SeveralRanks(Ranks):
                 )
 
     def loading(self, backbone: BackboneConfig, *, device: str) -> tuple[BackboneConfig, str]:
-        """On the CPU, in the device's format: no GPU need ever hold the whole model."""
+        """In the device's format, on the CPU of every process: no GPU need hold the whole model."""
         if device == "cuda" and backbone.dtype == "auto":
             backbone = backbone.model_copy(update={"dtype": "bfloat16"})
         return backbone, "cpu"
@@ -204,6 +204,8 @@ def joined_ranks(device: str) -> Iterator[Ranks]:
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    # An accelerate config with FSDP has transformers load zeros in all processes but the first.
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     distributed.init_process_group(backend, timeout=_TIMEOUT)
     ranks = SeveralRanks(init_device_mesh(device, (distributed.get_world_size(),)))
     try:

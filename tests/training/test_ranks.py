@@ -57,7 +57,9 @@ def train_command(folder: Path, *, out: Path, num_steps: int = NUM_STEPS, **more
 
 
 def environment() -> dict[str, str]:
-    return os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    """One thread, and what `accelerate launch --use_fsdp` would say to libraries."""
+    accelerate = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+    return os.environ | accelerate | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def start(command: list[str], *, logs: Path | None = None) -> subprocess.Popen[str]:
