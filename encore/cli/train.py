@@ -27,6 +27,7 @@ from encore.cli.training_options import DEFAULT
 from encore.cli.training_progress import ShownTraining
 
 if TYPE_CHECKING:
+    from encore.training.config import TrainingConfig
     from encore.training.records import EvaluationRecord, TrainingResult
 
 
@@ -130,6 +131,7 @@ def train(
         seed=seed,
         max_steps=max_steps,
     )
+    _warn_of_unused(config, has_ratings_option=any((ratings, run, judge)))
     with progress_bar() as bar, stopped_by_sigterm():
         shown = ShownTraining(bar)
         result = train_study(
@@ -150,6 +152,30 @@ def train(
         else f"score with it: encore.model.folder.load_model({str(result.model_dir)!r}) in Python"
     )
     _report(result, next_step=next_step, as_json=as_json)
+
+
+#: What says how steps are taken, of which method probe takes none.
+_OF_STEPS = (
+    *("epochs", "learning_rate", "batch_pairs", "warmup_steps", "weight_decay", "max_steps"),
+    *("optimizer", "gradient_checkpointing", "evaluate_every", "checkpoint_every"),
+)
+_OF_ADAPTERS = ("lora_rank", "lora_alpha")
+
+
+def _warn_of_unused(config: TrainingConfig, *, has_ratings_option: bool) -> None:
+    """Say which options were given that change nothing."""
+    unused: tuple[str, ...] = () if config.method == "lora" else _OF_ADAPTERS
+    if config.method == "probe":
+        unused += _OF_STEPS
+    given = [name for name in unused if getattr(config, name) != getattr(DEFAULT, name)]
+    for name in given:
+        warn(
+            f"method {config.method} has no use for --{name.replace('_', '-')}: it changes nothing"
+        )
+    if config.objective == "bradley-terry" and has_ratings_option:
+        warn(
+            "objective bradley-terry reads no ratings: --ratings, --run and --judge change nothing"
+        )
 
 
 def _report(result: TrainingResult, *, next_step: str, as_json: bool) -> None:

@@ -47,6 +47,7 @@ def load_tokenizer(config: BackboneConfig) -> ConversationTokenizer:
     own = max_positions(files.config, kind)
     return ConversationTokenizer(
         tokenizer,
+        num_embeddings=files.config.get("vocab_size"),
         max_length=config.max_length if own is None else min(config.max_length, own),
         template=_template_file(config.chat_template),
     )
@@ -231,7 +232,9 @@ def _random_trunk(config: BackboneConfig, files: ModelFiles, *, seed: int, devic
             trust_remote_code=config.trust_remote_code,
             **_without_pooler(files),
         )
-    return trunk.to(resolve_dtype(config.dtype, device))
+    for parameter in trunk.parameters():  # not buffers: rotary frequencies stay float32
+        parameter.data = parameter.data.to(resolve_dtype(config.dtype, device))
+    return trunk
 
 
 def _without_pooler(files: ModelFiles) -> dict[str, Any]:

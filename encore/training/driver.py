@@ -18,7 +18,11 @@ from encore.training.disk import named_when_full
 from encore.training.embeddings import OnProgress
 from encore.training.examples import read_examples
 from encore.training.fitting import Fitting, fit
-from encore.training.machine import available_device, bytes_per_weight
+from encore.training.machine import (
+    available_device,
+    bytes_per_weight,
+    refuse_several_processes,
+)
 from encore.training.records import EvaluationRecord, Reporter, TrainingResult
 from encore.training.room import check_room_for_backbone
 from encore.training.run import (
@@ -72,6 +76,7 @@ def train_study(
         KeyboardInterrupt: The last checkpoint is kept.
     """
     began = time.monotonic()
+    refuse_several_processes()
     study = open_study(study).path
     tokenizer = load_tokenizer(backbone)
     examples = read_examples(

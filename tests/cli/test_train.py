@@ -84,6 +84,23 @@ def test_a_probe_and_the_preference_baseline_run_from_the_command_line(train):
     assert 0 <= evaluation["accuracy_half"] <= 1
 
 
+def test_options_that_change_nothing_are_named(train):
+    probe = train("--method", "probe", "--epochs", 2, "--lora-rank", 4, out="probe")
+    assert "method probe has no use for --epochs" in probe.err
+    assert "method probe has no use for --lora-rank" in probe.err
+    baseline = train("--objective", "bradley-terry", "--max-steps", 1, out="baseline")
+    assert "objective bradley-terry reads no ratings" in baseline.err
+    plain = train("--max-steps", 1, out="plain")
+    assert "changes nothing" not in plain.err
+
+
+def test_a_launcher_of_several_processes_is_refused(train, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    finished = train("--max-steps", 1)
+    assert finished.code == 1
+    assert "WORLD_SIZE is 2: training uses one GPU in one process" in finished.err
+
+
 def test_nothing_held_out_is_said(train):
     finished = train("--max-steps", 1, "--evaluation-share", 0)
     assert finished.code == 0
