@@ -14,6 +14,7 @@ from encore.training.checkpoints import checkpoint_steps
 from encore.training.config import TrainingConfig
 from tests.cli.conftest import Finished, Run
 from tests.cli.test_commands import the_error
+from tests.signals import hear_ctrl_c
 from tests.training.studies import RULES, make_backbone, make_study, write_ratings
 from tests.training.test_resume import environment, train_command
 
@@ -173,7 +174,9 @@ def test_a_stopped_training_exits_130_and_keeps_its_checkpoint(encore, folder, t
     """While it runs, a second one in the same folder is refused."""
     out = tmp_path / "run"
     command = train_command(folder, out=out, num_steps=2000)
-    process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=environment(), stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c
+    )
     try:
         deadline = time.monotonic() + 120
         while not checkpoint_steps(out / "checkpoints"):
