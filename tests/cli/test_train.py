@@ -175,7 +175,11 @@ def test_a_stopped_training_exits_130_and_keeps_its_checkpoint(encore, folder, t
     out = tmp_path / "run"
     command = train_command(folder, out=out, num_steps=2000)
     process = subprocess.Popen(
-        command, env=environment(), stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c
+        command,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - sets one signal
     )
     try:
         deadline = time.monotonic() + 120

@@ -289,7 +289,13 @@ def as_process() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         command = [sys.executable, "-c", code, "sql", *map(str, arguments)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         started.append(
-            subprocess.Popen(command, cwd=ROOT, text=True, preexec_fn=hear_ctrl_c, **pipes)
+            subprocess.Popen(
+                command,
+                cwd=ROOT,
+                text=True,
+                preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - sets one signal
+                **pipes,
+            )
         )
         return started[-1]
 
