@@ -183,7 +183,7 @@ def _report(result: TrainingResult, *, next_step: str, as_json: bool) -> None:
     if as_json:
         print_json(_as_json(result, manifest))
     elif evaluation is not None:
-        out.print(_heads_table(evaluation))
+        out.print(heads_table(evaluation))
     for note in result.notes:
         warn(note)
     for part in manifest["synthetic"]:
@@ -218,7 +218,7 @@ def _as_json(result: TrainingResult, manifest: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _heads_table(evaluation: EvaluationRecord) -> Table:
+def heads_table(evaluation: EvaluationRecord) -> Table:
     """One line a head: how much of the ratings it explains, how often it ranks as people did."""
     rows = [
         (
@@ -228,7 +228,7 @@ def _heads_table(evaluation: EvaluationRecord) -> Table:
         )
         for head_id, accuracy in evaluation.accuracy_half_by_head.items()
     ]
-    title = f"{evaluation.num_pairs} held-out pairs"
+    title = f"Heads on {evaluation.num_pairs} held-out pairs"
     return compact_table(("head", "R²", "accuracy"), rows, title=title)
 
 

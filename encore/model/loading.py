@@ -111,14 +111,17 @@ def initial_reward_model(config: BackboneConfig, *, device: str = "cpu") -> Mult
     return model
 
 
-def backbone_identity(config: BackboneConfig) -> dict[str, Any]:
+def backbone_identity(config: BackboneConfig, tokenizer: ConversationTokenizer) -> dict[str, Any]:
     """What a training run records about where it began: nothing that names a machine.
 
+    Args:
+        config: Which backbone.
+        tokenizer: Its own, from `load_tokenizer`.
+
     Raises:
-        EncoreError: as `load_tokenizer`.
+        EncoreError: no such model.
     """
     files = _find(config)
-    tokenizer = load_tokenizer(config)
     config_text = json.dumps(files.config, sort_keys=True)
     return {
         "name": files.name,

@@ -141,17 +141,21 @@ def test_a_downloaded_reward_model_scores_as_transformers_does(tmp_path):
     assert torch.equal(every.heads.weight[:1], model.heads.weight)
 
 
+def identity(config):
+    return backbone_identity(config, load_tokenizer(config))
+
+
 def test_identity_is_content_without_a_place(tmp_path):
-    first = backbone_identity(backbone(tmp_path / "a" / "tiny"))
+    first = identity(backbone(tmp_path / "a" / "tiny"))
     moved = tmp_path / "b" / "tiny"
     shutil.copytree(tmp_path / "a" / "tiny", moved)
     config = BackboneConfig(model=str(moved), init="random")
-    assert backbone_identity(config) == first
+    assert identity(config) == first
     assert str(tmp_path) not in json.dumps(first)
     (moved / "chat_template.jinja").write_text(
         "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}"
     )
-    other = backbone_identity(config)
+    other = identity(config)
     assert other["template_sha256"] != first["template_sha256"]
     assert other["config_sha256"] == first["config_sha256"]
 
