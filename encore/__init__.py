@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from encore.evidence.convergence import convergence
     from encore.evidence.retest import retest
     from encore.evidence.theory.theorem import theory
+    from encore.export import export_model
     from encore.ingestion import ingest
+    from encore.model.opening import open_reward_model
     from encore.publish.database import publish_database
     from encore.publish.dataset import publish_dataset
     from encore.rating_driver import rate
     from encore.rules import load_rule_set
+    from encore.scores.head_scores import read_head_scores
+    from encore.scores.score import score_study
     from encore.shards import status
     from encore.weighting.comparison import compare_schemes
     from encore.weighting.weigh import weights
@@ -42,12 +46,16 @@ _WHERE = {
     "analyze": "encore.analysis.analyze",
     "compare_schemes": "encore.weighting.comparison",
     "convergence": "encore.evidence.convergence",
+    "export_model": "encore.export",
     "ingest": "encore.ingestion",
     "load_rule_set": "encore.rules",
+    "open_reward_model": "encore.model.opening",
     "publish_database": "encore.publish.database",
     "publish_dataset": "encore.publish.dataset",
     "rate": "encore.rating_driver",
+    "read_head_scores": "encore.scores.head_scores",
     "retest": "encore.evidence.retest",
+    "score_study": "encore.scores.score",
     "status": "encore.shards",
     "theory": "encore.evidence.theory.theorem",
     "weights": "encore.weighting.weigh",
@@ -60,12 +68,16 @@ __all__ = [
     "analyze",
     "compare_schemes",
     "convergence",
+    "export_model",
     "ingest",
     "load_rule_set",
+    "open_reward_model",
     "publish_database",
     "publish_dataset",
     "rate",
+    "read_head_scores",
     "retest",
+    "score_study",
     "status",
     "theory",
     "weights",

@@ -78,6 +78,43 @@ class ModelRole:
             )
         return self._hub(model, revision)
 
+    def further_file(self, files: ModelFiles, name: str) -> Path | None:
+        """A file that a model may have beside those that transformers reads.
+
+        Args:
+            files: What `find` found.
+            name: The file's name.
+
+        Returns:
+            Where it can be read; None where the model has none. A hub that was told to stay
+            offline knows of no file but those it has.
+
+        Raises:
+            EncoreError: (the role's own) the hub could not be asked.
+        """
+        if files.hub_revision is None:
+            path = Path(files.location).expanduser() / name
+            return path if path.is_file() else None
+        from huggingface_hub import constants, hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+        try:
+            return Path(hf_hub_download(files.location, name, revision=files.hub_revision))
+        except EntryNotFoundError as error:
+            if isinstance(error, LocalEntryNotFoundError) and not constants.HF_HUB_OFFLINE:
+                raise self._unreachable(files.name, error) from error
+            return None
+        except Exception as error:
+            raise self._unreachable(files.name, error) from error
+
+    def _unreachable(self, model: str, error: Exception) -> EncoreError:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        return self.error(
+            f"{self.name} {model!r}: neither a folder nor a model the hub can give "
+            f"({type(error).__name__}: {reason}); check the id, `hf auth login`, or give a "
+            "folder"
+        )
+
     def _local(
         self, folder: Path, model: str, revision: str | None, *, needs_weights: bool
     ) -> ModelFiles:
@@ -107,12 +144,7 @@ class ModelRole:
 
             path = Path(hf_hub_download(model, "config.json", revision=revision))
         except Exception as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-            raise self.error(
-                f"{self.name} {model!r}: neither a folder nor a model the hub can give "
-                f"({type(error).__name__}: {reason}); check the id, `hf auth login`, or give a "
-                "folder"
-            ) from error
+            raise self._unreachable(model, error) from error
         commit = path.parent.name  # the cache keeps each revision under snapshots/<commit>
         return ModelFiles(
             location=model,

@@ -401,12 +401,25 @@ def _recorded_digest(run_dir: Path, shard: Shard) -> str | None:
     return words[0] if words else None
 
 
+def run_key_of_file(path: Path) -> str | None:
+    """Which run a shard's file says it belongs to; None where nothing can be read from it."""
+    try:
+        return str(_read_footer(pq.read_metadata(path))["run_key"])
+    except (pa.ArrowException, OSError, KeyError, ValueError):
+        return None
+
+
+def _read_footer(metadata: Any) -> dict[str, Any]:
+    footer: dict[str, Any] = json.loads((metadata.metadata or {})[_FOOTER_KEY.encode()])
+    return footer
+
+
 def _check_footer(
     path: Path, shard: Shard, *, run_key: str, num_rows: int
 ) -> ShardFile | ShardState:
     try:
         metadata = pq.read_metadata(path)
-        footer = json.loads((metadata.metadata or {})[_FOOTER_KEY.encode()])
+        footer = _read_footer(metadata)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         return _damaged(shard, f"its Parquet footer is unreadable ({error})")
     expected = {

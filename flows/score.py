@@ -16,6 +16,7 @@ from pydantic import Field
 
 from encore.cli import score as options
 from encore.cli.output import StudyArgument
+from encore.scores.run import Layout
 from flows.command import run_command, run_flow
 from tasks.errors import log_expected_errors_in_one_line
 from tasks.score import DEFAULT_RETRIES, publish_head_accuracy, score_heads
@@ -30,6 +31,8 @@ def score(
     out: Path | None = None,
     limit: _Positive | None = None,
     shard_size: _Positive = 1000,
+    layout: Layout = "auto",
+    tokens_per_microbatch: _Positive | None = None,
     max_length: Annotated[int, Field(ge=16)] | None = None,
     dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     revision: str | None = None,
@@ -44,6 +47,8 @@ def score(
         out: The scores' folder; default: STUDY/scores/<key of model, data and plan>.
         limit: Pilot: score this many pairs, drawn by content hash.
         shard_size: Pairs in each file.
+        layout: How responses are put side by side; changes speed, and scores by rounding only.
+        tokens_per_microbatch: Tokens of one forward pass: bounds the memory. Default: by device.
         max_length: Tokens of a conversation; default: as the model was trained.
         dtype: Number format of the model.
         revision: Of a hub id.
@@ -59,6 +64,8 @@ def score(
         out=out,
         limit=limit,
         shard_size=shard_size,
+        layout=layout,
+        tokens_per_microbatch=tokens_per_microbatch,
         max_length=max_length,
         dtype=dtype,
         revision=revision,
@@ -73,6 +80,8 @@ def main(
     out_dir: options.OutDir = None,
     limit: options.Limit = None,
     shard_size: options.ShardSize = 1000,
+    layout: options.Layout = "auto",
+    tokens_per_microbatch: options.TokensPerMicrobatch = None,
     max_length: options.MaxLength = None,
     dtype: options.Dtype = "auto",
     revision: options.Revision = None,
@@ -95,6 +104,8 @@ def main(
         out=out_dir,
         limit=limit,
         shard_size=shard_size,
+        layout=layout,
+        tokens_per_microbatch=tokens_per_microbatch,
         max_length=max_length,
         dtype=dtype,
         revision=revision,

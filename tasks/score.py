@@ -17,9 +17,10 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from encore.errors import StudyIncompleteError
-from encore.scores.accuracy import HeadAccuracy, head_accuracies
+from encore.scores.accuracy import HeadAccuracy
 from encore.scores.driver import ScoreResult, ScoringProgress
-from encore.scores.head_scores import read_head_scores
+from encore.scores.held_out import accuracies_of
+from encore.scores.run import Layout
 from encore.settings import quiet_environment
 from tasks.artifacts import NOTHING
 from tasks.attempts import is_worth_another_attempt, release_memory
@@ -36,6 +37,8 @@ class ScoredStudy:
 
     result: ScoreResult
     accuracies: tuple[HeadAccuracy, ...]
+    #: On the pairs that the model's training held out; empty where that is not known.
+    held_out: tuple[HeadAccuracy, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -64,6 +67,8 @@ def score_heads(
     out: Path | None,
     limit: int | None,
     shard_size: int,
+    layout: Layout,
+    tokens_per_microbatch: int | None,
     max_length: int | None,
     dtype: str,
     revision: str | None,
@@ -84,6 +89,8 @@ def score_heads(
             out=out,
             limit=limit,
             shard_size=shard_size,
+            layout=layout,
+            tokens_per_microbatch=tokens_per_microbatch,
             max_length=max_length,
             dtype=dtype,
             revision=revision,
@@ -98,7 +105,8 @@ def score_heads(
             f"{len(result.failures)} of {result.num_shards} shards failed, first {index}: {error}; "
             "a run with the same parameters scores only these"
         )
-    return ScoredStudy(result=result, accuracies=head_accuracies(read_head_scores(result.out)))
+    every, held_out = accuracies_of(study, result)
+    return ScoredStudy(result=result, accuracies=every, held_out=held_out)
 
 
 def publish_head_accuracy(scored: ScoredStudy) -> None:
@@ -112,10 +120,17 @@ def publish_head_accuracy(scored: ScoredStudy) -> None:
         }
         for one in scored.accuracies
     ]
+    for row, one in zip(rows, scored.held_out, strict=False):
+        row["held out"] = round(one.half, _DIGITS)
     about = (
         f"Every head on {scored.result.num_pairs} pairs: a tie counts one half, or as a miss "
         f"(strict). Scores: `{scored.result.out}`."
     )
+    if scored.held_out:
+        about += (
+            f" Held out: the {scored.held_out[0].num_pairs} pairs whose prompts training would "
+            "have held out; the others the model may have learnt from."
+        )
     notes = [*scored.result.notes, *(f"Synthetic: {part}." for part in scored.result.synthetic)]
     create_table_artifact(
         rows or [{"head": NOTHING, "half": NOTHING, "strict": NOTHING, "ties": NOTHING}],

@@ -18,7 +18,8 @@ TOP_LEVEL = {
 }
 HEAVY = {
     *("accelerate", "datasets", "duckdb", "jinja2", "matplotlib", "mlflow", "pandas", "peft"),
-    *("prefect", "safetensors", "torch", "transformers", "vllm"),
+    *("prefect", "prometheus_client", "safetensors", "starlette", "torch", "transformers"),
+    *("uvicorn", "vllm"),
 }
 UNSAFE_LOADERS = {"cloudpickle", "dill", "joblib", "pickle", "shelve"}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,7 @@ from encore.cli.output import out, progress_bar, say, warn
 from encore.cli.stopping import stopped_by_sigterm
 
 if TYPE_CHECKING:
+    from encore.model.opening import OpenedModel
     from encore.training.records import (
         CheckpointRecord,
         EvaluationRecord,
@@ -52,10 +53,10 @@ def demo(study: StudyOption = DEFAULT_STUDY, backend: BackendOption = None) -> N
     """From preference pairs to weights and a reward model on shipped synthetic data, offline.
 
     Ingests the synthetic pairs, has the small shipped judge rate every response under the paper's
-    ten rules on a real vLLM engine, measures the rules, prints their table with the weights, and
-    trains a reward model with a head for every rule. Minutes on a CPU. Pairs, judge and therefore
-    every figure are synthetic: they show how the tool works and say nothing about the paper's
-    claim.
+    ten rules on a real vLLM engine, measures the rules, prints their table with the weights,
+    trains a reward model with a head for every rule, scores every response with it and exports it
+    for other tools. Minutes on a CPU. Pairs, judge and therefore every figure are synthetic: they
+    show how the tool works and say nothing about the paper's claim.
     """
     run_demo(study, backend=backend, tracking=_untracked)
 
@@ -73,7 +74,8 @@ def run_demo(study: Path, *, backend: Backend | None, tracking: Tracking) -> Non
     say("ENCORE demo: everything in it is synthetic, made for this demo by a seeded script")
     _rate_and_weigh(study, backend=chosen)
     with tracking(study) as reporter:
-        _train(study, reporter)
+        trained = _train(study, reporter)
+    _score_and_export(study, run=trained.out)
     out.print(Text(_SYNTHETIC, "bold"))
     say(f"done in {time.monotonic() - started:.0f} s; next:")
     for command, purpose in _next_steps(study):
@@ -100,7 +102,7 @@ def _rate_and_weigh(study: Path, *, backend: Backend) -> None:
     out.print(Text(_SYNTHETIC, "bold"))
 
 
-def _train(study: Path, reporter: Reporter) -> None:
+def _train(study: Path, reporter: Reporter) -> TrainingResult:
     from encore.cli.train import heads_table
     from encore.cli.training_progress import ShownTraining
     from encore.demo import backbone_config, training_config
@@ -118,6 +120,55 @@ def _train(study: Path, reporter: Reporter) -> None:
     out.print(heads_table(result.final_evaluation))
     done = f"trained in {result.seconds:.0f} s" if result.is_new else "trained before"
     say(f"{done}: {result.num_steps} steps; model {result.model_dir}")
+    return result
+
+
+def _score_and_export(study: Path, *, run: Path) -> None:
+    """Score once, compose by arithmetic, and write what other tools load."""
+    from encore.export import ExportAbout, export_model
+    from encore.export.weights_input import scheme_weights
+    from encore.model.opening import open_reward_model
+
+    say("scoring every response once under all heads; composing them is arithmetic from here")
+    opened = open_reward_model(run, device="cpu")
+    composition = scheme_weights(study, head_ids=opened.model.head_ids, scheme="encore")
+    _score_and_compose(study, opened, composition.weights)
+    exports = study / "exports"
+    for name, weights in (("heads", None), ("composed", composition.weights)):
+        result = export_model(
+            opened,
+            out=exports / name,
+            weights=weights,
+            about=ExportAbout(composition=None if weights is None else composition),
+        )
+        labels = "a label for each rule" if weights is None else "ENCORE's weights folded in"
+        say(
+            f"{result.folder}: {labels}; plain transformers gives the same scores (to "
+            f"{result.verification.max_difference:.0e})"
+        )
+
+
+def _score_and_compose(study: Path, opened: OpenedModel, weights: Mapping[str, float]) -> None:
+    from encore.cli.score import show_scoring
+    from encore.pairs import iter_pairs
+    from encore.scores.accuracy import accuracy_of
+    from encore.scores.head_scores import read_head_scores
+    from encore.scores.held_out import held_out_P
+    from encore.study import open_study
+
+    result = show_scoring(study, opened)
+    scores = read_head_scores(result.out)
+    assert result.split is not None, "the demo holds pairs out"
+    is_held_out_P = held_out_P(result.split, iter_pairs(open_study(study)), scores)
+    held_out = scores.take(is_held_out_P.nonzero()[0])
+    uniform = dict.fromkeys(weights, 1 / len(weights))
+    half = {
+        name: accuracy_of(held_out.compose(composed), name=name).half
+        for name, composed in (("ENCORE's weights", weights), ("uniform weights", uniform))
+    }
+    told = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in half.items())
+    say(f"{result.num_scores:,} scores in {result.out}")
+    say(f"sides with the labels on the {held_out.num_pairs} held-out pairs: {told}")
 
 
 class _Told:
@@ -177,6 +228,7 @@ def _next_steps(study: Path) -> tuple[tuple[str, str], ...]:
         (f"weights {study} --tau 0.5", "a sharper preference for low-entropy rules"),
         (f"status {study}", "every rating shard, its digest checked"),
         (f"show PAIR --study {study}", "text, prompts, replies and ratings of one pair"),
+        (f"serve {study}/exports/composed", "its rewards over HTTP"),
         ("ingest --help", "your own preference pairs"),
         ("train --help", "a reward model on a backbone of your own"),
     )

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from encore.cli.analyze import JudgeOption
-from encore.cli.output import JsonOption, RunOption, compact_table, out, print_json, say, warn
+from encore.cli import weight_choice as choice
+from encore.cli.output import JsonOption, compact_table, out, print_json, say, warn
 from encore.cli.stopping import stopped_by_sigterm
 from encore.errors import InputError
-from encore.weighting import SCHEMES
-from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 
 if TYPE_CHECKING:
     from encore.export import Composition, ExportResult
@@ -27,8 +25,6 @@ _GATE_FILE = "gate.json"
 #: Pairs on which flipped rankings are counted: a fair sample, minutes on a CPU for 8 billion
 #: weights.
 _MAX_PAIRS = 200
-
-_WEIGHTS = "Weights (none of these: one label per rule)"
 
 
 def export(
@@ -44,60 +40,19 @@ def export(
     ],
     heads: Annotated[
         bool,
-        typer.Option("--heads", help="One label per rule (the default).", rich_help_panel=_WEIGHTS),
+        typer.Option(
+            "--heads", help="One label per rule (the default).", rich_help_panel=choice.PANEL
+        ),
     ] = False,
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Fold by the weights of a JSON file: what `encore weights --json` printed, or "
-            '{"rule": weight, …} from any other composer.',
-            rich_help_panel=_WEIGHTS,
-        ),
-    ] = None,
-    rule: Annotated[
-        str | None,
-        typer.Option(metavar="RULE_ID", help="One rule alone.", rich_help_panel=_WEIGHTS),
-    ] = None,
-    scheme: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Fold by a scheme's weights for --ratings; one of {', '.join(SCHEMES)}.",
-            rich_help_panel=_WEIGHTS,
-        ),
-    ] = None,
-    ratings: Annotated[
-        Path | None,
-        typer.Option(
-            "--ratings",
-            "--study",
-            metavar="PATH",
-            help="What --scheme weighs: a study, a Parquet file or a folder of them. Of a study "
-            f"{_MAX_PAIRS} pairs also show what bfloat16 flips.",
-            rich_help_panel=_WEIGHTS,
-        ),
-    ] = None,
-    tau: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Temperature of scheme encore. Default: {DEFAULT_TAU:g}.",
-            rich_help_panel=_WEIGHTS,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Of schemes random and random-k.", rich_help_panel=_WEIGHTS),
-    ] = None,
-    k: Annotated[
-        int | None,
-        typer.Option(
-            "--k",
-            help=f"Rules that top-k and random-k select. Default: {DEFAULT_K}.",
-            rich_help_panel=_WEIGHTS,
-        ),
-    ] = None,
-    run: RunOption = None,
-    judge: JudgeOption = None,
+    weights: choice.Weights = None,
+    rule: choice.Rule = None,
+    scheme: choice.Scheme = None,
+    ratings: choice.Ratings = None,
+    tau: choice.Tau = None,
+    seed: choice.Seed = None,
+    k: choice.K = None,
+    run: choice.Run = None,
+    judge: choice.Judge = None,
     dtype: Annotated[
         Literal["float32", "bfloat16"],
         typer.Option(help="Of the weights on disk; bfloat16 halves them and can flip near-ties."),
@@ -145,35 +100,35 @@ def export(
 
     Exit code 3: the weights come from a rating run that is not complete.
     """
-    _check_choice(heads=heads, weights=weights, rule=rule, scheme=scheme)
-    _check_options_of_scheme(
-        scheme, ratings, {"tau": tau, "seed": seed, "k": k, "run": run, "judge": judge}
+    chosen = choice.WeightChoice(
+        heads=heads,
+        weights=weights,
+        rule=rule,
+        scheme=scheme,
+        ratings=ratings,
+        tau=tau,
+        seed=seed,
+        k=k,
+        run=run,
+        judge=judge,
     )
-    options = SchemeOptions(
-        tau=DEFAULT_TAU if tau is None else tau,
-        seed=seed or 0,
-        k=DEFAULT_K if k is None else k,
-    )
+    chosen.check()
+    if ratings is not None and scheme is None and dtype != "bfloat16":
+        raise typer.BadParameter(
+            "--ratings belongs to --scheme, or (a study) to --dtype bfloat16, which counts on its "
+            "pairs the rankings that it flips"
+        )
     from encore.export import ExportAbout, export_model
     from encore.export.folder import refuse_occupied
     from encore.model.opening import open_reward_model
 
-    refuse_occupied(out_dir)  # before a large model is loaded for nothing
+    refuse_occupied(out_dir, source=model)  # before a large model is loaded for nothing
     _refuse_gate(model)
     # On the CPU: the export is opened beside it, and both may not fit on a GPU.
     opened = open_reward_model(
         model, device="cpu", dtype="float32", max_length=max_length, revision=revision
     )
-    composition = _composition(
-        opened.model.head_ids,
-        weights=weights,
-        rule=rule,
-        scheme=scheme,
-        ratings=ratings,
-        options=options,
-        run=run,
-        judge=judge,
-    )
+    composition = chosen.composition(opened.model.head_ids)
     pairs = _pairs(ratings) if dtype == "bfloat16" else ()
     with stopped_by_sigterm():  # what is half-written is removed
         result = export_model(
@@ -192,22 +147,6 @@ def export(
         raise typer.Exit(code=_INCOMPLETE)
 
 
-def _check_choice(**choices: object) -> None:
-    chosen = [f"--{name}" for name, value in choices.items() if value not in (None, False)]
-    if len(chosen) > 1:
-        raise typer.BadParameter(f"{' and '.join(chosen)} contradict each other; choose one")
-
-
-def _check_options_of_scheme(
-    scheme: str | None, ratings: Path | None, of_scheme: dict[str, object]
-) -> None:
-    if scheme is not None and ratings is None:
-        raise typer.BadParameter(f"--scheme {scheme} weighs ratings; name them with --ratings")
-    given = [name for name, value in of_scheme.items() if value is not None]
-    if scheme is None and given:
-        raise typer.BadParameter(f"--{given[0]} belongs to --scheme, which is not given")
-
-
 def _refuse_gate(model: str) -> None:
     if (Path(model).expanduser() / _GATE_FILE).is_file():
         raise InputError(
@@ -216,36 +155,18 @@ def _refuse_gate(model: str) -> None:
         )
 
 
-def _composition(
-    head_ids: Sequence[str],
-    *,
-    weights: Path | None,
-    rule: str | None,
-    scheme: str | None,
-    ratings: Path | None,
-    options: SchemeOptions,
-    run: str | None,
-    judge: str | None,
-) -> Composition | None:
-    from encore.export.weights_input import one_rule, read_weights, scheme_weights
-
-    if weights is not None:
-        return read_weights(weights, head_ids=head_ids)
-    if rule is not None:
-        return one_rule(rule, head_ids=head_ids)
-    if scheme is not None and ratings is not None:
-        return scheme_weights(
-            ratings, head_ids=head_ids, scheme=scheme, options=options, run=run, judge=judge
-        )
-    return None
-
-
 def _pairs(ratings: Path | None) -> Sequence[PreferencePair]:
-    """Some pairs of a study, by content hash; none of anything else."""
+    """Some pairs of a study, by content hash; none of anything else, which is said."""
     from encore.pairs import iter_pairs
     from encore.study import MARKER, open_study
 
-    if ratings is None or not (ratings / MARKER).is_file():
+    if ratings is None:
+        return ()
+    if not (ratings / MARKER).is_file():
+        say(
+            f"note: {ratings} is no study and has no pairs: the rankings that bfloat16 flips were "
+            "not counted"
+        )
         return ()
     by_hash = sorted(iter_pairs(open_study(ratings)), key=lambda pair: pair.pair_id)
     return by_hash[:_MAX_PAIRS]
@@ -273,7 +194,8 @@ def _report(
         out.print(compact_table(("rule", "weight"), rows, title="Folded heads"))
     checked = result.verification
     flips = (
-        f"; {checked.num_flipped} of {checked.num_margins} rankings flipped"
+        f"; {checked.num_flipped} of {checked.num_margins} rankings flipped, {checked.num_tied} "
+        "tied in one of the two"
         if checked.num_margins
         else ""
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
+    from encore.model.opening import OpenedModel
     from encore.scores.accuracy import HeadAccuracy
     from encore.scores.driver import ScoreResult, ScoringProgress
 
@@ -98,24 +99,33 @@ def score(
 
     Example: encore score my-study --model my-study/training/KEY
     """
+    result = show_scoring(
+        study,
+        model,
+        out=out_dir,
+        limit=limit,
+        shard_size=shard_size,
+        layout=layout,
+        tokens_per_microbatch=tokens_per_microbatch,
+        max_length=max_length,
+        dtype=dtype,
+        revision=revision,
+    )
+    _report(study, result, as_json=as_json)
+
+
+def show_scoring(study: Path, model: str | OpenedModel, **how: Any) -> ScoreResult:
+    """Score under a progress bar.
+
+    Args:
+        study: The study's directory.
+        model: As for `encore.scores.score.score_study`, like all of ``how``.
+        how: Settings.
+    """
     from encore.scores.score import score_study
 
     with progress_bar() as bar, stopped_by_sigterm():
-        shown = _Shown(bar)
-        result = score_study(
-            study,
-            model=model,
-            out=out_dir,
-            limit=limit,
-            shard_size=shard_size,
-            layout=layout,
-            tokens_per_microbatch=tokens_per_microbatch,
-            max_length=max_length,
-            dtype=dtype,
-            revision=revision,
-            on_progress=shown.progress,
-        )
-    _report(study, result, as_json=as_json)
+        return score_study(study, model=model, on_progress=_Shown(bar).progress, **how)
 
 
 class _Shown:
@@ -142,7 +152,9 @@ class _Shown:
 
 
 def _report(study: Path, result: ScoreResult, *, as_json: bool) -> None:
-    every, held_out = _accuracies(study, result) if result.is_complete else ((), ())
+    from encore.scores.held_out import accuracies_of
+
+    every, held_out = accuracies_of(study, result) if result.is_complete else ((), ())
     if as_json:
         print_json(_as_json(result, every, held_out))
     elif every:
@@ -167,24 +179,9 @@ def _report(study: Path, result: ScoreResult, *, as_json: bool) -> None:
     say(f"next: encore sql --query head_accuracy --study {study}")
 
 
-def _accuracies(
-    study: Path, result: ScoreResult
-) -> tuple[tuple[HeadAccuracy, ...], tuple[HeadAccuracy, ...]]:
-    """Of all pairs, and of those that training held out: none where that is not known."""
-    from encore.pairs import iter_pairs
-    from encore.scores.accuracy import head_accuracies
-    from encore.scores.head_scores import read_head_scores
-    from encore.scores.held_out import held_out_P
-    from encore.study import open_study
-
-    scores = read_head_scores(result.out)
-    if result.split is None:
-        return head_accuracies(scores), ()
-    is_held_out_P = held_out_P(result.split, iter_pairs(open_study(study)), scores)
-    return head_accuracies(scores), head_accuracies(scores.take(is_held_out_P.nonzero()[0]))
-
-
 def _what_was_done(result: ScoreResult) -> str:
+    if not result.is_complete and not result.num_tokens:
+        return f"nothing could be scored: {result.num_scores:,} scores"
     if result.tokens_per_second is None or result.padding_share is None:
         return f"scored before, nothing done: {result.num_scores:,} scores"
     reused = f", {result.num_reused} of {result.num_shards} shards reused" * bool(result.num_reused)

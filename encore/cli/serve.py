@@ -6,25 +6,23 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from encore.cli import weight_choice as choice
 from encore.cli.output import JsonOption, print_json, say, warn
+from encore.cli.score import Dtype
 from encore.cli.stopping import stopped_by_sigterm
 from encore.errors import EncoreError
-from encore.weighting.scheme import DEFAULT_TAU, SchemeOptions
 
 if TYPE_CHECKING:
-    from encore.export.records import Composition
     from encore.serving.composer import Composer
 
 _INTERRUPTED = 130
 _PACKAGES = ("prometheus_client", "starlette", "uvicorn")
-_WEIGHTS = "Weights (none of these: for a model with one head)"
 _LOGGERS = ("encore.serving", "uvicorn.error")
 
 
@@ -36,42 +34,15 @@ def serve(
             help="What `encore train` or `encore export` wrote, or a reward model's hub id.",
         ),
     ],
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help='JSON file: what `encore weights --json` printed, or {"rule": weight, …}.',
-            rich_help_panel=_WEIGHTS,
-        ),
-    ] = None,
-    rule: Annotated[
-        str | None,
-        typer.Option(metavar="RULE_ID", help="One rule alone.", rich_help_panel=_WEIGHTS),
-    ] = None,
-    scheme: Annotated[
-        str | None,
-        typer.Option(
-            help="A scheme's weights for --ratings; `encore weights --help` names them.",
-            rich_help_panel=_WEIGHTS,
-        ),
-    ] = None,
-    ratings: Annotated[
-        Path | None,
-        typer.Option(
-            "--ratings",
-            "--study",
-            metavar="PATH",
-            help="What --scheme weighs: a study, a Parquet file or a folder of them.",
-            rich_help_panel=_WEIGHTS,
-        ),
-    ] = None,
-    tau: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Temperature of scheme encore. Default: {DEFAULT_TAU:g}.",
-            rich_help_panel=_WEIGHTS,
-        ),
-    ] = None,
+    weights: choice.Weights = None,
+    rule: choice.Rule = None,
+    scheme: choice.Scheme = None,
+    ratings: choice.Ratings = None,
+    tau: choice.Tau = None,
+    seed: choice.Seed = None,
+    k: choice.K = None,
+    run: choice.Run = None,
+    judge: choice.Judge = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default is this machine alone.")
     ] = "127.0.0.1",
@@ -89,11 +60,15 @@ def serve(
         int | None,
         typer.Option(min=16, help="Tokens of a text; default: as the model was trained."),
     ] = None,
+    revision: Annotated[str | None, typer.Option(help="Of a hub id.")] = None,
     device: Annotated[str | None, typer.Option(help="Default: the GPU where there is one.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    dtype: Dtype = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Serve a model's rewards over HTTP, with what every rule contributes to them.
+
+    Without weights a model of one head is served; one of several heads is
+    refused, since a reward is one number: give --weights, --rule or --scheme.
 
     POST /get_reward (or /) speaks the protocol of OpenRLHF's remote reward
     model: {"query": [texts]} in, {"rewards": [...]} out. A query is a rendered
@@ -114,8 +89,20 @@ def serve(
 
     encore serve study/training/KEY/model --weights weights.json
     """
-    _check_choice(weights=weights, rule=rule, scheme=scheme)
-    _check_options_of_scheme(scheme, ratings=ratings, tau=tau)
+    chosen = choice.WeightChoice(
+        weights=weights,
+        rule=rule,
+        scheme=scheme,
+        ratings=ratings,
+        tau=tau,
+        seed=seed,
+        k=k,
+        run=run,
+        judge=judge,
+    )
+    chosen.check()
+    if ratings is not None and scheme is None:
+        raise typer.BadParameter("--ratings belongs to --scheme, which is not given")
     _check_packages()
     from encore.serving.config import ServerConfig
 
@@ -135,11 +122,11 @@ def serve(
                 f"--host {host}: whoever reaches this machine's port can use this server, it asks "
                 "for no password; put it behind something that does"
             )
-        opened = open_reward_model(model, device=device, dtype=dtype, max_length=max_length)
-        head_ids = opened.model.head_ids
-        composition = _composition(
-            head_ids, weights=weights, rule=rule, scheme=scheme, ratings=ratings, tau=tau
+        opened = open_reward_model(
+            model, device=device, dtype=dtype, max_length=max_length, revision=revision
         )
+        head_ids = opened.model.head_ids
+        composition = chosen.composition(head_ids)
         composer = make_composer(
             composition, head_ids=head_ids, mean_R=opened.model.mean_R.tolist()
         )
@@ -168,43 +155,6 @@ def _check_packages() -> None:
         )
 
 
-def _check_choice(**choices: object) -> None:
-    chosen = [f"--{name}" for name, value in choices.items() if value is not None]
-    if len(chosen) > 1:
-        raise typer.BadParameter(f"{' and '.join(chosen)} contradict each other; choose one")
-
-
-def _check_options_of_scheme(
-    scheme: str | None, *, ratings: Path | None, tau: float | None
-) -> None:
-    if scheme is not None and ratings is None:
-        raise typer.BadParameter(f"--scheme {scheme} weighs ratings; name them with --ratings")
-    if scheme is None and (ratings is not None or tau is not None):
-        name = "--tau" if ratings is None else "--ratings"
-        raise typer.BadParameter(f"{name} belongs to --scheme, which is not given")
-
-
-def _composition(
-    head_ids: Sequence[str],
-    *,
-    weights: Path | None,
-    rule: str | None,
-    scheme: str | None,
-    ratings: Path | None,
-    tau: float | None,
-) -> Composition | None:
-    from encore.export.weights_input import one_rule, read_weights, scheme_weights
-
-    if weights is not None:
-        return read_weights(weights, head_ids=head_ids)
-    if rule is not None:
-        return one_rule(rule, head_ids=head_ids)
-    if scheme is not None and ratings is not None:
-        options = SchemeOptions(tau=DEFAULT_TAU if tau is None else tau)
-        return scheme_weights(ratings, head_ids=head_ids, scheme=scheme, options=options)
-    return None
-
-
 def _told(composer: Composer) -> str:
     if len(composer.head_ids) == 1:
         return f"the head {composer.head_ids[0]}"
@@ -215,11 +165,14 @@ def _told(composer: Composer) -> str:
 
 @contextlib.contextmanager
 def _logging() -> Iterator[None]:
-    """One line a request on stderr, and what goes wrong."""
+    """One line a request on stderr, and what goes wrong.
+
+    uvicorn's warnings are about requests too, which have their line already.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     loggers = [logging.getLogger(name) for name in _LOGGERS]
-    for logger, level in zip(loggers, (logging.INFO, logging.WARNING), strict=True):
+    for logger, level in zip(loggers, (logging.INFO, logging.ERROR), strict=True):
         logger.addHandler(handler)
         logger.setLevel(level)
         logger.propagate = False

@@ -154,7 +154,7 @@ def train(
     next_step = (
         f"encore weights {ratings or study}"
         if objective == "multi-head"
-        else f"score with it: encore.model.folder.load_model({str(result.model_dir)!r}) in Python"
+        else f"encore score {study} --model {result.out}"
     )
     _report(result, next_step=next_step, as_json=as_json)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,6 +10,7 @@ import typer
 
 from encore.cli.analyze import JudgeOption, RatingsArgument, exit_if_incomplete, percent
 from encore.cli.output import JsonOption, RunOption, out, print_json, say, warn, warn_of_synthetic
+from encore.cli.scheme_options import warn_of_unused
 from encore.cli.weight_tables import (
     comparison_tables,
     leave_one_out_table,
@@ -29,13 +30,6 @@ View = Literal["vector", "compare", "sweep", "leave-one-out"]
 
 _DEFAULT_SCHEME = "encore"
 _DEFAULT_SEED = 0
-#: Options of schemes, in words.
-_OPTION_NOUNS = {
-    "tau": "temperature",
-    "seed": "seed",
-    "k": "number of rules to select",
-    "rule": "rule to name",
-}
 
 
 def weights(
@@ -123,7 +117,7 @@ def weights(
     if view == "sweep":
         if scheme not in (None, _DEFAULT_SCHEME):
             raise typer.BadParameter(f"--sweep is of scheme encore; {scheme} has no temperature")
-        _warn_of_unused(given, used=("tau",), who="--sweep")
+        warn_of_unused(given, used=("tau",), who="--sweep")
         _sweep(ratings, tau, run=run, judge=judge, as_json=as_json)
         return
     from encore.weighting import load_scheme
@@ -131,7 +125,7 @@ def weights(
     loaded = load_scheme(scheme or _DEFAULT_SCHEME)
     # The seed also draws the folds of a scheme that learns from labels.
     used = (*loaded.options, *(("seed",) if loaded.uses_labels else ()))
-    _warn_of_unused(given, used=used, who=f"scheme {loaded.name}")
+    warn_of_unused(given, used=used, who=f"scheme {loaded.name}")
     show = _vector if view == "vector" else _leave_one_out
     show(ratings, loaded.name, options, run=run, judge=judge, as_json=as_json)
 
@@ -147,13 +141,6 @@ def _view(*, compare: bool, sweep: bool, leave_one_out: bool) -> View:
         shown = " and ".join(f"--{view}" for view in views)
         raise typer.BadParameter(f"{shown} are different views; ask for one at a time")
     return views[0] if views else "vector"
-
-
-def _warn_of_unused(given: Mapping[str, object], *, used: Collection[str], who: str) -> None:
-    for name, value in given.items():
-        if value is not None and name not in used:
-            shown = f"{value:g}" if isinstance(value, float) else value
-            warn(f"{who} has no {_OPTION_NOUNS[name]}: --{name} {shown} changes nothing")
 
 
 def _vector(

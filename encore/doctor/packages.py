@@ -28,6 +28,7 @@ EXTRA_PURPOSES = {
     "judge-cpu": "rate on a CPU through vLLM",
     "train": "train; rate through transformers",
     "track": "log runs to MLflow",
+    "serve": "serve rewards over HTTP",
     "dev": "work on encore itself",
 }
 #: Distributions on PyPI whose package has the name of one of our folders.

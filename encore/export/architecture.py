@@ -20,6 +20,16 @@ _ACTIVATION_KEYS = (
     "sentence_transformers",
 )
 
+#: The oldest transformers that exports are tested with; `rewardbench` from PyPI has it.
+OLDEST_TESTED = "4.51"
+#: Classifiers that came later: the oldest tested one that has them.
+_SINCE = {"olmo2": "5.19"}
+
+
+def minimum_transformers(model_type: str) -> str:
+    """The oldest version of transformers that is known to read an export of this architecture."""
+    return _SINCE.get(model_type, OLDEST_TESTED)
+
 
 def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
     """The backbone's own ``…ForSequenceClassification``: linear, without bias, on the last token.

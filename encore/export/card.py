@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from encore.export.architecture import OLDEST_TESTED
 from encore.export.card_facts import CardFacts
+from encore.export.card_provenance import provenance, table
 from encore.export.probes import EXAMPLE
+from encore.export.records import Composition
 
-#: Keys of a model's metadata that identify what it was trained on, with their words in the card.
-_DIGESTS = {
-    "run_key": "training run",
-    "data_sha256": "training data, SHA-256",
-    "objective": "objective",
-    "num_pairs": "pairs trained on",
-    "num_steps": "steps",
-    "backbone_name": "backbone",
-}
-_OF_BACKBONE = {"revision": "backbone's revision", "config_sha256": "backbone's config, SHA-256"}
-_OF_WEIGHTS = ("judge", "run_key", "ratings_sha256", "rules_sha256", "num_ratings", "num_pairs")
+#: Delete, controls, line ends of Unicode, lone halves of characters and what is none.
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def model_card(facts: CardFacts) -> str:
@@ -34,7 +29,7 @@ def model_card(facts: CardFacts) -> str:
         _readers(facts),
         _evaluation(facts),
         _limits(facts),
-        _provenance(facts),
+        provenance(facts),
     )
     return _metadata(facts) + "\n" + "\n".join(section for section in sections if section)
 
@@ -55,8 +50,8 @@ def example_code(folder: str) -> str:
 
         tokenizer = AutoTokenizer.from_pretrained({json.dumps(folder)})
         model = AutoModelForSequenceClassification.from_pretrained({json.dumps(folder)}).eval()
-        messages = [{user},
-                    {assistant}]
+        messages = [{user}]
+        messages += [{assistant}]
         text = tokenizer.apply_chat_template(messages, tokenize=False)
         with torch.no_grad():
             scores = model(**tokenizer(text, return_tensors="pt")).logits[0].tolist()
@@ -81,8 +76,14 @@ def _metadata(facts: CardFacts) -> str:
             *(("synthetic",) if facts.synthetic else ()),
         ],
     }
-    lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
+    lines = (f"{name}: {_yaml(value)}" for name, value in values.items())
     return "---\n" + "\n".join(lines) + "\n---\n"
+
+
+def _yaml(value: object) -> str:
+    """A JSON value, with those characters escaped that JSON leaves and YAML refuses or folds."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -95,8 +96,8 @@ def _summary(facts: CardFacts) -> str:
         if facts.synthetic
         else ""
     )
-    num_heads = len(facts.source.model.head_ids)
-    if facts.weights is not None:
+    num_heads = len(facts.rules.mean_by_rule)
+    if facts.rules.weights is not None:
         what = (
             f"A reward model with one score, `{facts.labels[0]}`: the weighted sum of {num_heads} "
             f"{_plural('head', num_heads)}, folded into one linear head."
@@ -111,7 +112,8 @@ def _summary(facts: CardFacts) -> str:
         )
     return (
         f"{warning}{what} `{facts.architecture}`, weights in {facts.dtype}; nothing but "
-        "transformers is needed to run it. Higher is better.\n"
+        f"transformers ({facts.minimum_transformers} or newer) is needed to run it. Higher is "
+        "better.\n"
     )
 
 
@@ -135,66 +137,89 @@ def _use(facts: CardFacts) -> str:
 
 
 def _rules(facts: CardFacts) -> str:
-    weights, composition = facts.weights, facts.about.composition
+    weights, composition = facts.rules.weights, facts.rules.composition
     entropies = {} if composition is None else composition.entropies
     columns = ["rule"]
     columns += ["mean rating"] if facts.is_centred else []
     columns += ["weight"] if weights is not None else []
     columns += ["entropy (nats)"] if entropies else []
     rows = []
-    for head_id, mean in facts.mean_by_head.items():
+    for head_id, mean in facts.rules.mean_by_rule.items():
         row = [f"`{head_id}`"]
         row += [f"{mean:.4f}"] if facts.is_centred else []
         row += [f"{weights[head_id]:.6g}"] if weights is not None else []
         row += [f"{entropies[head_id]:.4f}" if head_id in entropies else "–"] if entropies else []
         rows.append(row)
-    return f"## Rules\n\n{_how_weighed(facts)}" + _table(columns, rows)
+    return f"## Rules\n\n{_how_weighed(facts)}" + table(columns, rows)
 
 
 def _how_weighed(facts: CardFacts) -> str:
-    composition = facts.about.composition
-    if facts.weights is None or composition is None:
+    composition = facts.rules.composition
+    if facts.rules.weights is None or composition is None:
         return ""
     shown_apart = ("log_base",)
     params = ", ".join(
         f"{name} {value}" for name, value in composition.params.items() if name not in shown_apart
     )
-    base = composition.params.get("log_base", "e")
-    by_entropy = (
-        f" Weights are softmax(−entropy / tau), logarithms to base {base}."
-        if composition.scheme == "encore"
-        else ""
-    )
     shown = f" ({params})" if params else ""
-    return f"Weights by scheme `{composition.scheme}`{shown}.{by_entropy}\n\n"
+    return f"Weights by scheme `{composition.scheme}`{shown}.{_about_weights(composition)}\n\n"
+
+
+def _about_weights(composition: Composition) -> str:
+    """Sentences on how the weights were made, each with the space before it."""
+    base = composition.params.get("log_base", "e")
+    sentences = []
+    if composition.scheme == "encore":
+        sentences.append(f"Weights are softmax(−entropy / tau), logarithms to base {base}.")
+    if learnt_from := composition.learnt_from:
+        sentences.append(
+            f"**They were learnt from {' and '.join(learnt_from)}**: measured on the same, this "
+            "model is flattered."
+        )
+    if composition.num_missing_shards:
+        sentences.append(
+            f"They come from an incomplete rating run: {composition.num_missing_shards} of "
+            f"{composition.num_shards} shards were not read."
+        )
+    return "".join(f" {sentence}" for sentence in sentences)
 
 
 def _scale(facts: CardFacts) -> str:
     if not facts.is_centred:
         return ""
-    shown = (
-        "Add a rule's mean rating to its score"
-        if facts.mean_of_reward is None
-        else f"Add {facts.mean_of_reward:.6f} (the weighted sum of the mean ratings)"
+    rules = facts.rules
+    added = (
+        "a rule's mean rating to its score"
+        if rules.mean_of_reward is None
+        else f"{rules.mean_of_reward:.6f} (the weighted sum of the mean ratings)"
+    )
+    read_as = (
+        "on the scale of the ratings, 0 to 1."
+        if rules.weights is None or rules.is_average
+        else "as the weighted sum of ratings. It is not on their scale of 0 to 1, since the "
+        "weights are no average's (some negative, or their sum not 1)."
     )
     return (
         "## Scale\n\nScores are centred: the heads learnt ratings from which each rule's mean was "
-        f"taken. {shown} to read a score on the scale of the ratings, 0 to 1. Rankings do not "
-        "depend on it.\n"
+        f"taken. Add {added} to read a score {read_as} Rankings do not depend on it.\n"
     )
 
 
 def _readers(facts: CardFacts) -> str:
     length = facts.source.tokenizer.max_length
+    # Its own transformers is the oldest one; it pads on the left, which moves positions.
+    is_readable = facts.minimum_transformers == OLDEST_TESTED and len(facts.labels) == 1
     rewardbench = (
         f"* RewardBench: `rewardbench --model {facts.name} --not_quantized --torch_dtype "
-        f"{facts.dtype} --max_length {length}`; its defaults (512 tokens, float16, 8 bits for some "
-        "names) score otherwise.\n"
-        if len(facts.labels) == 1
+        f"{facts.dtype} --max_length {length} --force_truncation --batch_size 1`; its defaults "
+        "(512 tokens that it does not keep to, float16, 8 bits for some names, batches padded on "
+        "the left) score otherwise.\n"
+        if is_readable
         else ""
     )
     return (
-        f"## Other readers\n\n* vLLM: `vllm serve {facts.name} --runner pooling`, then POST "
+        f"## Other readers\n\n* vLLM: `vllm serve {facts.name} --runner pooling --dtype "
+        f"{facts.dtype} --max-model-len {length}`, then POST "
         '`{"model": …, "messages": […]}` to `/classify`; what it calls probabilities are the '
         f"scores.\n{rewardbench}* A text is what the chat template makes of a conversation. It "
         "contains all special tokens; the tokenizer adds none.\n"
@@ -208,13 +233,13 @@ def _evaluation(facts: CardFacts) -> str:
     r2, accuracy = evaluation.get("r2_by_head") or {}, evaluation.get("accuracy_half_by_head") or {}
     rows = [
         (f"`{head_id}`", _number(r2.get(head_id)), _percent(accuracy.get(head_id)))
-        for head_id in facts.source.model.head_ids
+        for head_id in facts.rules.mean_by_rule
     ]
     return (
         f"## Evaluation\n\nOf each head alone, on {evaluation.get('num_pairs', 0):,} pairs whose "
         "prompts were held out from training: how much of the rule's ratings it explains, and how "
         "often it ranks a pair as people did (ties count half).\n\n"
-        + _table(("rule", "R²", "accuracy"), rows)
+        + table(("rule", "R²", "accuracy"), rows)
     )
 
 
@@ -229,6 +254,11 @@ def _limits(facts: CardFacts) -> str:
             if checked.largest_flipped_margin is not None
             else ".\n"
         )
+        + (
+            f"* {checked.num_tied:,} of these pairs tie in one of the two and not in the other.\n"
+            if checked.num_tied
+            else ""
+        )
         if checked.num_margins
         else ""
     )
@@ -238,38 +268,22 @@ def _limits(facts: CardFacts) -> str:
         "every text begins with; other tools cut in their own ways or not at all.\n"
         "* A message that spells a special token is taken for that token by plain readers; "
         "ENCORE's own scoring reads it as text.\n"
-        f"{flips}"
+        f"{_long_positions(facts)}{flips}"
         "* It measures what its rules and their judge measured, in the languages and on the kinds "
         "of conversation it was trained on; a high score is no proof that a response is safe.\n"
     )
 
 
-def _provenance(facts: CardFacts) -> str:
+def _long_positions(facts: CardFacts) -> str:
+    original = facts.original_positions
+    if original is None:
+        return ""
     return (
-        "## Provenance\n\nMade with ENCORE (`encore export`). `encore_export.json` has all of this "
-        "for programs.\n\n" + _table(("what", "value"), list(_provenance_rows(facts)))
+        f"* Beyond {original} tokens positions are scaled in another way (longrope). transformers "
+        "does so with a whole batch that has one such conversation in it, vLLM with every "
+        f"conversation if `--max-model-len` is above {original}; scores of shorter ones then "
+        "differ. Score the two kinds apart.\n"
     )
-
-
-def _provenance_rows(facts: CardFacts) -> Iterator[tuple[str, str]]:
-    source, metadata = facts.source, facts.source.metadata
-    yield "model", source.name
-    yield "model's weights, SHA-256", source.digest
-    for key, words in _DIGESTS.items():
-        if metadata.get(key) is not None:
-            yield words, str(metadata[key])
-    backbone = metadata.get("backbone_identity")
-    for key, words in _OF_BACKBONE.items():
-        if isinstance(backbone, Mapping) and backbone.get(key) is not None:
-            yield words, str(backbone[key])
-    composition = facts.about.composition
-    if composition is not None and composition.provenance:
-        for key in _OF_WEIGHTS:
-            if composition.provenance.get(key) is not None:
-                yield f"weights: {key.replace('_', ' ')}", str(composition.provenance[key])
-    checked = facts.verification
-    within = f"scores within {checked.max_difference:.0e} in float32"
-    yield "read back with plain transformers", f"{checked.num_probes} conversations, {within}"
 
 
 def _number(value: object) -> str:
@@ -282,13 +296,3 @@ def _percent(value: object) -> str:
 
 def _plural(noun: str, number: int) -> str:
     return noun if number == 1 else f"{noun}s"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
-
-
-def _cell(text: str) -> str:
-    """A text that stays within its cell and is read as text."""
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())

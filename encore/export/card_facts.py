@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from encore.export.architecture import OLDEST_TESTED, minimum_transformers
 from encore.export.records import ExportAbout, ExportDtype, ExportKind, Verification
+from encore.export.rules import Rules
 
 if TYPE_CHECKING:
     from encore.model.opening import OpenedModel
@@ -20,7 +22,7 @@ class CardFacts:
         name: The export's name.
         source: The model it was made from.
         labels: Of the scores, in order.
-        weights: Of the heads; None: every head is a label.
+        rules: What the scores are made of.
         dtype: Of the weights on disk.
         about: What was said about it.
         architecture: Name of its class in transformers.
@@ -30,7 +32,7 @@ class CardFacts:
     name: str
     source: OpenedModel
     labels: Sequence[str]
-    weights: Mapping[str, float] | None
+    rules: Rules
     dtype: ExportDtype
     about: ExportAbout
     architecture: str
@@ -39,25 +41,26 @@ class CardFacts:
     @property
     def kind(self) -> ExportKind:
         """Whether heads were folded."""
-        return "heads" if self.weights is None else "composed"
-
-    @property
-    def mean_by_head(self) -> dict[str, float]:
-        """What was taken from each head's targets: its scores lie around 0, the ratings here."""
-        model = self.source.model
-        return dict(zip(model.head_ids, model.mean_R.tolist(), strict=True))
+        return "heads" if self.rules.weights is None else "composed"
 
     @property
     def is_centred(self) -> bool:
         """Whether a mean is known: a downloaded model has none, a preference model neither."""
-        return any(self.mean_by_head.values())
+        return any(self.rules.mean_by_rule.values())
 
     @property
-    def mean_of_reward(self) -> float | None:
-        """Σ w_k mean_k: what brings a composed score back to the scale of the ratings."""
-        if self.weights is None:
+    def minimum_transformers(self) -> str:
+        """The oldest version known to read it."""
+        return minimum_transformers(self.source.model.trunk.config.model_type)
+
+    @property
+    def original_positions(self) -> int | None:
+        """Tokens beyond which positions are scaled in another way (longrope), if any fit."""
+        rope = getattr(self.source.model.trunk.config, "rope_parameters", None) or {}
+        original = rope.get("original_max_position_embeddings")
+        if rope.get("rope_type") != "longrope" or not isinstance(original, int):
             return None
-        return sum(self.weights[head_id] * mean for head_id, mean in self.mean_by_head.items())
+        return original if self.source.tokenizer.max_length > original else None
 
     @property
     def synthetic(self) -> tuple[str, ...]:
@@ -71,7 +74,7 @@ class CardFacts:
 
 
 def _notes(facts: CardFacts) -> Iterator[str]:
-    composition, checked = facts.about.composition, facts.verification
+    composition, checked = facts.rules.composition, facts.verification
     for part in facts.synthetic:
         yield f"synthetic: {part}; an example, not evidence"
     if composition is not None and composition.num_missing_shards:
@@ -79,10 +82,25 @@ def _notes(facts: CardFacts) -> Iterator[str]:
             f"the weights come from an incomplete rating run: {composition.num_missing_shards} of "
             f"{composition.num_shards} shards were not read"
         )
+    if composition is not None and composition.learnt_from:
+        yield (
+            f"the weights were learnt from {' and '.join(composition.learnt_from)}: measured on "
+            "the same, the model is flattered"
+        )
+    if facts.minimum_transformers != OLDEST_TESTED:
+        yield (
+            f"readers need transformers {facts.minimum_transformers} or newer: older ones have no "
+            f"{facts.architecture}"
+        )
     if checked.num_flipped:
         yield (
             f"{facts.dtype} flips {checked.num_flipped:,} of {checked.num_margins:,} rankings "
             f"(the largest margin among them was {checked.largest_flipped_margin:.1e})"
+        )
+    if checked.num_tied:
+        yield (
+            f"{facts.dtype} makes or breaks {checked.num_tied:,} ties of {checked.num_margins:,} "
+            "rankings"
         )
     if facts.about.licence is None:
         yield "no licence was stated: those of the backbone and of the data apply"

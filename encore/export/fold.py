@@ -5,13 +5,12 @@ Suffixes: R heads, D hidden.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from encore.errors import InputError
+from encore.weighting.head_weights import reward_weights
 
 
 def fold(weight_RD: Any, weights: Mapping[str, float], head_ids: Sequence[str]) -> Any:
@@ -28,37 +27,5 @@ def fold(weight_RD: Any, weights: Mapping[str, float], head_ids: Sequence[str]) 
     Raises:
         InputError: Weights for other rules than the heads, or that are no finite numbers, or all 0.
     """
-    check_weights(weights, head_ids)
-    weight_R = torch.tensor([weights[head_id] for head_id in head_ids], dtype=torch.float64)
+    weight_R = torch.from_numpy(reward_weights(weights, head_ids=head_ids))
     return weight_R[None] @ weight_RD.detach().cpu().double()
-
-
-def check_weights(weights: Mapping[str, float], head_ids: Sequence[str]) -> None:
-    """Refuse weights that are not exactly one finite number per head, or that weigh nothing.
-
-    Raises:
-        InputError: Both sides of the difference are named.
-    """
-    strangers = sorted(set(weights) - set(head_ids))
-    unweighed = [head_id for head_id in head_ids if head_id not in weights]
-    if strangers or unweighed:
-        raise InputError(
-            f"weights for other rules than the model's heads: {_listed(strangers)} among the "
-            f"weights but no head, {_listed(unweighed)} among the heads but not weighed; give one "
-            "weight for each head (0 leaves a rule out)"
-        )
-    for head_id in head_ids:
-        if not math.isfinite(weights[head_id]):
-            raise InputError(
-                f"weights: {weights[head_id]} for rule {head_id}; expected a finite number"
-            )
-    if not any(weights.values()):
-        raise InputError("weights: all are 0, so every response would score the same; weigh a rule")
-
-
-def _listed(names: Sequence[str]) -> str:
-    """A few names and how many more there are."""
-    if not names:
-        return "nothing"
-    shown = ", ".join(names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

@@ -6,6 +6,7 @@ Suffixes: R heads, K labels, D hidden.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,16 +22,17 @@ from encore.export.card_facts import CardFacts
 from encore.export.fold import fold
 from encore.export.hf_config import export_config
 from encore.export.records import (
-    EXPORT_FILE,
     REWARD_LABEL,
     ExportAbout,
     ExportDtype,
     ExportResult,
 )
+from encore.export.rules import rules_of
 from encore.export.tokenizer_files import write_tokenizer
 from encore.export.verify import Written, verify_export
-from encore.export.weights_files import classifier_tensors, write_tensors
+from encore.export.weights_files import INDEX_FILE, classifier_tensors, write_tensors
 from encore.files import atomic_folder
+from encore.model.export_file import COMPOSED, EXPORT_FILE
 from encore.records import PreferencePair
 from encore.versions import package_versions
 
@@ -39,6 +41,14 @@ if TYPE_CHECKING:
 
 #: Raised whenever `encore_export.json` changes its meaning.
 _FORMAT_VERSION = 1
+#: All that an export has beside its weights.
+_FILES = frozenset(
+    (
+        *("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+        *("README.md", EXPORT_FILE, INDEX_FILE),
+    )
+)
+_WEIGHTS_FILE = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
 
 
 def export_model(
@@ -65,12 +75,13 @@ def export_model(
 
     Raises:
         InputError: A model that no plain classifier can say; weights for other rules than the
-            heads; a folder with something else in it.
+            heads; a folder with something else in it; the working directory.
         EncoreError: What was written does not score as the model does; nothing is kept.
         OSError: As the file system reports it.
     """
     about = about or ExportAbout()
     refuse_occupied(out)
+    place = out.resolve()  # a link stays a link to the new one
     _refuse_rounded(model)
     classifier = classifier_class(model.model, name=model.name)
     head_ids = model.model.head_ids
@@ -90,8 +101,8 @@ def export_model(
         dtype=dtype,
     )
     torch_dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_folder(out) as temporary:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_folder(place) as temporary:
         write_tensors(tensors, temporary, dtype=torch_dtype)
         write_tokenizer(model.tokenizer, temporary)
         _write_json(temporary / "config.json", config)
@@ -104,10 +115,10 @@ def export_model(
             dtype=torch_dtype,
         )
         facts = CardFacts(
-            name=out.resolve().name,
+            name=place.name,
             source=model,
             labels=labels,
-            weights=weights,
+            rules=rules_of(model, weights=weights, composition=about.composition),
             dtype=dtype,
             about=about,
             architecture=classifier.__name__,
@@ -120,25 +131,56 @@ def export_model(
         kind=facts.kind,
         labels=tuple(labels),
         dtype=dtype,
-        num_bytes=sum(path.stat().st_size for path in out.iterdir()),
+        num_bytes=sum(path.stat().st_size for path in place.iterdir()),
         verification=facts.verification,
         notes=facts.notes,
     )
 
 
-def refuse_occupied(out: Path) -> None:
-    """Refuse a place that holds anything but an export.
+def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
+    """Refuse a place whose replacement would cost anything but an earlier export.
+
+    Args:
+        out: The folder to write.
+        source: Folder (or hub id) of the model to export.
 
     Raises:
         InputError: What is there, and what to do.
     """
+    place, here = out.resolve(), Path.cwd().resolve()
+    if place in (here, *here.parents):
+        raise InputError(
+            f"--out {out}: this is the working directory or one above it, which cannot be "
+            "replaced; name a new folder"
+        )
+    model = None if source is None else Path(source).expanduser().resolve()
+    if model is not None and model.exists() and place in (model, *model.parents):
+        raise InputError(
+            f"--out {out}: the model to export ({source}) lies there and would be replaced by its "
+            "own export; name a new folder"
+        )
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: there is a file of this name; name a new folder")
-    if out.is_dir() and any(out.iterdir()) and not (out / EXPORT_FILE).is_file():
+    if not out.is_dir():
+        return
+    entries = sorted(place.iterdir())
+    if entries and not (place / EXPORT_FILE).is_file():
         raise InputError(
             f"--out {out}: this folder has something else in it than an export (no {EXPORT_FILE}); "
             "name a new or empty folder"
         )
+    if strangers := [entry.name for entry in entries if not _is_ours(entry)]:
+        more = f" and {len(strangers) - 3} more" if len(strangers) > 3 else ""
+        raise InputError(
+            f"--out {out}: {', '.join(strangers[:3])}{more} beside the export there would be lost; "
+            "move what is yours, or name a new folder"
+        )
+
+
+def _is_ours(entry: Path) -> bool:
+    """Whether it is a file as exports have them: only those are replaced."""
+    is_known = entry.name in _FILES or _WEIGHTS_FILE.fullmatch(entry.name) is not None
+    return is_known and entry.is_file() and not entry.is_symlink()
 
 
 def _refuse_rounded(model: OpenedModel) -> None:
@@ -154,25 +196,24 @@ def _refuse_rounded(model: OpenedModel) -> None:
 
 def _about_export(facts: CardFacts) -> dict[str, Any]:
     """What `encore_export.json` says: everything of the card that a program may want."""
-    composition = facts.about.composition
-    model = facts.source
+    model, rules, composition = facts.source, facts.rules, facts.rules.composition
     return {
         "format": _FORMAT_VERSION,
         "kind": facts.kind,
         "labels": list(facts.labels),
-        "head_ids": list(model.model.head_ids),
-        "weights": None if facts.weights is None else dict(facts.weights),
+        "head_ids": list(rules.mean_by_rule),
+        "weights": None if rules.weights is None else dict(rules.weights),
         "scheme": None if composition is None else composition.scheme,
         "params": {} if composition is None else dict(composition.params),
         "entropy_nats": {} if composition is None else dict(composition.entropies),
         "weights_provenance": None if composition is None else composition.provenance,
-        "mean": facts.mean_by_head,
-        "mean_of_reward": facts.mean_of_reward,
+        "mean": dict(rules.mean_by_rule),
+        "mean_of_reward": rules.mean_of_reward,
         "max_length": model.tokenizer.max_length,
         "dtype": facts.dtype,
         "source": {"name": model.name, "digest": model.digest},
         "verification": asdict(facts.verification),
-        "model_metadata": dict(model.metadata),
+        "model_metadata": {k: v for k, v in model.metadata.items() if k != COMPOSED},
         "versions": package_versions(),
     }
 

@@ -66,7 +66,8 @@ def rope_in_both_forms(config: Mapping[str, Any], *, model_type: str) -> dict[st
         model_type: The architecture.
 
     Raises:
-        InputError: Settings by layer type, or of Phi-3 beyond the three that version 4 takes.
+        InputError: Settings by layer type, or that some version 4 would take for others: of Phi-3
+            beyond the three that it knows, of YaRN where it would compute another factor.
     """
     rope = config.get("rope_parameters")
     if not isinstance(rope, dict) or "rope_theta" not in rope:
@@ -82,7 +83,46 @@ def rope_in_both_forms(config: Mapping[str, Any], *, model_type: str) -> dict[st
         return both | {"rope_scaling": None}
     kept = ("rope_theta", "partial_rotary_factor")
     scaling = {key: value for key, value in rope.items() if key not in kept}
-    return both | {"rope_scaling": _phi3_scaling(scaling) if model_type == "phi3" else scaling}
+    if model_type == "phi3":
+        scaling = _phi3_scaling(scaling)
+    elif rope["rope_type"] == "yarn":
+        scaling = _yarn_scaling(scaling, max_positions=config["max_position_embeddings"])
+    elif rope["rope_type"] == "longrope":
+        raise InputError(
+            f"config of the {model_type!r} backbone: longrope, whose original length transformers "
+            "4 reads in another place than 5; expected it of phi3 only: serve this model with "
+            "`encore serve`"
+        )
+    return both | {"rope_scaling": scaling}
+
+
+def _yarn_scaling(scaling: Mapping[str, Any], *, max_positions: int) -> dict[str, Any]:
+    """YaRN as 4.51, 4.57 and 5 compute the same of it.
+
+    4.51 passes over ``factor`` where the original length is said, and divides the positions by that
+    length; where it is not said, every version takes the positions for the original length. 4.57
+    wants a factor, and only 4.51 cannot leave the ramp's ends as they are (``truncate`` false).
+    """
+    if not scaling.get("truncate", True):
+        raise InputError(
+            "config of the backbone: YaRN with truncate false, which transformers 4.51 does not "
+            "know and would score otherwise; serve this model with `encore serve`"
+        )
+    known = {key: value for key, value in scaling.items() if key != "truncate"}
+    original = known.get("original_max_position_embeddings") or max_positions
+    ratio = max_positions / original
+    factor = ratio if known.get("factor") is None else float(known["factor"])
+    if factor == ratio:
+        return known | {"factor": factor, "original_max_position_embeddings": original}
+    if original == max_positions:
+        without = "original_max_position_embeddings"
+        return {key: value for key, value in known.items() if key != without} | {"factor": factor}
+    raise InputError(
+        f"config of the backbone: YaRN factor {factor:g}, {max_positions} positions of {original} "
+        f"original ones; transformers 4.51 would take {ratio:g} for the factor: expected "
+        f"max_position_embeddings {round(factor * original)}, or the positions for the original "
+        "ones"
+    )
 
 
 def _phi3_scaling(scaling: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from encore.errors import EncoreError, InputError
-from encore.export.records import EXPORT_FILE
+from encore.model.export_file import EXPORT_FILE
 
 #: Access tokens as hubs write them: never in a message, whatever a client's error says.
 _TOKEN = re.compile(r"\b(hf|api_org)_[A-Za-z0-9]{8,}|(?i:bearer)\s+\S+")
+
+#: What readers would mix up with the new files: shards of an earlier export that had more of them,
+#: and files that say of weights, tokens or the template what the new ones say otherwise.
+_STALE = (
+    *("*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "*.pt", "*.pth"),
+    *("adapter_*", "generation_config.json"),
+    *("special_tokens_map.json", "added_tokens.json", "tokenizer.model"),
+    *("chat_template.json", "additional_chat_templates/*"),
+)
+#: What a hub puts into a new repository.
+_OF_THE_HUB = frozenset((".gitattributes", "README.md"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +55,7 @@ def push_export(
         api: Something like `huggingface_hub.HfApi`; None: the real one.
 
     Raises:
-        InputError: The folder is no export.
+        InputError: The folder is no export; the repository has something else in it than one.
         EncoreError: The hub refused or could not be reached, in one line.
     """
     if not (folder / EXPORT_FILE).is_file():
@@ -59,14 +70,16 @@ def push_export(
     try:
         repo = api.create_repo(repo_id, repo_type="model", private=is_private, exist_ok=True)
         repo_id = repo.repo_id
+        _refuse_other_things(api, repo_id)
         commit = api.upload_folder(
             repo_id=repo_id,
             folder_path=folder,
             repo_type="model",
             commit_message="Upload a reward model exported with ENCORE",
-            # An earlier export may have had more shards; a reader would mix them up.
-            delete_patterns=["*.safetensors", "*.safetensors.index.json"],
+            delete_patterns=list(_STALE),
         )
+    except InputError:
+        raise
     except Exception as error:  # a client of another's library, over a network
         reason = _TOKEN.sub("…", " ".join(str(error).split()))[:300]
         raise EncoreError(
@@ -74,3 +87,15 @@ def push_export(
             f"export in {folder} is complete: check the name and `hf auth login`, then push again"
         ) from error
     return PushResult(repo_id=repo_id, url=str(commit.commit_url), commit=str(commit.oid))
+
+
+def _refuse_other_things(api: Any, repo_id: str) -> None:
+    """Only an export is replaced, in a repository as in a folder."""
+    names = set(api.list_repo_files(repo_id, repo_type="model"))
+    if EXPORT_FILE in names or names <= _OF_THE_HUB:
+        return
+    strangers = sorted(names - _OF_THE_HUB)
+    raise InputError(
+        f"--push {repo_id}: this repository has something else in it than an export (no "
+        f"{EXPORT_FILE}, but {', '.join(strangers[:3])}); name a new one, or empty it first"
+    )

@@ -11,10 +11,14 @@ from typing import Any, Literal
 ExportKind = Literal["heads", "composed"]
 ExportDtype = Literal["float32", "bfloat16"]
 
-#: The file that says a folder is an export, and everything of it that readers do not ask for.
-EXPORT_FILE = "encore_export.json"
 #: The label of a composed model.
 REWARD_LABEL = "reward"
+
+#: Marks of `encore.weighting.provenance.Provenance`, in words.
+_ANSWERS = {
+    "uses_labels": "people's preferences",
+    "uses_benchmark": "a benchmark's answers",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +32,6 @@ class Composition:
         params: The scheme's parameters.
         entropies: Entropy in nats of each rule's ratings; empty where the weights do not know.
         provenance: What the weights were made from, as `encore weights --json` says it.
-        num_shards: Shards of the rating run's plan; 0 where there is no plan.
-        num_missing_shards: Those that were not read.
     """
 
     weights: Mapping[str, float]
@@ -37,8 +39,26 @@ class Composition:
     params: Mapping[str, float | str] = field(default_factory=dict)
     entropies: Mapping[str, float] = field(default_factory=dict)
     provenance: Mapping[str, Any] | None = None
-    num_shards: int = 0
-    num_missing_shards: int = 0
+
+    @property
+    def num_shards(self) -> int:
+        """Shards of the rating run's plan; 0 where there is no plan."""
+        return self._count("num_shards")
+
+    @property
+    def num_missing_shards(self) -> int:
+        """Those that were not read: the weights are those of an incomplete run."""
+        return self._count("num_missing_shards")
+
+    @property
+    def learnt_from(self) -> tuple[str, ...]:
+        """What answers the weights have seen that they may be measured by, in words."""
+        known = self.provenance or {}
+        return tuple(words for key, words in _ANSWERS.items() if known.get(key) is True)
+
+    def _count(self, name: str) -> int:
+        found = (self.provenance or {}).get(name)
+        return found if isinstance(found, int) else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +84,7 @@ class Verification:
         example_scores: What the card's example prints, by label; in the export's own format.
         num_margins: Pairs (times labels) whose rankings were compared in the export's own format.
         num_flipped: Of these, how many rank the other way round than the model in memory.
+        num_tied: Of these, how many tie in one of the two and not in the other.
         largest_flipped_margin: The largest |margin| in memory of a flipped one; None where none is.
     """
 
@@ -72,6 +93,7 @@ class Verification:
     example_scores: Mapping[str, float]
     num_margins: int = 0
     num_flipped: int = 0
+    num_tied: int = 0
     largest_flipped_margin: float | None = None
 
 

@@ -26,8 +26,8 @@ from encore.records import PreferencePair
 if TYPE_CHECKING:
     from encore.model.opening import OpenedModel
 
-#: The most that two computations of one score in float32 may differ; for scores beyond 1,
-#: relative to the largest.
+#: The most that two computations of one score in float32 may differ; for a label whose scores go
+#: beyond 1, relative to its largest.
 TOLERANCE = 1e-5
 
 _TokenIds = NDArray[np.int32]
@@ -76,6 +76,7 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
     _compare_tokens(written, tokenizer, probes)
     difference = _compare_scores(written, tokenizer, plain, probes)
     if written.dtype is not torch.float32:
+        del plain  # two large models in memory are enough
         plain = _open(written, written.dtype)
     return _with_rankings(
         written,
@@ -181,15 +182,16 @@ def _compare_scores(
     with torch.inference_mode():
         theirs_NK = plain(**inputs).logits.double().cpu().numpy()
     ours_NK = _our_scores(written, [token_ids for _, token_ids in probes])
-    difference = float(np.abs(theirs_NK - ours_NK).max())
-    allowed = TOLERANCE * max(1.0, float(np.abs(ours_NK).max()))
-    if not difference <= allowed:  # also NaN
+    difference_K = np.abs(theirs_NK - ours_NK).max(axis=0)
+    allowed_K = TOLERANCE * np.maximum(1.0, np.abs(ours_NK).max(axis=0))
+    if not (difference_K <= allowed_K).all():  # also NaN
+        worst = int(np.argmax(difference_K / allowed_K))
         raise _wrong(
             written,
-            f"plain transformers scores differ by {difference:.1e} from the model in memory, at "
-            f"most {allowed:.0e} was expected",
+            f"plain transformers scores differ by {difference_K[worst]:.1e} from the model in "
+            f"memory under {written.labels[worst]!r}, at most {allowed_K[worst]:.0e} was expected",
         )
-    return difference
+    return float(difference_K.max())
 
 
 def _with_rankings(
@@ -212,13 +214,15 @@ def _with_rankings(
     sequences = [one.token_ids for pair in encoded for one in (pair.chosen, pair.rejected)]
     ours_PK = _margins(_our_scores(written, sequences))
     theirs_PK = _margins(_their_scores(plain, sequences))
-    is_flipped_PK = np.sign(ours_PK) != np.sign(theirs_PK)
+    is_flipped_PK = ours_PK * theirs_PK < 0
+    is_tied_PK = (ours_PK == 0) != (theirs_PK == 0)
     return Verification(
         num_probes=num_probes,
         max_difference=max_difference,
         example_scores=scores,
         num_margins=ours_PK.size,
         num_flipped=int(is_flipped_PK.sum()),
+        num_tied=int(is_tied_PK.sum()),
         largest_flipped_margin=(
             float(np.abs(ours_PK[is_flipped_PK]).max()) if is_flipped_PK.any() else None
         ),

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from encore.errors import InputError
-from encore.export.fold import check_weights
 from encore.export.records import Composition
+from encore.weighting.head_weights import reward_weights
 from encore.weighting.scheme import SchemeOptions
 from encore.weighting.weigh import weigh_rules
 
@@ -25,6 +25,7 @@ class _WeightsFile(BaseModel):
     params: dict[str, float | str] = Field(default_factory=dict)
     rule_ids: tuple[str, ...] = Field(min_length=1)
     weights: tuple[float, ...]
+    entropy_nats: dict[str, float] = Field(default_factory=dict)
     provenance: dict[str, Any] | None = None
 
 
@@ -87,14 +88,8 @@ def scheme_weights(
         weights=dict(zip(vector.rule_ids, vector.weights, strict=True)),
         scheme=vector.scheme,
         params=vector.params,
-        entropies={
-            rule.rule_id: rule.entropy_nats
-            for rule in weighed.rules
-            if rule.entropy_nats is not None
-        },
+        entropies=weighed.entropy_by_rule,
         provenance=None if vector.provenance is None else vector.provenance.as_dict(),
-        num_shards=weighed.num_shards,
-        num_missing_shards=weighed.num_missing_shards,
     )
     label = "table" if not isinstance(ratings, str | Path) else str(ratings)
     _check(composition, head_ids, source=f"ratings {label}")
@@ -131,13 +126,14 @@ def _composition(path: Path, content: Mapping[str, Any]) -> Composition:
         weights=dict(zip(found.rule_ids, found.weights, strict=True)),
         scheme=found.scheme,
         params=found.params,
+        entropies=found.entropy_nats,
         provenance=found.provenance,
     )
 
 
 def _check(composition: Composition, head_ids: Sequence[str], *, source: str) -> None:
     try:
-        check_weights(composition.weights, head_ids)
+        reward_weights(composition.weights, head_ids=head_ids)
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
 

@@ -50,10 +50,17 @@ def model_digest(model: MultiHeadRewardModel, tokenizer: ConversationTokenizer) 
         json.dumps(model.head_ids),
         parameter_digest(model),
         _vocabulary_digest(tokenizer.hf_tokenizer),
+        _special_roles(tokenizer.hf_tokenizer),
         tokenizer.template_sha256,
         str(tokenizer.max_length),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _special_roles(hf_tokenizer: Any) -> str:
+    """Which tokens begin, end and part texts: templates print them, and cutting keeps the first."""
+    roles = {name: str(token) for name, token in hf_tokenizer.special_tokens_map.items()}
+    return json.dumps(roles, sort_keys=True)
 
 
 def _vocabulary_digest(hf_tokenizer: Any) -> str:

@@ -13,6 +13,7 @@ from encore.errors import InputError
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.digest import model_digest
+from encore.model.export_file import EXPORT_FILE, read_export_notes
 from encore.model.folder import ABOUT_FILE, LoadedModel, load_model
 from encore.model.loading import SINGLE_HEAD, initial_reward_model, load_tokenizer
 from encore.model.reward_model import MultiHeadRewardModel
@@ -152,11 +153,15 @@ def _load_classifier(
     tokenizer = load_tokenizer(config)
     if max_length is None:
         tokenizer.max_length = _own_length(tokenizer)
-    return LoadedModel(
-        model=initial_reward_model(config, head_ids=head_ids, device=device),
-        tokenizer=tokenizer,
-        metadata={"architectures": files.config["architectures"], "revision": files.revision},
-    )
+    model = initial_reward_model(config, head_ids=head_ids, device=device)
+    metadata = {"architectures": files.config["architectures"], "revision": files.revision}
+    about = _REWARD_MODEL.further_file(files, EXPORT_FILE)
+    notes = None if about is None else read_export_notes(about, labels=head_ids)
+    if notes is not None:
+        metadata = {**notes.metadata, **metadata}
+        means = [notes.mean_by_label[head_id] for head_id in head_ids]
+        model.mean_R.copy_(torch.tensor(means, dtype=model.mean_R.dtype))
+    return LoadedModel(model=model, tokenizer=tokenizer, metadata=metadata)
 
 
 def _refuse_remote_code(files: ModelFiles) -> None:

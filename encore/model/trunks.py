@@ -43,6 +43,11 @@ TRUNKS = {
 }
 
 
+#: What transformers assumes where config.json is silent: a window, or that there is none.
+_WINDOWS = {"mistral": 4096}
+_WINDOW_OFF = ("qwen2", "qwen3")
+
+
 def trunk_kind(config: dict[str, Any], *, name: str) -> TrunkKind:
     """How the model of a config.json is read.
 
@@ -73,11 +78,24 @@ def trunk_kind(config: dict[str, Any], *, name: str) -> TrunkKind:
 
 
 def max_positions(config: dict[str, Any], kind: TrunkKind) -> int | None:
-    """Tokens the model of a config.json has positions for; None where it does not say."""
+    """Tokens of the longest sequence that is computed exactly; None where nothing bounds it.
+
+    That is as many as the model of a config.json has positions for, and no more than its attention
+    sees at once: a window that slides is not computed here.
+    """
     own = config.get("max_position_embeddings")
-    if not isinstance(own, int):
+    positions = own - position_offset(config, kind) if isinstance(own, int) else None
+    bounds = [bound for bound in (positions, _window(config)) if bound is not None]
+    return min(bounds, default=None)
+
+
+def _window(config: dict[str, Any]) -> int | None:
+    """Tokens a layer's attention sees; None where all of them."""
+    model_type = config.get("model_type")
+    if not config.get("use_sliding_window", model_type not in _WINDOW_OFF):
         return None
-    return own - position_offset(config, kind)
+    window = config.get("sliding_window", _WINDOWS.get(str(model_type)))
+    return window if isinstance(window, int) else None
 
 
 def position_offset(config: dict[str, Any], kind: TrunkKind) -> int:

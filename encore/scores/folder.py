@@ -21,11 +21,14 @@ from encore.shards import (
     inspect_file,
     plan_shards,
     run_key_of,
+    run_key_of_file,
     shard_path,
 )
 
 SCORES_DIR = "scores"
 MANIFEST_FILE = "score.json"
+#: What the names of everything begin with that scoring writes, hidden temporary files too.
+_OWN_NAMES = ("locks", "shard-", "failed-", ".shard-", ".score")
 #: How a synthetic part is marked that is the model's, not the data's.
 SYNTHETIC_MODEL = "model: "
 
@@ -138,15 +141,29 @@ def claim_folder(folder: Path, manifest: ScoreManifest) -> None:
         return
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: this is a file; name a new directory with --out")
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    if names and "locks" not in names:
-        raise InputError(
-            f"{folder}: a directory with other things in it ({min(names)}); name a new or empty "
-            "one with --out"
-        )
+    if folder.is_dir():
+        _refuse_other_things(folder, manifest)
     (folder / "locks").mkdir(parents=True, exist_ok=True)
     text = json.dumps(asdict(manifest), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     atomic_write_bytes(folder / MANIFEST_FILE, text.encode())
+
+
+def _refuse_other_things(folder: Path, manifest: ScoreManifest) -> None:
+    """A folder without a manifest may hold this scoring's own shards, whose manifest was lost."""
+    names = sorted(path.name for path in folder.iterdir())
+    other = [name for name in names if not name.startswith(_OWN_NAMES)]
+    if other:
+        raise InputError(
+            f"{folder}: a directory with other things in it ({other[0]}); name a new or empty one "
+            "with --out"
+        )
+    for path in sorted(folder.glob("shard-*.parquet")):
+        key = run_key_of_file(path)
+        if key not in (None, manifest.score_key):
+            raise InputError(
+                f"{path}: a shard of {key}, not of the scoring {manifest.score_key}; name another "
+                "folder with --out"
+            )
 
 
 def read_manifest(folder: Path) -> ScoreManifest:

@@ -19,6 +19,7 @@ from encore.records import RESPONSES
 from encore.scores.folder import MANIFEST_FILE, choose_scores, score_status
 from encore.scores.schema import head_ids_of
 from encore.study import MARKER
+from encore.weighting.head_weights import head_weights
 
 _Objects = NDArray[np.object_]
 
@@ -67,29 +68,9 @@ class HeadScores:
                 weights is this number.
 
         Raises:
-            InputError: weights for other rules than the heads, or one that is no finite number.
+            InputError: See `encore.weighting.head_weights.head_weights`.
         """
-        return self.score_P2R.astype(np.float64) @ weight_vector(weights, head_ids=self.head_ids)
-
-
-def weight_vector(weights: Mapping[str, float], *, head_ids: Sequence[str]) -> NDArray[np.float64]:
-    """The weights in head order, float64, shape [R].
-
-    Raises:
-        InputError: weights for other rules than the heads, or one that is no finite number.
-    """
-    without_head = sorted(set(weights) - set(head_ids))
-    without_weight = [head_id for head_id in head_ids if head_id not in weights]
-    if without_head or without_weight:
-        raise InputError(
-            f"weights of {len(weights)} rules for {len(head_ids)} heads: without a head: "
-            f"{', '.join(without_head) or 'none'}; without a weight: "
-            f"{', '.join(without_weight) or 'none'}; expected one weight for each head"
-        )
-    weight_R = np.array([weights[head_id] for head_id in head_ids], dtype=np.float64)
-    if not np.isfinite(weight_R).all():
-        raise InputError(f"weights {dict(weights)!r}: expected finite numbers")
-    return weight_R
+        return self.score_P2R.astype(np.float64) @ head_weights(weights, head_ids=self.head_ids)
 
 
 def read_head_scores(path: Path) -> HeadScores:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.pairs import iter_pairs
 from encore.records import PreferencePair
-from encore.scores.head_scores import HeadScores
+from encore.scores.accuracy import HeadAccuracy, head_accuracies
+from encore.scores.head_scores import HeadScores, read_head_scores
+from encore.study import open_study
 from encore.training.groups import group_of, place_of
+
+if TYPE_CHECKING:
+    from encore.scores.driver import ScoreResult
 
 # Suffix: P pairs.
 
@@ -60,3 +67,24 @@ def held_out_P(
     held_out = {(pair.source, pair.pair_id) for pair in pairs if split.holds_out(pair)}
     keys = zip(scores.source_P.tolist(), scores.pair_id_P.tolist(), strict=True)
     return np.array([key in held_out for key in keys], dtype=np.bool_)
+
+
+def accuracies_of(
+    study: Path, result: ScoreResult
+) -> tuple[tuple[HeadAccuracy, ...], tuple[HeadAccuracy, ...]]:
+    """Every head's accuracy on all pairs of a whole scoring, and on those training held out.
+
+    The second is empty where the model does not say what its training held out.
+
+    Args:
+        study: The study's directory.
+        result: Of scoring it.
+
+    Raises:
+        StudyIncompleteError: Shards are missing.
+    """
+    scores = read_head_scores(result.out)
+    if result.split is None:
+        return head_accuracies(scores), ()
+    is_held_out_P = held_out_P(result.split, iter_pairs(open_study(study)), scores)
+    return head_accuracies(scores), head_accuracies(scores.take(is_held_out_P.nonzero()[0]))

@@ -74,13 +74,15 @@ def score_study(
     found = open_study(study)
     all_pairs = read_pairs(found)
     pairs = _planned(all_pairs, study=study, limit=limit)
-    opened = (
-        model
-        if isinstance(model, OpenedModel)
-        else open_reward_model(
+    if isinstance(model, OpenedModel):
+        _refuse_settings_of_opening(
+            device=device, dtype=dtype, max_length=max_length, revision=revision
+        )
+        opened = model
+    else:
+        opened = open_reward_model(
             model, device=device, dtype=dtype, max_length=max_length, revision=revision
         )
-    )
     manifest = _manifest(
         found,
         opened,
@@ -144,6 +146,15 @@ def _check(*, limit: int | None, shard_size: int, tokens_per_microbatch: int | N
     for name, value in given.items():
         if value is not None and value < 1:
             raise InputError(f"{name} {value}: expected at least 1")
+
+
+def _refuse_settings_of_opening(*, dtype: str, **others: object) -> None:
+    given = [name for name, value in others.items() if value is not None]
+    given += ["dtype"] * (dtype != "auto")
+    if given:
+        raise InputError(
+            f"{given[0]}: given with a model that is open already; give it to open_reward_model"
+        )
 
 
 def _planned(pairs: pa.Table, *, study: Path, limit: int | None) -> pa.Table:

@@ -70,7 +70,8 @@ async def _refused(_request: Request, error: Exception) -> Response:
 
 async def _no_such_path(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    shown = ascii(f"{request.method} {request.url.path}"[:_SHOWN_CHARACTERS])
+    # Not `request.url`: it depends on the client's Host header and loses characters.
+    shown = ascii(f"{request.method} {request.scope['path']}"[:_SHOWN_CHARACTERS])
     reason = f"{shown}: {error.detail.lower()}; expected POST /get_reward or /score, or GET "
     return JSONResponse(
         {"error": reason + "/health, /metrics or /model"},

@@ -21,6 +21,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.errors import InputError
+
 # Legend: N texts, R rules.
 
 _log = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ _LINGER_SECONDS: Final = 0.002
 _MAX_RETRY_SECONDS: Final = 60
 #: Share of the newest batch in the average speed.
 _SMOOTHING: Final = 0.2
+#: Batches that fail one after the other before the queue no longer calls itself alive.
+_MAX_FAILURES: Final = 3
 
 
 class QueueFullError(Exception):
@@ -54,6 +58,24 @@ class QueueClosedError(Exception):
 
 class ScoringError(Exception):
     """The model failed on a batch; the log says how."""
+
+
+class DeviceLostError(Exception):
+    """What the scores are computed on is gone: no later batch can be scored in this process."""
+
+
+class TextRefusedError(Exception):
+    """The model does not take one text; the log says why.
+
+    Attributes:
+        index: Which one of its request.
+        num_tokens: Its length.
+    """
+
+    def __init__(self, index: int, *, num_tokens: int) -> None:
+        super().__init__(f"text {index} of {num_tokens} tokens was refused")
+        self.index = index
+        self.num_tokens = num_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +129,9 @@ class ScoreQueue:
     Use it as a context manager: the thread lives inside.
 
     Args:
-        score: The scores [N, R] of N token sequences; called on the thread alone.
+        score: The scores [N, R] of N token sequences; called on the thread alone. An InputError
+            means that a sequence is not one for the model: it is found and the others are scored.
+            A DeviceLostError ends the queue. Any other error fails the batch.
         max_batch_tokens: Of one call; a longer text goes alone.
         max_queue_tokens: That may wait; a request that finds the queue empty is always taken.
         on_batch: Told about every batch, on the thread.
@@ -129,6 +153,7 @@ class ScoreQueue:
         self._texts: deque[_Text] = deque()
         self._num_tokens = 0
         self._tokens_per_second: float | None = None
+        self._num_failures = 0  # since the last batch that was scored
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="encore-score", daemon=True)
 
@@ -148,8 +173,9 @@ class ScoreQueue:
 
     @property
     def is_alive(self) -> bool:
-        """Whether texts are being scored."""
-        return self._thread.is_alive() and not self._is_closed
+        """Whether texts are being scored, as far as the last batches tell."""
+        is_working = self._thread.is_alive() and not self._is_closed
+        return is_working and self._num_failures < _MAX_FAILURES
 
     @property
     def num_tokens(self) -> int:
@@ -227,16 +253,39 @@ class ScoreQueue:
         started = time.perf_counter()
         try:
             score_NR = self._score([text.token_ids for text in batch])
-        except (RuntimeError, ValueError, MemoryError):  # torch's own are RuntimeErrors
-            # The thread goes on for the others: what failed here may be one batch's memory.
-            _log.exception("a batch of %d texts could not be scored", len(batch))
-            for text in batch:
-                text.job.fail(ScoringError("the model failed on this batch"))
+            scored = list(zip(batch, score_NR, strict=True))
+        except InputError as error:
+            self._compute_without_refused(batch, error)
             return
-        for text, score_R in zip(batch, score_NR, strict=True):
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread goes on for others
+            self._fail(batch, error)
+            return
+        self._num_failures = 0
+        for text, score_R in scored:
             if not text.job.future.done():
                 text.job.put(text.index, score_R, num_texts=text.num_texts)
         self._note(batch, seconds=time.perf_counter() - started)
+
+    def _compute_without_refused(self, batch: Sequence[_Text], error: InputError) -> None:
+        """Halve the batch until what the model does not take stands alone."""
+        if len(batch) == 1:
+            [text] = batch
+            _log.warning("a text of %d tokens is refused: %s", len(text.token_ids), error)
+            text.job.fail(TextRefusedError(text.index, num_tokens=len(text.token_ids)))
+            return
+        middle = len(batch) // 2
+        for half in (batch[:middle], batch[middle:]):
+            left = [text for text in half if not text.job.future.done()]
+            if left:
+                self._compute(left)
+
+    def _fail(self, batch: Sequence[_Text], error: Exception) -> None:
+        _log.error("a batch of %d texts could not be scored", len(batch), exc_info=error)
+        self._num_failures += 1
+        for text in batch:
+            text.job.fail(ScoringError("the model failed on this batch"))
+        if isinstance(error, DeviceLostError):
+            self._close()
 
     def _note(self, batch: Sequence[_Text], *, seconds: float) -> None:
         num_tokens = sum(len(text.token_ids) for text in batch)

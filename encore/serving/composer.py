@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.errors import InputError
-from encore.export.fold import check_weights
 from encore.export.records import Composition
+from encore.weighting.head_weights import reward_weights
 
 _Floats = NDArray[np.float64]
 
@@ -94,10 +94,9 @@ def make_composer(
     """
     if composition is None:
         composition = _only_head(head_ids)
-    check_weights(composition.weights, head_ids)
     return Composer(
         head_ids=tuple(head_ids),
-        weight_R=np.array([composition.weights[head_id] for head_id in head_ids], dtype=np.float64),
+        weight_R=reward_weights(composition.weights, head_ids=head_ids),
         mean_R=np.asarray(mean_R, dtype=np.float64),
         origin={
             "scheme": composition.scheme,

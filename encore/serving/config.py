@@ -34,6 +34,9 @@ class ServerConfig(BaseModel):
         default=10.0, gt=0, description="Time for a request's first lines to arrive."
     )
     body_seconds: float = Field(default=10.0, gt=0, description="Time for its body to arrive.")
+    answer_seconds: float = Field(
+        default=60.0, gt=0, description="Time for a client to take an answer that is ready."
+    )
     idle_seconds: int = Field(
         default=30, ge=1, description="How long a connection stays open between two requests."
     )

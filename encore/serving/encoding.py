@@ -38,11 +38,16 @@ class RequestEncoder:
 
     Args:
         tokenizer: The model's.
+        num_embeddings: Rows of the model's embedding table, where known. A tokenizer may have more
+            tokens than that, and one of them would end the worker, on a GPU the whole process.
     """
 
-    def __init__(self, tokenizer: ConversationTokenizer) -> None:
+    def __init__(
+        self, tokenizer: ConversationTokenizer, *, num_embeddings: int | None = None
+    ) -> None:
         hf_tokenizer = tokenizer.hf_tokenizer
         self._tokenizer = tokenizer
+        self._num_embeddings = num_embeddings
         self._encoder = TokenEncoder(hf_tokenizer)
         self._end = str(hf_tokenizer.convert_ids_to_tokens(tokenizer.end_token_id))
         pad = str(hf_tokenizer.convert_ids_to_tokens(tokenizer.pad_token_id))
@@ -61,19 +66,24 @@ class RequestEncoder:
         had ended.
 
         Raises:
-            Refusal: 422 for a text that is nothing but padding and space.
+            Refusal: 422 for a text that is nothing but padding and space, or has a token for which
+                the model has no embedding.
         """
         bare = [self._strip(text) for text in texts]
         for index, text in enumerate(bare):
             if not text.strip():
                 raise Refusal(422, f"query[{index}]: an empty text, expected prompt and response")
-        return [self._cut(ids) for ids in self._encoder.encode([text + self._end for text in bare])]
+        encoded = self._encoder.encode([text + self._end for text in bare])
+        return [
+            self._known(self._cut(ids), name=f"query[{index}]") for index, ids in enumerate(encoded)
+        ]
 
     def encode_conversations(self, conversations: Sequence[Conversation]) -> list[EncodedText]:
         """Token ids of conversations; what spells a special token in a message is plain text.
 
         Raises:
-            Refusal: 422 for turns that the model's template does not take.
+            Refusal: 422 for turns that the model's template does not take, or a token for which
+                the model has no embedding.
         """
         return [
             self._encode_conversation(index, conversation)
@@ -91,7 +101,21 @@ class RequestEncoder:
                 f"{roles} before a response; expected turns as it was trained on, the last one of "
                 "the user",
             ) from None
-        return EncodedText(token_ids=encoded.token_ids, num_cut=encoded.num_cut)
+        text = EncodedText(token_ids=encoded.token_ids, num_cut=encoded.num_cut)
+        return self._known(text, name=f"conversations[{index}]")
+
+    def _known(self, text: EncodedText, *, name: str) -> EncodedText:
+        """The same text, once every token of it is known to have an embedding."""
+        largest = int(text.token_ids.max())
+        if self._num_embeddings is not None and largest >= self._num_embeddings:
+            token = str(self._tokenizer.hf_tokenizer.convert_ids_to_tokens(largest))
+            raise Refusal(
+                422,
+                f"{name}: token {token[:_SHOWN_CHARACTERS]!a} (id {largest}), for which the "
+                f"model has no embedding (it has {self._num_embeddings}); expected a text without "
+                "it",
+            )
+        return text
 
     def _strip(self, text: str) -> str:
         """The text between its padding; every step moves on, however long the padding is."""
@@ -118,6 +142,7 @@ class RequestEncoder:
 
 
 _SHOWN_TURNS = 8
+_SHOWN_CHARACTERS = 80
 
 
 def _at_start(text: str, place: int, tokens: Sequence[str]) -> str | None:

@@ -16,6 +16,7 @@ from prometheus_client import (
 from encore.serving.batching import BatchRecord
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_NO_PATH = "none"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -60,6 +61,10 @@ class ServerMetrics:
         """Count one request."""
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
+
+    def refused(self, *, status: int) -> None:
+        """Count an answer to what never became a request; it has no path and took no time."""
+        self._requests.labels(_NO_PATH, str(status)).inc()
 
     def cut(self, num_texts: int) -> None:
         """Count texts that were too long."""

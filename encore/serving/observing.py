@@ -34,6 +34,18 @@ def size_of(scope: Scope) -> RequestSize:
     return found
 
 
+def note_refused(status: int, reason: str, *, metrics: ServerMetrics) -> None:
+    """Log and count an answer to what never became a request.
+
+    Args:
+        status: Of the answer.
+        reason: One of the server's own sentences.
+        metrics: Where it is counted.
+    """
+    metrics.refused(status=status)
+    _log.info("no request: %d, %s", status, reason)
+
+
 class Observed:
     """An application whose requests are logged and counted.
 

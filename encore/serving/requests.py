@@ -1,12 +1,24 @@
-"""Bodies of requests: JSON in, checked records out, one line of reason where it is neither."""
+"""Bodies of requests: JSON in, checked records out, one line of reason where it is neither.
+
+Millions of mistakes fit into one body. Lists are looked at up to the first one, and records with
+many unknown keys are refused before each of those is described.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, model_validator
-from pydantic_core import from_json
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, from_json
 
 from encore.records import Message, Role
 from encore.serving.refusal import Refusal
@@ -14,9 +26,30 @@ from encore.serving.refusal import Refusal
 #: Far beyond any dialogue; a template is a program that runs once per turn.
 MAX_TURNS: Final = 1000
 _SHOWN_CHARACTERS = 80
+#: That are named one by one.
+_MAX_UNKNOWN_KEYS = 8
 
 
-class RewardRequest(BaseModel):
+class _Record(BaseModel):
+    """What comes from a client."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_unknown_keys(cls, given: Any) -> Any:
+        """Every key that is not a field costs a record of its own in pydantic's error."""
+        fields = cls.model_fields
+        if isinstance(given, dict) and len(given) > len(fields) + _MAX_UNKNOWN_KEYS:
+            raise PydanticCustomError(
+                "too_many_keys",
+                "{num_keys} keys, expected only {fields}",
+                {"num_keys": len(given), "fields": ", ".join(fields)},
+            )
+        return given
+
+
+class RewardRequest(_Record):
     """A request of OpenRLHF's remote reward model.
 
     Attributes:
@@ -26,9 +59,7 @@ class RewardRequest(BaseModel):
         labels: The same.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    query: list[StrictStr] = Field(min_length=1)
+    query: Annotated[list[StrictStr], FailFast(), Field(min_length=1)]
     prompts: list[Any] | None = None
     labels: list[Any] | None = None
 
@@ -41,27 +72,18 @@ class RewardRequest(BaseModel):
                 )
         return self
 
-    @property
-    def num_texts(self) -> int:
-        """How many rewards are asked for."""
-        return len(self.query)
 
-
-class Turn(BaseModel):
+class Turn(_Record):
     """One message of a conversation."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     role: Role
     content: StrictStr
 
 
-class Conversation(BaseModel):
+class Conversation(_Record):
     """A prompt of one or more turns, and the response to score."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    messages: Annotated[list[Turn], Field(min_length=1, max_length=MAX_TURNS)]
+    messages: Annotated[list[Turn], FailFast(), Field(min_length=1, max_length=MAX_TURNS)]
     response: StrictStr
 
     @property
@@ -70,17 +92,10 @@ class Conversation(BaseModel):
         return tuple(Message(role=turn.role, content=turn.content) for turn in self.messages)
 
 
-class ScoreRequest(BaseModel):
+class ScoreRequest(_Record):
     """Conversations to score rule by rule."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    conversations: list[Conversation] = Field(min_length=1)
-
-    @property
-    def num_texts(self) -> int:
-        """How many rewards are asked for."""
-        return len(self.conversations)
+    conversations: Annotated[list[Conversation], FailFast(), Field(min_length=1)]
 
 
 #: One of the two, the same throughout a signature.
@@ -94,17 +109,26 @@ def read_request(body: bytes, kind: type[AnyRequest], *, max_texts: int) -> AnyR
         Refusal: 400 for what is not UTF-8 or not JSON, 422 for JSON of another shape, 413 for
             more than ``max_texts`` texts.
     """
+    given = _json(body)
+    _check_lengths(given, kind, max_texts=max_texts)
     try:
-        request = kind.model_validate(_json(body))
+        return kind.model_validate(given)
     except ValidationError as error:
         raise Refusal(422, _first_problem(error)) from None  # its text quotes the input
-    if request.num_texts > max_texts:
-        raise Refusal(
-            413,
-            f"{request.num_texts} texts in one request, expected at most {max_texts}: send "
-            "several requests",
-        )
-    return request
+
+
+def _check_lengths(given: Any, kind: type[BaseModel], *, max_texts: int) -> None:
+    """Refuse long lists before anything is made of their items."""
+    if not isinstance(given, dict):
+        return
+    for name in kind.model_fields:
+        values = given.get(name)
+        if isinstance(values, list) and len(values) > max_texts:
+            raise Refusal(
+                413,
+                f"{name}: {len(values)} texts in one request, expected at most {max_texts}: send "
+                "several requests",
+            )
 
 
 def _json(body: bytes) -> Any:

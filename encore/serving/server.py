@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import signal
 import socket
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 import numpy as np
+import torch
 import uvicorn
 from numpy.typing import NDArray
 from starlette.types import ASGIApp
@@ -20,18 +22,22 @@ from encore.errors import EncoreError, InputError
 from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
 from encore.serving.app import make_app
-from encore.serving.batching import ScoreQueue
+from encore.serving.batching import DeviceLostError, ScoreQueue
 from encore.serving.composer import Composer
 from encore.serving.config import ServerConfig
 from encore.serving.connection import protocol_class
 from encore.serving.metrics import ServerMetrics
+from encore.serving.observing import note_refused
 from encore.serving.service import RewardService
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket on an address, not listening yet: a port in use is known before a model is loaded.
+    """A socket that listens on an address: a port in use is known before a model is loaded.
+
+    Two sockets may be bound to one port as long as neither listens, so that this one does at once.
+    Who connects before requests are answered waits.
 
     Args:
         host: A name or an address.
@@ -54,6 +60,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen()
     except OSError as error:
         listener.close()
         raise EncoreError(
@@ -107,8 +114,11 @@ class RewardServer:
 
         Returns:
             The signal that ended it. Signals are heard on the main thread alone.
+
+        Raises:
+            EncoreError: the system does not let it serve on the address.
         """
-        config, metrics = self._config, ServerMetrics()
+        url, config, metrics = self.url, self._config, ServerMetrics()
         queue = ScoreQueue(
             self._score,
             max_batch_tokens=config.max_batch_tokens,
@@ -126,11 +136,18 @@ class RewardServer:
                 encoding=encoding,
             )
             server = _Uvicorn(
-                _uvicorn_config(make_app(service, metrics=metrics), config), on_ready=self._tell
+                _uvicorn_config(make_app(service, metrics=metrics), config, metrics),
+                on_ready=self._tell,
             )
             self._uvicorn = server
             server.should_exit = self._is_stopped
-            server.run(sockets=[self._listener])
+            try:
+                server.run(sockets=[self._listener])
+            except OSError as error:
+                raise EncoreError(
+                    f"the server at {url} cannot go on: {error.strerror or error}; expected an "
+                    "address that nothing else serves: choose another with --host or --port"
+                ) from error
         return server.stopped_by
 
     def stop(self) -> None:
@@ -144,12 +161,15 @@ class RewardServer:
             self._on_ready(self.url)
 
     def _score(self, sequences: Sequence[NDArray[np.int32]]) -> NDArray[np.float32]:
-        return score_sequences(
-            self._opened.model,
-            sequences,
-            pad_token_id=self._opened.tokenizer.pad_token_id,
-            tokens_per_microbatch=self._config.max_batch_tokens,
-        )
+        try:
+            return score_sequences(
+                self._opened.model,
+                sequences,
+                pad_token_id=self._opened.tokenizer.pad_token_id,
+                tokens_per_microbatch=self._config.max_batch_tokens,
+            )
+        except torch.AcceleratorError as error:  # not for want of memory, which passes
+            raise DeviceLostError(str(error)) from error
 
 
 class _Uvicorn(uvicorn.Server):
@@ -181,12 +201,16 @@ class _Uvicorn(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def _uvicorn_config(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
+def _uvicorn_config(app: ASGIApp, config: ServerConfig, metrics: ServerMetrics) -> uvicorn.Config:
     """The same HTTP parser and event loop on every machine, no log lines but ours."""
     return uvicorn.Config(
         app,
         loop="asyncio",
-        http=protocol_class(head_seconds=config.head_seconds),
+        http=protocol_class(
+            head_seconds=config.head_seconds,
+            answer_seconds=config.answer_seconds,
+            on_refused=functools.partial(note_refused, metrics=metrics),
+        ),
         ws="none",
         lifespan="off",
         log_config=None,

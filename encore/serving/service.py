@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect, Request
 
 from encore.model.opening import OpenedModel
-from encore.serving.batching import QueueClosedError, QueueFullError, ScoreQueue, ScoringError
+from encore.serving.batching import (
+    QueueClosedError,
+    QueueFullError,
+    ScoreQueue,
+    ScoringError,
+    TextRefusedError,
+)
 from encore.serving.body import BodyReader
 from encore.serving.composer import Composed, Composer
 from encore.serving.config import ServerConfig
@@ -63,7 +69,10 @@ class RewardService:
         self._metrics = metrics
         self._config = config
         self._encoding = encoding
-        self._encoder = RequestEncoder(opened.tokenizer)
+        self._encoder = RequestEncoder(
+            opened.tokenizer,
+            num_embeddings=opened.model.trunk.get_input_embeddings().weight.shape[0],
+        )
         self._bodies = BodyReader(
             max_bytes=config.max_request_bytes,
             max_held_bytes=config.held_bytes,
@@ -110,7 +119,11 @@ class RewardService:
             Refusal: 503 where they are not.
         """
         if not self._queue.is_alive:
-            raise Refusal(503, "this server stops, or its worker has ended: start it again")
+            raise Refusal(
+                503,
+                "this server stops, its worker has ended, or batch after batch fails: start it "
+                "again",
+            )
         return {"status": "ok", "queued_texts": self._queue.num_texts}
 
     def about(self) -> _JsonObject:
@@ -146,13 +159,17 @@ class RewardService:
         def parse_and_encode(body: bytes) -> list[EncodedText]:
             return encode(read_request(body, kind, max_texts=self._config.max_queries))
 
-        async with self._bodies.read(request) as body:
-            loop = asyncio.get_running_loop()
-            texts = await loop.run_in_executor(self._encoding, parse_and_encode, body)
-        size = size_of(request.scope)
-        size.num_texts = len(texts)
-        size.num_tokens = sum(len(text.token_ids) for text in texts)
-        score_NR = await self._score(request, texts)
+        try:
+            async with self._bodies.read(request) as body:
+                loop = asyncio.get_running_loop()
+                texts = await loop.run_in_executor(self._encoding, parse_and_encode, body)
+            size = size_of(request.scope)
+            size.num_texts = len(texts)
+            size.num_tokens = sum(len(text.token_ids) for text in texts)
+            score_NR = await self._score(request, texts)
+        except (QueueClosedError, asyncio.CancelledError):
+            # The server cancels what it could not answer in its time to stop.
+            raise Refusal(503, "the server stops; send it to another one", closes=True) from None
         return _Answered(texts=texts, composed=self._composer.compose(score_NR))
 
     async def _score(self, request: Request, texts: Sequence[EncodedText]) -> NDArray[np.float32]:
@@ -166,9 +183,12 @@ class RewardService:
                 f"{error}, no more are taken; come back in {error.retry_after_seconds} s",
                 retry_after_seconds=error.retry_after_seconds,
             ) from None
-        except (QueueClosedError, asyncio.CancelledError):
-            # The server cancels what it could not answer in its time to stop.
-            raise Refusal(503, "the server stops; send it to another one", closes=True) from None
+        except TextRefusedError as error:
+            raise Refusal(
+                422,
+                f"text {error.index} (counted from 0) of {error.num_tokens} tokens: the model does "
+                "not take it, the server's log says why; the others of the request were not scored",
+            ) from None
         except ScoringError as error:
             raise Refusal(500, f"{error}; see the server's log") from None
         if not np.isfinite(score_NR).all():

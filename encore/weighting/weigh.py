@@ -46,13 +46,22 @@ class WeighedRules:
     num_shards: int = 0
     num_missing_shards: int = 0
 
+    @property
+    def entropy_by_rule(self) -> dict[str, float]:
+        """Entropy in nats of each rule's ratings, where it is known."""
+        return {
+            rule.rule_id: rule.entropy_nats for rule in self.rules if rule.entropy_nats is not None
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --json``: the vector, for schemes with labels also a test.
 
+        ``entropy_nats`` has the entropies behind the weights, by rule, so that an export of the
+        weights can state them.
         A scheme that learns from labels has the key ``held_out``: its accuracy by
         cross-validation, None where there are too few pairs.
         """
-        found = self.vector.as_dict()
+        found = self.vector.as_dict() | {"entropy_nats": self.entropy_by_rule}
         if self.uses_labels:
             found["held_out"] = _held_out_dict(self.held_out)
         return found

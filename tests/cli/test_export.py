@@ -128,23 +128,54 @@ def test_bfloat16_says_what_it_flips_on_pairs_of_the_study(export, folder):
 
 
 def test_weights_of_an_incomplete_run_are_marked_and_exit_with_3(
-    export, folder, monkeypatch: pytest.MonkeyPatch
+    export, encore, folder, tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
     import dataclasses
 
-    from encore.export import weights_input
+    from encore import ratings_input as opening
+    from encore.weighting import weigh
 
-    real = weights_input.scheme_weights
+    real = opening.ratings_input
     monkeypatch.setattr(
-        weights_input,
-        "scheme_weights",
+        weigh,
+        "ratings_input",
         lambda *ratings, **settings: dataclasses.replace(
             real(*ratings, **settings), num_shards=10, num_missing_shards=4
         ),
     )
-    finished = export("--scheme", "uniform", "--ratings", folder / "ratings.parquet")
-    assert finished.code == 3
-    assert "incomplete rating run: 4 of 10 shards were not read" in finished.err
+    ratings = folder / "ratings.parquet"
+    # By the same road from a file: what was printed of an incomplete run.
+    (tmp_path / "w.json").write_text(encore("weights", ratings, "--json").out)
+    for weighing in (("--scheme", "encore", "--ratings", ratings), ("--weights", "w.json")):
+        monkeypatch.chdir(tmp_path)
+        finished = export(*weighing)
+        assert finished.code == 3
+        assert "incomplete rating run: 4 of 10 shards were not read" in finished.err
+        card = (tmp_path / "new" / "README.md").read_text()
+        assert "4 of 10 shards were not read" in card
+        assert "entropy (nats)" in card
+
+
+def test_ratings_that_nothing_reads_are_a_usage_error_and_those_without_pairs_are_noted(
+    export, folder, tmp_path
+):
+    ratings = folder / "ratings.parquet"
+    finished = export("--rule", "be-true", "--ratings", ratings)
+    assert finished.code == 2
+    assert "--ratings belongs to --scheme" in " ".join(finished.err.replace("│", " ").split())
+    assert list(tmp_path.iterdir()) == []
+    finished = export("--rule", "be-true", "--ratings", ratings, "--dtype", "bfloat16")
+    assert finished.code == 0, finished.err
+    assert "is no study and has no pairs" in finished.err
+
+
+def test_options_that_a_scheme_has_no_use_for_are_pointed_out(export, folder):
+    finished = export(
+        *("--scheme", "uniform", "--ratings", folder / "ratings.parquet"), *("--tau", 2, "--k", 3)
+    )
+    assert finished.code == 0, finished.err
+    assert "scheme uniform has no temperature: --tau 2 changes nothing" in finished.err
+    assert "scheme uniform has no number of rules to select: --k 3" in finished.err
 
 
 def test_an_export_with_all_heads_is_a_model_to_fold(export, tmp_path):
@@ -152,6 +183,20 @@ def test_an_export_with_all_heads_is_a_model_to_fold(export, tmp_path):
     finished = export("--rule", "be-kind", model=tmp_path / "heads", out="one")
     assert finished.code == 0, finished.err
     assert config_of(tmp_path / "one")["id2label"] == {"0": "reward"}
+
+
+def test_an_export_does_not_replace_the_model_it_is_made_from(
+    export, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    assert export(out="heads").code == 0
+    (tmp_path / "link").symlink_to("heads", target_is_directory=True)
+    monkeypatch.setattr("encore.model.opening.open_reward_model", None)  # nothing is loaded
+    for model, out in (("heads", "heads"), ("link", "heads"), ("heads", "link")):
+        finished = export("--rule", "be-kind", model=tmp_path / model, out=out)
+        assert finished.code == 1
+        assert "would be replaced by its own export" in the_error(finished)
+    assert "own export" in the_error(export(model=tmp_path / "heads", out="."))
+    assert len(config_of(tmp_path / "heads")["id2label"]) == 3
 
 
 def test_push_uploads_what_was_written_and_shows_where(export, tmp_path, monkeypatch):

@@ -61,6 +61,17 @@ def test_scoring_ends_with_a_table_of_heads_and_what_to_do_next(study, made):
     assert "next: encore sql --query head_accuracy" in said
 
 
+def test_pairs_that_training_held_out_are_shown_apart(study, made, tmp_path):
+    model = make_model(tmp_path / "split", config={"evaluation_share": 0.5, "seed": 1})
+    result = json.loads(invoke(study, "--model", model, "--json").stdout)
+    assert [one["num_pairs"] for one in result["accuracy"]] == [NUM_PAIRS] * len(RULES)
+    (num_held_out,) = {one["num_pairs"] for one in result["accuracy_held_out"]}
+    assert 0 < num_held_out < NUM_PAIRS
+    shown = invoke(study, "--model", model)
+    assert f"{num_held_out} of them held out from training" in " ".join(shown.stdout.split())
+    assert "the others it may have learnt from" in shown.stderr
+
+
 def test_json_is_all_there_is_on_stdout_and_agrees_with_the_files(study, made):
     result = json.loads(invoke(study, "--model", made / "model", "--json").stdout)
     scores = read_head_scores(Path(result["out"]))

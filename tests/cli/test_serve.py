@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -29,7 +31,7 @@ from encore.model.folder import save_model
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.serving import server as server_module
 from encore.serving.composer import Composer
-from encore.serving.server import RewardServer
+from encore.serving.server import RewardServer, bind
 from tests.serving.models import MEANS, PATIENCE, WEIGHTS, opened_model
 from tests.signals import hear_ctrl_c
 
@@ -205,6 +207,24 @@ def test_a_port_in_use_is_known_before_a_model_is_loaded():
     assert "--port" in str(error)
 
 
+def test_two_servers_that_start_together_do_not_both_load_a_model():
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        error = invoke("no/such/model", "--port", port).exception
+    assert isinstance(error, EncoreError)
+    assert f"port {port}: Address already in use" in str(error)
+
+
+def test_an_address_that_cannot_be_served_is_one_line(model, monkeypatch):
+    def fails(*_, **__):
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_server", fails)
+    error = invoke(model, "--port", 0, "--rule", "privacy").exception
+    assert isinstance(error, EncoreError)
+    assert "cannot go on: Address already in use" in str(error)
+
+
 def test_a_missing_package_is_named_with_the_way_to_get_it(monkeypatch):
     monkeypatch.setattr("encore.cli.serve.find_spec", lambda name: None if name == "uvicorn" else 1)
     error = invoke("model").exception
@@ -256,3 +276,5 @@ def test_help_teaches_both_protocols():
     text = invoke("--help").stdout
     for word in ("/get_reward", "/score", "/health", "/metrics", "--weights", "--host", "OpenRLHF"):
         assert word in text
+    said = " ".join(text.split())
+    assert "Without weights a model of one head is served; one of several heads is refused" in said

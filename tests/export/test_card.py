@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import io
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from encore.export import Composition, ExportAbout, export_model
+from encore.export.architecture import minimum_transformers
+from encore.model.trunks import TRUNKS
 from encore.training.records import EvaluationRecord
 from tests.export.opened import RULES, WEIGHTS, opened_model
+from tests.export.readers.skipping import reader_python
 
 EVALUATION = {
     "step": 10,
@@ -113,7 +118,10 @@ def test_all_heads_are_no_model_for_tools_that_want_one_score(tmp_path):
     text = card(tmp_path, weights=None)
     assert "3 scores of a response, one under each rule" in text
     assert "rewardbench --model" not in text
-    assert "rewardbench --model my-model --not_quantized --torch_dtype float32" in card(tmp_path)
+    assert (
+        "rewardbench --model my-model --not_quantized --torch_dtype float32 --max_length 500 "
+        "--force_truncation --batch_size 1`"
+    ) in card(tmp_path)
 
 
 def test_the_ten_lines_run_as_they_are_and_print_what_the_card_says(tmp_path, monkeypatch):
@@ -143,3 +151,91 @@ def test_a_name_from_elsewhere_stays_within_its_cell(tmp_path):
     hostile = METADATA | {"backbone_name": "a|b<script>\nc", "run_key": "x"}
     text = card(tmp_path, metadata=hostile)
     assert "| backbone | a\\|b&lt;script> c |" in text
+
+
+def test_vllm_is_told_the_dtype_and_the_length_of_the_export(tmp_path):
+    for dtype in ("float32", "bfloat16"):
+        command = f"vllm serve my-model --runner pooling --dtype {dtype} --max-model-len 500`"
+        assert command in card(tmp_path, dtype=dtype)
+
+
+def phi_3(*, original: int):
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [2.0] * 4,
+    }
+    settings = {"original_max_position_embeddings": original, "rope_parameters": rope}
+    return opened_model("phi3", **settings)
+
+
+def test_a_length_beyond_which_positions_are_scaled_otherwise_is_a_limit(tmp_path):
+    export_model(phi_3(original=256), out=tmp_path / "long")  # conversations have up to 500 tokens
+    limits = (tmp_path / "long" / "README.md").read_text().partition("## Limits")[2]
+    assert "Beyond 256 tokens positions are scaled in another way (longrope)" in limits
+    export_model(phi_3(original=500), out=tmp_path / "short")
+    assert "longrope" not in (tmp_path / "short" / "README.md").read_text()
+    assert "longrope" not in card(tmp_path)
+
+
+def test_the_oldest_transformers_that_reads_it_is_stated(tmp_path):
+    assert "nothing but transformers (4.51 or newer) is needed" in card(tmp_path)
+    late = export_model(opened_model("olmo2"), out=tmp_path / "olmo", weights=WEIGHTS)
+    text = (tmp_path / "olmo" / "README.md").read_text()
+    assert "nothing but transformers (5.19 or newer) is needed" in text
+    assert "rewardbench" not in text  # from PyPI it has 4.51
+    assert any("need transformers 5.19 or newer" in note for note in late.notes)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("minor", ["4.51", "4.57"])
+def test_which_version_has_which_class_is_what_these_versions_say(minor):
+    script = (
+        "from transformers.models.auto.modeling_auto import "
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as names; print(*names)"
+    )
+    python = reader_python(f"transformers-{minor}")
+    done = subprocess.run([python, "-c", script], check=True, capture_output=True, text=True)
+    for model_type in (name for name, kind in TRUNKS.items() if kind.is_causal):
+        is_old = minimum_transformers(model_type) == "4.51"
+        assert (model_type in done.stdout.split()) == is_old, model_type
+
+
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [("uses_labels", "people's preferences"), ("uses_benchmark", "a benchmark's answers")],
+)
+def test_weights_that_have_seen_the_answers_say_so(tmp_path, mark, words):
+    provenance = {"uses_labels": False, "uses_benchmark": False, mark: True}
+    composition = dataclasses.replace(COMPOSITION, scheme="bradley-terry", provenance=provenance)
+    about = ExportAbout(composition=composition)
+    result = export_model(opened_model(), out=tmp_path / "my-model", weights=WEIGHTS, about=about)
+    assert f"**They were learnt from {words}**" in (tmp_path / "my-model/README.md").read_text()
+    assert any(f"weights were learnt from {words}:" in note for note in result.notes)
+    assert (
+        "learnt from"
+        not in card(tmp_path, about=ExportAbout(composition=COMPOSITION))
+        .replace("held out from training", "")
+        .partition("## Scale")[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "is_average"),
+    [
+        ({"be-kind": 0.5, "be-brief": 0.3, "be-true": 0.2}, True),
+        ({"be-kind": 1.0, "be-brief": 0.5, "be-true": 0.5}, False),
+        ({"be-kind": 1.5, "be-brief": -0.5, "be-true": 0.0}, False),
+    ],
+)
+def test_only_an_average_of_ratings_is_on_their_scale(tmp_path, weights, is_average):
+    text = card(tmp_path, weights=weights)
+    assert ("read a score on the scale of the ratings, 0 to 1." in text) == is_average
+    assert ("It is not on their scale" in text) != is_average
+
+
+def test_the_header_is_yaml_whatever_a_name_holds(tmp_path):
+    odd = "me/a\x7fb\x85c\u2028d\ufeffe 🙂 é"
+    text = card(tmp_path, metadata=METADATA | {"backbone_name": odd})
+    assert header(text)["base_model"] == odd

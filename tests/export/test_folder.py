@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
 from encore.errors import EncoreError, InputError
-from encore.export import ExportAbout, export_model
+from encore.export import Composition, ExportAbout, export_model
 from encore.export.weights_files import classifier_tensors, write_tensors
 from encore.model.opening import open_reward_model
 from encore.model.scoring import score_sequences
@@ -81,6 +82,42 @@ def test_folding_what_was_exported_with_all_heads_is_folding_the_model(tmp_path)
     assert all(torch.equal(direct[name], refolded[name]) for name in direct)
 
 
+def test_an_opened_export_knows_its_means_and_where_it_comes_from(tmp_path):
+    opened = opened_model(metadata={"synthetic": ["pairs of s"], "config": {"seed": 3}})
+    export_model(opened, out=tmp_path / "heads")
+    heads = open_reward_model(tmp_path / "heads", device="cpu")
+    assert heads.model.mean_R.tolist() == list(MEANS)
+    assert heads.metadata["synthetic"] == ["pairs of s"]
+
+    composed = export_model(heads, out=tmp_path / "composed", weights=WEIGHTS)
+    reopened = open_reward_model(composed.folder, device="cpu")
+    # 0.5 x 0.25 + 0.3 x 0.5 + 0.2 x 0.75
+    assert reopened.model.mean_R.tolist() == pytest.approx([0.425])
+    assert reopened.metadata["config"] == {"seed": 3}
+
+
+def test_notes_of_another_model_are_refused(tmp_path):
+    export_model(opened_model(), out=tmp_path / "heads")
+    path = tmp_path / "heads" / "encore_export.json"
+    content = json.loads(path.read_text())
+    other = {"labels": ["other"], "mean": {"other": 0.5}}
+    path.write_text(json.dumps({**content, **other}))
+    with pytest.raises(InputError, match=r"labels .'other'., but config.json has"):
+        open_reward_model(tmp_path / "heads", device="cpu")
+    for damaged in ({"labels": None}, {"mean": []}, {"kind": "composed"}, {"model_metadata": 1}):
+        path.write_text(json.dumps({**content, **damaged}))
+        with pytest.raises(InputError, match="does not describe this model"):
+            open_reward_model(tmp_path / "heads", device="cpu")
+    path.write_text(
+        json.dumps({name: value for name, value in content.items() if name != "labels"})
+    )
+    with pytest.raises(InputError, match=r"does not describe this model .KeyError: 'labels'"):
+        open_reward_model(tmp_path / "heads", device="cpu")
+    path.write_text("{")
+    with pytest.raises(InputError, match=r"does not describe this model .JSONDecodeError"):
+        open_reward_model(tmp_path / "heads", device="cpu")
+
+
 def test_bfloat16_is_the_same_weights_rounded_once(tmp_path):
     opened = opened_model()
     export_model(opened, out=tmp_path / "half", weights=WEIGHTS, dtype="bfloat16")
@@ -112,8 +149,9 @@ def test_rankings_that_bfloat16_flips_are_counted_over_pairs_and_labels(tmp_path
         theirs = np.stack(
             [model(torch.from_numpy(ids).long()[None]).logits[0].float() for ids in sequences]
         )
-    flipped = np.sign(ours[::2] - ours[1::2]) != np.sign(theirs[::2] - theirs[1::2])
-    assert checked.num_flipped == flipped.sum()
+    ours, theirs = ours[::2] - ours[1::2], theirs[::2] - theirs[1::2]
+    assert checked.num_flipped == (ours * theirs < 0).sum()
+    assert checked.num_tied == (theirs == 0).sum()  # in memory none ties
     full = export_model(opened, out=tmp_path / "full", pairs=pairs(40)).verification
     assert (full.num_flipped, full.largest_flipped_margin) == (0, None)
 
@@ -135,6 +173,27 @@ def test_a_near_tie_that_rounding_turns_is_found_and_named(tmp_path):
     assert (checked.num_flipped, checked.num_margins) == (1, 1)
     assert checked.largest_flipped_margin == pytest.approx(margin, rel=0.1)
     assert any("flips 1 of 1 rankings" in note for note in result.notes)
+
+
+def test_a_tie_is_no_flip_and_is_counted_apart(tmp_path):
+    opened = opened_model()
+    [encoded] = opened.tokenizer.encode_pairs(pairs(1))
+    with torch.no_grad():  # next to nothing between the two beside a large score of both
+        hidden = [open_state(opened, one.token_ids) for one in (encoded.chosen, encoded.rejected)]
+        direction = hidden[0] - hidden[1]
+        mean = hidden[0] + hidden[1]
+        mean -= direction * (mean @ direction) / (direction @ direction)
+        opened.model.heads.weight[:] = 30 * mean + 1e-4 * direction
+    result = export_model(
+        opened, out=tmp_path / "half", weights=WEIGHTS, dtype="bfloat16", pairs=pairs(1)
+    )
+    checked = result.verification
+    # bfloat16 scores this large are whole units apart.
+    assert max(checked.example_scores.values()) > 256
+    assert (checked.num_flipped, checked.num_tied, checked.num_margins) == (0, 1, 1)
+    assert not any("flips" in note for note in result.notes)
+    assert any("makes or breaks 1 ties of 1" in note for note in result.notes)
+    assert "1 of these pairs tie in one of the two" in (tmp_path / "half/README.md").read_text()
 
 
 def open_state(opened, ids):
@@ -174,6 +233,47 @@ def test_what_programs_may_want_is_in_a_file_of_its_own(tmp_path):
     assert result.num_bytes == sum(path.stat().st_size for path in result.folder.iterdir())
 
 
+def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
+    metadata = {"evaluation": {"num_pairs": 9, "r2_by_head": {"be-kind": 0.125}}}
+    composition = Composition(
+        weights=WEIGHTS,
+        scheme="encore",
+        params={"tau": 2.0},
+        entropies={"be-kind": 0.75},
+        provenance={"judge": "big-judge", "uses_labels": True, "num_missing_shards": 2},
+    )
+    opened = opened_model(metadata=metadata)
+    about = ExportAbout(composition=composition)
+    export_model(opened, out=tmp_path / "first", weights=WEIGHTS, about=about)
+    reopened = open_reward_model(tmp_path / "first", device="cpu", dtype="float32")
+    again = export_model(reopened, out=tmp_path / "again", dtype="bfloat16")
+    first, second = (
+        json.loads((tmp_path / name / "encore_export.json").read_text())
+        for name in ("first", "again")
+    )
+    kept = ("kind", "labels", "head_ids", "weights", "scheme", "params", "entropy_nats")
+    kept += ("weights_provenance", "mean")
+    assert {name: second[name] for name in kept} == {name: first[name] for name in kept}
+    assert second["mean_of_reward"] == pytest.approx(0.425)
+    assert second["model_metadata"]["evaluation"] == metadata["evaluation"]
+    assert "composed" not in second["model_metadata"]  # said once
+    assert again.kind == "composed"
+    assert any("2 of 0 shards" in note for note in again.notes)
+    card = (tmp_path / "again" / "README.md").read_text()
+    assert "the weighted sum of 3 heads" in card
+    assert "| `be-kind` | 0.2500 | 0.5 | 0.7500 |" in card
+    assert "| `be-kind` | 0.125 | – |" in card  # of each head before it was folded
+    assert "learnt from people's preferences" in card
+    assert "| weights: judge | big-judge |" in card
+
+    twice = export_model(reopened, out=tmp_path / "twice", weights={"reward": 2.0})
+    about_twice = json.loads((tmp_path / "twice" / "encore_export.json").read_text())
+    assert about_twice["weights"] == {rule: 2 * weight for rule, weight in WEIGHTS.items()}
+    assert about_twice["params"] == {"tau": 2.0, "times": 2.0}
+    assert about_twice["mean_of_reward"] == pytest.approx(0.85)
+    assert twice.kind == "composed"
+
+
 def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path):
     opened = opened_model()
     export_model(opened, out=tmp_path / "export")
@@ -189,6 +289,46 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path):
         export_model(opened, out=tmp_path / "mine" / "notes.txt")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "mine"]
+
+
+@pytest.mark.parametrize("name", ["results.csv", ".git/HEAD", "optimizer.safetensors"])
+def test_what_somebody_put_beside_an_export_is_not_lost(tmp_path, name):
+    opened = opened_model()
+    folder = tmp_path / "export"
+    export_model(opened, out=folder)
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("mine")
+    with pytest.raises(InputError, match="beside the export there would be lost") as caught:
+        export_model(opened, out=folder, weights=WEIGHTS)
+    assert name.partition("/")[0] in str(caught.value)
+    assert (folder / name).read_text() == "mine"
+
+
+def test_every_file_that_exports_have_may_be_replaced(tmp_path):
+    opened = opened_model()
+    export_model(opened, out=tmp_path / "export")
+    (tmp_path / "export" / "model.safetensors.index.json").write_text("{}")
+    (tmp_path / "export" / "model-00001-of-00002.safetensors").write_bytes(b"")
+    export_model(opened, out=tmp_path / "export")
+    names = {path.name for path in (tmp_path / "export").iterdir()}
+    assert not names & {"model.safetensors.index.json", "model-00001-of-00002.safetensors"}
+
+
+def test_a_link_stays_one_and_the_working_directory_is_not_replaced(tmp_path, monkeypatch):
+    opened = opened_model()
+    export_model(opened, out=tmp_path / "first")
+    (tmp_path / "latest").symlink_to("first", target_is_directory=True)
+    export_model(opened, out=tmp_path / "latest", weights=WEIGHTS)
+    assert (tmp_path / "latest").is_symlink()
+    about = json.loads((tmp_path / "first" / "encore_export.json").read_text())
+    assert about["kind"] == "composed"
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for out in (".", "..", "../empty"):
+        with pytest.raises(InputError, match="the working directory or one above it"):
+            export_model(opened, out=Path(out))
+    export_model(opened, out=Path("../empty/./new"))
+    assert (tmp_path / "empty" / "new" / "README.md").read_text().count("# new\n") == 1
 
 
 def test_an_error_in_the_middle_leaves_the_earlier_export(tmp_path, monkeypatch):

@@ -49,13 +49,38 @@ def test_a_name_without_an_owner_is_ones_own(folder):
     assert set(hub.files) == {"me/model"}
 
 
-def test_weights_of_an_earlier_export_do_not_stay_beside_the_new_ones(folder):
+STALE = (
+    *("model-00001-of-00002.safetensors", "pytorch_model.bin", "model.pt", "old.pth"),
+    *("adapter_config.json", "adapter_model.safetensors", "generation_config.json"),
+    *("special_tokens_map.json", "added_tokens.json", "tokenizer.model", "chat_template.json"),
+    "additional_chat_templates/tool.jinja",
+)
+
+
+def test_files_of_an_earlier_export_do_not_stay_to_contradict_the_new_ones(folder):
     with running_hub() as hub:
-        old = {"model-00001-of-00002.safetensors": b"old", "notes.md": b"mine"}
+        old = dict.fromkeys((*STALE, "encore_export.json"), b"old") | {"notes.md": b"mine"}
         hub.files["team/model"] = dict(old)
         push_export(folder, repo_id="team/model", api=HfApi(endpoint=hub.endpoint))
-    assert hub.deleted == ["model-00001-of-00002.safetensors"]
+    assert sorted(hub.deleted) == sorted(STALE)
     assert hub.files["team/model"]["notes.md"] == b"mine"
+    assert set(hub.files["team/model"]) == {
+        *(path.name for path in folder.iterdir()),
+        "notes.md",
+    }
+
+
+def test_a_repository_of_something_else_is_left_alone(folder):
+    with running_hub() as hub:
+        old = {"model.safetensors": b"mine", "README.md": b"mine", ".gitattributes": b""}
+        hub.files["team/model"] = dict(old)
+        with pytest.raises(InputError, match=r"something else in it .*model\.safetensors"):
+            push_export(folder, repo_id="team/model", api=HfApi(endpoint=hub.endpoint))
+        assert hub.files["team/model"] == old
+        # What a hub puts into a new one is nothing.
+        hub.files["team/model"] = {"README.md": b"", ".gitattributes": b""}
+        push_export(folder, repo_id="team/model", api=HfApi(endpoint=hub.endpoint))
+    assert "encore_export.json" in hub.files["team/model"]
 
 
 def test_a_refusal_is_one_line_that_keeps_the_token_to_itself(folder):

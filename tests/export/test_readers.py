@@ -28,6 +28,7 @@ from encore.model.conversation import ConversationTokenizer
 from encore.model.scoring import score_sequences
 from encore.records import PreferencePair
 from tests.conftest import SHARED_DATA
+from tests.export.opened import RULES, opened_model
 from tests.export.readers.card import code_of_card, run_card, scores_promised
 from tests.export.readers.conversations import (
     alternating,
@@ -136,6 +137,31 @@ def test_older_transformers_agree(exported, minor, agree, tmp_path):
     assert version.startswith(minor)
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10_000.0}
+ROPES = {
+    "linear": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0},
+    "yarn": YARN | {"original_max_position_embeddings": 4096},
+    "yarn of a quarter": YARN | {"original_max_position_embeddings": 1024},
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("minor", ["4.51", "4.57"])
+def test_older_transformers_agree_on_every_scaling_of_positions(minor, agree, tmp_path):
+    ours = {}
+    for name, rope in ROPES.items():
+        opened = opened_model(max_position_embeddings=4096, rope_parameters=dict(rope))
+        opened.tokenizer.max_length = 4096
+        export_model(opened, out=tmp_path / name)
+        ours[name] = own_scores(opened, PAIRS).score_P2R.reshape(-1, len(RULES))
+    request = {"models": [str(tmp_path / name) for name in ROPES], "conversations": CONVERSATIONS}
+    python = reader_python(f"transformers-{minor}")
+    answer = ask(python, "plain_transformers.py", request, folder=tmp_path / "ask")
+    for (name, scores), reading in zip(ours.items(), answer["readings"], strict=True):
+        agree(f"transformers {answer['transformers']}, {name}", reading["scores"], scores)
+
+
 # --- TRL, rewardbench, vLLM -----------------------------------------------------------------------
 
 
@@ -190,7 +216,7 @@ def test_vllms_pooling_server_agrees(model, kind, agree, tmp_path, request):
         for pair in PAIRS
         for response in (pair.chosen, pair.rejected)
     ]
-    with pooling_server(folder, folder=tmp_path, max_length=tokenizer.max_length) as url:
+    with pooling_server(folder, folder=tmp_path) as url:
         of_messages, entries = classify(url, CONVERSATIONS)
         of_texts = classify_texts(url, texts)
     agree(f"vLLM, {kind}, messages", of_messages, ours)

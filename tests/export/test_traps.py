@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from datetime import datetime
 from pathlib import Path
 
@@ -146,6 +147,73 @@ def test_rope_is_said_in_the_form_of_transformers_4_and_of_5(tmp_path, rope):
     torch.testing.assert_close(frequencies(config, without=new), expected)
     torch.testing.assert_close(frequencies(config, without=old), expected)
     assert not torch.allclose(frequencies(config, without=old | new), expected)
+
+
+def as_4_51_computes_yarn(config) -> tuple[torch.Tensor, float]:
+    """Frequencies and attention factor of YaRN (arXiv:2309.00071) in transformers 4.51.
+
+    Its own way with the factor: where the original length is said, `factor` is not read.
+    """
+    scaling = config["rope_scaling"]
+    base, dim, factor = config["rope_theta"], config["head_dim"], scaling["factor"]
+    original = config["max_position_embeddings"]
+    if "original_max_position_embeddings" in scaling:
+        original = scaling["original_max_position_embeddings"]
+        factor = config["max_position_embeddings"] / original
+
+    def dimension(rotations: float) -> float:
+        """The one whose wave makes so many rotations over the original length."""
+        return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(base))
+
+    low = max(math.floor(dimension(scaling.get("beta_fast") or 32)), 0)
+    high = min(math.ceil(dimension(scaling.get("beta_slow") or 1)), dim - 1)
+    plain = base ** -(torch.arange(0, dim, 2) / dim)
+    ramp = ((torch.arange(dim // 2) - low) / max(high - low, 0.001)).clamp(0, 1)
+    attention = 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
+    return plain * (1 - ramp) + plain / factor * ramp, scaling.get("attention_factor") or attention
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "beta_fast": 8.0}
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        # As in Qwen2.5-Math and others: the original length is the one the config states.
+        YARN | {"factor": 4.0, "original_max_position_embeddings": 512},
+        YARN | {"factor": 4.0},
+        # The positions are the factor times the original length.
+        YARN | {"factor": 4.0, "original_max_position_embeddings": 128},
+        YARN | {"factor": 4, "original_max_position_embeddings": 512, "attention_factor": 1.25},
+    ],
+    ids=["original is all", "original unsaid", "original times factor", "integer factor"],
+)
+def test_yarn_is_said_so_that_transformers_4_51_computes_the_same(tmp_path, rope):
+    opened = opened_model(rope_parameters=rope, head_dim=64)
+    export_model(opened, out=tmp_path / "export")
+    config = read(tmp_path / "export")
+    trunk = opened.model.trunk.rotary_emb
+    frequency, attention = as_4_51_computes_yarn(config)
+    torch.testing.assert_close(frequency, trunk.inv_freq, atol=0, rtol=1e-5)
+    assert attention == pytest.approx(trunk.attention_scaling)
+    torch.testing.assert_close(
+        frequencies(config, without={"rope_parameters"}), trunk.inv_freq, atol=0, rtol=1e-6
+    )
+    assert isinstance(config["rope_scaling"]["factor"], float)  # 4.57 wants it, and as a float
+
+
+def test_yarn_that_4_51_would_compute_with_another_factor_is_refused():
+    rope = YARN | {"factor": 4.0, "original_max_position_embeddings": 256}
+    config = {"rope_parameters": rope, "max_position_embeddings": 512}
+    with pytest.raises(InputError, match=r"factor 4, .* would take 2 .* 1024, or the") as caught:
+        rope_in_both_forms(config, model_type="qwen2")
+    assert "\n" not in str(caught.value)
+    whole = rope | {"truncate": False, "original_max_position_embeddings": 128}
+    with pytest.raises(InputError, match="truncate false"):
+        rope_in_both_forms(config | {"rope_parameters": whole}, model_type="qwen2")
+    long = {"rope_type": "longrope", "rope_theta": 1e4, "long_factor": [1.0]}
+    with pytest.raises(InputError, match="expected it of phi3 only"):
+        rope_in_both_forms(config | {"rope_parameters": long}, model_type="qwen2")
 
 
 def test_rope_of_phi_3_has_exactly_the_three_keys_that_transformers_4_takes():

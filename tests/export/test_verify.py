@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from encore.errors import EncoreError
-from encore.export import export_model
+from encore.export import export_model, verify
 from encore.export.verify import Written, verify_export
 from tests.export.opened import RULES, opened_model
 from tests.model.tokenizers import LLAMA_3_TOKENS
@@ -116,6 +118,36 @@ def test_a_head_that_gives_no_number_is_no_small_difference(tmp_path):
     with pytest.raises(EncoreError, match="no finite numbers"):
         export_model(opened, out=tmp_path / "export")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_label_of_large_scores_does_not_hide_what_is_wrong_with_another(tmp_path):
+    export = written(tmp_path / "export")
+    with torch.no_grad():  # one label scores in the thousands: 1e-5 of that is much elsewhere
+        export.source.model.heads.weight[0] *= 1e4
+        tensors = {**export.tensors, "score.weight": export.source.model.heads.weight.clone()}
+        tensors["score.weight"][1] *= 1 + 1e-3
+    (export.folder / "model.safetensors").unlink()
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        export.folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(EncoreError, match=f"under {RULES[1]!r}, at most 1e-05 was expected"):
+        verify_export(dataclasses.replace(export, tensors=tensors))
+
+
+def test_the_export_is_never_opened_twice_beside_the_model(tmp_path, monkeypatch):
+    real, opened_before = verify._open, []
+
+    def watched(written, dtype):
+        assert [one for one in opened_before if one() is not None] == []
+        model = real(written, dtype)
+        opened_before.append(weakref.ref(model))
+        return model
+
+    monkeypatch.setattr(verify, "_open", watched)
+    export_model(opened_model(), out=tmp_path / "half", dtype="bfloat16")
+    assert len(opened_before) == 2
 
 
 def test_an_export_that_fails_is_removed_and_the_earlier_one_stays(tmp_path, monkeypatch):

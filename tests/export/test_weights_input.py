@@ -48,6 +48,22 @@ def test_what_the_weights_command_prints_is_read_back(tmp_path, monkeypatch, cap
     assert composition.scheme == "encore"
     assert composition.params["tau"] == 1.0
     assert composition.provenance["num_ratings"] == 4
+    assert composition.entropies == pytest.approx({"be-kind": math.log(2), "be-brief": 0.0})
+    assert (composition.num_shards, composition.num_missing_shards) == (0, 0)
+
+
+def test_a_file_says_whether_its_rating_run_was_complete_and_saw_labels(tmp_path):
+    content = {
+        "rule_ids": list(HEADS),
+        "weights": [0.5, 0.5],
+        "provenance": {"num_shards": 10, "num_missing_shards": 4, "uses_labels": True},
+    }
+    composition = read_weights(write(tmp_path / "w.json", content), head_ids=HEADS)
+    assert (composition.num_shards, composition.num_missing_shards) == (10, 4)
+    assert composition.learnt_from == ("people's preferences",)
+    older = {key: content[key] for key in ("rule_ids", "weights")}  # no provenance
+    composition = read_weights(write(tmp_path / "w.json", older), head_ids=HEADS)
+    assert (composition.num_missing_shards, composition.learnt_from) == (0, ())
     assert composition.entropies == {}
 
 

@@ -15,12 +15,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from encore.demo import judge_path
 from encore.errors import EncoreError, InputError
+from encore.export import export_model
 from encore.model.config import BackboneConfig
 from encore.model.folder import save_model
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.quiet import quiet_transformers
 from encore.model.scoring import score_sequences
+from encore.model_files import ModelRole
 from encore.records import Message
 from tests.model.tokenizers import bert
 
@@ -150,9 +152,19 @@ def change_tokenizer(folder: Path) -> None:
     path.write_text(json.dumps(content))
 
 
+def change_special_tokens(folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    content = json.loads(path.read_text())
+    other = next(text for text in ("<|eot_id|>", "<|end_of_text|>") if text != content["eos_token"])
+    path.write_text(json.dumps(content | {"eos_token": other}))
+
+
 @pytest.mark.parametrize(
     "change",
-    [change_heads, change_means, change_trunk, change_length, change_names, change_tokenizer],
+    [
+        *(change_heads, change_means, change_trunk, change_length, change_names),
+        *(change_tokenizer, change_special_tokens),
+    ],
 )
 def test_whatever_changes_a_score_or_its_meaning_changes_the_digest(trained, tmp_path, change):
     changed = Path(shutil.copytree(trained, tmp_path / "changed"))
@@ -310,3 +322,68 @@ def test_weights_that_are_cut_short_are_an_error_in_one_line(copied):
     with pytest.raises(EncoreError, match="do not load") as caught:
         open_reward_model(copied)
     assert "\n" not in str(caught.value)
+
+
+# --- exports on a hub -----------------------------------------------------------------------------
+
+COMMIT = "c0ffee" + "0" * 34
+
+
+@pytest.fixture
+def on_the_hub(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Path]:
+    """Puts an export where the hub's client keeps what it fetched; gives the snapshot."""
+
+    def place(weights: dict[str, float] | None = None) -> Path:
+        cache = tmp_path / "cache" / "models--team--model"
+        source = open_reward_model(trained, device="cpu", dtype="float32")
+        export_model(source, out=cache / "snapshots" / COMMIT, weights=weights)
+        (cache / "refs").mkdir()
+        (cache / "refs" / "main").write_text(COMMIT)
+        return cache / "snapshots" / COMMIT
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    return place
+
+
+def test_an_export_on_a_hub_knows_what_it_knows_in_a_folder(on_the_hub):
+    folder = on_the_hub({"be-kind": 0.5, "be-brief": 0.25, "be-honest": 0.25})
+    remote, local = (open_reward_model(one, device="cpu") for one in ("team/model", folder))
+    assert remote.name == "team/model"
+    # 0.5 x 0.5 + 0.25 x 0.25 + 0.25 / 3
+    assert remote.model.mean_R.tolist() == pytest.approx([0.25 + 0.0625 + 0.25 / 3])
+    assert remote.model.mean_R.tolist() == local.model.mean_R.tolist()
+    assert remote.metadata["step"] == 7
+    assert remote.metadata["composed"] == local.metadata["composed"]
+    assert remote.metadata["composed"]["weights"]["be-kind"] == 0.5
+
+
+def test_a_model_on_a_hub_that_is_no_export_opens_without_notes(on_the_hub):
+    (on_the_hub() / "encore_export.json").unlink()
+    opened = open_reward_model("team/model", device="cpu")
+    assert opened.model.head_ids == RULES
+    assert opened.model.mean_R.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_hub_that_does_not_answer_is_not_taken_for_one_without_the_notes(on_the_hub, monkeypatch):
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    (on_the_hub() / "encore_export.json").unlink()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+    def fetch(model: str, name: str, *, revision: str | None) -> str:
+        if name == "encore_export.json":
+            raise reasons.pop()
+        return hf_hub_download(model, name, revision=revision, local_files_only=True)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fetch)
+    role = ModelRole(name="reward model", error=InputError)
+    files = role.find("team/model")
+    reasons = [EntryNotFoundError("404"), LocalEntryNotFoundError("no network"), OSError("cut off")]
+    for _ in range(2):
+        with pytest.raises(InputError, match="neither a folder nor a model the hub can give"):
+            role.further_file(files, "encore_export.json")
+    assert role.further_file(files, "encore_export.json") is None

@@ -67,3 +67,20 @@ def test_parameters_are_counted_with_and_without_embedding_tables():
     model = tiny_model("llama")
     assert model.num_parameters - model.num_active_parameters == 97 * 32
     assert model.heads.weight.shape == (3, model.hidden_size) == (3, 32)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"model_type": "mistral", "sliding_window": 4096}, 4096),
+        ({"model_type": "mistral", "sliding_window": None}, 32_768),
+        ({"model_type": "mistral"}, 4096),  # what transformers assumes
+        ({"model_type": "qwen2", "sliding_window": 4096}, 32_768),  # off unless asked for
+        ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": True}, 4096),
+        ({"model_type": "phi3", "sliding_window": 2047}, 2047),
+        ({"model_type": "llama"}, 32_768),
+    ],
+)
+def test_no_sequence_is_longer_than_attention_sees(config, expected):
+    config = {"max_position_embeddings": 32_768, **config}
+    assert max_positions(config, trunk_kind(config, name="some")) == expected

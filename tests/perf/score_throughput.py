@@ -33,6 +33,7 @@ from encore.model.scoring import TOKENS_PER_MICROBATCH
 from encore.records import PreferencePair
 from encore.scores.run import HowToCompute, Work, score_encoded
 from encore.training.config import TrainingConfig
+from encore.training.ranks import Ranks
 from encore.training.scoring import plan_rows, score_microbatch
 from encore.training.tokens import TokenTable
 from tests.export.readers.conversations import alternating, read_hh
@@ -158,7 +159,9 @@ def _training(
     def score() -> Round:
         opened.model.train()
         began = time.perf_counter()
-        rows = plan_rows(examples, np.arange(len(pairs)), config=config, device="cpu")
+        rows = plan_rows(
+            examples, np.arange(len(pairs)), config=config, device="cpu", ranks=Ranks()
+        )
         num_computed = 0
         for plan in rows.plans:
             num_computed += score_microbatch(

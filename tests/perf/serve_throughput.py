@@ -42,7 +42,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pairs", type=Path, help="raw hh-rlhf, .jsonl.gz")
+    parser.add_argument("--pairs", type=Path, help="raw hh-rlhf, .jsonl.gz; default: synthetic")
     parser.add_argument("--num-texts", type=int, default=192)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
@@ -50,10 +50,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--client", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--texts", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.pairs is None and options.client is None:
-        parser.error("--pairs FILE is needed")
-    return options
+    return parser.parse_args()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +64,7 @@ class _Round:
 def _measure(options: argparse.Namespace, folder: Path) -> None:
     import numpy as np
 
+    from encore.demo import data_paths
     from encore.model.opening import open_reward_model
     from encore.model.scoring import score_sequences
     from encore.serving.composer import make_composer
@@ -77,7 +75,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
 
     num_weights = write_model(folder / "model", hidden=options.hidden, layers=options.layers)
     opened = open_reward_model(folder / "model", dtype="float32", max_length=1024)
-    conversations = real(options.pairs.parent, options.num_texts)
+    conversations = real(options.pairs or data_paths()["synthetic-hh"], options.num_texts)
     texts = [opened.tokenizer.render(*one) for one in conversations]
     (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
     sequences = [text.token_ids for text in RequestEncoder(opened.tokenizer).encode_queries(texts)]

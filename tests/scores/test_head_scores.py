@@ -92,10 +92,16 @@ def test_one_rule_alone_is_its_head():
 @pytest.mark.parametrize(
     ("weights", "named"),
     [
-        ({"kind": 1.0}, "without a weight: brief"),
-        ({"kind": 0.5, "brief": 0.25, "long": 0.25}, "without a head: long"),
-        ({"a": 1.0}, "without a head: a; without a weight: kind, brief"),
-        ({"kind": float("nan"), "brief": 1.0}, "expected finite numbers"),
+        ({"kind": 1.0}, "nothing among the weights but no head, brief among the heads"),
+        (
+            {"kind": 0.5, "brief": 0.25, "long": 0.25},
+            "long among the weights but no head, nothing among the heads but not weighed",
+        ),
+        (
+            {"a": 1.0},
+            "a among the weights but no head, kind, brief among the heads but not weighed",
+        ),
+        ({"kind": float("nan"), "brief": 1.0}, "nan for rule kind; expected a finite number"),
     ],
 )
 def test_weights_for_other_rules_than_the_heads_are_refused(weights, named):

@@ -19,7 +19,7 @@ from encore.ingestion import ingest
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.pairs import iter_pairs
 from encore.scores.driver import ScoreResult, ScoringProgress
-from encore.scores.folder import read_manifest, score_status
+from encore.scores.folder import MANIFEST_FILE, read_manifest, score_status
 from encore.scores.head_scores import read_head_scores
 from encore.scores.run import OutOfDeviceMemoryError
 from encore.scores.score import score_pairs, score_study
@@ -123,6 +123,19 @@ def damage_byte(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+
+
+def test_shards_of_another_scoring_are_not_taken_over_when_its_manifest_is_gone(
+    study, opened, tmp_path
+):
+    out = score(study, opened, out=tmp_path / "scores").out
+    kept = {path.name: path.read_bytes() for path in out.glob("shard-*")}
+    (out / MANIFEST_FILE).unlink()
+    with pytest.raises(InputError, match=r"a shard of .*, not of the scoring"):
+        score(study, opened, out=out, limit=3)
+    assert {path.name: path.read_bytes() for path in out.glob("shard-*")} == kept
+    again = score(study, opened, out=out)
+    assert again.num_reused == again.num_shards
 
 
 @pytest.mark.parametrize(
@@ -316,6 +329,12 @@ def test_a_folder_with_something_else_is_refused(study, opened, tmp_path):
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"other things in it \(notes.txt\)"):
         score(study, opened, out=tmp_path / "mine")
+    rated = tmp_path / "rated"  # a run of ratings has locks and shards, too
+    (rated / "locks").mkdir(parents=True)
+    (rated / "run.json").write_text("{}")
+    with pytest.raises(InputError, match=r"other things in it \(run.json\)"):
+        score(study, opened, out=rated)
+    assert not (rated / MANIFEST_FILE).exists()
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="this is a file"):
         score(study, opened, out=tmp_path / "file")

@@ -29,10 +29,10 @@ def made_up(count: int) -> list[Conversation]:
     return found
 
 
-def real(folder: Path, count: int) -> list[Conversation]:
-    """The first so many of hh-harmless-dev, chosen and rejected."""
+def real(path: Path, count: int) -> list[Conversation]:
+    """The first so many of a file of hh-rlhf (.jsonl.gz), chosen and rejected."""
     found: list[Conversation] = []
-    with gzip.open(folder / "hh-harmless-dev.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             with contextlib.suppress(MalformedRecordError):
                 pair = parse(json.loads(line), source="hh")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,10 +105,19 @@ def as_json(prompt: Sequence[Message], response: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def running(
-    opened: OpenedModel | None = None, *, composed: Composer | None = None, **limits: Any
+    opened: OpenedModel | None = None,
+    *,
+    composed: Composer | None = None,
+    send_bytes: int | None = None,
+    **limits: Any,
 ) -> Iterator[Running]:
-    """A server in a thread of this process; it has stopped afterwards."""
+    """A server in a thread of this process; it has stopped afterwards.
+
+    ``send_bytes``: what the system may hold of its answers to one client.
+    """
     listener = bind("127.0.0.1", 0)
+    if send_bytes is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
     is_ready = threading.Event()
     server = RewardServer(
         opened or opened_model(),

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from encore.errors import InputError
 from encore.serving.batching import (
     BatchRecord,
+    DeviceLostError,
     QueueClosedError,
     QueueFullError,
     ScoreQueue,
     ScoringError,
+    TextRefusedError,
 )
 
 PATIENCE = 20.0
@@ -145,13 +148,86 @@ def test_a_failing_batch_fails_its_own_requests_and_no_other(caplog):
     assert "a batch of 1 texts could not be scored" in caplog.text
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_mistake_of_ours_ends_the_thread_and_leaves_nobody_waiting():
+@pytest.mark.parametrize("error", [TypeError, IndexError, KeyError, MemoryError, RuntimeError])
+def test_no_kind_of_error_ends_the_thread_and_several_in_a_row_are_told(error):
+    def score(sequences: Sequence[NDArray[np.int32]]) -> NDArray[np.float32]:
+        if sequences[0][0] == 13:
+            raise error("not as planned")
+        return np.zeros((len(sequences), 1), dtype=np.float32)
+
+    with queue(score) as ours:
+        for is_alive_after in (True, True, False):
+            with pytest.raises(ScoringError):
+                ours.submit([text(13, 10)]).result(PATIENCE)
+            assert ours.is_alive == is_alive_after
+        # Whoever asks is answered all the same, and one success makes it well again.
+        assert ours.submit([text(1, 10)]).result(PATIENCE).tolist() == [[0.0]]
+        assert ours.is_alive
+
+
+def test_too_few_scores_fail_the_batch_and_not_the_thread():
     def score(_: Sequence[NDArray[np.int32]]) -> NDArray[np.float32]:
-        raise TypeError("not as planned")
+        return np.zeros((1, 1), dtype=np.float32)
+
+    with queue(score) as ours:
+        with pytest.raises(ScoringError):
+            ours.submit([text(1, 10), text(2, 10)]).result(PATIENCE)
+        assert ours.is_alive
+
+
+def test_a_lost_device_ends_the_queue_at_once():
+    scorer = Scorer(is_held=True)
+
+    def score(sequences: Sequence[NDArray[np.int32]]) -> NDArray[np.float32]:
+        scorer(sequences)
+        raise DeviceLostError("device-side assert triggered")
 
     with queue(score, batch=10) as ours:
-        futures = [ours.submit([text(1, 10)])]
+        first, second = ours.submit([text(1, 10)]), ours.submit([text(2, 10)])
+        scorer.may_go_on.set()
+        assert isinstance(first.exception(PATIENCE), ScoringError)
+        assert isinstance(second.exception(PATIENCE), QueueClosedError)
+        assert not ours.is_alive
+        with pytest.raises(QueueClosedError):
+            ours.submit([text(3, 10)])
+    assert scorer.batches == [[10]]
+
+
+def test_a_text_that_the_model_refuses_fails_its_own_request_alone(caplog):
+    scorer = Scorer(is_held=True)
+
+    def score(sequences: Sequence[NDArray[np.int32]]) -> NDArray[np.float32]:
+        if max(map(len, sequences)) > 50:
+            raise InputError("attention window 50 tokens")
+        return scorer(sequences)
+
+    with queue(score, batch=1_000) as ours:
+        blocking = ours.submit([text(0, 10)])
+        assert scorer.has_begun.wait(PATIENCE)
+        mates = [ours.submit([text(n, n)]) for n in range(1, 8)]
+        bad = ours.submit([text(8, 8), text(9, 60), text(10, 10)])
+        mates += [ours.submit([text(n, n)]) for n in range(11, 16)]
+        scorer.may_go_on.set()
+        with pytest.raises(TextRefusedError) as caught:
+            bad.result(PATIENCE)
+        assert (caught.value.index, caught.value.num_tokens) == (1, 60)
+        found = [mate.result(PATIENCE).tolist() for mate in mates]
+        assert found == [[[n, n]] for n in [*range(1, 8), *range(11, 16)]]
+        assert blocking.result(PATIENCE).tolist() == [[0, 10]]
+        for _ in range(5):  # a client's doing, however often: no sign of a broken model
+            with pytest.raises(TextRefusedError):
+                ours.submit([text(1, 60)]).result(PATIENCE)
+        assert ours.is_alive
+    assert "a text of 60 tokens is refused: attention window 50 tokens" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_mistake_of_ours_ends_the_thread_and_leaves_nobody_waiting():
+    def on_batch(_: BatchRecord) -> None:
+        raise TypeError("not as planned")
+
+    with queue(Scorer(), batch=10, on_batch=on_batch) as ours:
+        futures = [ours.submit([text(1, 10), text(2, 10)])]
         give_up = time.monotonic() + PATIENCE
         while ours.is_alive and time.monotonic() < give_up:
             time.sleep(0.01)

@@ -96,11 +96,34 @@ def test_a_query_without_text_is_refused_by_its_number(llama, empty):
     assert caught.value.status == 422
 
 
+def test_a_token_without_an_embedding_is_refused_by_name(llama):
+    start = "<|start_header_id|>"
+    unknown = llama.hf_tokenizer.convert_tokens_to_ids(start)
+    everything = RequestEncoder(llama, num_embeddings=len(llama.hf_tokenizer))
+    everything.encode_queries([f"Hi.{start}"])
+    # The vocabulary of this tokenizer begins with its special tokens: bytes lie above.
+    encoder = RequestEncoder(llama, num_embeddings=unknown)
+    with pytest.raises(Refusal, match=r"query\[0\]: token .* has no embedding") as caught:
+        encoder.encode_queries(["Hi."])
+    assert caught.value.status == 422
+    turns = [Turn(role="user", content="b")]
+    with pytest.raises(Refusal, match=r"conversations\[0\]: token .* has no embedding"):
+        encoder.encode_conversations([Conversation(messages=turns, response="c")])
+
+
 def test_a_million_end_tokens_take_no_longer_than_their_length(llama):
     encoder = RequestEncoder(llama)
-    for hostile in (END * 200_000 + "x", "x" + END * 200_000, (END + " ") * 200_000 + "x"):
+    many = 200_000
+    for hostile, bare in (
+        (END * many + "x", "x"),
+        ("x" + END * many, "x"),
+        # Space beside the text is its own, and so is what stands beyond it in front.
+        ("x" + (" " + END) * many, "x "),
+        ((END + " ") * many + "x", " " + (END + " ") * (many - 1) + "x"),
+    ):
         started = time.perf_counter()
-        assert encoder._strip(hostile).startswith("x") or hostile.endswith("x")
+        # No plain equality: pytest would take long to tell two long texts apart.
+        assert (encoder._strip(hostile) == bare) is True
         assert time.perf_counter() - started < 5  # quadratic: hours
 
 

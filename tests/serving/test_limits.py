@@ -10,14 +10,23 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpx
 import numpy as np
 import pytest
+import torch
 
+from encore.demo import judge_path
+from encore.errors import InputError
+from encore.model.config import BackboneConfig
+from encore.model.conversation import ConversationTokenizer
+from encore.model.loading import load_tokenizer
 from encore.model.scoring import score_sequences
+from encore.records import Message
 from encore.serving import server as server_module
-from tests.serving.models import PATIENCE, Running, running
+from tests.serving.models import MAX_LENGTH, PATIENCE, Running, opened_model, running
 
 HEAD = "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 
@@ -25,7 +34,8 @@ HEAD = "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[Running]:
     """A server that waits 0.4 s for anything."""
-    with running(head_seconds=0.4, body_seconds=0.4, max_request_bytes=100_000) as found:
+    limits = {"head_seconds": 0.4, "body_seconds": 0.4, "answer_seconds": 0.4}
+    with running(max_request_bytes=100_000, **limits) as found:
         yield found
 
 
@@ -126,6 +136,58 @@ def test_the_rest_of_a_refused_body_cannot_be_dripped_for_ever(hasty):
         connection.sendall(b"x")
         assert read_all(connection) == ""
         assert time.monotonic() - started < 5
+
+
+def test_a_client_that_never_reads_is_cut_off():
+    body = json.dumps({"query": ["a"] * 1000})  # an answer of 100 kB
+    ask = (
+        HEAD.format(path="/get_reward") + f"content-length: {len(body)}\r\n\r\n{body}"
+    ).encode() * 100
+    with running(send_bytes=4_096, answer_seconds=0.4) as server:
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            connection.settimeout(0.1)
+            connection.connect(("127.0.0.1", server.port))
+            give_up = time.monotonic() + 8
+            with pytest.raises(ConnectionError):
+                while time.monotonic() < give_up:
+                    with contextlib.suppress(TimeoutError):
+                        connection.sendall(ask)
+                    ask = b" "
+                    time.sleep(0.05)
+        still_answers(server)
+
+
+def test_a_client_that_reads_late_but_in_time_is_not_cut_off():
+    body = json.dumps({"query": ["a"] * 500})
+    head = HEAD.format(path="/get_reward") + f"content-length: {len(body)}\r\n\r\n"
+    with running(send_bytes=4_096, answer_seconds=1.5) as server, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.settimeout(PATIENCE)
+        connection.connect(("127.0.0.1", server.port))
+        for _ in range(3):  # together longer than one answer may take
+            connection.sendall((head + body).encode())
+            time.sleep(0.7)
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            assert len(json.loads(answer.read())["rewards"]) == 500
+
+
+def test_what_is_no_request_is_counted_and_logged(hasty, caplog):
+    def count(status: int) -> float:
+        name = f'encore_requests_total{{path="none",status="{status}"}}'
+        return hasty.metric(name) if name in hasty.get("/metrics").text else 0.0
+
+    before = count(400), count(408)
+    with caplog.at_level(logging.INFO, logger="encore.serving"):
+        for sent in (b"secret \x00\r\n\r\n", b"GET /secret"):
+            with connect(hasty) as connection:
+                connection.sendall(sent)
+                read_all(connection)
+    assert (count(400), count(408)) == (before[0] + 1, before[1] + 1)
+    assert "no request: 400, Invalid HTTP request received." in caplog.text
+    assert "no request: 408, no request arrived within 0.4 s" in caplog.text
+    assert "secret" not in caplog.text
 
 
 def test_what_is_not_http_hears_so_in_json(hasty):
@@ -248,6 +310,21 @@ def test_stopping_waits_for_no_client_longer_than_it_says(held):
     assert "the server stops" in answers[0].json()["error"]
 
 
+@pytest.mark.parametrize("chunk", [b'{"query"', b""])
+def test_stopping_within_a_body_is_said_in_json(chunk):
+    with running(stop_seconds=1, body_seconds=PATIENCE) as server:
+        connection = connect(server)
+        head = HEAD.format(path="/get_reward") + "content-length: 20\r\n\r\n"
+        connection.sendall(head.encode() + chunk)
+        still_answers(server)  # by now it waits for the rest
+    with connection:
+        answer = read_all(connection)
+    assert answer.startswith("HTTP/1.1 503")
+    assert json.loads(answer.partition("\r\n\r\n")[2]) == {
+        "error": "the server stops; send it to another one"
+    }
+
+
 def test_a_failing_model_is_a_500_for_its_clients_and_the_server_goes_on(monkeypatch, caplog):
     def fails(_model, sequences, **_named):
         if len(sequences[0]) > 20:
@@ -264,17 +341,59 @@ def test_a_failing_model_is_a_500_for_its_clients_and_the_server_goes_on(monkeyp
     assert "secret" not in caplog.text
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_server_whose_worker_has_ended_says_so(monkeypatch):
+def test_a_server_whose_device_is_lost_says_so(monkeypatch):
+    def fails(*_, **__):
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(server_module, "score_sequences", fails)
+    with running() as server:
+        assert server.get("/health").status_code == 200
+        assert server.post("/get_reward", {"query": ["Hi."]}).status_code == 500
+        assert server.get("/health").status_code == 503
+        assert server.post("/get_reward", {"query": ["Hi."]}).status_code == 503
+
+
+def test_a_server_whose_batches_all_fail_says_so(monkeypatch):
     def fails(*_, **__):
         raise TypeError("a mistake of ours")
 
     monkeypatch.setattr(server_module, "score_sequences", fails)
     with running() as server:
-        assert server.get("/health").status_code == 200
-        assert server.post("/get_reward", {"query": ["Hi."]}).status_code == 503
+        for _ in range(3):
+            assert server.get("/health").status_code == 200
+            assert server.post("/get_reward", {"query": ["Hi."]}).status_code == 500
         assert server.get("/health").status_code == 503
-        assert server.post("/get_reward", {"query": ["Hi."]}).status_code == 503
+
+
+def test_a_token_that_the_model_has_no_embedding_for_harms_nobody():
+    opened = opened_model()
+    config = BackboneConfig(model=str(judge_path()), max_length=MAX_LENGTH)
+    hf_tokenizer = load_tokenizer(config).hf_tokenizer
+    # As many people add one, without a row for it in the model.
+    hf_tokenizer.add_special_tokens({"additional_special_tokens": ["<|mine|>"]})
+    tokenizer = ConversationTokenizer(hf_tokenizer, max_length=MAX_LENGTH)
+    with running(replace(opened, tokenizer=tokenizer)) as server:
+        answer = server.post("/get_reward", {"query": ["Hi.", "Well <|mine|> then."]})
+        assert answer.status_code == 422
+        assert "query[1]: token '<|mine|>' (id 16384)" in answer.json()["error"]
+        still_answers(server)
+        hostile = ([Message(role="user", content="<|mine|>")], "<|mine|>")  # plain text there
+        assert len(server.score(hostile)) == 1
+
+
+def test_a_text_that_the_model_refuses_is_a_422_of_its_own_request(monkeypatch):
+    def windowed(model, sequences, **named):
+        if max(map(len, sequences)) > 60:
+            raise InputError("attention window 60 tokens: a sequence of … is longer")
+        return score_sequences(model, sequences, **named)
+
+    monkeypatch.setattr(server_module, "score_sequences", windowed)
+    with running() as server, ThreadPoolExecutor(8) as pool:
+        queries = [["Hi."], ["Ho.", "long " * 90]] * 8
+        answers = list(pool.map(lambda one: server.post("/", {"query": one}), queries))
+        assert [answer.status_code for answer in answers] == [200, 422] * 8
+        assert answers[1].json()["error"].startswith("text 1 (counted from 0) of ")
+        assert server.get("/health").status_code == 200
 
 
 def test_log_lines_have_sizes_and_no_texts(server, caplog):
@@ -282,8 +401,10 @@ def test_log_lines_have_sizes_and_no_texts(server, caplog):
         server.post("/get_reward", {"query": ["a secret", "another secret"]})
         server.get("/secret?secret=secret")
         server.post("/score", {"secret": "secret"})
-    lines = [record.getMessage() for record in caplog.records if record.name.startswith("encore")]
-    assert any(line.startswith("POST /get_reward: 200, 2 texts, ") for line in lines)
-    assert any(line.startswith("GET other: 404, 0 texts, 0 tokens") for line in lines)
-    assert any(line.startswith("POST /score: 422") for line in lines)
+        for beginning in (
+            "POST /get_reward: 200, 2 texts, ",
+            "GET other: 404, 0 texts, 0 tokens",
+            "POST /score: 422",
+        ):  # a line is written when the answer is already on its way
+            wait_for(lambda text=beginning: any(line.startswith(text) for line in caplog.messages))
     assert "secret" not in caplog.text

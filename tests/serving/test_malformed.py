@@ -7,12 +7,18 @@ import http.client
 import json
 import random
 import socket
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
+from pydantic_core import from_json
 
-from tests.serving.models import PATIENCE, Running
+from encore.serving.refusal import Refusal
+from encore.serving.requests import RewardRequest, ScoreRequest, read_request
+from tests.serving.models import PATIENCE, Running, running
 
 JSON = {"content-type": "application/json"}
 GOOD_SCORE = {"conversations": [{"messages": [{"role": "user", "content": "a"}], "response": "b"}]}
@@ -66,6 +72,100 @@ def test_each_kind_of_malformed_body_hears_what_is_wrong(server, path, body, sta
     assert "\n" not in answer.json()["error"]
 
 
+LARGEST = 8 << 20
+NUM_KEYS = 800_000
+
+
+def filled(item: str, *, before: str, after: str) -> bytes:
+    """A body of the largest size, with one wrong thing as often as it fits."""
+    count = (LARGEST - len(before) - len(after) + 1) // (len(item) + 1)
+    return (before + ",".join([item] * count) + after).encode()
+
+
+def many_keys(*, before: str = "", after: str = "") -> bytes:
+    """An object with as many keys that nobody asked for as fit into the largest body."""
+    keys = ",".join(f'"{number:x}":0' for number in range(NUM_KEYS))
+    return (before + "{" + keys + "}" + after).encode()
+
+
+MESSAGES = '{"conversations": [{"response": "b", "messages": '
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status", "reason"),
+    [
+        (RewardRequest, filled("1", before='{"query":[', after="]}"), 413, "query: 41"),
+        (
+            RewardRequest,
+            filled("1", before='{"query":["a"],"labels":[', after="]}"),
+            413,
+            "labels: 41",
+        ),
+        (ScoreRequest, filled("1", before='{"conversations":[', after="]}"), 413, "conversations:"),
+        (ScoreRequest, filled("1", before=MESSAGES + "[", after="]}]}"), 422, "messages[0]"),
+        (RewardRequest, many_keys(), 422, "800000 keys, expected only query, prompts, labels"),
+        (
+            ScoreRequest,
+            many_keys(before='{"conversations":[', after="]}"),
+            422,
+            "conversations[0]: 800000 keys, expected only messages, response",
+        ),
+        (
+            ScoreRequest,
+            many_keys(before=MESSAGES + "[", after="]}]}"),
+            422,
+            "messages[0]: 800000 keys, expected only role, content",
+        ),
+    ],
+    ids=[
+        *("queries", "labels", "conversations", "messages"),
+        *("keys", "keys-of-a-conversation", "keys-of-a-message"),
+    ],
+)
+def test_a_body_full_of_mistakes_costs_little_more_than_reading_it(kind, body, status, reason):
+    assert len(body) <= LARGEST
+    tracemalloc.start()
+    try:
+        from_json(body, cache_strings="keys")
+        as_json = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        with pytest.raises(Refusal) as caught:
+            read_request(body, kind, max_texts=1024)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (caught.value.status, reason in caught.value.reason) == (status, True)
+    # The body's text, a string once more, and the JSON in it: an error of each item would be
+    # several times that.
+    assert peak < as_json + 4 * LARGEST
+
+
+def test_a_few_mistakes_in_each_of_many_records_end_at_the_first():
+    """Within every limit of lists and keys there is room for a million mistakes."""
+    turn = json.dumps({"role": "user", "content": "a", **dict.fromkeys("stuvwxyz", 0)})
+    turns = ",".join([turn] * 100)
+    conversation = '{"response": "b", "messages": [' + turns + "]}"
+    body = '{"conversations": [' + ",".join([conversation] * 900) + "]}"
+    with pytest.raises(Refusal) as caught:
+        read_request(body.encode(), ScoreRequest, max_texts=1024)
+    assert caught.value.reason == (
+        "conversations[0].messages[0].s: Extra inputs are not permitted (and 7 more)"
+    )
+
+
+def test_a_large_malformed_body_does_not_keep_the_others_waiting():
+    body = filled("1", before='{"query":[', after="]}")
+    with running() as large, ThreadPoolExecutor(1) as pool:
+        hostile = pool.submit(lambda: [post(large, "/get_reward", body) for _ in range(3)])
+        slowest = 0.0
+        while not hostile.done():
+            started = time.perf_counter()
+            assert large.get("/health").status_code == 200
+            slowest = max(slowest, time.perf_counter() - started)
+        assert [answer.status_code for answer in hostile.result()] == [413] * 3
+    assert slowest < 2
+
+
 def test_reasons_do_not_repeat_a_clients_texts(server):
     body = {"query": ["a", {"secret": "secret"}], "k" * 5_000: 1}
     reason = post(server, "/get_reward", json.dumps(body).encode()).json()["error"]
@@ -95,6 +195,17 @@ def test_other_paths_methods_and_types_are_refused_in_json(server, method, path,
     assert answer.status_code == status
     assert set(answer.json()) == {"error"}
     assert ("allow" in answer.headers) == (status == 405)
+
+
+@pytest.mark.parametrize("host", ["[", "]", "a b", "//", "é", "a:b:c"])
+def test_an_odd_host_header_is_no_mistake_of_the_server(server, host):
+    status, text = status_of_raw(server, f"GET /nowhere HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+    assert status in (400, 404)
+    assert set(json.loads(text)) == {"error"}
+
+
+def test_a_path_is_repeated_as_it_was_asked_for(server):
+    assert server.get("/a%0Ab%3Fc").json()["error"].startswith("'GET /a\\nb?c': not found")
 
 
 def test_a_path_is_repeated_without_its_control_characters(server):

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from encore.records import Message
+from encore.serving import server as server_module
 from tests.serving.conversations import Conversation, made_up, real
 from tests.serving.models import (
     HEAD_IDS,
     MEANS,
     PATIENCE,
     WEIGHTS,
+    as_json,
     composer,
     offline,
     opened_model,
@@ -22,6 +24,10 @@ from tests.serving.models import (
 )
 
 HI = ((Message(role="user", content="Hi."),), "Hello!")
+
+
+def as_body(conversation: Conversation) -> dict[str, object]:
+    return {"conversations": [as_json(*conversation)]}
 
 
 def rendered(conversations: list[Conversation]) -> list[str]:
@@ -88,7 +94,7 @@ def test_contributions_sum_to_the_reward(server):
 
 @pytest.mark.full
 def test_contributions_sum_to_the_reward_on_500_real_conversations(server, shared_data):
-    check_sums(server, real(shared_data, 500))
+    check_sums(server, real(shared_data / "hh-harmless-dev.jsonl.gz", 500))
 
 
 def test_a_query_and_its_conversation_score_the_same(server):
@@ -152,14 +158,17 @@ def test_health_and_metrics(server):
     assert text.headers["content-type"].startswith("text/plain; version=0.0.4")
 
 
-def test_an_answer_with_a_score_that_is_no_number_is_a_500_and_not_nan():
-    opened = opened_model()
-    broken = composer()
-    broken.mean_R[0] = float("nan")
-    with running(opened, composed=broken) as server:
-        answer = server.post("/score", {"conversations": [{"messages": [], "response": ""}]})
-        assert answer.status_code == 422  # it still reads
-        answer = server.post("/get_reward", {"query": ["Hi."]})
-        assert answer.status_code == 500
-        assert set(answer.json()) == {"error"}
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_answer_with_a_score_that_is_no_number_is_a_500_and_not_nan(monkeypatch, value):
+    def one_of_three(_model, sequences, **_named):
+        score_NR = np.zeros((len(sequences), len(HEAD_IDS)), dtype=np.float32)
+        score_NR[0, 1] = value
+        return score_NR
+
+    monkeypatch.setattr(server_module, "score_sequences", one_of_three)
+    with running() as server:
+        for path, body in (("/get_reward", {"query": ["Hi.", "Ho."]}), ("/score", as_body(HI))):
+            answer = server.post(path, body)
+            assert answer.status_code == 500
+            assert answer.json() == {"error": "the model's score of a text is not a finite number"}
         assert server.get("/health").status_code == 200

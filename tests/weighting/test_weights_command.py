@@ -88,7 +88,10 @@ def test_effective_weights_use_the_spread_of_margins() -> None:
 def test_the_python_function_gives_the_same_vector(path: Path) -> None:
     found = json.loads(invoke(path, "--tau", "0.7", "--json").stdout)
     vector = weights(path, tau=0.7)
+    entropies = found.pop("entropy_nats")  # beside the vector: what it was made from
     assert vector.as_dict() == found
+    exps = [math.exp(-entropies[rule] / 0.7) for rule in vector.rule_ids]
+    assert vector.weights == pytest.approx([one / math.fsum(exps) for one in exps])
     assert weights(ratings_table(ROWS), tau=0.7) == vector
 
 

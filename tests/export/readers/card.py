@@ -1,4 +1,4 @@
-"""What a stranger does: copy the model card's lines into a file and run it."""
+"""What a stranger does: copy the model card's lines and run them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from tests.export.readers.processes import offline_environ
 
 _CODE = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 _PRINTS = re.compile(r"this prints `(\{.*?\})`")
+_VLLM = re.compile(r"`vllm serve \S+ (--[^`]+)`")
+
+
+def vllm_flags(export: Path) -> list[str]:
+    """What the card tells vLLM beside the model's name."""
+    [flags] = _VLLM.findall((export / "README.md").read_text(encoding="utf-8"))
+    return str(flags).split()
 
 
 def code_of_card(export: Path) -> str:

