@@ -17,11 +17,12 @@ from encore.benchmarks.draws import mean_row
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import TableRow, reward_row
 from encore.errors import InputError
-from encore.scores.head_scores import HeadScores, weight_vector
+from encore.scores.head_scores import HeadScores
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.comparison import label_of
 from encore.weighting.draws import NUM_RANDOM
 from encore.weighting.evidence import Evidence
+from encore.weighting.head_weights import head_weights
 from encore.weighting.random import random_weights
 from encore.weighting.random_k import random_k_weights
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
@@ -129,7 +130,7 @@ class SchemeTable:
     ) -> TableRow:
         """The row of one weight vector."""
         weights = dict(zip(vector.rule_ids, vector.weights, strict=True))
-        weight_R = weight_vector(weights, head_ids=self.scores.head_ids)
+        weight_R = head_weights(weights, head_ids=self.scores.head_ids)
         return reward_row(
             name or label_of(vector),
             self.scores.compose(weights),

@@ -14,8 +14,9 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import TableRow, compared
 from encore.benchmarks.scheme_table import DEFAULT_TAUS, ROWS, SchemeRowOptions, SchemeTable
 from encore.errors import EncoreError, InputError
-from encore.scores.head_scores import HeadScores, weight_vector
+from encore.scores.head_scores import HeadScores
 from encore.weighting.evidence import Evidence
+from encore.weighting.head_weights import head_weights
 from encore.weighting.opening import open_evidence
 
 __all__ = [
@@ -109,7 +110,7 @@ def refuse_other_rules(evidence: Evidence, head_ids: Sequence[str]) -> None:
     Raises:
         InputError: Which rules have no head, which heads no weight.
     """
-    weight_vector(dict.fromkeys(evidence.rule_ids, 0.0), head_ids=head_ids)
+    head_weights(dict.fromkeys(evidence.rule_ids, 0.0), head_ids=head_ids)
 
 
 def _check_order(scores: HeadScores, pairs: BenchmarkPairs) -> None:

@@ -16,7 +16,8 @@ from encore.errors import EncoreError
 #: In the order a study goes through them.
 COMMANDS = (
     *("demo", "ingest", "rate", "status", "show", "analyze", "weights", "theory", "report"),
-    *("plan", "train", "gate", "score", "export", "serve", "sql", "publish", "doctor"),
+    *("plan", "train", "gate", "score", "benchmark", "judge", "compare", "paper"),
+    *("export", "serve", "sql", "publish", "doctor"),
 )
 
 _INTERRUPTED = 130
@@ -34,8 +35,10 @@ app = typer.Typer(
         "response under every rule, `encore analyze` measures the rules, `encore weights` turns "
         "their entropies into weights, `encore report` puts everything on one page, `encore train` "
         "makes a reward model with a head for every rule, `encore score` scores with it, `encore "
-        "export` gives it away, `encore serve` answers with its rewards. `encore demo` goes from "
-        "pairs to a reward model on shipped synthetic data."
+        "benchmark` puts every weighting, reward model and judge (`encore judge`) in one table, "
+        "`encore compare` compares any two, `encore export` gives a model away, `encore serve` "
+        "answers with its rewards. `encore demo` goes from pairs to that table on shipped "
+        "synthetic data; `encore paper` checks the paper against itself."
     ),
 )
 
