@@ -9,6 +9,7 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from encore.errors import InputError
+from encore.model.whole_classifier import WholeClassifier
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
@@ -56,6 +57,11 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
 
 
 def _refuse_other_pooling(model: MultiHeadRewardModel, *, name: str) -> None:
+    if isinstance(model, WholeClassifier):
+        raise InputError(
+            f"model {name!r}: a classifier of transformers that is run whole; it is a folder that "
+            "other tools read already, and there is no linear layer to fold: give them that folder"
+        )
     if model.is_causal and model.pooling == "last":
         return
     kind = "a causal backbone" if model.is_causal else "an encoder"

@@ -17,7 +17,15 @@ from encore.model.config import BackboneConfig, Pooling
 from encore.model.conversation import ConversationTokenizer
 from encore.model.quiet import quiet_transformers
 from encore.model.reward_model import MultiHeadRewardModel
-from encore.model.trunks import TrunkKind, max_positions, position_offset, trunk_kind
+from encore.model.trunks import (
+    OTHER,
+    TRUNKS,
+    TrunkKind,
+    max_positions,
+    position_offset,
+    trunk_kind,
+)
+from encore.model.whole_classifier import WholeClassifier
 from encore.model_files import ModelFiles, ModelRole
 
 #: The head of a reward model that was downloaded, and of one trained on preferences alone.
@@ -26,15 +34,20 @@ SINGLE_HEAD = "reward"
 _BACKBONE = ModelRole(name="backbone", error=EncoreError)
 
 
-def load_tokenizer(config: BackboneConfig) -> ConversationTokenizer:
+def load_tokenizer(config: BackboneConfig, *, any_kind: bool = False) -> ConversationTokenizer:
     """The backbone's tokenizer with its frozen template.
+
+    Args:
+        config: Which backbone.
+        any_kind: Also of an architecture that cannot be trained on.
 
     Raises:
         EncoreError: no such model, or a tokenizer that does not load.
         InputError: an architecture, template or pad token that cannot be used.
     """
     files = _find(config)
-    kind = trunk_kind(files.config, name=files.name)
+    known = not any_kind or str(files.config.get("model_type")) in TRUNKS
+    kind = trunk_kind(files.config, name=files.name) if known else OTHER
     tokenizer = _guarded(
         files.name,
         "its tokenizer does not load; expected tokenizer.json and tokenizer_config.json",
@@ -116,6 +129,30 @@ def initial_reward_model(
         InputError: the model has no such linear heads.
     """
     model = load_reward_model(config, head_ids=head_ids, head_init="labels", device=device)
+    model.eval()
+    return model
+
+
+def load_whole_classifier(
+    config: BackboneConfig, *, head_ids: Sequence[str], pad_token_id: int, device: str = "cpu"
+) -> WholeClassifier:
+    """A downloaded sequence classifier of any kind, as transformers runs it.
+
+    Args:
+        config: Which one.
+        head_ids: One per label.
+        pad_token_id: Of its tokenizer.
+        device: Where it goes.
+
+    Raises:
+        EncoreError: as `load_reward_model`.
+    """
+    files = _find(config)
+    classifier, _ = _load(
+        AutoModelForSequenceClassification, config, files, device, attn_implementation=None
+    )
+    model = WholeClassifier(classifier, head_ids=head_ids, pad_token_id=pad_token_id)
+    model.to(device)
     model.eval()
     return model
 
@@ -212,6 +249,7 @@ def _load(
 ) -> tuple[Any, frozenset[str]]:
     """The model, and the names of stored weights that it has no place for."""
     placement = {"device_map": {"": device}} if device.startswith("cuda") else {}
+    options = {"attn_implementation": register_segment_attention(), **placement, **extra}
     model, report = _guarded(
         files.name,
         "its weights do not load; expected complete *.safetensors of the architecture in "
@@ -222,10 +260,8 @@ def _load(
             dtype=resolve_dtype(config.dtype, device),
             use_safetensors=True,
             trust_remote_code=config.trust_remote_code,
-            attn_implementation=register_segment_attention(),
             output_loading_info=True,
-            **placement,
-            **extra,
+            **options,
         ),
     )
     absent = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))

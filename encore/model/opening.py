@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
 from encore.errors import InputError
 from encore.model.config import BackboneConfig
@@ -15,9 +16,14 @@ from encore.model.conversation import ConversationTokenizer
 from encore.model.digest import model_digest
 from encore.model.export_file import EXPORT_FILE, read_export_notes
 from encore.model.folder import ABOUT_FILE, LoadedModel, load_model
-from encore.model.loading import SINGLE_HEAD, initial_reward_model, load_tokenizer
+from encore.model.loading import (
+    SINGLE_HEAD,
+    initial_reward_model,
+    load_tokenizer,
+    load_whole_classifier,
+)
 from encore.model.reward_model import MultiHeadRewardModel
-from encore.model.trunks import max_positions, trunk_kind
+from encore.model.trunks import is_taken_apart, max_positions, trunk_kind
 from encore.model_files import ModelFiles, ModelRole
 
 _REWARD_MODEL = ModelRole(name="reward model", error=InputError)
@@ -66,9 +72,10 @@ def open_reward_model(
 
     Args:
         model: A model folder of `encore train` or the run's folder around it; or a plain
-            …ForSequenceClassification, a folder or a hub id, whose head is linear on the last
-            token: an export, or a downloaded reward model. One label is the head ``reward``
-            (unless it has a name), several are heads named as in ``id2label``.
+            …ForSequenceClassification of transformers, a folder or a hub id: an export, or a
+            downloaded reward model. One label is the head ``reward`` (unless it has a name),
+            several are heads named as in ``id2label``. A known decoder with one linear layer on
+            the last token is taken apart (packed, foldable); any other is run whole.
         device: Where it goes; default: the GPU where there is one.
         dtype: Of the trunk: ``auto`` (bfloat16 on CUDA, float32 elsewhere), ``float32``,
             ``bfloat16``.
@@ -150,10 +157,15 @@ def _load_classifier(
             "max_length": max_length or _NO_LIMIT,
         }
     )
-    tokenizer = load_tokenizer(config)
+    tokenizer = load_tokenizer(config, any_kind=True)
     if max_length is None:
         tokenizer.max_length = _own_length(tokenizer)
-    model = initial_reward_model(config, head_ids=head_ids, device=device)
+    if is_taken_apart(files.config):
+        model = initial_reward_model(config, head_ids=head_ids, device=device)
+    else:
+        model = load_whole_classifier(
+            config, head_ids=head_ids, pad_token_id=tokenizer.pad_token_id, device=device
+        )
     metadata = {"architectures": files.config["architectures"], "revision": files.revision}
     about = _REWARD_MODEL.further_file(files, EXPORT_FILE)
     notes = None if about is None else read_export_notes(about, labels=head_ids)
@@ -173,7 +185,12 @@ def _refuse_remote_code(files: ModelFiles) -> None:
 
 
 def _refuse_other_architectures(files: ModelFiles) -> None:
-    trunk_kind(files.config, name=files.name)
+    model_type = str(files.config.get("model_type"))
+    if model_type not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
+        raise InputError(
+            f"reward model {files.name!r}: transformers has no sequence classifier of architecture "
+            f"{model_type!r}; expected one of a kind that it has"
+        )
     architectures = [str(name) for name in files.config.get("architectures") or ()]
     if not any(name.endswith("ForSequenceClassification") for name in architectures):
         raise InputError(

@@ -116,6 +116,11 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         return self.num_parameters - int(sum(table.weight.numel() for table in tables))
 
     @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.heads.weight.device
+
+    @property
     def hidden_size(self) -> int:
         """D."""
         return int(self.heads.in_features)

@@ -121,7 +121,7 @@ def computed_batches(
     Raises:
         InputError: as `score_sequences`.
     """
-    device = model.heads.weight.device
+    device = model.device
     budget = tokens_per_microbatch or TOKENS_PER_MICROBATCH.get(
         device.type, TOKENS_PER_MICROBATCH["cpu"]
     )

@@ -320,6 +320,6 @@ def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_pa
 
 def test_rules_that_are_not_the_heads_are_refused_before_anything_is_scored(study, made, tmp_path):
     ratings = write_ratings(study, tmp_path / "other.parquet", rules=("be-loud", "be-late"))
-    with pytest.raises(InputError, match="without a head: be-late, be-loud"):
+    with pytest.raises(InputError, match="be-late, be-loud among the weights but no head"):
         run(study, made, ratings=ratings)
     assert not list((study / "benchmarks").glob("*/*.parquet"))

@@ -1,0 +1,147 @@
+"""A sequence classifier of any kind scores here as it does in transformers, a row at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from encore.errors import EncoreError, InputError
+from encore.export import export_model
+from encore.model.layouts import lay_out
+from encore.model.opening import OpenedModel, open_reward_model
+from encore.model.quiet import quiet_transformers
+from encore.model.scoring import best_layout, score_sequences
+from encore.model.whole_classifier import WholeClassifier, padded_rows
+from encore.records import Message
+from tests.model.tokenizers import bert
+
+PROMPT = (Message(role="user", content="hello there"),)
+ANSWERS = ("be kind .", "no", "a very much longer answer than the others " * 3, "assistant : hello")
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES = {**SMALL, "intermediate_size": 48, "max_position_embeddings": 160}
+#: Encoders, each with a head of its own; decoders that are not in `TRUNKS`, the last with a window.
+KINDS: dict[str, dict[str, Any]] = {
+    "bert": SIZES,
+    "roberta": SIZES,
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+    "deberta-v2": {**SIZES, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 160},
+    "gemma2": {**SIZES, "num_key_value_heads": 2, "head_dim": 8},
+}
+
+
+def make_classifier(folder: Path, kind: str, *, num_labels: int = 1, **changes: Any) -> Path:
+    """Random weights, large enough that every token counts."""
+    tokenizer = bert()
+    config = AutoConfig.for_model(
+        kind,
+        vocab_size=len(tokenizer),
+        num_labels=num_labels,
+        pad_token_id=tokenizer.pad_token_id,
+        **(KINDS[kind] | changes),
+    )
+    with quiet_transformers(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        model = AutoModelForSequenceClassification.from_config(config)
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 2:  # HF's 0.02 would leave attention nearly uniform
+                torch.nn.init.normal_(parameter, std=0.2)
+            elif name.endswith("bias"):
+                torch.nn.init.normal_(parameter, std=0.5)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return folder
+
+
+def sequences_of(opened: OpenedModel) -> list[Any]:
+    return [opened.tokenizer.encode(PROMPT, answer).token_ids for answer in ANSWERS]
+
+
+def own_scores(folder: Path, sequences: list[Any]) -> np.ndarray:
+    """Each sequence alone in transformers' own model: no padding, nothing of ours."""
+    with quiet_transformers():
+        model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        rows = [model(torch.tensor(ids[None].astype(np.int64))).logits[0] for ids in sequences]
+    return torch.stack(rows).numpy()
+
+
+# transformers' DeBERTa compiles helpers in the way that torch is about to drop.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_classifier_scores_as_in_transformers_whatever_is_beside_it(kind, tmp_path):
+    folder = make_classifier(tmp_path / "rm", kind)
+    opened = open_reward_model(folder, device="cpu")
+    sequences = sequences_of(opened)
+    expected = own_scores(folder, sequences)
+    assert isinstance(opened.model, WholeClassifier)
+    assert np.ptp(expected) > 0.01  # else a wrong token would go unnoticed
+    for layout, budget in (("packed", None), ("packed", 30), ("sorted", 64), ("single", None)):
+        found = score_sequences(
+            opened.model,
+            sequences,
+            pad_token_id=opened.tokenizer.pad_token_id,
+            tokens_per_microbatch=budget,
+            layout=layout,
+        )
+        np.testing.assert_allclose(found, expected, atol=2e-6 * np.abs(expected).max() + 1e-6)
+
+
+def test_several_labels_are_heads_and_the_bias_is_in_the_score(tmp_path):
+    folder = make_classifier(
+        tmp_path / "rm", "bert", num_labels=2, id2label={0: "kind", 1: "brief"}
+    )
+    opened = open_reward_model(folder, device="cpu")
+    assert opened.model.head_ids == ("kind", "brief")
+    expected = own_scores(folder, sequences_of(opened))
+    pad = opened.tokenizer.pad_token_id
+    found = score_sequences(opened.model, sequences_of(opened), pad_token_id=pad)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert opened.model.trunk.classifier.bias.abs().min() > 0
+
+
+def test_rows_are_the_sequences_of_a_packed_row_and_padding():
+    sequences = [np.array(ids, dtype=np.int32) for ids in ([5, 6, 7], [8], [9, 10])]
+    packed = lay_out(sequences, layout="packed", pad_token_id=0, is_causal=False)
+    token_ids_NL, is_token_NL = padded_rows(packed, pad_token_id=3)
+    assert token_ids_NL.tolist() == [[5, 6, 7], [8, 3, 3], [9, 10, 3]]
+    assert is_token_NL.sum(dim=1).tolist() == [3, 1, 2]
+
+
+def test_it_is_known_by_its_weights_and_layouts_it_cannot_have_are_not_chosen(tmp_path):
+    folder = make_classifier(tmp_path / "rm", "bert")
+    opened, again = (open_reward_model(folder, device="cpu") for _ in range(2))
+    assert opened.digest == again.digest
+    assert best_layout(opened.model) == "packed"
+    with torch.no_grad():
+        again.model.trunk.classifier.bias += 1
+    changed = tmp_path / "changed"
+    again.model.trunk.save_pretrained(changed)
+    again.tokenizer.hf_tokenizer.save_pretrained(changed)
+    assert open_reward_model(changed, device="cpu").digest != opened.digest
+
+
+def test_it_cannot_be_exported_and_its_states_are_not_known(tmp_path):
+    opened = open_reward_model(make_classifier(tmp_path / "rm", "bert"), device="cpu")
+    with pytest.raises(InputError, match="run whole"):
+        export_model(opened, out=tmp_path / "out", weights={"reward": 1.0})
+    with pytest.raises(InputError, match="nobody knows what its head reads"):
+        opened.model.embed(None)
+
+
+def test_a_classifier_without_its_own_head_is_refused(tmp_path):
+    folder = make_classifier(tmp_path / "rm", "bert")
+    with quiet_transformers():
+        model = AutoModelForSequenceClassification.from_pretrained(folder)
+        model.bert.save_pretrained(tmp_path / "trunk")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "trunk" / name).write_bytes((folder / name).read_bytes())
+    config = (folder / "config.json").read_text()
+    (tmp_path / "trunk" / "config.json").write_text(config)
+    with pytest.raises(EncoreError, match="would be random: give a complete model"):
+        open_reward_model(tmp_path / "trunk", device="cpu")
