@@ -9,6 +9,7 @@ undoes the shrinking.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification
@@ -31,7 +32,7 @@ def write_plain_bert(opened: OpenedModel, folder: Path) -> Path:
     model = opened.model
     assert model.pooling == "class-token"
     assert model.trunk.config.model_type == "bert"
-    config = BertConfig.from_dict({**model.trunk.config.to_dict(), "num_labels": 1})
+    config = BertConfig(**_without_labels(model.trunk.config.to_dict()), num_labels=1)
     with quiet_transformers(), torch.no_grad():
         plain = BertForSequenceClassification(config)
         plain.bert.load_state_dict(model.trunk.state_dict(), strict=False)
@@ -43,3 +44,7 @@ def write_plain_bert(opened: OpenedModel, folder: Path) -> Path:
         plain.save_pretrained(folder)
     write_tokenizer(opened.tokenizer, folder)
     return folder
+
+
+def _without_labels(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: config[name] for name in config if name not in ("id2label", "label2id")}
