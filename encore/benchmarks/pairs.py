@@ -75,7 +75,7 @@ def read_benchmark_pairs(
         InputError: The data cannot be read; a row that is no pair, for example without a rejected
             text; an id twice in a subset; counts that differ, unless allowed.
     """
-    name = str(data) if data is not None else f"{benchmark.dataset}@{benchmark.revision}"
+    name = _place(benchmark, data)
     rows = _Rows(benchmark)
     try:
         for record in _records(benchmark, data):
@@ -83,6 +83,15 @@ def read_benchmark_pairs(
     except InputError as error:
         raise InputError(f"benchmark {benchmark.name}, {name}: {error}") from error
     return _checked(rows, name=name, allow_partial=allow_partial)
+
+
+def _place(benchmark: Benchmark, data: Path | None) -> str:
+    """Where the rows are, for messages."""
+    if data is not None:
+        return str(data)
+    if benchmark.dataset is None:
+        return "no --data"
+    return f"{benchmark.dataset}@{benchmark.revision}"
 
 
 @dataclass(slots=True)

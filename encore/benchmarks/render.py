@@ -211,7 +211,8 @@ def _cells(table: BenchmarkTable) -> tuple[list[str], list[list[str]]]:
 def _markdown(table: BenchmarkTable) -> str:
     headings, rows = _cells(table)
     safe = [[_markdown_text(cell) for cell in row] for row in (headings, *rows)]
-    widths = [max(map(len, column)) for column in zip(*safe, strict=True)]
+    # A column's rule needs a dash beside its colon, or the whole is no table to a reader.
+    widths = [max(2, *map(len, column)) for column in zip(*safe, strict=True)]
     rule = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
     lines = [_markdown_line(row, widths) for row in (safe[0], rule, *safe[1:])]
     notes = [f"- {_markdown_text(note)}" for note in notes_of(table)]

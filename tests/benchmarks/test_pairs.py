@@ -242,7 +242,7 @@ def test_a_line_that_is_no_json_is_refused(tmp_path: Path) -> None:
 def test_data_that_are_not_there_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file or folder"):
         read_benchmark_pairs(GENERIC, data=tmp_path / "nothing.jsonl")
-    with pytest.raises(InputError, match=r"names no data set on the hub.*--data"):
+    with pytest.raises(InputError, match=r"no --data: it names no data set on the hub.*--data"):
         read_benchmark_pairs(GENERIC)
 
 

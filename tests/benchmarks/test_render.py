@@ -68,6 +68,16 @@ def test_markdown_shows_subsets_headline_interval_and_difference():
     assert cells["p"] == "1.000"  # one pair differs: a fair coin always lands on some side
 
 
+def test_every_column_s_rule_has_a_dash_where_no_cell_is_wide():
+    pairs = benchmark_pairs({"a": 3, "b": 1})
+    alone = reward_row("x", np.array([[1.0, 0.0]] * 4), pairs=pairs)
+    table = make_table(compared([alone], pairs=pairs), pairs=pairs, model="a/model", paper="none")
+    lines = render(table, form="markdown").splitlines()
+    [rule] = [line for line in lines if line.startswith("| :")]
+    for cell in rule.strip("|").split("|"):
+        assert re.fullmatch(r" :?-+:? ", cell)
+
+
 def test_the_reference_has_no_difference_to_itself():
     cells = cells_of(render(hand_made(), form="markdown"), "uniform")
     assert {cells["Δ uniform"], cells["95 % of Δ"], cells["p"]} == {"–"}
