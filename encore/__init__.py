@@ -10,6 +10,7 @@ The functions below are what the command line does, for Python: paths in (for `a
     analysis = encore.analyze(Path("study"), by_source=True)
     vector = encore.weights(Path("study"), scheme="encore", tau=2.0)
     table = encore.compare_schemes(Path("study"))
+    run = encore.run_benchmark(Path("study"), model="study/training/KEY")  # RewardBench's rows
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import analyze
+    from encore.benchmarks.judging.ways import judge_benchmark
+    from encore.benchmarks.run import run_benchmark
     from encore.config import JudgeConfig, RatingConfig
     from encore.errors import EncoreError
     from encore.evidence.convergence import convergence
@@ -48,6 +51,7 @@ _WHERE = {
     "convergence": "encore.evidence.convergence",
     "export_model": "encore.export",
     "ingest": "encore.ingestion",
+    "judge_benchmark": "encore.benchmarks.judging.ways",
     "load_rule_set": "encore.rules",
     "open_reward_model": "encore.model.opening",
     "publish_database": "encore.publish.database",
@@ -55,6 +59,7 @@ _WHERE = {
     "rate": "encore.rating_driver",
     "read_head_scores": "encore.scores.head_scores",
     "retest": "encore.evidence.retest",
+    "run_benchmark": "encore.benchmarks.run",
     "score_study": "encore.scores.score",
     "status": "encore.shards",
     "theory": "encore.evidence.theory.theorem",
@@ -70,6 +75,7 @@ __all__ = [
     "convergence",
     "export_model",
     "ingest",
+    "judge_benchmark",
     "load_rule_set",
     "open_reward_model",
     "publish_database",
@@ -77,6 +83,7 @@ __all__ = [
     "rate",
     "read_head_scores",
     "retest",
+    "run_benchmark",
     "score_study",
     "status",
     "theory",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from encore.analysis.statistics import Accuracy, RuleStats
-from encore.errors import InputError
+from encore.errors import EncoreError
 from encore.pair_ratings import PairRatings
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.composed import (
@@ -263,7 +263,7 @@ def _weigh_all(
     for scheme in schemes:
         try:
             weighed.append((scheme, scheme.weigh(evidence, options)))
-        except InputError as error:
+        except EncoreError as error:  # bad input, or no optimum
             # A rule that is not there is the caller's slip, not a limit of the data.
             if "rule" in scheme.options or len(schemes) == 1:
                 raise

@@ -192,6 +192,16 @@ def test_without_a_complete_pair_weights_stand_and_bradley_terry_is_left_out() -
     json.dumps(found.as_dict(), allow_nan=False)
 
 
+def test_a_fit_without_an_optimum_leaves_its_row_out_and_the_others_stand(monkeypatch) -> None:
+    monkeypatch.setattr("encore.weighting.bradley_terry._MAX_STEPS", 1)
+    chosen_PR, rejected_PR = ratings(num_pairs=20)
+    found = compare_schemes(
+        table_of(chosen_PR, rejected_PR, rule_ids=rule_names(NUM_RULES)), num_random=5
+    )
+    assert [row.vector.scheme for row in found.rows] == [n for n in SCHEMES if n != "bradley-terry"]
+    assert any("bradley-terry: no optimum after 1 steps" in note for note in found.notes)
+
+
 def test_asked_for_alone_a_scheme_that_cannot_weigh_is_an_error() -> None:
     evidence = evidence_of_margins([[np.nan, 0.1]])
     with pytest.raises(InputError, match="scheme bradley-terry: none of 1 pairs"):
