@@ -227,6 +227,8 @@ def score(job: Job, model: StageRecord) -> None:
             out=None,
             limit=limit,
             shard_size=recipe.rating.shard_size,
+            layout="auto",
+            tokens_per_microbatch=None,
             max_length=None,
             dtype="auto",
             revision=None,
