@@ -32,6 +32,16 @@ FSFAIRX = "sfairXC/FsfairX-LLaMA3-RM-v0.1"
 LLAMA_3_1 = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_3 = "meta-llama/Meta-Llama-3-8B-Instruct"
 
+#: Their dimensions by a short name of `encore plan`: known before the hub is asked.
+SHAPE_OF: Mapping[str, str] = {
+    JUDGE_70B: "llama-3-70b",
+    JUDGE_8B: "llama-3-8b",
+    SKYWORK: "llama-3.1-8b",
+    FSFAIRX: "llama-3-8b",
+    LLAMA_3_1: "llama-3.1-8b",
+    LLAMA_3: "llama-3-8b",
+}
+
 #: The paper's names of the two trained baselines, ours of the row that it leaves out.
 BRADLEY_TERRY = "bradley-terry-model"
 BRADLEY_TERRY_INITIALISED = "bradley-terry-model-initialised"
