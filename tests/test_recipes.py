@@ -374,8 +374,16 @@ def test_a_training_that_cannot_fit_is_refused_unless_it_is_done() -> None:
         refuse_training_too_large(load_recipe("probe"), machine=LAPTOP)
 
 
-def test_this_machine_has_memory() -> None:
-    assert this_machine().memory_bytes > _GIB
+def test_gpus_are_asked_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("encore.recipes.needs._ASK_CUDA", "print(79 << 30)")
+    machine = this_machine()
+    assert (machine.num_gpus, machine.gpu_bytes) == (2, 79 * _GIB)
+    assert machine.memory_bytes > _GIB
+    assert machine.words == "2 GPUs of 79 GiB each"
+    monkeypatch.setattr("encore.recipes.needs._ASK_CUDA", "raise RuntimeError('no driver')")
+    with pytest.raises(EncoreError, match=r"GPUs do not answer .*no driver.*encore doctor"):
+        this_machine()
 
 
 # --- what it names --------------------------------------------------------------------------------

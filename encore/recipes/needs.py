@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from encore.config import JudgeConfig
-from encore.errors import InputError
+from encore.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
 from encore.recipes.recipe import Recipe
 from encore.recipes.shipped import SHAPE_OF
@@ -23,6 +25,10 @@ from encore.training.plan.shapes import ModelShape
 _GIB = 1 << 30
 _HALF_BYTES, _FLOAT_BYTES = 2, 4
 _8BIT_STATES = 2
+_ASK_CUDA = (
+    "from torch import cuda; places = range(cuda.device_count()); "
+    "print(min(cuda.get_device_properties(place).total_memory for place in places))"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +58,27 @@ def this_machine() -> Machine:
     """The machine of this process."""
     import torch
 
-    gpus = [torch.cuda.get_device_properties(place) for place in range(torch.cuda.device_count())]
+    num_gpus = torch.cuda.device_count()  # asks the driver alone, as `is_available` does not
     return Machine(
-        num_gpus=len(gpus),
-        gpu_bytes=min((gpu.total_memory for gpu in gpus), default=0),
+        num_gpus=num_gpus,
+        gpu_bytes=_gpu_bytes() if num_gpus else 0,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
+
+
+def _gpu_bytes() -> int:
+    """Asked for in a process of its own: a judge's engine forks, and CUDA must not be in use then.
+
+    The variables that choose GPUs hold there too.
+    """
+    command = [sys.executable, "-c", _ASK_CUDA]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed
+    if answer.returncode != 0:
+        raise EncoreError(
+            "this machine's GPUs do not answer "
+            f"({' '.join(answer.stderr.split()[-20:])}); run `encore doctor`"
+        )
+    return int(answer.stdout)
 
 
 def refuse_judge_too_large(judge: JudgeConfig, *, machine: Machine) -> None:
@@ -110,7 +131,8 @@ def refuse_training_too_large(
             raise InputError(
                 f"recipe {recipe.name}, stage {stage}: {backbone.model!r} takes at least "
                 f"{_gib(needed)} of memory, and this machine has {machine.words}; run the recipe "
-                "where it fits (docs/recipes.md says what each one takes); to rate alone here, use `encore rate`"
+                "where it fits (docs/recipes.md says what each one takes), or only rate here, with "
+                "`encore rate`"
             )
 
 

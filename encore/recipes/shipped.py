@@ -60,7 +60,7 @@ def hh_pku_encore_10() -> Recipe:
     return Recipe(
         name="hh_pku_encore_10",
         about="The paper's main experiment: 70K pairs of HH and PKU, ten rules rated by Llama 3 "
-        "70B, a multi-head model from Skywork's, every row of Table 1",
+        "70B, a multi-head model from Skywork's, every row of Table 1 but the judges'",
         sources=("hh-pku",),
         rating=_rating(JUDGE_70B),
         backbone=BackboneConfig(model=SKYWORK),
@@ -78,7 +78,7 @@ def fsfairx() -> Recipe:
         hh_pku_encore_10(),
         name="fsfairx",
         about="The paper's second backbone: the main experiment's ratings, a multi-head model "
-        "from FsfairX, every row of Table 2",
+        "from FsfairX, every row of Table 2 but the judge's",
         backbone=BackboneConfig(model=FSFAIRX),
         rows=_paper_rows(initial=FSFAIRX, plain=LLAMA_3),
         table=TablePlan(paper="fsfairx"),
