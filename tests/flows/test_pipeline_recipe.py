@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,7 @@ def test_options_that_are_not_given_change_nothing(tmp_path: Path, started: Star
         (["--judge", "j"], "SOURCE is missing"),
         (["p.jsonl", "--judge", "j", "--benchmark-data", "b"], "--benchmark-data belongs to"),
         (["--recipe", "best"], "'best' is not one of"),
+        (["p.jsonl", "--judge", "j", "--tau", "0"], "0 is not above 0"),
     ],
 )
 def test_what_would_be_passed_over_is_a_usage_error(
@@ -98,6 +100,12 @@ def test_what_would_be_passed_over_is_a_usage_error(
     assert result.exit_code == 2
     assert problem in " ".join(result.output.replace("│", " ").split())
     assert started.flow is None
+
+
+def test_the_help_says_what_each_recipe_is() -> None:
+    shown = " ".join(call("--help").output.split())
+    for name in RECIPE_NAMES:
+        assert re.search(rf"{name} (and hh_full_8b_20 )?\(", shown), name
 
 
 def test_without_a_recipe_it_is_the_flow_it_was(tmp_path: Path, started: Started) -> None:

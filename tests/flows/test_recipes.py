@@ -24,7 +24,8 @@ from encore.recipes.recipe import Recipe, RowModel, TablePlan
 from encore.recipes.shipped import demo, load_recipe
 from encore.recipes.stages import StageBook
 from encore.training.config import TrainingConfig
-from encore.weighting.weigh import weights
+from encore.weighting.scheme import SchemeOptions
+from encore.weighting.weigh import weigh_rules
 from flows.recipe_stages import table_path
 from flows.recipes import run_recipe
 from tests.tasks.mlflow_store import copied, new_template
@@ -153,7 +154,7 @@ def test_pairs_in_a_table_and_a_model_out(done: Path, tiny: Recipe) -> None:
     assert exported.model.head_ids == ("reward",)
     # What it is weighed by is what `encore weights` says.
     left = json.loads((done / "recipes" / "demo" / "weights.json").read_text(encoding="utf-8"))
-    assert left == weights(done, scheme="encore").as_dict()
+    assert left == weigh_rules(done, scheme="encore", options=SchemeOptions()).as_dict()
     for key in ("rule-statistics", "rule-weights", "training-evaluation", "benchmark-table"):
         assert Artifact.get(key) is not None
 
