@@ -195,7 +195,7 @@ def _trained(
         )
 
     inputs = training_inputs(backbone, training, limit=limit, learnt_from=learnt_from)
-    return job.book.once(stage, inputs=inputs, work=work)
+    return job.book.once(stage, inputs=inputs, work=work, is_one=True)
 
 
 def train_gate(job: Job, model: StageRecord) -> StageRecord | None:
@@ -321,7 +321,7 @@ def export(job: Job, plan: RatingPlan, *, ratings: str, model: StageRecord) -> N
         **weighing_inputs(recipe, ratings=ratings),
         "dtype": recipe.export_dtype,
     }
-    job.book.once("export", inputs=inputs, work=work)
+    job.book.once("export", inputs=inputs, work=work, is_one=True)
 
 
 def _model_of(job: Job, model: StageRecord) -> Path:

@@ -237,6 +237,21 @@ def test_what_is_damaged_is_gone_before_the_work_could_take_it_for_its_own(tmp_p
     assert bad.read_text() == "done"
 
 
+def test_of_one_thing_nothing_is_kept_without_the_rest(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+
+    def work() -> StageResult:
+        assert not folder.exists()  # a model's folder without its model is nobody's
+        folder.mkdir()
+        for name in ("config.json", "weights"):
+            (folder / name).write_text(name)
+        return StageResult(outputs=(folder,))
+
+    for _ in range(2):
+        new_book(tmp_path).once("train", inputs={}, work=work, is_one=True)
+        (folder / "config.json").unlink()
+
+
 def test_another_input_removes_nothing(tmp_path: Path) -> None:
     work = Worker(tmp_path)
     new_book(tmp_path).once("train", inputs={"tau": 2.0}, work=work)

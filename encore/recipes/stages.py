@@ -102,7 +102,12 @@ class StageBook:
     done_before: list[str] = field(default_factory=list)
 
     def once(
-        self, stage: str, *, inputs: Mapping[str, Any], work: Callable[[], StageResult]
+        self,
+        stage: str,
+        *,
+        inputs: Mapping[str, Any],
+        work: Callable[[], StageResult],
+        is_one: bool = False,
     ) -> StageRecord:
         """The stage's record: the one that is there, or a new one after doing the work.
 
@@ -110,6 +115,7 @@ class StageBook:
             stage: Name.
             inputs: All that the result follows from: JSON values.
             work: Does the stage; not called for a finished one.
+            is_one: Its files are one thing, such as a model's folder: none is kept without another.
 
         Raises:
             InputError: Something that is no study is in the study's place.
@@ -118,18 +124,23 @@ class StageBook:
         found = self.finished(stage, inputs=inputs)
         if found is None:
             with self._alone(stage):
-                return self._finished_or_done(stage, inputs=inputs, work=work)
+                return self._finished_or_done(stage, inputs=inputs, work=work, is_one=is_one)
         return self._passed_over(found)
 
     def _finished_or_done(
-        self, stage: str, *, inputs: Mapping[str, Any], work: Callable[[], StageResult]
+        self,
+        stage: str,
+        *,
+        inputs: Mapping[str, Any],
+        work: Callable[[], StageResult],
+        is_one: bool,
     ) -> StageRecord:
         """Looked at again, with the lock held: another process may have done it meanwhile."""
         found = self.finished(stage, inputs=inputs)
         if found is not None:
             return self._passed_over(found)
         self.on_stage(stage, False)
-        self._remove_damaged(stage, inputs=inputs)
+        self._remove_damaged(stage, inputs=inputs, is_one=is_one)
         result = work()
         record = StageRecord(
             stage=stage,
@@ -154,7 +165,7 @@ class StageBook:
         record = self.recorded(stage)
         return record is not None and record.inputs == _plain(inputs)
 
-    def _remove_damaged(self, stage: str, *, inputs: Mapping[str, Any]) -> None:
+    def _remove_damaged(self, stage: str, *, inputs: Mapping[str, Any], is_one: bool) -> None:
         """What the stage is known to have left otherwise must not pass for its result.
 
         Some work knows a finished file by its length, or trusts what it finds.
@@ -163,8 +174,11 @@ class StageBook:
         if record is None or not self.was_done_with(stage, inputs=inputs):
             return
         for name, mark in record.files.items():
-            if not _is_as_left(self.study / name, mark):
-                (self.study / name).unlink(missing_ok=True)
+            path = self.study / name
+            if is_one or not _is_as_left(path, mark):
+                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.parent.rmdir()  # only where nothing is left in it
 
     def finished(self, stage: str, *, inputs: Mapping[str, Any]) -> StageRecord | None:
         """The record of a finished stage with this input; None if it is due."""

@@ -240,7 +240,9 @@ def test_damage_is_mended_where_it_is_and_spreads_no_further(
     assert record is not None
     flip_a_bit(done / record.facts["model"] / "heads.safetensors")
 
-    assert start(tiny).result().done_now == ["ingest", "train", "score"]
+    (done / "exports" / "demo" / "encore_export.json").unlink()
+
+    assert start(tiny).result().done_now == ["ingest", "train", "score", "export"]
 
     assert changes_between(before, contents(done)) == set()
 
