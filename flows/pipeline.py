@@ -104,6 +104,12 @@ def pipeline(
     return completed(report, data=weighed.vector)
 
 
+def _above_zero(value: float) -> float:
+    if not value > 0:
+        raise typer.BadParameter(f"{value:g} is not above 0")
+    return value
+
+
 def main(
     context: typer.Context,
     study: Annotated[
@@ -142,7 +148,10 @@ def main(
         str, typer.Option(help=f"How rules are weighed, one of: {', '.join(SCHEMES)}.")
     ] = "encore",
     tau: Annotated[
-        float, typer.Option(min=0.0, help="Temperature of scheme encore: large nears uniform.")
+        float,
+        typer.Option(
+            callback=_above_zero, help="Temperature of scheme encore, above 0: large nears uniform."
+        ),
     ] = DEFAULT_TAU,
     seed: Annotated[int, typer.Option(min=0, help="Of schemes random and random-k.")] = 0,
     k: Annotated[int, typer.Option("--k", min=1, help="Rules of top-k and random-k.")] = DEFAULT_K,
@@ -181,6 +190,9 @@ def main(
     """From preference pairs to weights under Prefect: ingest, rate, analyze, weigh.
 
     With --recipe further, to the table: train, the baselines, gate, score, benchmark, export.
+    Recipes: hh_pku_encore_10 (the paper's main experiment), fsfairx (its second backbone),
+    hh_full_8b_10 and hh_full_8b_20 (all of HH under an 8B judge, ten and twenty rules), top_5
+    (its rule selection), probe (a frozen backbone), demo (small, offline, synthetic).
 
     Without PREFECT_API_URL a temporary server is started for this run; with it, the run and its
     artifacts (progress, failed shards, rule statistics, rule weights) are kept on that server. Run
@@ -191,6 +203,9 @@ def main(
     Example: python -m flows.pipeline hh=pairs.jsonl.gz --out study --judge ./my-judge --limit 200
 
     Example: python -m flows.pipeline --recipe demo --out demo-recipe
+
+    Example: python -m flows.pipeline --recipe hh_pku_encore_10 --out study --limit 2000
+    --engine-arg tensor_parallel_size=4
     """
     given = _given(context)
     _check_usage(given)

@@ -90,15 +90,18 @@ def ingest(job: Job) -> None:
         InputError: The study also has other pairs.
     """
     recipe, study = job.recipe, job.study
+    inputs = ingest_inputs(recipe)
 
     def work() -> StageResult:
-        manifest = ingest_pairs(recipe.sources, study, prefer=recipe.prefer)
+        # Pairs that are there and damaged are this recipe's own: they may be replaced.
+        is_repair = job.book.was_done_with("ingest", inputs=inputs)
+        manifest = ingest_pairs(recipe.sources, study, prefer=recipe.prefer, replace=is_repair)
         files = [pair_files(label) for label in manifest.num_pairs]
         outputs = (study / name for one in files for name in (one.pairs, one.manifest))
         labels = " ".join(manifest.num_pairs)
         return StageResult(outputs=tuple(outputs), facts={"labels": labels})
 
-    record = job.book.once("ingest", inputs=ingest_inputs(recipe), work=work)
+    record = job.book.once("ingest", inputs=inputs, work=work)
     own = set(record.facts["labels"].split())
     others = [label for label in labels_of(open_study(study)) if label not in own]
     if others:
@@ -151,7 +154,7 @@ def row_model(job: Job, row: RowModel) -> RowOfTable:
         return RowOfTable(name=row.name, model=row.backbone.model, token=untouched_row_inputs(row))
     record = _trained(
         job,
-        f"train-{row.name.replace(' ', '-')}",
+        row.stage,
         backbone=row.backbone,
         training=row.training,
         choice=RatingsChoice(),
@@ -192,7 +195,7 @@ def _trained(
         )
 
     inputs = training_inputs(backbone, training, limit=limit, learnt_from=learnt_from)
-    return job.book.once(stage, inputs=inputs, work=work)
+    return job.book.once(stage, inputs=inputs, work=work, is_one=True)
 
 
 def train_gate(job: Job, model: StageRecord) -> StageRecord | None:
@@ -205,7 +208,8 @@ def train_gate(job: Job, model: StageRecord) -> StageRecord | None:
         result = train_gate_over(
             job.study, model=_model_of(job, model), num_steps=num_steps, limit=job.recipe.limit
         )
-        names = ("gate.json", "gate.safetensors", "gate-result.json")
+        # Not its report, which says how long it took: a gate made again is the same gate.
+        names = ("gate.json", "gate.safetensors")
         return StageResult(
             outputs=tuple(result.out / name for name in names),
             facts={_OUT: _within(result.out, job.study)},
@@ -227,6 +231,8 @@ def score(job: Job, model: StageRecord) -> None:
             out=None,
             limit=limit,
             shard_size=recipe.rating.shard_size,
+            layout="auto",
+            tokens_per_microbatch=None,
             max_length=None,
             dtype="auto",
             revision=None,
@@ -315,7 +321,7 @@ def export(job: Job, plan: RatingPlan, *, ratings: str, model: StageRecord) -> N
         **weighing_inputs(recipe, ratings=ratings),
         "dtype": recipe.export_dtype,
     }
-    job.book.once("export", inputs=inputs, work=work)
+    job.book.once("export", inputs=inputs, work=work, is_one=True)
 
 
 def _model_of(job: Job, model: StageRecord) -> Path:

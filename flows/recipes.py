@@ -14,14 +14,18 @@ from prefect.states import Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
-from encore.benchmarks.definition import load_benchmark
 from encore.rating_driver import NUM_WORKERS
+from encore.recipes.changes import JudgeChanges, changed
+from encore.recipes.checks import check_names
+from encore.recipes.needs import (
+    refuse_judge_too_large,
+    refuse_training_too_large,
+    this_machine,
+)
 from encore.recipes.recipe import Recipe
 from encore.recipes.shipped import RecipeName, load_recipe
 from encore.recipes.stages import StageBook
-from encore.rules.load import load_rule_set
 from encore.shards import run_status, validated_shards
-from encore.weighting import load_scheme
 from encore.weighting.opening import ratings_digest
 from flows.rate_pairs import Retries, Seconds
 from flows.rating_stage import rate_study
@@ -40,6 +44,7 @@ from flows.recipe_stages import (
 )
 from tasks.errors import log_expected_errors_in_one_line
 from tasks.rate import DEFAULT_RETRIES
+from tasks.recipe import check_recipe
 from tasks.track_training import DEFAULT_EXPERIMENT
 from tasks.tracking_uri import choose_tracking_uri, refuse_secret
 
@@ -52,6 +57,8 @@ from tasks.tracking_uri import choose_tracking_uri, refuse_secret
 def run_recipe(
     recipe: RecipeName | Recipe,
     study: Path,
+    changes: JudgeChanges | None = None,
+    benchmark_data: Path | None = None,
     tracking_uri: str | None = None,
     experiment: Annotated[str, Field(min_length=1)] = DEFAULT_EXPERIMENT,
     shard_timeout_seconds: Seconds | None = None,
@@ -64,6 +71,8 @@ def run_recipe(
     Args:
         recipe: A shipped recipe's name, or all of a recipe.
         study: The study's directory, made if it is not there; relative to the working directory.
+        changes: What this machine or a pilot needs otherwise, such as the judge's number of GPUs.
+        benchmark_data: The benchmark's rows as local files; default: the recipe's, or the hub.
         tracking_uri: MLflow's store, without a password; default: MLFLOW_TRACKING_URI, or a file in
             the study.
         experiment: MLflow's; made if it is not there.
@@ -72,16 +81,20 @@ def run_recipe(
     """
     log_expected_errors_in_one_line()
     refuse_secret(tracking_uri)
-    chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
-    _check_names(chosen)
+    named = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
+    chosen = changed(named, changes or JudgeChanges(), benchmark_data=benchmark_data)
+    check_names(chosen)
     job = Job(
         recipe=chosen,
         study=study,
-        book=StageBook(study=study, recipe=chosen.name, on_stage=_logged),
+        book=StageBook(study=study, recipe=chosen.name, on_stage=_logged, on_wait=_waiting),
         tracking_uri=choose_tracking_uri(study, given=tracking_uri),
         experiment=experiment,
     )
+    _check_machine(job)
     ingest(job)
+    if job.book.recorded("benchmark") is None:
+        check_recipe(chosen)
     plan, report, failed = rate_study(
         study,
         chosen.rating,
@@ -109,14 +122,22 @@ def run_recipe(
     )
 
 
-def _check_names(recipe: Recipe) -> None:
-    """What does not exist must not cost hours of rating."""
-    load_scheme(recipe.weighing.scheme)
-    for scheme in recipe.table.schemes:
-        load_scheme(scheme)
-    load_rule_set(recipe.rating.rules)
-    load_benchmark(recipe.table.benchmark)
+def _check_machine(job: Job) -> None:
+    """What cannot run here must not cost a download and hours; what was done elsewhere may stay."""
+    machine, book = this_machine(), job.book
+    if book.recorded("analyze") is None:
+        refuse_judge_too_large(job.recipe.rating.judge, machine=machine)
+    stages = ["train", *(row.stage for row in job.recipe.rows)]
+    done = {stage for stage in stages if book.recorded(stage) is not None}
+    if book.recorded("benchmark") is None:
+        refuse_training_too_large(job.recipe, machine=machine, done=done)
 
 
 def _logged(stage: str, is_finished: bool) -> None:
     get_run_logger().info("stage %s: %s", stage, "done before" if is_finished else "to do")
+
+
+def _waiting(stage: str) -> None:
+    get_run_logger().warning(
+        "stage %s: another process runs this recipe in this study; waiting for its stage", stage
+    )

@@ -32,15 +32,21 @@ class IngestManifest:
     persist_result=False,
 )
 def ingest_pairs(
-    sources: Sequence[str], study: Path, *, prefer: Prefer | None = None
+    sources: Sequence[str], study: Path, *, prefer: Prefer | None = None, replace: bool = False
 ) -> IngestManifest:
     """Read the sources into the study; a label that is there with the same content stays as it is.
+
+    Args:
+        sources: What to read.
+        study: Its directory.
+        prefer: Label of raw PKU-SafeRLHF.
+        replace: Put other content in the place of a label's pairs.
 
     Raises:
         EncoreError: As `encore.ingestion.ingest`; the study is then as it was.
     """
     log = get_run_logger()
-    report = ingest(sources, out=study, prefer=prefer, on_note=log.info)
+    report = ingest(sources, out=study, prefer=prefer, replace=replace, on_note=log.info)
     for source in report.sources:
         manifest = source.manifest
         log.info(

@@ -1,4 +1,4 @@
-"""Tasks: the stages of a recipe that no other flow has: gate and export.
+"""Tasks: what no flow but a recipe's has: a look at what it names, gate and export.
 
 What is finished is read from files (`encore.recipes.stages`), so the tasks are neither cached nor
 persisted.
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
+from encore.recipes.checks import check_within_reach
 from encore.recipes.recipe import Recipe
 from encore.settings import quiet_environment
 from encore.weighting.scheme import SchemeOptions
 from tasks.attempts import is_worth_another_attempt, release_memory
+from tasks.errors import is_worth_retrying
 
 if TYPE_CHECKING:
     from encore.export.records import ExportResult
@@ -30,6 +32,24 @@ _ON_A_DEVICE: dict[str, Any] = {
 }
 #: Pairs on which rankings are counted that the export's number format turns round.
 _FLIP_PAIRS = 200
+
+
+@task(
+    name="check-recipe",
+    retries=2,  # for the hub's network
+    retry_delay_seconds=[5.0, 30.0],
+    retry_condition_fn=is_worth_retrying,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def check_recipe(recipe: Recipe) -> None:
+    """The benchmark's rows and the backbones can be read: before hours of rating, not after.
+
+    Raises:
+        EncoreError: As `encore.recipes.checks.check_within_reach`.
+    """
+    quiet_environment()
+    check_within_reach(recipe)
 
 
 @task(name="gate", tags={"train"}, **_ON_A_DEVICE)

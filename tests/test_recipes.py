@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +25,27 @@ from encore.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
 from encore.paper.tables import BENCHMARK, paper_row
 from encore.recipes.changes import JudgeChanges, changed
+from encore.recipes.checks import check_names, check_within_reach
 from encore.recipes.inputs import backbone_inputs, data_digests, ingest_inputs
-from encore.recipes.recipe import Recipe, RowModel, TablePlan
-from encore.recipes.shipped import RECIPE_NAMES, SKYWORK, demo, load_recipe
+from encore.recipes.needs import (
+    Machine,
+    refuse_judge_too_large,
+    refuse_training_too_large,
+    this_machine,
+)
+from encore.recipes.recipe import Recipe, RowModel, TablePlan, Weighing
+from encore.recipes.shipped import RECIPE_NAMES, SHAPE_OF, SKYWORK, demo, load_recipe
 from encore.recipes.stages import StageBook, StageResult
 from encore.rules import load_rule_set
 from encore.sources.locate import locate
+from encore.study import create_study
 from encore.synthetic import SYNTHETIC_LABEL
 from encore.training.config import TrainingConfig
+from encore.training.plan.estimate import Settings, estimate_training
+from encore.training.plan.gpus import gpu_named
+from encore.training.plan.lengths import lengths_from_average
+from encore.training.plan.locate import find_shape
+from encore.training.plan.recipes import recipe_named
 
 PAPERS = [name for name in RECIPE_NAMES if name != "demo"]
 
@@ -124,10 +140,18 @@ def test_a_change_leaves_everything_else(tmp_path: Path) -> None:
         model="./llama", engine_args={"tensor_parallel_size": 4}
     )
     assert (found.limit, found.table.data) == (200, rows)
-    same = {"rating", "table"}
+    same = {"name", "rating", "table"}
     assert found.model_dump(exclude=same) == recipe.model_dump(exclude=same)
     assert found.rating.rules == recipe.rating.rules
     assert changed(recipe, JudgeChanges()) == recipe
+
+
+def test_a_pilot_has_a_table_and_an_export_of_its_own() -> None:
+    recipe = load_recipe("hh_pku_encore_10")
+    small, smaller = (changed(recipe, JudgeChanges(limit=limit)) for limit in (200, 100))
+    # Folders of records, table and export are called after the recipe.
+    assert small.name == "hh_pku_encore_10_pilot_200"
+    assert len({recipe.name, small.name, smaller.name}) == 3
 
 
 def test_rows_of_a_benchmark_that_are_not_there_are_named(tmp_path: Path) -> None:
@@ -153,8 +177,8 @@ class Worker:
         return StageResult(outputs=(self.path,), facts={"where": "there"})
 
 
-def new_book(study: Path) -> StageBook:
-    return StageBook(study=study, recipe="mine")
+def new_book(study: Path, **hooks: Any) -> StageBook:
+    return StageBook(study=create_study(study).path, recipe="mine", **hooks)
 
 
 def test_a_finished_stage_is_not_done_again(tmp_path: Path) -> None:
@@ -195,6 +219,79 @@ def test_damage_makes_a_stage_due(tmp_path: Path, damage: str) -> None:
     assert work.num_calls == 2
 
 
+def test_what_is_damaged_is_gone_before_the_work_could_take_it_for_its_own(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.txt", tmp_path / "bad.txt"
+    found: list[list[str]] = []
+
+    def work() -> StageResult:
+        found.append([path.name for path in (good, bad) if path.exists()])
+        for path in (good, bad):  # as training does: what is there with the right length stays
+            if not path.exists():
+                path.write_text("done")
+        return StageResult(outputs=(good, bad))
+
+    new_book(tmp_path).once("train", inputs={}, work=work)
+    bad.write_text("dome")
+    new_book(tmp_path).once("train", inputs={}, work=work)
+    assert found == [[], ["good.txt"]]
+    assert bad.read_text() == "done"
+
+
+def test_of_one_thing_nothing_is_kept_without_the_rest(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+
+    def work() -> StageResult:
+        assert not folder.exists()  # a model's folder without its model is nobody's
+        folder.mkdir()
+        for name in ("config.json", "weights"):
+            (folder / name).write_text(name)
+        return StageResult(outputs=(folder,))
+
+    for _ in range(2):
+        new_book(tmp_path).once("train", inputs={}, work=work, is_one=True)
+        (folder / "config.json").unlink()
+
+
+def test_another_input_removes_nothing(tmp_path: Path) -> None:
+    work = Worker(tmp_path)
+    new_book(tmp_path).once("train", inputs={"tau": 2.0}, work=work)
+    work.path.write_text("edited")  # perhaps another stage's by now
+
+    def looks() -> StageResult:
+        assert work.path.read_text() == "edited"
+        return work()
+
+    new_book(tmp_path).once("train", inputs={"tau": 1.0}, work=looks)
+
+
+def test_a_second_process_waits_for_a_stage_and_does_not_repeat_it(tmp_path: Path) -> None:
+    work = Worker(tmp_path)
+    waits, is_working = threading.Event(), threading.Event()
+
+    def slow() -> StageResult:
+        is_working.set()
+        assert waits.wait(60)  # until the second one is told that it has to
+        return work()
+
+    first = new_book(tmp_path)
+    second = new_book(tmp_path, on_wait=lambda _stage: waits.set())
+    with ThreadPoolExecutor() as pool:  # a lock is an open file's: threads conflict as processes do
+        one = pool.submit(first.once, "train", inputs={}, work=slow)
+        assert is_working.wait(60)
+        other = pool.submit(second.once, "train", inputs={}, work=work)
+        assert one.result(60) == other.result(60)
+    assert (first.done_now, second.done_now, second.done_before) == (["train"], [], ["train"])
+    assert work.num_calls == 1
+
+
+def test_a_stage_makes_nothing_in_a_place_that_is_no_study(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    book = StageBook(study=tmp_path, recipe="mine")
+    with pytest.raises(InputError, match="a directory with other things in it"):
+        book.once("ingest", inputs={}, work=Worker(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_work_that_fails_leaves_no_record(tmp_path: Path) -> None:
     def fails() -> StageResult:
         raise OSError("the disk went away")
@@ -222,13 +319,11 @@ def test_a_result_that_differs_stands_for_another_input_of_what_follows(tmp_path
 
 
 def test_every_file_of_a_folder_counts_and_no_lock(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
+    book, folder = new_book(tmp_path), tmp_path / "model"
     (folder / "inner").mkdir(parents=True)
     for name in ("a.json", "inner/b.json", ".lock"):
         (folder / name).write_text(name)
-    record = new_book(tmp_path).once(
-        "train", inputs={}, work=lambda: StageResult(outputs=(folder,))
-    )
+    record = book.once("train", inputs={}, work=lambda: StageResult(outputs=(folder,)))
     assert list(record.files) == ["model/a.json", "model/inner/b.json"]
 
 
@@ -237,6 +332,147 @@ def test_a_study_that_moved_is_as_finished_as_before(tmp_path: Path) -> None:
     new_book(tmp_path / "here").once("train", inputs={}, work=work)
     (tmp_path / "here").rename(tmp_path / "there")
     assert new_book(tmp_path / "there").finished("train", inputs={}) is not None
+
+
+# --- what a machine must have ---------------------------------------------------------------------
+
+_GIB = 1 << 30
+LAPTOP = Machine(num_gpus=0, gpu_bytes=0, memory_bytes=16 * _GIB)
+ONE_H100 = Machine(num_gpus=1, gpu_bytes=79 * _GIB, memory_bytes=128 * _GIB)
+FOUR_H100 = Machine(num_gpus=4, gpu_bytes=79 * _GIB, memory_bytes=512 * _GIB)
+
+
+def judge_of(name: str, **engine_args: int) -> JudgeConfig:
+    changes = JudgeChanges(engine_args=engine_args)
+    return changed(load_recipe(name), changes).rating.judge
+
+
+@pytest.mark.parametrize(
+    ("machine", "says"),
+    [
+        (LAPTOP, "no GPU and 16 GiB of memory; rate where they fit"),
+        (ONE_H100, "1 GPU of 79 GiB, of which it would use 1; rate where they fit"),
+        # 4 · 79 GiB would do, but a judge uses one GPU unless it is told otherwise.
+        (FOUR_H100, "of which it would use 1; use them all: --engine-arg tensor_parallel_size=4"),
+    ],
+)
+def test_a_judge_that_cannot_run_here_is_refused_with_what_to_do(
+    machine: Machine, says: str
+) -> None:
+    # Llama 3 70B: 70.55 B weights in two bytes each = 141.1 GB = 131 GiB.
+    with pytest.raises(InputError, match="its weights alone take 131 GiB") as caught:
+        refuse_judge_too_large(judge_of("hh_pku_encore_10"), machine=machine)
+    assert says in str(caught.value)
+
+
+def test_a_judge_that_may_run_here_is_not_refused() -> None:
+    spread = judge_of("hh_pku_encore_10", tensor_parallel_size=4)
+    refuse_judge_too_large(spread, machine=FOUR_H100)
+    refuse_judge_too_large(judge_of("hh_full_8b_20"), machine=ONE_H100)  # 15 GiB
+    refuse_judge_too_large(load_recipe("demo").rating.judge, machine=LAPTOP)
+    with pytest.raises(InputError, match="1 GPU of 79 GiB"):  # four are asked for, one is here
+        refuse_judge_too_large(spread, machine=ONE_H100)
+
+
+def test_a_training_that_cannot_fit_is_refused_unless_it_is_done() -> None:
+    recipe = load_recipe("hh_pku_encore_10")
+    # 7.50 B weights in two bytes, two averages of each in two more: 45 GB = 42 GiB.
+    small = Machine(num_gpus=1, gpu_bytes=40 * _GIB, memory_bytes=128 * _GIB)
+    with pytest.raises(InputError, match=r"stage train: .* takes at least 42 GiB of memory"):
+        refuse_training_too_large(recipe, machine=small)
+    rows = [row.stage for row in recipe.rows]
+    refuse_training_too_large(recipe, machine=small, done=["train", *rows])
+    refuse_training_too_large(load_recipe("probe"), machine=small)  # weights alone: 14 GiB
+    refuse_training_too_large(recipe, machine=ONE_H100)
+    refuse_training_too_large(load_recipe("demo"), machine=LAPTOP)
+    with pytest.raises(InputError, match="no GPU and 16 GiB"):  # float32 on a CPU: 28 GiB
+        refuse_training_too_large(load_recipe("probe"), machine=LAPTOP)
+
+
+def test_gpus_are_asked_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("encore.recipes.needs._ASK_CUDA", "print(79 << 30)")
+    machine = this_machine()
+    assert (machine.num_gpus, machine.gpu_bytes) == (2, 79 * _GIB)
+    assert machine.memory_bytes > _GIB
+    assert machine.words == "2 GPUs of 79 GiB each"
+    monkeypatch.setattr("encore.recipes.needs._ASK_CUDA", "raise RuntimeError('no driver')")
+    with pytest.raises(EncoreError, match=r"GPUs do not answer .*no driver.*encore doctor"):
+        this_machine()
+
+
+# --- what it names --------------------------------------------------------------------------------
+
+
+def test_what_the_demo_names_is_within_reach() -> None:
+    check_names(demo())
+    check_within_reach(demo())
+
+
+def test_a_recipe_without_a_row_for_a_subset_is_refused_before_its_rating(tmp_path: Path) -> None:
+    rows = gzip.decompress(benchmark_data_path().read_bytes()).splitlines(keepends=True)
+    short = tmp_path / "short.jsonl"
+    short.write_bytes(b"".join(rows[1:]))
+    with pytest.raises(InputError, match="--benchmark-data"):  # 79 pairs of 80
+        check_within_reach(changed(demo(), JudgeChanges(), benchmark_data=short))
+
+
+def test_a_backbone_that_is_not_there_is_refused_before_its_rating(tmp_path: Path) -> None:
+    row = (
+        demo()
+        .rows[0]
+        .model_copy(update={"backbone": BackboneConfig(model=str(tmp_path / "nowhere"))})
+    )
+    with pytest.raises(EncoreError, match=r"nowhere.*no such folder"):
+        check_within_reach(demo().model_copy(update={"rows": (row,)}))
+
+
+def test_a_scheme_that_needs_a_rule_is_refused() -> None:
+    with pytest.raises(ValidationError, match="'single' needs a rule, and a recipe names none"):
+        Weighing(scheme="single")
+
+
+# --- what the page says ---------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("recipes", "num_pairs", "method"),
+    [
+        (["hh_pku_encore_10", "fsfairx", "top_5"], 69_400, "full-stochastic"),
+        (["hh_full_8b_10", "hh_full_8b_20"], 169_352, "full-stochastic"),
+        (["probe"], 69_400, "probe"),
+    ],
+)
+def test_the_pages_hours_and_memory_are_the_plans(
+    recipes: list[str], num_pairs: int, method: str
+) -> None:
+    shape = find_shape(SHAPE_OF[SKYWORK])
+    lengths = lengths_from_average(num_pairs, tokens_per_response=300, max_length=1024)
+    plan = estimate_training(
+        shape,
+        lengths=lengths,
+        gpu=gpu_named("h100-80"),
+        recipe=recipe_named(method),
+        settings=Settings(),
+    )
+    [planned] = [each.hours for each in plan.hours if each.layout == Settings().layout]
+    for name in recipes:
+        num_trained = 1 + sum(row.training is not None for row in load_recipe(name).rows)
+        [line] = [
+            line for line in PAGE.splitlines() if line.startswith(f"| `{name}`") and "GiB" in line
+        ]
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        assert float(cells[2].split()[0].rstrip(";")) == pytest.approx(
+            num_trained * planned, abs=0.05
+        ), name
+        assert cells[3].startswith(f"{plan.memory.total:.1f} GiB"), name
+
+
+def test_the_pages_python_runs() -> None:
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    compile(code, "docs/recipes.md", "exec")
 
 
 # --- what stages follow from ----------------------------------------------------------------------

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from encore.config import EngineValue
 from encore.errors import InputError
 from encore.recipes.recipe import Recipe
 
+_Positive = Annotated[int, Field(ge=1)]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeChanges:
-    """None leaves what the recipe says.
 
-    Attributes:
-        model: Another judge, or the same one at another place.
-        backend: The engine.
-        revision: Of a hub id.
-        engine_args: Added to the recipe's, such as ``tensor_parallel_size``.
-        shard_size: Pairs in a shard.
-        limit: Pilot: rate, learn from and score only so many pairs, by content hash.
-    """
+class JudgeChanges(BaseModel):
+    """None leaves what the recipe says."""
 
-    model: str | None = None
-    backend: Literal["vllm", "transformers"] | None = None
-    revision: str | None = None
-    engine_args: Mapping[str, EngineValue] = field(default_factory=dict)
-    shard_size: int | None = None
-    limit: int | None = None
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str | None = Field(
+        default=None, min_length=1, description="Another judge, or the same at another place."
+    )
+    backend: Literal["vllm", "transformers"] | None = Field(default=None, description="The engine.")
+    revision: str | None = Field(default=None, description="Of a hub id.")
+    engine_args: dict[str, EngineValue] = Field(
+        default_factory=dict,
+        description="Added to the recipe's, e.g. tensor_parallel_size: the GPUs of the judge.",
+    )
+    shard_size: _Positive | None = Field(default=None, description="Pairs in a shard.")
+    limit: _Positive | None = Field(
+        default=None,
+        description="Pilot: rate, learn from and score only so many pairs, by content hash. It "
+        "has records, a table and an export of its own.",
+    )
 
 
 def changed(recipe: Recipe, changes: JudgeChanges, *, benchmark_data: Path | None = None) -> Recipe:
     """The recipe with these changes; rules, training and rows stay what they are.
+
+    A pilot has a name of its own, after the number of its pairs.
 
     Args:
         recipe: As shipped, or one's own.
@@ -61,7 +66,11 @@ def changed(recipe: Recipe, changes: JudgeChanges, *, benchmark_data: Path | Non
             "rows as JSON or Parquet"
         )
     table = {**dict(recipe.table), **_given(data=benchmark_data)}
-    return Recipe.model_validate({**dict(recipe), "rating": changed_rating, "table": table})
+    # A pilot's table and export must not be taken for the whole run's, nor take their place.
+    name = recipe.name if changes.limit is None else f"{recipe.name}_pilot_{changes.limit}"
+    return Recipe.model_validate(
+        {**dict(recipe), "name": name, "rating": changed_rating, "table": table}
+    )
 
 
 def _given(**values: Any) -> dict[str, Any]:

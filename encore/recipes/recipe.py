@@ -35,6 +35,15 @@ class Weighing(_Part):
     k: int = Field(default=DEFAULT_K, ge=1, description="Rules that top-k and random-k select.")
     seed: int = Field(default=0, ge=0, description="Of schemes that draw by chance.")
 
+    @model_validator(mode="after")
+    def _names_no_rule(self) -> Self:
+        if self.scheme == "single":
+            raise ValueError(
+                "weighing scheme 'single' needs a rule, and a recipe names none; export it with "
+                "`encore export MODEL --rule RULE_ID`"
+            )
+        return self
+
 
 class RowModel(_Part):
     """A reward model with one head: a row of the table.
@@ -57,6 +66,11 @@ class RowModel(_Part):
                 "bradley-terry: a row of its own has one head"
             )
         return self
+
+    @property
+    def stage(self) -> str:
+        """Of its training."""
+        return f"train-{self.name.replace(' ', '-')}"
 
 
 class TablePlan(_Part):

@@ -32,6 +32,16 @@ FSFAIRX = "sfairXC/FsfairX-LLaMA3-RM-v0.1"
 LLAMA_3_1 = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_3 = "meta-llama/Meta-Llama-3-8B-Instruct"
 
+#: Their dimensions by a short name of `encore plan`: known before the hub is asked.
+SHAPE_OF: Mapping[str, str] = {
+    JUDGE_70B: "llama-3-70b",
+    JUDGE_8B: "llama-3-8b",
+    SKYWORK: "llama-3.1-8b",
+    FSFAIRX: "llama-3-8b",
+    LLAMA_3_1: "llama-3.1-8b",
+    LLAMA_3: "llama-3-8b",
+}
+
 #: The paper's names of the two trained baselines, ours of the row that it leaves out.
 BRADLEY_TERRY = "bradley-terry-model"
 BRADLEY_TERRY_INITIALISED = "bradley-terry-model-initialised"
@@ -50,7 +60,7 @@ def hh_pku_encore_10() -> Recipe:
     return Recipe(
         name="hh_pku_encore_10",
         about="The paper's main experiment: 70K pairs of HH and PKU, ten rules rated by Llama 3 "
-        "70B, a multi-head model from Skywork's, every row of Table 1",
+        "70B, a multi-head model from Skywork's, every row of Table 1 but the judges'",
         sources=("hh-pku",),
         rating=_rating(JUDGE_70B),
         backbone=BackboneConfig(model=SKYWORK),
@@ -68,7 +78,7 @@ def fsfairx() -> Recipe:
         hh_pku_encore_10(),
         name="fsfairx",
         about="The paper's second backbone: the main experiment's ratings, a multi-head model "
-        "from FsfairX, every row of Table 2",
+        "from FsfairX, every row of Table 2 but the judge's",
         backbone=BackboneConfig(model=FSFAIRX),
         rows=_paper_rows(initial=FSFAIRX, plain=LLAMA_3),
         table=TablePlan(paper="fsfairx"),

@@ -3,15 +3,18 @@
 A stage's record, ``STUDY/recipes/<recipe>/<stage>.json``, is written after everything that it
 names. The stage is finished as long as it would get the same input and its files are as they were
 left; a stage before it that comes out otherwise, a lost file or a changed setting make it due
-again, and with it all that follow.
+again, and with it all that follow. One process at a time is at a recipe's stages in a study.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,12 +23,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from encore.errors import EncoreError
 from encore.files import atomic_write_bytes, file_sha256
+from encore.study import is_free
 
 #: In a study: a folder for each recipe that was run in it.
 RECIPES_DIR = "recipes"
 #: Longer files are known by their length, as a training run knows its model: a finished stage is to
 #: answer at once. What they follow from is in the record's input.
 _DIGEST_LIMIT = 64 << 20
+_LOCK_FILE = ".lock"
+_POLL_SECONDS = 0.5
 
 
 class FileMark(BaseModel):
@@ -83,6 +89,7 @@ class StageBook:
         study: The study's directory.
         recipe: Its name.
         on_stage: Told the name of each stage that is asked for, and whether it was finished before.
+        on_wait: Told the name of a stage that waits for another process at the same recipe.
         done_now: Names of the stages whose work this book did.
         done_before: Names of those that were finished.
     """
@@ -90,11 +97,17 @@ class StageBook:
     study: Path
     recipe: str
     on_stage: Callable[[str, bool], None] = lambda _stage, _is_finished: None
+    on_wait: Callable[[str], None] = lambda _stage: None
     done_now: list[str] = field(default_factory=list)
     done_before: list[str] = field(default_factory=list)
 
     def once(
-        self, stage: str, *, inputs: Mapping[str, Any], work: Callable[[], StageResult]
+        self,
+        stage: str,
+        *,
+        inputs: Mapping[str, Any],
+        work: Callable[[], StageResult],
+        is_one: bool = False,
     ) -> StageRecord:
         """The stage's record: the one that is there, or a new one after doing the work.
 
@@ -102,15 +115,32 @@ class StageBook:
             stage: Name.
             inputs: All that the result follows from: JSON values.
             work: Does the stage; not called for a finished one.
+            is_one: Its files are one thing, such as a model's folder: none is kept without another.
 
         Raises:
+            InputError: Something that is no study is in the study's place.
             EncoreError: The work left nothing; or whatever the work raises.
         """
         found = self.finished(stage, inputs=inputs)
-        self.on_stage(stage, found is not None)
+        if found is None:
+            with self._alone(stage):
+                return self._finished_or_done(stage, inputs=inputs, work=work, is_one=is_one)
+        return self._passed_over(found)
+
+    def _finished_or_done(
+        self,
+        stage: str,
+        *,
+        inputs: Mapping[str, Any],
+        work: Callable[[], StageResult],
+        is_one: bool,
+    ) -> StageRecord:
+        """Looked at again, with the lock held: another process may have done it meanwhile."""
+        found = self.finished(stage, inputs=inputs)
         if found is not None:
-            self.done_before.append(stage)
-            return found
+            return self._passed_over(found)
+        self.on_stage(stage, False)
+        self._remove_damaged(stage, inputs=inputs, is_one=is_one)
         result = work()
         record = StageRecord(
             stage=stage,
@@ -124,6 +154,31 @@ class StageBook:
         atomic_write_bytes(path, content)
         self.done_now.append(stage)
         return record
+
+    def _passed_over(self, record: StageRecord) -> StageRecord:
+        self.on_stage(record.stage, True)
+        self.done_before.append(record.stage)
+        return record
+
+    def was_done_with(self, stage: str, *, inputs: Mapping[str, Any]) -> bool:
+        """Whether it was finished with this input once, whatever its files are like now."""
+        record = self.recorded(stage)
+        return record is not None and record.inputs == _plain(inputs)
+
+    def _remove_damaged(self, stage: str, *, inputs: Mapping[str, Any], is_one: bool) -> None:
+        """What the stage is known to have left otherwise must not pass for its result.
+
+        Some work knows a finished file by its length, or trusts what it finds.
+        """
+        record = self.recorded(stage)
+        if record is None or not self.was_done_with(stage, inputs=inputs):
+            return
+        for name, mark in record.files.items():
+            path = self.study / name
+            if is_one or not _is_as_left(path, mark):
+                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.parent.rmdir()  # only where nothing is left in it
 
     def finished(self, stage: str, *, inputs: Mapping[str, Any]) -> StageRecord | None:
         """The record of a finished stage with this input; None if it is due."""
@@ -150,6 +205,26 @@ class StageBook:
         """Of the records, and of the results that have no folder elsewhere."""
         return self.study / RECIPES_DIR / self.recipe
 
+    @contextlib.contextmanager
+    def _alone(self, stage: str) -> Iterator[None]:
+        """Hold the recipe's lock, the operating system's: released even when its holder is killed.
+
+        Waits for another process, however long its stage takes; Ctrl-C ends the wait. A study that
+        is not there yet needs no lock: it appears by one rename.
+        """
+        if is_free(self.study):
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / _LOCK_FILE).open("w") as stream:
+            is_told = False
+            while not _locked(stream.fileno()):
+                if not is_told:
+                    self.on_wait(stage)
+                is_told = True
+                time.sleep(_POLL_SECONDS)
+            yield
+
     def _marks(self, stage: str, outputs: tuple[Path, ...]) -> dict[str, FileMark]:
         marks = {
             _relative(path, self.study): _mark(path)
@@ -162,6 +237,14 @@ class StageBook:
                 "known to be finished; run it again"
             )
         return marks
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _files(output: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,7 @@ def test_options_that_are_not_given_change_nothing(tmp_path: Path, started: Star
         (["--judge", "j"], "SOURCE is missing"),
         (["p.jsonl", "--judge", "j", "--benchmark-data", "b"], "--benchmark-data belongs to"),
         (["--recipe", "best"], "'best' is not one of"),
+        (["p.jsonl", "--judge", "j", "--tau", "0"], "0 is not above 0"),
     ],
 )
 def test_what_would_be_passed_over_is_a_usage_error(
@@ -98,6 +100,12 @@ def test_what_would_be_passed_over_is_a_usage_error(
     assert result.exit_code == 2
     assert problem in " ".join(result.output.replace("│", " ").split())
     assert started.flow is None
+
+
+def test_the_help_says_what_each_recipe_is() -> None:
+    shown = " ".join(call("--help").output.split())
+    for name in RECIPE_NAMES:
+        assert re.search(rf"{name} (and hh_full_8b_20 )?\(", shown), name
 
 
 def test_without_a_recipe_it_is_the_flow_it_was(tmp_path: Path, started: Started) -> None:
@@ -137,11 +145,11 @@ def test_the_demo_recipe_runs_from_the_command_line(
     )
     first = run(*command, environ=with_server)
     assert first.returncode == 0, first.stderr
-    assert "demo: 10 stages done, 0 were done before; 2 rated" in first.stderr
+    assert "demo_pilot_24: 10 stages done, 0 were done before; 2 rated" in first.stderr
     assert "encore" in first.stdout
     assert "synthetic" in first.stdout
 
     again = run(*command, environ=with_server)
     assert again.returncode == 0, again.stderr
-    assert "demo: 0 stages done, 10 were done before; 0 rated, 2 reused" in again.stderr
+    assert "demo_pilot_24: 0 stages done, 10 were done before; 0 rated, 2 reused" in again.stderr
     assert again.stdout == first.stdout

@@ -11,17 +11,21 @@ from typing import Any
 import pytest
 from prefect.artifacts import Artifact
 from prefect.client.schemas.objects import State
+from prefect.exceptions import ParameterTypeError
 
 from encore.config import JudgeConfig, RatingConfig
 from encore.errors import InputError
 from encore.files import file_sha256
 from encore.ingestion import ingest
 from encore.model.opening import open_reward_model
+from encore.recipes.changes import JudgeChanges
+from encore.recipes.needs import Machine
 from encore.recipes.recipe import Recipe, RowModel, TablePlan
-from encore.recipes.shipped import demo
+from encore.recipes.shipped import demo, load_recipe
 from encore.recipes.stages import StageBook
 from encore.training.config import TrainingConfig
-from encore.weighting.weigh import weights
+from encore.weighting.scheme import SchemeOptions
+from encore.weighting.weigh import weigh_rules
 from flows.recipe_stages import table_path
 from flows.recipes import run_recipe
 from tests.tasks.mlflow_store import copied, new_template
@@ -150,7 +154,7 @@ def test_pairs_in_a_table_and_a_model_out(done: Path, tiny: Recipe) -> None:
     assert exported.model.head_ids == ("reward",)
     # What it is weighed by is what `encore weights` says.
     left = json.loads((done / "recipes" / "demo" / "weights.json").read_text(encoding="utf-8"))
-    assert left == weights(done, scheme="encore").as_dict()
+    assert left == weigh_rules(done, scheme="encore", options=SchemeOptions()).as_dict()
     for key in ("rule-statistics", "rule-weights", "training-evaluation", "benchmark-table"):
         assert Artifact.get(key) is not None
 
@@ -215,6 +219,107 @@ def test_a_lost_file_is_made_again_and_nothing_before_it(done: Path, tiny: Recip
     lost.unlink()
     assert start(tiny).result().done_now == ["export"]
     assert lost.read_bytes() == content
+
+
+def flip_a_bit(path: Path) -> None:
+    """Of the same length, so that only its content tells."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_damage_is_mended_where_it_is_and_spreads_no_further(
+    done: Path, tiny: Recipe, start
+) -> None:
+    before = contents(done)
+    [scores] = done.glob("scores/*/score.json")
+    flip_a_bit(done / "pairs" / "small.parquet")
+    flip_a_bit(scores)
+    # A trained model of the right length is whole to `encore train`: it must not pass for one here.
+    record = StageBook(study=done, recipe="demo").recorded("train")
+    assert record is not None
+    flip_a_bit(done / record.facts["model"] / "heads.safetensors")
+
+    (done / "exports" / "demo" / "encore_export.json").unlink()
+
+    assert start(tiny).result().done_now == ["ingest", "train", "score", "export"]
+
+    assert changes_between(before, contents(done)) == set()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_any_damaged_file_of_any_stage_is_made_again_as_it_was(
+    done: Path, tiny: Recipe, start, *, is_lost: bool
+) -> None:
+    before = contents(done)
+    for stage in (stage for stage in STAGES if stage != "rate"):
+        record = StageBook(study=done, recipe="demo").recorded(stage)
+        assert record is not None
+        for name in record.files:
+            if is_lost:
+                (done / name).unlink()
+            else:
+                flip_a_bit(done / name)
+        state = start(tiny)
+        assert state.is_completed(), (stage, state.message)
+        assert state.result().done_now == [stage]
+        different = changes_between(before, contents(done))
+        # Only this says how long the work took.
+        assert {Path(name).name for name in different} <= {"gate-result.json"}, stage
+
+
+def test_a_judge_or_a_training_too_large_for_this_machine_costs_no_download(
+    tmp_path: Path, start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laptop = Machine(num_gpus=0, gpu_bytes=0, memory_bytes=16 << 30)
+    monkeypatch.setattr("flows.recipes.this_machine", lambda: laptop)
+    big = start(load_recipe("hh_pku_encore_10")).result(raise_on_failure=False)
+    assert isinstance(big, InputError)
+    assert "its weights alone take 131 GiB; this machine has no GPU" in str(big)
+    small_judge = load_recipe("probe").model_copy(update={"rating": demo().rating})
+    trained = start(small_judge).result(raise_on_failure=False)
+    assert "recipe probe, stage train" in str(trained)
+    assert not (tmp_path / "study").exists()
+
+
+def test_what_a_machine_needs_otherwise_is_a_parameter_of_the_flow(
+    tmp_path: Path, tiny: Recipe, mlflow_template: Path
+) -> None:
+    store = copied(mlflow_template, tmp_path / "mlflow.db")
+    state = run_recipe(
+        recipe="demo",
+        study=tmp_path / "study",
+        changes=JudgeChanges(model=str(tmp_path / "nowhere"), limit=4),
+        benchmark_data=tmp_path / "missing.jsonl",
+        tracking_uri=store,
+        return_state=True,
+    )
+    assert "missing.jsonl: no such file" in str(state.result(raise_on_failure=False))
+
+
+def test_a_form_with_what_no_recipe_has_is_refused() -> None:
+    with pytest.raises(ParameterTypeError, match="recipe"):
+        run_recipe.validate_parameters({"recipe": "best", "study": "study"})
+    with pytest.raises(ParameterTypeError, match="limit"):
+        run_recipe.validate_parameters(
+            {"recipe": "demo", "study": "study", "changes": {"limit": 0}}
+        )
+    schema = run_recipe.parameters.model_dump()
+    assert {"recipe", "study", "changes", "benchmark_data"} <= schema["properties"].keys()
+    assert set(schema["required"]) == {"recipe", "study"}
+
+
+def test_a_benchmark_that_cannot_be_read_costs_no_rating(
+    tmp_path: Path, tiny: Recipe, start
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}\n")
+    table = tiny.table.model_copy(update={"data": rows})
+    error = start(tiny.model_copy(update={"table": table})).result(raise_on_failure=False)
+    assert isinstance(error, InputError)
+    assert "rows.jsonl" in str(error)
+    assert not (tmp_path / "study" / "ratings").exists()
 
 
 def test_another_temperature_weighs_and_exports_anew_and_trains_nothing(
