@@ -244,7 +244,7 @@ def test_where_every_subset_counts_alike_so_do_the_draws():
 
 def test_rules_that_are_not_the_heads_are_refused(pairs, margin_PR):
     scores = scores_of(pairs, margin_PR, head_ids=("be-kind", "be-brief", "be-true", "be-loud"))
-    with pytest.raises(InputError, match="without a head: be-calm; without a weight: be-loud"):
+    with pytest.raises(InputError, match="be-calm among the weights but no head, be-loud"):
         scheme_rows(scores, pairs, ratings=RATINGS)
 
 
