@@ -59,9 +59,9 @@ def check_origin(
     origin = _origin(weights)
     if origin.rules_sha256 not in (None, rules.digest):
         raise InputError(
-            f"weights of rules with other texts ({origin.rules_sha256:.12}) than rule set "
-            f"{rules.name} has here ({rules.digest:.12}): the ids are the same, the rules are not; "
-            "give the rule set that the study was rated under (--rules), or rate it under this one"
+            f"weights of rules with other texts, or in another order ({origin.rules_sha256:.12}), "
+            f"than rule set {rules.name} has here ({rules.digest:.12}); give the rule set that the "
+            "study was rated under (--rules), or rate it under this one"
         )
     if origin.data_sha256 in own_data:
         raise InputError(
