@@ -26,7 +26,11 @@ def is_synthetic_source(manifest: PairsManifest) -> bool:
 
 def is_synthetic_judge(manifest: RunManifest) -> bool:
     """Whether a run's judge is the demo's, by the content of its folder."""
-    revision: str | None = manifest.identity["judge"].get("revision")
+    return is_demo_judge(manifest.identity["judge"].get("revision"))
+
+
+def is_demo_judge(revision: str | None) -> bool:
+    """Whether a judge's revision is the content of the demo's folder."""
     return revision == f"sha256:{_demo_judge_digest()}"
 
 

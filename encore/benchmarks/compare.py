@@ -24,12 +24,15 @@ class ComparedRow:
         row: The row.
         comparison: With the reference; None for the reference itself, and for a row without
             results of its pairs.
-        p_value: McNemar's; None for the reference, and where either is a mean over draws.
     """
 
     row: StoredRow
     comparison: Comparison | None
-    p_value: float | None
+
+    @property
+    def p_value(self) -> float | None:
+        """McNemar's with the reference, where there is one (`Comparison.mcnemar_p`)."""
+        return None if self.comparison is None else self.comparison.mcnemar_p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -170,11 +173,6 @@ def find_row(rows: Sequence[StoredRow], name: str) -> StoredRow:
     raise InputError(f"row {name!r}: several tables have one; give one of: {ids}")
 
 
-def p_value_of(first: StoredRow, second: StoredRow, comparison: Comparison) -> float | None:
-    """McNemar's p; None for a mean over draws, whose pairs are neither right nor wrong."""
-    return None if first.is_mean or second.is_mean else comparison.mcnemar_p
-
-
 def _data_set(
     tables: Sequence[StoredTable], *, by: str | None, reference: str | None, seed: int
 ) -> DataSet:
@@ -197,10 +195,7 @@ def _data_set(
 
 def _compared(row: StoredRow, reference: StoredRow, *, seed: int) -> ComparedRow:
     comparison = None if row is reference else _comparison(row, reference, seed=seed)
-    if comparison is None:
-        return ComparedRow(row=row, comparison=None, p_value=None)
-    p_value = p_value_of(row, reference, comparison)
-    return ComparedRow(row=row, comparison=comparison, p_value=p_value)
+    return ComparedRow(row=row, comparison=comparison)
 
 
 def _comparison(first: StoredRow, second: StoredRow, *, seed: int) -> Comparison | None:
@@ -229,9 +224,7 @@ def _row_dict(one: ComparedRow) -> dict[str, Any]:
         "params": dict(row.params),
         "uses_labels": row.uses_labels,
         "figures": dict(_figure_dicts(row)),
-        "comparison": None
-        if one.comparison is None
-        else {**asdict(one.comparison), "mcnemar_p": one.p_value},
+        "comparison": None if one.comparison is None else asdict(one.comparison),
     }
 
 

@@ -39,7 +39,9 @@ class Comparison:
         ci_low: Lower end of its 95 % interval, from a paired bootstrap.
         ci_high: Upper end.
         mcnemar_p: Exact, two-sided: how likely so uneven a split of the pairs on which they differ
-            is if neither is better. 1 where they differ on none.
+            is if neither is better. 1 where they differ on none. None where either model has a
+            credit between 0 and 1, as for a judge's half ties and for means over draws: the test
+            counts pairs that are right or wrong, and half a pair is no such thing.
         num_only_first: Pairs (or units) for which the first has more credit.
         num_only_second: Those for which the second has.
         num_pairs: All of them.
@@ -48,7 +50,7 @@ class Comparison:
     difference: float
     ci_low: float
     ci_high: float
-    mcnemar_p: float
+    mcnemar_p: float | None
     num_only_first: int
     num_only_second: int
     num_pairs: int
@@ -93,11 +95,12 @@ def compare_credits(
         drawn_D += weight * _drawn_means(delta_S, rng, num_draws=num_draws)
     low, high = np.quantile(drawn_D, [_TAIL, 1 - _TAIL])
     num_first, num_second = int((delta_P > 0).sum()), int((delta_P < 0).sum())
+    has_test = _are_whole(first_P) and _are_whole(second_P)
     return Comparison(
         difference=difference,
         ci_low=min(float(low), difference),
         ci_high=max(float(high), difference),
-        mcnemar_p=mcnemar_p(num_first, num_second),
+        mcnemar_p=mcnemar_p(num_first, num_second) if has_test else None,
         num_only_first=num_first,
         num_only_second=num_second,
         num_pairs=len(delta_P),
@@ -172,6 +175,11 @@ def is_promotable(comparison: Comparison, *, margin: float = MARGIN) -> bool:
     gap = comparison.num_only_first - comparison.num_only_second
     adjusted = comparison.difference - Z_95 * math.sqrt((seen - gap**2 / num) / num**2)
     return min(comparison.ci_low, adjusted) > -margin
+
+
+def _are_whole(credit_P: _Floats) -> bool:
+    """Whether every pair is right or wrong, none a part of both."""
+    return bool(((credit_P == 0) | (credit_P == 1)).all())
 
 
 def _differences(first_P: _Floats, second_P: _Floats) -> _Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class BenchmarkPairs:
             such pairs has to say so.
         digest: SHA-256 over the sorted (subset, row id, pair id): the same for every order.
         notes: Plain sentences on what was left out, is missing or repeated.
+        is_from_hub: Whether the hub gave them, at the benchmark's revision; else local files did.
     """
 
     benchmark: Benchmark
@@ -48,6 +49,7 @@ class BenchmarkPairs:
     is_partial: bool
     digest: str
     notes: tuple[str, ...]
+    is_from_hub: bool = False
 
     @property
     def num_pairs(self) -> int:
@@ -82,7 +84,8 @@ def read_benchmark_pairs(
             rows.add(record)
     except InputError as error:
         raise InputError(f"benchmark {benchmark.name}, {name}: {error}") from error
-    return _checked(rows, name=name, allow_partial=allow_partial)
+    pairs = _checked(rows, name=name, allow_partial=allow_partial)
+    return replace(pairs, is_from_hub=data is None)
 
 
 def _place(benchmark: Benchmark, data: Path | None) -> str:

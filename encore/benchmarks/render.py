@@ -96,6 +96,11 @@ def _reading(table: BenchmarkTable) -> list[str]:
             f"Δ is the difference to {table.reference} in points on the same pairs, with its "
             "paired bootstrap interval; p is McNemar's, exact"
         )
+    if any(row.comparison is not None and row.p_value is None for row in rows):
+        found.append(
+            "no p where some credits lie between 0 and 1, as for means over draws and for ties "
+            "that count in part: McNemar's test counts pairs that are right or wrong"
+        )
     if any(row.draws is not None for row in rows):
         found.append(
             "draws: 2.5 and 97.5 % of the draws, what chance between draws alone does; the row "

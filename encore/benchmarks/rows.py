@@ -75,10 +75,8 @@ class TableRow:
 
     @property
     def p_value(self) -> float | None:
-        """McNemar's; None for a mean over draws."""
-        if self.comparison is None or self.is_mean:
-            return None
-        return self.comparison.mcnemar_p
+        """McNemar's with the reference, where there is one (`Comparison.mcnemar_p`)."""
+        return None if self.comparison is None else self.comparison.mcnemar_p
 
     @property
     def about(self) -> RowAbout:

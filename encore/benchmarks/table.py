@@ -232,12 +232,6 @@ def _line_dict(line: TableLine) -> dict[str, Any]:
     }
 
 
-def _comparison_dict(row: TableRow) -> dict[str, Any] | None:
-    if row.comparison is None:
-        return None
-    return {**dataclasses.asdict(row.comparison), "mcnemar_p": row.p_value}
-
-
 def _row_dict(row: TableRow) -> dict[str, Any]:
     return {
         "method": row.method,
@@ -250,7 +244,7 @@ def _row_dict(row: TableRow) -> dict[str, Any]:
         "headline": dataclasses.asdict(row.score.headline),
         "subsets": [dataclasses.asdict(one) for one in row.score.subsets],
         "is_partial": row.score.is_partial,
-        "comparison": _comparison_dict(row),
+        "comparison": None if row.comparison is None else dataclasses.asdict(row.comparison),
         "draws": None if row.draws is None else dataclasses.asdict(row.draws),
         "weights": None
         if row.vector is None

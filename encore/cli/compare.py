@@ -58,7 +58,8 @@ def compare(
     Reads what `encore benchmark` left in the studies; no server, no model. Tables are put together
     by their benchmark and the digest of its pairs: rows on other pairs stand in a table of their
     own, and comparing across is refused. Δ is the difference to the reference in points, with a 95
-    % interval of a paired bootstrap; p is McNemar's, exact.
+    % interval of a paired bootstrap; p is McNemar's, exact, and – where one of the two rows has
+    credits between 0 and 1, as means over draws and judges' half ties are.
 
     Examples: encore compare hh-study pku-study --by safety
 
@@ -129,17 +130,14 @@ def _cells(one: ComparedRow, *, name: str, by: str) -> tuple[str, ...]:
 def _print_two(
     first: StoredRow, second: StoredRow, comparison: Comparison, *, as_json: bool
 ) -> None:
-    from encore.benchmarks.compare import p_value_of
-
-    p_value = p_value_of(first, second, comparison)
     if as_json:
-        found = {**asdict(comparison), "mcnemar_p": p_value}
+        found = asdict(comparison)
         print_json({"first": first.row_id, "second": second.row_id, "comparison": found})
     else:
         out.print(visible(f"{first.row_id} − {second.row_id}"), soft_wrap=True)
         out.print(
             f"{_points(comparison.difference)} points (95 % {_points_interval(comparison)}), "
-            f"p {_p_value(p_value)}; of {comparison.num_pairs:,} pairs "
+            f"p {_p_value(comparison.mcnemar_p)}; of {comparison.num_pairs:,} pairs "
             f"{comparison.num_only_first:,} are better under the first and "
             f"{comparison.num_only_second:,} under the second",
             soft_wrap=True,

@@ -9,19 +9,15 @@ import typer
 
 from encore.cli import rating_options as options
 from encore.cli.judge_tables import print_judge_tables
-from encore.cli.output import (
-    JsonOption,
-    print_json,
-    progress_bar,
-    say,
-    warn,
-    warn_of_synthetic,
-)
+from encore.cli.output import JsonOption, print_json, progress_bar, say, warn
+from encore.cli.scheme_options import warn_of_unused
 from encore.cli.stopping import stopped_by_sigterm
-from encore.weighting import SCHEMES
+from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.progress import Progress
 
     from encore.benchmarks.judging.driver import JudgingProgress
@@ -32,7 +28,8 @@ By = Literal["pair", "rule", "rating"]
 
 _WEIGHTS = "Weights of rules"
 _DATA = "Benchmark"
-_JUDGE = "Judge"
+_DEFAULT_SCHEME = "encore"
+_DEFAULT_RULES = "encore-10"
 
 
 def judge(
@@ -81,7 +78,13 @@ def judge(
             "it. Default: explained by pair, verdict-only by rule.",
         ),
     ] = None,
-    rules: options.Rules = "encore-10",
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            help="By rule and by rating: encore-10 (the default), encore-20, or the path of your "
+            "own rule set (TOML)."
+        ),
+    ] = None,
     weights_from: Annotated[
         Path | None,
         typer.Option(
@@ -98,14 +101,25 @@ def judge(
         ),
     ] = None,
     scheme: Annotated[
-        str, typer.Option(help=f"One of: {', '.join(SCHEMES)}.", rich_help_panel=_WEIGHTS)
-    ] = "encore",
+        str | None,
+        typer.Option(
+            help=f"One of: {', '.join(SCHEMES)}. Default: {_DEFAULT_SCHEME}.",
+            rich_help_panel=_WEIGHTS,
+        ),
+    ] = None,
     tau: Annotated[
-        float, typer.Option(help="Temperature of scheme encore.", rich_help_panel=_WEIGHTS)
-    ] = DEFAULT_TAU,
+        float | None,
+        typer.Option(
+            help=f"Temperature of scheme encore. Default: {DEFAULT_TAU:g}.",
+            rich_help_panel=_WEIGHTS,
+        ),
+    ] = None,
     k: Annotated[
-        int, typer.Option("--k", help="Of top-k and random-k.", rich_help_panel=_WEIGHTS)
-    ] = DEFAULT_K,
+        int | None,
+        typer.Option(
+            "--k", help=f"Of top-k and random-k. Default: {DEFAULT_K}.", rich_help_panel=_WEIGHTS
+        ),
+    ] = None,
     rule: Annotated[
         str | None,
         typer.Option(
@@ -156,13 +170,16 @@ def judge(
     encore judge --judge ./my-judge --out judged --by rating --weights-from my-study
     """
     from encore.benchmarks.definition import load_benchmark
-    from encore.benchmarks.judging.report import JudgingRequest
+    from encore.benchmarks.judging.report import JudgingRequest, check_way
     from encore.benchmarks.judging.ways import judge_benchmark
     from encore.benchmarks.pairs import read_benchmark_pairs
 
+    of_weights = {"scheme": scheme, "tau": tau, "k": k, "rule": rule, "weights-run": weights_run}
+    _refuse_idle(by, rules=rules, weights_from=weights_from, of_weights=of_weights)
+    check_way(by, has_weights=weights_from is not None, protocol=protocol)
     config = options.rating_config(
         judge=judge,
-        rules=rules,
+        rules=rules or _DEFAULT_RULES,
         shard_size=shard_size,
         limit=None,
         backend=backend,
@@ -184,6 +201,7 @@ def judge(
         protocol=protocol,
         max_reply_tokens=max_reply_tokens,
         weights=weights,
+        synthetic=_synthetic(weights_from, run=weights_run),
         seed=seed,
         name=name,
     )
@@ -191,8 +209,6 @@ def judge(
         shown = _Shown(bar)
         report = judge_benchmark(pairs, request, on_progress=shown.progress)
     _report(report, as_json=as_json)
-    if weights_from is not None:
-        warn_of_synthetic(weights_from, run=weights_run)
 
 
 class _Shown:
@@ -213,13 +229,34 @@ class _Shown:
         self._num_tenths = max(num_tenths, self._num_tenths)
 
 
+def _refuse_idle(
+    by: By,
+    *,
+    rules: str | None,
+    weights_from: Path | None,
+    of_weights: Mapping[str, object],
+) -> None:
+    """Refuse options that would change nothing."""
+    given = [f"--{name} {value}" for name, value in of_weights.items() if value is not None]
+    if given and weights_from is None:
+        raise typer.BadParameter(
+            f"{', '.join(given)}: says how rules are weighed, and nothing is weighed here; give "
+            "--weights-from with a training study, or leave it out"
+        )
+    if by == "pair" and rules is not None:
+        raise typer.BadParameter(
+            f"--rules {rules}: pairs are judged as a whole, by no rule; give --by rule or --by "
+            "rating, or leave it out"
+        )
+
+
 def _weights(
     ratings: Path | None,
     *,
     run: str | None,
-    scheme: str,
-    tau: float,
-    k: int,
+    scheme: str | None,
+    tau: float | None,
+    k: int | None,
     rule: str | None,
     seed: int,
 ) -> WeightVector | None:
@@ -227,7 +264,27 @@ def _weights(
         return None
     from encore.weighting.weigh import weights
 
-    return weights(ratings, scheme=scheme, tau=tau, k=k, rule=rule, seed=seed, run=run)
+    loaded = load_scheme(scheme or _DEFAULT_SCHEME)
+    given = {"tau": tau, "k": k, "rule": rule}
+    warn_of_unused(given, used=loaded.options, who=f"scheme {loaded.name}")
+    return weights(
+        ratings,
+        scheme=loaded.name,
+        tau=DEFAULT_TAU if tau is None else tau,
+        k=DEFAULT_K if k is None else k,
+        rule=rule,
+        seed=seed,
+        run=run,
+    )
+
+
+def _synthetic(ratings: Path | None, *, run: str | None) -> tuple[str, ...]:
+    """What of the ratings behind the weights is synthetic, in words."""
+    if ratings is None:
+        return ()
+    from encore.synthetic import synthetic_in
+
+    return tuple(f"training {part}" for part in synthetic_in(ratings, run=run))
 
 
 def _report(report: JudgeReport, *, as_json: bool) -> None:
@@ -238,10 +295,20 @@ def _report(report: JudgeReport, *, as_json: bool) -> None:
     if report.single_order_score is not None:
         single = report.single_order_score.headline
         say(f"with one order a pair, as RewardBench asks: {single.name} {single.score:.1%}")
-    say(f"ties: {report.num_ties:,} of {report.num_pairs:,} pairs count one half")
+    say(_ties(report))
     for note in report.notes:
         warn(note)
     for part in report.synthetic:
         warn(f"synthetic: {part}; read these figures as an example, not as evidence")
     say(f"replies: {report.folder}")
     say(f"next: encore benchmark STUDY --results {report.results}")
+
+
+def _ties(report: JudgeReport) -> str:
+    """How many pairs tie, and what that is worth."""
+    worth = "count one half"
+    if report.score.headline.num_pairs != report.num_pairs:
+        worth = "leave the choice they belong to a part of its credit"
+    found = f"ties: {report.num_ties:,} of {report.num_pairs:,} pairs {worth}"
+    more = f", as do {report.num_unrated:,} without ratings on both sides"
+    return f"{found}{more if report.num_unrated else ''}"

@@ -20,7 +20,11 @@ def print_judge_tables(report: JudgeReport) -> None:
     out.print(f"{visible(heading)}; no verdict and a tie count one half", soft_wrap=True)
     out.print(_score_table(report))
     if report.criteria:
-        out.print("Consistent: both orders name the same answer; a coin does so in 50 %")
+        out.print(
+            "Of pairs: mean over all of them, whatever the benchmark counts. Consistent: both "
+            "orders name the same answer; a coin does so in 50 %",
+            soft_wrap=True,
+        )
         out.print(_verdict_table(report))
 
 
@@ -29,6 +33,9 @@ def _score_table(report: JudgeReport) -> Table:
     score = report.score
     rows = [_score_row(one.subset, one.accuracy, one) for one in score.subsets]
     rows.append(_score_row(score.headline.name, score.headline.score, score.headline))
+    if report.strict_score is not None:
+        strict = report.strict_score.headline
+        rows.append(_score_row(f"{strict.name}, ties lost", strict.score, strict))
     return compact_table(("subset", "pairs", "accuracy", "95 % interval"), rows, title="")
 
 
@@ -39,7 +46,7 @@ def _score_row(name: str, value: float, one: SubsetScore | Headline) -> tuple[st
 
 def _verdict_table(report: JudgeReport) -> Table:
     """How far the verdicts can be believed: one line a criterion."""
-    columns = ("judged by", "accuracy", "consistent", "first place", "no verdict")
+    columns = ("judged by", "of pairs", "consistent", "first place", "no verdict")
     rows = [
         (
             one.criterion_id,

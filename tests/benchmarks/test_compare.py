@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from encore.benchmarks import run, stored_tables
 from encore.benchmarks.compare import compare_tables, compare_two, find_row, read_studies
+from encore.benchmarks.rows import credit_row
 from encore.benchmarks.stored_tables import read_tables
 from encore.errors import InputError
 from encore.study import create_study
@@ -103,6 +105,24 @@ def test_two_rows_are_compared_either_way_round(study):
     assert there.mcnemar_p == back.mcnemar_p
     with pytest.raises(InputError, match="one and the same"):
         compare_two(tables, "better", "better")
+
+
+def test_a_judge_s_half_credits_have_no_p_either_way_round(tmp_path):
+    study, pairs = create_study(tmp_path / "study").path, real_pairs(SMALL)
+    judge = credit_row("judge", np.array([0.5] * 4 + [1.0] * 6), pairs=pairs)
+    made = write_run(study, [model_row("model", [1] * 10, pairs=pairs), judge], pairs=pairs)
+    tables = read_studies([study])
+    for reference in ("model", "judge"):
+        [found] = compare_tables(tables, reference=reference)
+        [other] = [one for one in found.rows if one.comparison is not None]
+        assert abs(other.comparison.difference) == pytest.approx(0.2)
+        assert (other.p_value, other.comparison.mcnemar_p) == (None, None)
+    assert found.as_dict()["rows"][0]["comparison"]["mcnemar_p"] is None
+    assert compare_two(tables, "model", "judge")[2].mcnemar_p is None
+    line = next(line for line in made.markdown_path.read_text().splitlines() if "| judge" in line)
+    # Score, interval, difference, its interval, p: the test has nothing to say here.
+    assert line.split("|")[-2].strip() == "–"
+    assert "no p where some credits lie between 0 and 1" in made.markdown_path.read_text()
 
 
 def test_a_partial_table_is_marked(tmp_path):

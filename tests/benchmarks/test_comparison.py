@@ -75,6 +75,32 @@ def test_half_credit_against_none_is_a_pair_that_differs() -> None:
     assert comparison.difference == pytest.approx(1 / 3)
 
 
+def test_credits_between_right_and_wrong_have_no_mcnemar() -> None:
+    """A judge that contradicts itself on a pair is worth one half there: half a discordant pair.
+
+    740 pairs. On 296 the judge contradicts itself, and the reference is right on 266 of them; on
+    118 others the judge alone is right. The difference is 118 - 266/2 + 30/2 = 0 pairs, so a test
+    that counts 148 pairs against 266 (p = 7e-9) is one of something else.
+    """
+    judge_P = np.concatenate([np.full(296, 0.5), np.ones(444)])
+    reference_P = np.concatenate([np.ones(266), np.zeros(30), np.zeros(118), np.ones(326)])
+    for found in (compare_credits(judge_P, reference_P), compare_credits(reference_P, judge_P)):
+        assert found.difference == pytest.approx(0, abs=1e-12)
+        assert found.ci_low < -0.02 < 0.02 < found.ci_high
+        assert found.mcnemar_p is None
+        assert {found.num_only_first, found.num_only_second} == {148, 266}
+
+
+def test_a_choice_shared_by_several_has_no_mcnemar_and_one_that_is_not_has(tmp_path: Path) -> None:
+    benchmark = BEST_OF_4.model_copy(update={"subsets": ()})
+    pairs = pairs_of(tmp_path, [best_of_row(str(n)) for n in range(4)], benchmark=benchmark)
+    whole_P, shared_P = np.ones(12), np.ones(12)
+    shared_P[0] = 0.5  # two responses are equal best: the choice is worth 1/2
+    assert compare_on(pairs, whole_P, shared_P).mcnemar_p is None
+    shared_P[1] = 0.0  # a third one is better: worth 0, tie or not
+    assert compare_on(pairs, whole_P, shared_P).mcnemar_p == 1.0
+
+
 # --- the bootstrap --------------------------------------------------------------------------------
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from typer import Typer
@@ -12,14 +16,23 @@ from typer.testing import CliRunner
 
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
+from encore.benchmarks.render import render
 from encore.benchmarks.results import read_pair_results
 from encore.benchmarks.rows import stored_rows
+from encore.benchmarks.table import make_table
 from encore.cli.judge import judge
 from encore.config import JudgeConfig, RatingConfig
 from encore.errors import EncoreError
 from encore.ingestion import ingest
+from encore.judges import BACKENDS
 from encore.rating_driver import rate
-from tests.benchmarks.judging.scripted import index_in, judge_saying, make_pair, verdict_of
+from tests.benchmarks.judging.scripted import (
+    index_in,
+    is_chosen_first,
+    judge_saying,
+    make_pair,
+    verdict_of,
+)
 from tests.scripted_judge import ScriptedJudge
 from tests.tiny_judge import make_tiny_judge
 
@@ -127,11 +140,93 @@ def test_a_judge_that_always_answers_a_is_warned_of(arguments, scripted):
     assert "Accuracy 10 50.0%" in " ".join(result.stdout.split())
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            ["--by", "rule", "--scheme", "encore", "--tau", 1],
+            "--scheme encore, --tau 1.0: says how",
+        ),
+        (["--by", "rule", "--k", 3], "--k 3: says how"),
+        (["--weights-run", "ab"], "--weights-run ab: says how"),
+        (["--rules", "encore-20"], "judged as a whole, by no rule"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused(arguments, scripted, options, problem):
+    result = invoke(*arguments, *options)
+    assert result.exit_code == 2
+    assert problem in " ".join(result.stderr.replace("│", " ").split())
+    assert scripted.num_asked == 0
+
+
+def test_what_does_not_fit_together_is_refused_before_anything_is_read(tmp_path):
+    """Neither the training study nor the benchmark's rows are there: nobody gets that far."""
+    nowhere = ["--judge", "m", "--out", tmp_path, "--data", tmp_path / "no-rows.jsonl"]
+    weights = ["--weights-from", tmp_path / "no-study"]
+    assert "there is nothing to weigh" in str(error_of(*nowhere, *weights))
+    assert "needs weights of rules" in str(error_of(*nowhere, "--by", "rating"))
+    protocol = ["--by", "rating", "--protocol", "explained"]
+    assert "a prompt of their own" in str(error_of(*nowhere, *weights, *protocol))
+
+
 def test_missing_verdicts_are_warned_of(arguments, scripted):
     scripted.script = lambda prompt: "?" if index_in(prompt) < 3 else verdict_of("right", prompt)
     result = invoke(*arguments)
     assert "warning: judge scripted: 6 of 20 verdicts are missing: neither" in result.stderr
     assert "6 of 20" in result.stdout
+
+
+def test_a_known_position_bias_comes_out_as_computed_by_hand(
+    arguments, data, monkeypatch, tmp_path
+):
+    """A scripted engine in a backend's place: config, interface, files and table are the real ones.
+
+    Ten pairs, twenty replies. 0 to 4 are judged rightly in both orders; 5 and 6 follow the first
+    place, 7 the second; 8 is wrong in both orders; 9 names the chosen answer where it stands first
+    and says nothing where it stands second.
+
+    Accuracy: 5 · 1 + 3 · 1/2 (right in one order of two) + 0 + (1 + 1/2) / 2 = 7.25 of 10, between
+    7 and 7.5 with the missing verdict wrong or right. Consistency: of the nine pairs with two
+    verdicts the five right ones and the wrong one: 6 of 9. First place: once for each of these six,
+    twice for 5 and for 6, never for 7, once for 9: 11 of 19 verdicts.
+    """
+    opinions = ["right"] * 5 + ["A"] * 2 + ["B", "wrong"]
+
+    def say(prompt: str) -> str:
+        if index_in(prompt) == 9:
+            return "[[A]]" if is_chosen_first(prompt) else "I cannot say."
+        return verdict_of(opinions[index_in(prompt)], prompt)
+
+    opened = []
+
+    def open_biased(config: JudgeConfig) -> ScriptedJudge:
+        opened.append(judge_saying(say, name=config.model))
+        return opened[-1]
+
+    engine = types.ModuleType("tests_scripted_engine")
+    engine.BiasedJudge = open_biased
+    monkeypatch.setitem(sys.modules, engine.__name__, engine)
+    monkeypatch.setitem(BACKENDS, "vllm", (engine.__name__, "BiasedJudge"))
+
+    found = json.loads(invoke(*arguments, "--protocol", "verdict-only", "--json").stdout)
+    assert [one.num_asked for one in opened] == [20]
+    assert found["judge"] == "scripted"
+    assert found["score"]["headline"]["score"] == pytest.approx(7.25 / 10)
+    assert found["bounds"] == pytest.approx([7 / 10, 7.5 / 10])
+    [verdicts] = found["criteria"]
+    assert verdicts["consistency"] == pytest.approx(6 / 9)
+    assert verdicts["share_first"] == pytest.approx(11 / 19)
+    assert (verdicts["num_answered_twice"], verdicts["num_unparsed"]) == (9, 1)
+    assert verdicts["always"] is None
+
+    pairs = read_benchmark_pairs(load_benchmark("generic"), data=data)
+    rows = stored_rows(Path(found["results"]), pairs=pairs, name="biased")
+    assert rows[0].credit_P.tolist() == [1] * 5 + [0.5] * 3 + [0, 0.75]
+    text = render(make_table(rows, pairs=pairs), form="markdown")
+    assert "72.5" in text
+    assert "19 verdicts in 20 replies; both orders agree on 66.7% of 9 pairs (a coin: 50%)" in text
+    assert "57.9% of the verdicts name the answer shown first" in text
+    assert "Accuracy would be 70.0% or 75.0%" in text
 
 
 def test_by_rule_there_is_a_line_for_every_rule(arguments, scripted):
@@ -169,11 +264,29 @@ def test_by_rating_a_real_judges_weighted_ratings_are_the_reward(
     assert sum(found["weights"].values()) == pytest.approx(1)
     assert found["criteria"] == []
     [stored] = read_pair_results(Path(found["results"]))
-    margin_P = stored.results.reward_P2[:, 0] - stored.results.reward_P2[:, 1]
-    assert stored.results.credit_P[abs(margin_P) > 1e-9].tolist() == [
-        float(margin > 0) for margin in margin_P if abs(margin) > 1e-9
+    # The rewards once more, from the ratings as they lie in the study.
+    rating_of = {
+        (row["pair_id"], row["response"], row["rule_id"]): row["rating"]
+        for path in Path(found["folder"]).glob("ratings/*/shard-*.parquet")
+        for row in pq.read_table(path).to_pylist()
+    }
+    assert len(rating_of) == NUM_PAIRS * 2 * len(found["weights"])
+    weights = found["weights"].items()
+    expected_P2 = [
+        [
+            sum(weight * rating_of[pair_id, response, rule] for rule, weight in weights)
+            for response in ("chosen", "rejected")
+        ]
+        for pair_id in stored.pair_id_P
     ]
-    assert found["score"]["headline"]["score"] == pytest.approx(stored.results.credit_P.mean())
+    assert stored.results.reward_P2 == pytest.approx(np.array(expected_P2))
+    margin_P = np.array(expected_P2) @ [1, -1]
+    assert (abs(margin_P) > 1e-9).sum() >= 5  # else nothing would be tested here
+    credit_P = (np.sign(margin_P.round(9)) + 1) / 2
+    assert stored.results.credit_P.tolist() == credit_P.tolist()
+    assert found["score"]["headline"]["score"] == pytest.approx(credit_P.mean())
+    strict = found["strict_score"]["headline"]["score"]
+    assert strict == pytest.approx((margin_P > 1e-9).mean())
 
 
 def test_a_partial_benchmark_is_refused_or_marked(arguments, scripted, tmp_path, data):

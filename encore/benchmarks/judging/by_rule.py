@@ -8,24 +8,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.benchmarks.judging.bounds import headline_bounds
 from encore.benchmarks.judging.driver import OnProgress
 from encore.benchmarks.judging.folder import JudgingManifest, Verdicts
 from encore.benchmarks.judging.pairwise import SHARD_SIZE, read_judging, run_judging
 from encore.benchmarks.judging.prompts import OVERALL, rule_criteria
 from encore.benchmarks.judging.rule_weights import checked_weights
 from encore.benchmarks.judging.summary import (
-    CHOSEN,
-    REJECTED,
     VerdictSummary,
     bounds_remark,
-    filled,
     missing_remarks,
+    reliability_remark,
     remarks,
     summarize,
     vote_credits,
@@ -46,6 +46,7 @@ class JudgedByRule:
     """A judge's verdicts on a benchmark under every rule, and the vote of the rules.
 
     Attributes:
+        pairs: The benchmark's.
         folder: Where the verdicts and the judge's words lie.
         key: Of the judging.
         judge: The judge's name.
@@ -60,6 +61,7 @@ class JudgedByRule:
         synthetic: What of benchmark and judge is synthetic, in words.
     """
 
+    pairs: BenchmarkPairs
     folder: Path
     key: str
     judge: str
@@ -78,18 +80,14 @@ class JudgedByRule:
 
     @property
     def accuracy(self) -> float:
-        """Mean credit of the vote."""
+        """Mean credit of the vote over pairs."""
         return float(self.credit_P.mean())
 
     @property
-    def accuracy_bounds(self) -> tuple[float, float]:
-        """The same with all missing verdicts wrong, and with all of them right."""
-        weight_C = _vector(self.weights)
-        low, high = (
-            float(vote_credits(filled(self.verdict_PC2, by=answer), weight_C=weight_C).mean())
-            for answer in (REJECTED, CHOSEN)
-        )
-        return low, high
+    def bounds(self) -> tuple[float, float]:
+        """The benchmark's headline if all missing verdicts were wrong, and if all were right."""
+        vote = partial(vote_credits, weight_C=_vector(self.weights))
+        return headline_bounds(self.verdict_PC2, vote, pairs=self.pairs)
 
     @property
     def num_unparsed(self) -> int:
@@ -97,13 +95,21 @@ class JudgedByRule:
         return sum(rule.num_unparsed for rule in self.rules)
 
     @property
+    def reliability(self) -> str:
+        """How many verdicts there are and how consistent they are, in a sentence."""
+        return reliability_remark(self.rules, judge=self.judge)
+
+    @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know, a sentence each."""
+        """What a reader must know beside that, a sentence each."""
         found = missing_remarks(
             self.null_reasons, judge=self.judge, num_replies=self.verdict_PC2.size
         )
         if found:
-            found.append(bounds_remark(*self.accuracy_bounds, judge=self.judge))
+            figure = self.pairs.benchmark.headline
+            found.append(bounds_remark(self.bounds, figure=figure, judge=self.judge))
+        if not any(rule.num_verdicts for rule in self.rules):
+            found.append(self.reliability)
         for rule in self.rules:
             found += remarks(rule, judge=self.judge)
         return tuple(found)
@@ -161,7 +167,7 @@ def judge_by_rule(
         shard_size=shard_size,
         on_progress=on_progress,
     )
-    return _judged(run.folder, run.manifest, verdicts, weights=vote_weights)
+    return _judged(run.folder, run.manifest, verdicts, pairs=pairs, weights=vote_weights)
 
 
 def read_judged_by_rule(
@@ -180,17 +186,23 @@ def read_judged_by_rule(
             "read_judged_pairs"
         )
     vote_weights = _vote_weights(weights, rule_ids=manifest.criterion_ids)
-    return _judged(folder, manifest, verdicts, weights=vote_weights)
+    return _judged(folder, manifest, verdicts, pairs=pairs, weights=vote_weights)
 
 
 def _judged(
-    folder: Path, manifest: JudgingManifest, verdicts: Verdicts, *, weights: Mapping[str, float]
+    folder: Path,
+    manifest: JudgingManifest,
+    verdicts: Verdicts,
+    *,
+    pairs: BenchmarkPairs,
+    weights: Mapping[str, float],
 ) -> JudgedByRule:
     rules = tuple(
         summarize(verdicts.verdict_PC2[:, place], criterion_id=rule_id)
         for place, rule_id in enumerate(manifest.criterion_ids)
     )
     return JudgedByRule(
+        pairs=pairs,
         folder=folder,
         key=manifest.key,
         judge=manifest.judge,
@@ -200,7 +212,11 @@ def _judged(
         weights=weights,
         credit_P=vote_credits(verdicts.verdict_PC2, weight_C=_vector(weights)),
         null_reasons=verdicts.null_reasons,
-        synthetic=synthetic_in_judging(manifest),
+        synthetic=synthetic_in_judging(
+            benchmark=pairs.benchmark.name,
+            judge=manifest.judge,
+            revision=manifest.judge_revision,
+        ),
     )
 
 

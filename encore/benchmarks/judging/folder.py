@@ -66,7 +66,8 @@ class JudgingManifest:
     Attributes:
         key: 16 hex digits.
         identity: Judge and revision, prompt, criteria, decoding, data and plan.
-        benchmark: The benchmark's name, for people; the key covers the pairs themselves.
+        benchmark: What the benchmark was called when these pairs were judged first, for people;
+            the key covers the pairs themselves.
         versions: For people.
     """
 
@@ -79,6 +80,11 @@ class JudgingManifest:
     def judge(self) -> str:
         """The judge's name."""
         return str(self.identity["judge"]["name"])
+
+    @property
+    def judge_revision(self) -> str:
+        """The judge's commit or digest."""
+        return str(self.identity["judge"]["revision"])
 
     @property
     def protocol(self) -> str:

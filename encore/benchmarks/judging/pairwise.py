@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.benchmarks.judging.asking import JudgingRun
+from encore.benchmarks.judging.bounds import headline_bounds
 from encore.benchmarks.judging.driver import OnProgress, judge_run
 from encore.benchmarks.judging.folder import (
     JudgingManifest,
     Verdicts,
+    plan_order,
     read_manifest,
     read_verdicts,
     rows_digest,
@@ -30,6 +32,7 @@ from encore.benchmarks.judging.summary import (
     bounds_remark,
     missing_remarks,
     pair_credits,
+    reliability_remark,
     remarks,
     single_order_credits,
     summarize,
@@ -61,8 +64,10 @@ class JudgedPairs:
         single_order_credit_P: The credit of one order a pair, drawn with the seed: what
             RewardBench's own unseeded draw would have reported; float64, shape [P].
         summary: Accuracy, consistency, the pull of the first place, missing verdicts.
+        bounds: The benchmark's headline if all missing verdicts were wrong, and if all were right.
         null_reasons: Replies without a verdict, by reason.
-        notes: What a reader should know, a sentence each.
+        reliability: How many verdicts there are and how consistent they are, in a sentence.
+        notes: What a reader must know beside that, a sentence each.
         synthetic: What of benchmark and judge is synthetic, in words.
     """
 
@@ -73,7 +78,9 @@ class JudgedPairs:
     credit_P: NDArray[np.float64]
     single_order_credit_P: NDArray[np.float64]
     summary: VerdictSummary
+    bounds: tuple[float, float]
     null_reasons: Mapping[VerdictNullReason, int]
+    reliability: str
     notes: tuple[str, ...]
     synthetic: tuple[str, ...]
 
@@ -141,7 +148,7 @@ def judge_pairs(
         shard_size=shard_size,
         on_progress=on_progress,
     )
-    return _judged(run.folder, run.manifest, verdicts, seed=seed)
+    return _judged(run.folder, run.manifest, verdicts, pairs=pairs, seed=seed)
 
 
 def read_judged_pairs(folder: Path, *, pairs: BenchmarkPairs, seed: int = 0) -> JudgedPairs:
@@ -162,7 +169,7 @@ def read_judged_pairs(folder: Path, *, pairs: BenchmarkPairs, seed: int = 0) -> 
             f"{folder}: a judging by {len(manifest.criterion_ids)} rules, not of the pairs as a "
             "whole; read it with read_judged_by_rule"
         )
-    return _judged(folder, manifest, verdicts, seed=seed)
+    return _judged(folder, manifest, verdicts, pairs=pairs, seed=seed)
 
 
 def run_judging(
@@ -211,29 +218,50 @@ def read_judging(folder: Path, *, pairs: BenchmarkPairs) -> tuple[JudgingManifes
 
 
 def _judged(
-    folder: Path, manifest: JudgingManifest, verdicts: Verdicts, *, seed: int
+    folder: Path,
+    manifest: JudgingManifest,
+    verdicts: Verdicts,
+    *,
+    pairs: BenchmarkPairs,
+    seed: int,
 ) -> JudgedPairs:
     verdict_P2 = verdicts.verdict_PC2[:, 0]
     summary = summarize(verdict_P2, criterion_id=OVERALL.criterion_id)
+    bounds = headline_bounds(verdict_P2, pair_credits, pairs=pairs)
+    notes = missing_remarks(
+        verdicts.null_reasons, judge=manifest.judge, num_replies=manifest.num_replies
+    )
+    if notes:
+        figure = pairs.benchmark.headline
+        notes.append(bounds_remark(bounds, figure=figure, judge=manifest.judge))
+    reliability = reliability_remark([summary], judge=manifest.judge)
+    if not summary.num_verdicts:
+        notes.append(reliability)
     return JudgedPairs(
         folder=folder,
         key=manifest.key,
         judge=manifest.judge,
         protocol=manifest.protocol,
         credit_P=pair_credits(verdict_P2),
-        single_order_credit_P=single_order_credits(verdict_P2, seed=seed),
+        single_order_credit_P=_single_orders(verdict_P2, pairs=pairs, seed=seed),
         summary=summary,
+        bounds=bounds,
         null_reasons=verdicts.null_reasons,
-        notes=_notes(manifest, verdicts, summary),
-        synthetic=synthetic_in_judging(manifest),
+        reliability=reliability,
+        notes=(*notes, *remarks(summary, judge=manifest.judge)),
+        synthetic=synthetic_in_judging(
+            benchmark=pairs.benchmark.name,
+            judge=manifest.judge,
+            revision=manifest.judge_revision,
+        ),
     )
 
 
-def _notes(
-    manifest: JudgingManifest, verdicts: Verdicts, summary: VerdictSummary
-) -> tuple[str, ...]:
-    judge = manifest.judge
-    found = missing_remarks(verdicts.null_reasons, judge=judge, num_replies=manifest.num_replies)
-    if found:
-        found.append(bounds_remark(summary.accuracy_low, summary.accuracy_high, judge=judge))
-    return (*found, *remarks(summary, judge=judge))
+def _single_orders(
+    verdict_P2: NDArray[np.int8], *, pairs: BenchmarkPairs, seed: int
+) -> NDArray[np.float64]:
+    """The credit of one order a pair, drawn in the plan's order: that of the file is nothing."""
+    order = plan_order(pairs)
+    credit_P = np.empty(len(order))
+    credit_P[order] = single_order_credits(verdict_P2[order], seed=seed)
+    return credit_P

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from encore.benchmarks.judging.folder import rows_digest
 from encore.config import RatingConfig
@@ -13,9 +16,18 @@ from encore.errors import InputError, StudyIncompleteError
 from encore.files import file_sha256
 from encore.judges.base import Judge
 from encore.pair_writer import Counts, PairWriter, pair_writer
-from encore.pairs import Origin, PairsManifest, digest_of_ids, pair_files
+from encore.pairs import (
+    Origin,
+    PairsManifest,
+    data_digest,
+    data_digest_of,
+    digest_of_ids,
+    pair_files,
+)
 from encore.rating import RatingProgress, open_run
 from encore.rating_driver import rate_run
+from encore.report.provenance import null_reasons
+from encore.shards import run_status
 from encore.study import MARKER, Change, Study, changed_study, open_study
 from encore.versions import installed_version
 
@@ -31,11 +43,15 @@ class RatedBenchmark:
         study: A study of these pairs; anything that reads studies reads it.
         run_key: Of the rating run in it.
         judge: The judge's name.
+        judge_revision: Its commit or digest.
+        null_reasons: Ratings without a number, by reason, the most frequent first.
     """
 
     study: Path
     run_key: str
     judge: str
+    judge_revision: str
+    null_reasons: Mapping[str, int]
 
 
 def rate_benchmark(
@@ -73,7 +89,13 @@ def rate_benchmark(
             f"{study.path}: {len(report.failures)} of {len(run.manifest.shards)} shards failed "
             f"(shard {index}: {error}); run the same command again to rate only these"
         )
-    return RatedBenchmark(study=study.path, run_key=run.manifest.run_key, judge=run.manifest.judge)
+    return RatedBenchmark(
+        study=study.path,
+        run_key=run.manifest.run_key,
+        judge=run.manifest.judge,
+        judge_revision=str(run.manifest.identity["judge"]["revision"]),
+        null_reasons=dict(null_reasons(run_status(run.run_dir))),
+    )
 
 
 def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
@@ -84,11 +106,30 @@ def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
     """
     if not pairs.pairs:
         raise InputError(f"benchmark {pairs.benchmark.name}: no pairs to rate")
-    path = out / f"rated-{rows_digest(pairs)[:16]}"
+    path = _study_path(pairs, out=out)
     if not (path / MARKER).is_file():
         with changed_study(path) as change:
             _write_pairs(pairs, change)
     return open_study(path)
+
+
+def own_data_digests(pairs: BenchmarkPairs, *, out: Path) -> frozenset[str]:
+    """Digests that a study of a benchmark's pairs has, by which ratings of them are known.
+
+    A study is labelled with what the benchmark was called when it was made, which may have been
+    another name: of such a one only the study in ``out`` is known.
+    """
+    ids = list(dict.fromkeys(pair.pair_id for pair in pairs.pairs))
+    table = pa.table({"source": [pairs.benchmark.name] * len(ids), "pair_id": ids})
+    found = {data_digest_of(table)}
+    path = _study_path(pairs, out=out)
+    if (path / MARKER).is_file():
+        found.add(data_digest(open_study(path)))
+    return frozenset(found)
+
+
+def _study_path(pairs: BenchmarkPairs, *, out: Path) -> Path:
+    return out / f"rated-{rows_digest(pairs)[:16]}"
 
 
 def _write_pairs(pairs: BenchmarkPairs, change: Change) -> None:
@@ -108,9 +149,13 @@ def _write_pairs(pairs: BenchmarkPairs, change: Change) -> None:
 
 def _origin(pairs: BenchmarkPairs, counts: Counts) -> Origin:
     benchmark = pairs.benchmark
+    if not pairs.is_from_hub or benchmark.dataset is None:
+        return Origin(
+            kind="local", name=benchmark.name, format="benchmark", num_read=counts.num_read
+        )
     return Origin(
-        kind="hub" if benchmark.dataset else "local",
-        name=benchmark.dataset or benchmark.name,
+        kind="hub",
+        name=benchmark.dataset,
         format="benchmark",
         revision=benchmark.revision,
         split=benchmark.split,

@@ -9,7 +9,7 @@ Suffixes: P pairs, R rules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,8 @@ class RatingReward:
             weights scaled to sum 1; NaN where no rule did. Shape [P, 2].
         credit_P: 1, 1/2 for a tie or where nothing is rated, 0; shape [P].
         num_ties: Pairs whose two rewards are equal.
-        num_partly_rated: Pairs that some rule, but not every one, rated on both sides.
+        num_partly_rated: Pairs that some rule with a weight, but not every one, rated on both
+            sides.
         num_unrated: Pairs that no rule with a weight rated on both sides.
         notes: What a reader should know, a sentence each.
     """
@@ -57,8 +58,13 @@ class RatingReward:
 
     @property
     def accuracy(self) -> float:
-        """Mean credit."""
+        """Mean credit over pairs."""
         return float(self.credit_P.mean())
+
+    @property
+    def strict_credit_P(self) -> _Floats:
+        """The same with ties and what is not rated as losses, as ties of reward models are."""
+        return np.asarray(self.credit_P == 1, dtype=np.float64)
 
 
 def rating_reward(
@@ -85,8 +91,8 @@ def rating_reward(
     is_unrated_P = np.isnan(reward_P2[:, 0])
     margin_P = np.nan_to_num(reward_P2[:, 0] - reward_P2[:, 1])
     credit_P = credits_of(margin_P)  # no margin: one half, as for a tie
-    num_partly = int((~is_unrated_P & np.isnan(rated_pairs.margin_PR).any(axis=1)).sum())
-    num_unrated = int(is_unrated_P.sum())
+    lacks_P = np.isnan(rated_pairs.margin_PR[:, weight_R > 0]).any(axis=1)
+    num_partly, num_unrated = int((lacks_P & ~is_unrated_P).sum()), int(is_unrated_P.sum())
     return RatingReward(
         judge=rated.judge,
         weights=by_rule,
@@ -95,7 +101,7 @@ def rating_reward(
         num_ties=int(((credit_P == 1 / 2) & ~is_unrated_P).sum()),
         num_partly_rated=num_partly,
         num_unrated=num_unrated,
-        notes=_notes(rated.judge, num_partly=num_partly, num_unrated=num_unrated),
+        notes=tuple(_notes(rated, num_partly=num_partly, num_unrated=num_unrated)),
     )
 
 
@@ -136,16 +142,17 @@ def _rows_of(pairs: BenchmarkPairs, ratings: PairRatings) -> NDArray[np.intp]:
     return np.array([row_of[pair.pair_id] for pair in pairs.pairs], dtype=np.intp)
 
 
-def _notes(judge: str, *, num_partly: int, num_unrated: int) -> tuple[str, ...]:
-    found = []
+def _notes(rated: RatedBenchmark, *, num_partly: int, num_unrated: int) -> Iterator[str]:
+    judge = rated.judge
+    for reason, count in rated.null_reasons.items():
+        yield f"judge {judge}: {count} ratings are missing: {reason.replace('_', ' ')}"
     if num_partly:
-        found.append(
+        yield (
             f"judge {judge}: {num_partly} pairs lack ratings under some rules and are ranked by "
             "the others"
         )
     if num_unrated:
-        found.append(
+        yield (
             f"judge {judge}: {num_unrated} pairs have no rule that rated both answers and count "
-            "one half"
+            "one half; because of them no rewards are kept beside the credits"
         )
-    return tuple(found)

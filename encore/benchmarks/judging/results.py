@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.results import PairResults, write_pair_results
 from encore.records import slug
+from encore.weighting.vector import WeightVector
+
+#: A file's name has at most 255 bytes; what stands behind makes it one of its own.
+_NAME_LENGTH = 60
 
 
 def write_judge_results(
     folder: Path,
-    credit_P: NDArray[np.float64],
+    results: PairResults,
     *,
-    name: str,
     key: str,
+    weights: WeightVector | None,
     pairs: BenchmarkPairs,
-    reward_P2: NDArray[np.float64] | None = None,
 ) -> Path:
-    """Write ``results-<name>-<key>.parquet`` into a folder and return its path.
+    """Write ``results-<name>-<key>-<hash>.parquet`` into a folder and return its path.
+
+    The hash is of name and weights: the key covers neither, and the results of one training study's
+    weights must not take the place of another's.
 
     Args:
         folder: Which must exist.
-        credit_P: 0 to 1 for each pair, a tie one half.
-        name: The row's name in tables: judge, how it judged, weights if any.
+        results: Of every pair, under the row's name in tables.
         key: Of the judging or of the rating run.
-        pairs: What they are credits on.
-        reward_P2: Where the judge gave every answer a reward: chosen first, shape [P, 2].
+        weights: Of the rules; None where nothing is weighed.
+        pairs: What they are results on.
     """
-    path = folder / f"results-{slug(name)}-{key[:8]}.parquet"
-    results = PairResults(name=name, ties="half", credit_P=credit_P, reward_P2=reward_P2)
+    by_rule = None if weights is None else [list(weights.rule_ids), list(weights.weights)]
+    digest = hashlib.sha256(json.dumps([results.name, by_rule]).encode()).hexdigest()
+    parts = ("results", slug(results.name)[:_NAME_LENGTH].strip("-"), key[:8], digest[:8])
+    path = folder / f"{'-'.join(filter(None, parts))}.parquet"
     return write_pair_results(path, [results], pairs=pairs)

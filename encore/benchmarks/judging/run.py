@@ -19,6 +19,7 @@ from encore.benchmarks.judging.prompts import Criterion, Protocol, prompt_digest
 from encore.benchmarks.judging.verdicts import VERDICT_PARSER_VERSION
 from encore.errors import EncoreError, InputError
 from encore.judges.base import Judge
+from encore.rating_driver import meets_every_shard
 from encore.shards import (
     Shard,
     ShardFile,
@@ -93,6 +94,8 @@ def judge_shard(
 
     Raises:
         EncoreError: What went wrong, recorded for the next one who asks.
+        OSError: No space or no permission, which the next shard would meet too; any other trouble
+            of this kind, such as a broken connection, is an `EncoreError` of this shard alone.
     """
     if is_done(run, shard):  # also where nothing may be written
         return "reused"
@@ -106,11 +109,10 @@ def judge_shard(
             table = judged_table(run, shard, on_replies)
             footer = {"run_key": run.manifest.key, "versions": package_versions()}
             put_shard(run.folder, shard, table, footer=footer, options=_PARQUET_OPTIONS)
-        except (EncoreError, OSError) as error:
-            _record(run, shard, error)
-            raise
         except Exception as error:  # an engine can fail in any way
             _record(run, shard, error)
+            if isinstance(error, EncoreError) or meets_every_shard(error):
+                raise
             reason = " ".join(str(error).split())[:300]
             raise EncoreError(
                 f"shard {shard.index}: judging failed ({type(error).__name__}: {reason}); finished "

@@ -5,7 +5,7 @@ Suffixes: P pairs, C criteria, 2 orders (the chosen answer first, the rejected o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,9 +31,9 @@ class VerdictSummary:
         criterion_id: ``overall`` or a rule.
         num_pairs: P; each was asked in both orders.
         num_unparsed: Replies, of 2 P, without a verdict.
-        accuracy: Mean credit: an order that names the chosen answer counts 1, the other 0, one
-            without a verdict one half, as in RewardBench. It is what RewardBench's single random
-            order gives on average.
+        accuracy: Mean credit over pairs: an order that names the chosen answer counts 1, the other
+            0, one without a verdict one half, as in RewardBench. It is what RewardBench's single
+            random order gives on average.
         accuracy_low: The same if every missing verdict were wrong.
         accuracy_high: The same if every missing verdict were right.
         num_answered_twice: Pairs with a verdict in both orders.
@@ -53,6 +53,11 @@ class VerdictSummary:
     consistency: float | None
     share_first: float | None
     always: Place | None
+
+    @property
+    def num_verdicts(self) -> int:
+        """Replies with a verdict."""
+        return 2 * self.num_pairs - self.num_unparsed
 
 
 def summarize(verdict_P2: _Verdicts, *, criterion_id: str) -> VerdictSummary:
@@ -125,11 +130,45 @@ def missing_remarks(
     ]
 
 
-def bounds_remark(low: float, high: float, *, judge: str) -> str:
-    """What missing verdicts could have made of an accuracy in which they count one half."""
+def bounds_remark(bounds: tuple[float, float], *, figure: str, judge: str) -> str:
+    """What missing verdicts could have made of a figure in which they count one half."""
+    low, high = bounds
     return (
-        f"judge {judge}: missing verdicts count one half; with all of them wrong or all right the "
-        f"accuracy would be {low:.1%} or {high:.1%}"
+        f"judge {judge}: missing verdicts count one half; with all of them wrong or all right "
+        f"{figure} would be {low:.1%} or {high:.1%}"
+    )
+
+
+def reliability_remark(summaries: Sequence[VerdictSummary], *, judge: str) -> str:
+    """How many verdicts there are, how often both orders agree, how often the first place wins.
+
+    Args:
+        summaries: Of one criterion or more, over which verdicts are added up.
+        judge: The judge's name.
+    """
+    num_verdicts = sum(one.num_verdicts for one in summaries)
+    num_replies = sum(2 * one.num_pairs for one in summaries)
+    if not num_verdicts:
+        return (
+            f"judge {judge}: no verdict in {num_replies} replies, so every pair counts one half; "
+            "neither the score nor its interval says anything"
+        )
+    num_first = sum((one.share_first or 0.0) * one.num_verdicts for one in summaries)
+    given = f"judge {judge}: {num_verdicts} verdicts in {num_replies} replies"
+    return (
+        f"{given}; {_agreement(summaries)}; {num_first / num_verdicts:.1%} of the verdicts name "
+        "the answer shown first"
+    )
+
+
+def _agreement(summaries: Sequence[VerdictSummary]) -> str:
+    num_twice = sum(one.num_answered_twice for one in summaries)
+    if not num_twice:
+        return "none of them in both orders of a pair, so how consistent they are is not known"
+    num_same = sum((one.consistency or 0.0) * one.num_answered_twice for one in summaries)
+    rules = "" if len(summaries) == 1 else f" under {len(summaries)} rules"
+    return (
+        f"both orders agree on {num_same / num_twice:.1%} of {num_twice} pairs{rules} (a coin: 50%)"
     )
 
 
@@ -141,7 +180,7 @@ def remarks(summary: VerdictSummary, *, judge: str) -> list[str]:
     if summary.always is not None:
         found.append(
             f"judge {judge} always answers {summary.always}{under}: it follows the place, not the "
-            "answers, so its accuracy says nothing"
+            "answers, so neither its accuracy nor the interval says anything"
         )
     elif share is not None and max(share, 1 - share) >= _ALMOST_ALWAYS:
         place = "A" if share > 1 / 2 else "B"

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from encore.benchmarks.judging.folder import JudgingManifest
-from encore.demo import judge_path
-from encore.model_files import folder_digest
-from encore.synthetic import SYNTHETIC_LABEL
+from encore.synthetic import SYNTHETIC_LABEL, is_demo_judge
 
 
-def synthetic_in_judging(manifest: JudgingManifest) -> tuple[str, ...]:
-    """What of a judging is synthetic, in words: the demo's judge, a benchmark that says so."""
-    is_demo_judge = manifest.identity["judge"]["revision"] == f"sha256:{_demo_judge_digest()}"
-    is_synthetic_data = manifest.benchmark.casefold().startswith(SYNTHETIC_LABEL)
+def synthetic_in_judging(*, benchmark: str, judge: str, revision: str | None) -> tuple[str, ...]:
+    """What of a judging is synthetic, in words: the demo's judge, a benchmark that says so.
+
+    Args:
+        benchmark: The benchmark's name in this call: the same pairs may have been judged under
+            another one before.
+        judge: The judge's name.
+        revision: Its digest or commit.
+    """
+    is_synthetic = benchmark.casefold().startswith(SYNTHETIC_LABEL)
     return (
-        *((f"benchmark {manifest.benchmark}",) if is_synthetic_data else ()),
-        *((f"judge {manifest.judge}",) if is_demo_judge else ()),
+        *((f"benchmark {benchmark}",) if is_synthetic else ()),
+        *((f"judge {judge}",) if is_demo_judge(revision) else ()),
     )
-
-
-@cache
-def _demo_judge_digest() -> str:
-    return folder_digest(judge_path())

@@ -19,7 +19,8 @@ WORDS_OF_REASON: Mapping[VerdictNullReason, str] = {
     "empty_reply": "the reply is empty",
     "no_verdict": "neither [[A]] nor [[B]] in the reply",
     "two_verdicts": "both [[A]] and [[B]] in the reply",
-    "reply_cut_off": "the token limit cut the reply off",
+    "reply_cut_off": "the token limit cut the reply off (give --max-reply-tokens a larger one, or "
+    "let the judge explain itself: --protocol explained)",
     "prompt_too_long": "the prompt is too long for the judge's context and was not asked",
 }
 

@@ -90,7 +90,7 @@ def test_missing_verdicts_abstain_and_are_counted_once(tmp_path):
     assert "20 of 40 verdicts are missing: neither" in result.notes[0]
     assert result.credit_P.tolist() == [0.5, 0.5]
     # Pair 0 has no verdict, so its vote goes where they are put; pair 1 contradicts itself.
-    assert result.accuracy_bounds == (0.25, 0.75)
+    assert result.bounds == (0.25, 0.75)
     assert "would be 25.0% or 75.0%" in result.notes[1]
 
 
@@ -118,3 +118,28 @@ def test_a_judging_by_rule_is_not_read_as_one_of_pairs_and_the_other_way_round(t
         read_judged_pairs(by_rule.folder, pairs=pairs)
     with pytest.raises(InputError, match="not by rule"):
         read_judged_by_rule(by_pair.folder, pairs=pairs)
+
+
+def test_an_interruption_between_shards_asks_for_the_rest_alone(tmp_path, judge):
+    """Every shard is one pair: 2 orders times 10 rules."""
+
+    def stop(prompt: str) -> str:
+        if index_in(prompt) == 1:
+            raise KeyboardInterrupt
+        return say(prompt)
+
+    pairs = make_benchmark(3)
+    with pytest.raises(KeyboardInterrupt):
+        judge_by_rule(pairs, judge=judge_saying(stop), rules=RULES, out=tmp_path, shard_size=1)
+    result = judge_by_rule(pairs, judge=judge, rules=RULES, out=tmp_path, shard_size=1)
+    assert judge.calls == [20, 20]  # pairs 1 and 2
+    assert result.credit_P.tolist() == [1, 0, 1]
+
+
+def test_all_verdicts_together_say_how_consistent_the_judge_is(tmp_path, judge):
+    """Three pairs under ten rules; one verdict of the thirty, rule 9 on pair 2, follows A."""
+    result = judge_by_rule(make_benchmark(3), judge=judge, rules=RULES, out=tmp_path)
+    assert result.reliability == (
+        "judge scripted: 60 verdicts in 60 replies; both orders agree on 96.7% of 30 pairs under "
+        "10 rules (a coin: 50%); 51.7% of the verdicts name the answer shown first"
+    )  # 29 of 30; A once in each of these and twice in the other: 31 of 60

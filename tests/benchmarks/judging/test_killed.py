@@ -13,18 +13,20 @@ import pytest
 
 from encore.files import file_sha256
 from tests.benchmarks.judging.scripted import make_pair
+from tests.benchmarks.judging.test_rating_reward import RULES_TOML
 from tests.tiny_judge import make_tiny_judge
 
 NUM_PAIRS, PAIRS_PER_SHARD = 120, 2
 _START_SECONDS = 300
 
 
-def judge_command(folder: Path, out: str) -> list[str]:
+def judge_command(folder: Path, out: str, *, by: str) -> list[str]:
     code = "import typer; from encore.cli.judge import judge; typer.run(judge)"
     data = ["--benchmark", "generic", "--data", str(folder / "rows.jsonl")]
     model = ["--judge", str(folder / "tiny"), "--backend", "transformers"]
     plan = ["--protocol", "verdict-only", "--shard-size", str(PAIRS_PER_SHARD)]
-    return [sys.executable, "-c", code, *data, *model, *plan, "--out", str(folder / out)]
+    way = ["--by", "rule", "--rules", str(folder / "two.toml")] if by == "rule" else []
+    return [sys.executable, "-c", code, *data, *model, *plan, *way, "--out", str(folder / out)]
 
 
 def written(folder: Path) -> dict[str, tuple[int, int]]:
@@ -34,7 +36,9 @@ def written(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.full
-def test_after_a_kill_the_verdicts_are_those_of_an_undisturbed_run(tmp_path):
+@pytest.mark.parametrize("by", ["pair", "rule"])
+def test_after_a_kill_the_verdicts_are_those_of_an_undisturbed_run(tmp_path, by):
+    (tmp_path / "two.toml").write_text(RULES_TOML)
     make_tiny_judge(tmp_path / "tiny", max_model_len=4096)
     pairs = [make_pair(index) for index in range(NUM_PAIRS)]
     rows = [
@@ -44,7 +48,9 @@ def test_after_a_kill_the_verdicts_are_those_of_an_undisturbed_run(tmp_path):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     process = subprocess.Popen(
-        judge_command(tmp_path, "killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        judge_command(tmp_path, "killed", by=by),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + _START_SECONDS
     while len(written(tmp_path / "killed")) < 3:
@@ -57,7 +63,7 @@ def test_after_a_kill_the_verdicts_are_those_of_an_undisturbed_run(tmp_path):
     assert 0 < len(kept) < NUM_PAIRS // PAIRS_PER_SHARD
 
     for out in ("killed", "quiet"):
-        subprocess.run(judge_command(tmp_path, out), check=True, capture_output=True)
+        subprocess.run(judge_command(tmp_path, out, by=by), check=True, capture_output=True)
     assert kept.items() <= written(tmp_path / "killed").items()
     for path in (tmp_path / "quiet").glob("*/*.*"):
         same = tmp_path / "killed" / path.relative_to(tmp_path / "quiet")

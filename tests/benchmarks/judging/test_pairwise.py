@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,6 +57,10 @@ def test_a_known_position_bias_gives_the_figures_computed_by_hand(tmp_path):
     assert result.share_first == pytest.approx(13 / 20)
     assert result.num_unparsed == 0
     assert result.notes == ()
+    assert result.reliability == (
+        "judge scripted: 20 verdicts in 20 replies; both orders agree on 70.0% of 10 pairs (a "
+        "coin: 50%); 65.0% of the verdicts name the answer shown first"
+    )
 
 
 def test_the_credits_score_the_benchmark_with_a_tie_as_one_half(tmp_path):
@@ -110,7 +115,7 @@ def test_replies_without_a_verdict_are_counted_by_reason_and_never_guessed(tmp_p
     assert (result.summary.accuracy_low, result.summary.accuracy_high) == (2 / 6, 1)
     assert "judge scripted: 2 of 12 verdicts are missing: the reply is empty" in result.notes
     assert any(
-        "wrong or all right the accuracy would be 33.3% or 100.0%" in one for one in result.notes
+        "wrong or all right Accuracy would be 33.3% or 100.0%" in one for one in result.notes
     )
     nulls = [row for row in rows_of(result.folder) if row["verdict"] is None]
     assert len(nulls) == 8
@@ -171,6 +176,19 @@ def test_the_same_pairs_in_another_order_are_the_same_judging(tmp_path):
     assert (second.folder, second.summary) == (first.folder, first.summary)
 
 
+def test_the_single_order_of_a_pair_does_not_depend_on_the_order_of_the_file(tmp_path):
+    """Every pair follows the place, so the credit of one order says which one was drawn."""
+    judge = judge_of_opinions(["A"] * 10)
+    pairs = make_benchmark(10)
+    turned = dataclasses.replace(
+        pairs, pairs=pairs.pairs[::-1], row_id_P=pairs.row_id_P[::-1], subset_P=pairs.subset_P
+    )
+    one, other = (judged(each, judge, tmp_path, seed=3) for each in (pairs, turned))
+    drawn = one.single_order_credit_P.tolist()
+    assert drawn != drawn[::-1]
+    assert other.single_order_credit_P.tolist() == drawn[::-1]
+
+
 def test_exactly_the_deleted_and_the_damaged_shard_are_judged_again(tmp_path):
     judge = judge_of_opinions(OPINIONS)
     pairs = make_benchmark(10)
@@ -219,6 +237,39 @@ def test_a_shard_that_fails_is_recorded_and_the_others_go_on(tmp_path):
     judge = judge_of_opinions(["right"] * 10)
     assert judged(pairs, judge, tmp_path).accuracy == 1
     assert judge.calls == [8]  # shard 1 alone
+
+
+def test_a_broken_connection_is_the_shard_s_own_and_a_full_disk_is_everybody_s(tmp_path):
+    """Both are errors of the operating system; only the second would meet every shard."""
+    pairs = make_benchmark(10)
+    for name, error in (
+        ("pipe", BrokenPipeError(errno.EPIPE, "Broken pipe")),
+        ("reset", ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")),
+    ):
+        judge = failing_at_shard_1(error)
+        with pytest.raises(StudyIncompleteError, match=rf"1 of 3 shards failed .*{error.strerror}"):
+            judged(pairs, judge, tmp_path / name)
+        assert judge.calls == [8, 8, 4]  # shard 2 is judged too
+    judge = failing_at_shard_1(OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(OSError, match="No space left"):
+        judged(pairs, judge, tmp_path / "full")
+    assert judge.calls == [8, 8]
+
+
+def test_a_judge_that_explains_itself_where_only_a_verdict_was_asked_for_is_told_of(tmp_path):
+    """16 tokens are the protocol's; the explanation runs over them, and nothing is guessed."""
+    judge = judge_saying(lambda _: "[[B]]\n\nThe second answer is more careful.")
+    result = judged(make_benchmark(3), judge, tmp_path)
+    assert result.null_reasons == {"reply_cut_off": 6}
+    assert result.credit_P.tolist() == [0.5] * 3
+    [cut_off] = [note for note in result.notes if "cut the reply off" in note]
+    assert "6 of 6 verdicts are missing" in cut_off
+    assert "--max-reply-tokens" in cut_off
+    assert "--protocol explained" in cut_off
+    assert "no verdict in 6 replies" in result.reliability
+    assert "neither the score nor its interval says anything" in result.reliability
+    enough = judged(make_benchmark(3), judge, tmp_path, max_reply_tokens=60)
+    assert (enough.null_reasons, enough.summary.always) == ({}, "B")
 
 
 def test_the_seed_changes_the_single_order_and_no_verdict(tmp_path):

@@ -94,10 +94,23 @@ def test_only_rules_that_rated_both_answers_count(tmp_path, config):
     assert result.reward_P2[0] == pytest.approx([0.8, 0.2])
     assert np.isnan(result.reward_P2[1]).all()
     assert (result.num_partly_rated, result.num_unrated, result.num_ties) == (1, 1, 0)
-    assert [note.partition(": ")[2][:28] for note in result.notes] == [
-        "1 pairs lack ratings under s",
-        "1 pairs have no rule that ra",
+    # Pair 0: one reply; pair 1: two answers under two rules.
+    assert [note.partition(": ")[2][:36] for note in result.notes] == [
+        "5 ratings are missing: not a single ",
+        "1 pairs lack ratings under some rule",
+        "1 pairs have no rule that rated both",
     ]
+    assert "no rewards are kept" in result.notes[2]
+    assert result.strict_credit_P.tolist() == [1, 0, 0]
+
+
+def test_a_rule_without_weight_is_not_missed(tmp_path, config):
+    def only_kind(prompt: str) -> str:
+        return "?" if "should be long" in prompt else say(prompt)
+
+    result = reward_of(make_benchmark(3), config, tmp_path, kind=1, long=0, say=only_kind)
+    assert result.credit_P.tolist() == [1, 1, 1]
+    assert (result.num_partly_rated, result.num_unrated) == (0, 0)
 
 
 def test_the_rated_benchmark_is_a_study_like_any_other(tmp_path, config):

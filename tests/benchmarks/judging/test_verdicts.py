@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from encore.benchmarks.judging.verdicts import parse_verdict
@@ -47,7 +47,17 @@ def test_a_prompt_that_was_never_asked_is_none():
     assert (verdict.place, verdict.null_reason) == (None, "prompt_too_long")
 
 
-@given(st.text(), st.booleans())
-def test_there_is_either_a_verdict_or_a_reason(text, is_complete):
+#: Texts of which many spell a verdict, nearly spell one, or spell both.
+replies = st.lists(
+    st.sampled_from(["[[A]]", "[[B]]", "[[", "]]", "A", "B", " "]) | st.text(max_size=3), max_size=6
+).map("".join)
+
+
+@given(replies, st.booleans())
+@example("so [[A]]", True)
+@example("[[A]] or [[B]]", True)
+def test_there_is_a_verdict_exactly_where_one_of_the_two_is_spelt(text, is_complete):
     place, reason = parsed(text, is_complete=is_complete)
     assert (place is None) != (reason is None)
+    spelt = [one for one in ("A", "B") if f"[[{one}]]" in text]
+    assert ([] if place is None else [place]) == (spelt if is_complete and len(spelt) == 1 else [])
