@@ -94,15 +94,15 @@ def test_what_cannot_be_a_candidate_is_refused(study, store_uri):
 
 
 def test_a_champion_that_was_run_on_the_same_pairs_since_can_be_challenged(study, store_uri):
-    other = real_pairs({"all": 500})
-    register(study, store_uri, 200, key="first")
-    assert register(study, store_uri, 400, key="second", pairs=other).champion == "1"
-    again = register(study, store_uri, 250, key="first", pairs=other)
-    assert again.champion == "1"  # the same model: no difference, but too few pairs to say so
-    assert "too few pairs" not in again.summary
-    challenged = register(study, store_uri, 400, key="second", pairs=other)
-    assert challenged.champion == challenged.version
-    assert "+30.0 points on 500 pairs" in challenged.summary  # 400 against 250 of 500
+    other = real_pairs({"all": 200})
+    register(study, store_uri, 300, key="first")
+    assert register(study, store_uri, 180, key="second", pairs=other).champion == "1"
+    # The same model on the other pairs: no difference, but too few pairs to exclude one.
+    again = register(study, store_uri, 100, key="first", pairs=other)
+    assert (again.version, again.champion) == ("3", "1")
+    challenged = register(study, store_uri, 180, key="second", pairs=other)
+    assert (challenged.version, challenged.champion) == ("2", "2")
+    assert "+40.0 points on 200 pairs" in challenged.summary  # 180 against 100 of 200
 
 
 def test_a_champion_whose_files_are_gone_stays_and_the_reason_says_so(study, store_uri):
