@@ -27,6 +27,7 @@ from encore.benchmarks.schemes import SchemeRowOptions
 from encore.benchmarks.table import PaperTables
 from encore.settings import quiet_environment
 from tasks.attempts import is_worth_another_attempt, release_memory
+from tasks.evaluation_words import PAGE_TAG
 from tasks.model_registry import Registered, candidate_row, register_candidate
 from tasks.track import TrackingUnavailableError
 from tasks.track_benchmark import TrackedTable, track_table
@@ -227,7 +228,7 @@ def prefect_tags() -> dict[str, str]:
         return {}
     page = str(flow_run.ui_url)
     tags = {"encore.prefect_flow_run": str(run_id)}
-    return {**tags, "encore.prefect_page": page} if page.startswith("http") else tags
+    return {**tags, PAGE_TAG: page} if page.startswith("http") else tags
 
 
 def evaluated_study(

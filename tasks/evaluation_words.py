@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from encore.weighting.vector import WeightVector
 #: The value of a parameter that a row does not have, and of one that is a number elsewhere.
 NONE, NO_NUMBER = "none", "NaN"
 KIND_TAG, PAIRS_TAG = "encore.kind", "encore.pairs_sha256"
+#: The page of the Prefect flow run that logged it.
+PAGE_TAG = "encore.prefect_page"
 MODEL_TAG, REWARD_TAG = "encore.model_sha256", "encore.reward_key"
 STUDY_KIND, EVALUATION_KIND, TRAINING_KIND = "study", "evaluation", "training"
 #: Parameters of schemes: every row has them. What else a scheme reports is in the row's file.
@@ -42,18 +45,35 @@ def experiment_of(table: BenchmarkTable) -> str:
     return f"encore-{table.pairs.benchmark.name}-{table.pairs.digest[:8]}"
 
 
-def study_params(table: BenchmarkTable, *, study_sha256: str) -> dict[str, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyName:
+    """Which study: what it is called, and the digest of its pairs.
+
+    Two studies of the same pairs, with other judges say, are told apart by what they are called; a
+    copy that is called the same is the same.
+    """
+
+    name: str
+    sha256: str
+
+    @property
+    def params(self) -> dict[str, str]:
+        """Of each of its runs."""
+        return {"study": self.name, "study_sha256": self.sha256}
+
+
+def study_params(table: BenchmarkTable, *, study: StudyName) -> dict[str, str]:
     """What the run of a study is made of: its pairs and the benchmark's."""
-    return {**_benchmark_params(table), "study_sha256": study_sha256}
+    return {**_benchmark_params(table), **study.params}
 
 
-def evaluation_params(row: TableRow, run: BenchmarkRun, *, study_sha256: str) -> dict[str, str]:
+def evaluation_params(row: TableRow, run: BenchmarkRun, *, study: StudyName) -> dict[str, str]:
     """What a row is made of, under the same names for every row.
 
     Args:
         row: Of the table.
         run: That made it.
-        study_sha256: Of the training study's pairs.
+        study: The training study.
     """
     table = run.table
     return {
@@ -69,7 +89,7 @@ def evaluation_params(row: TableRow, run: BenchmarkRun, *, study_sha256: str) ->
         **_rating_params(row.vector),
         "reference": table.reference or NONE,
         **_benchmark_params(table),
-        "study_sha256": study_sha256,
+        **study.params,
     }
 
 
@@ -117,8 +137,8 @@ def evaluation_tags(
             table,
             synthetic=synthetic_of(row, table),
             notes=_about_it(table.notes, own=row.notes, of_rows=of_rows),
+            about=about,
         ),
-        **about,
     }
 
 
@@ -128,9 +148,9 @@ def synthetic_of(row: TableRow, table: BenchmarkTable) -> tuple[str, ...]:
     return _about_it(table.synthetic, own=row.synthetic, of_rows=of_rows)
 
 
-def table_tags(table: BenchmarkTable) -> dict[str, str]:
+def table_tags(table: BenchmarkTable, *, about: Mapping[str, str]) -> dict[str, str]:
     """What holds for a table as a whole."""
-    return _tags(table, synthetic=table.synthetic, notes=table.notes)
+    return _tags(table, synthetic=table.synthetic, notes=table.notes, about=about)
 
 
 def evaluation_key(row: TableRow, params: Mapping[str, str], *, reference: TableRow) -> str:
@@ -211,17 +231,26 @@ def _rating_params(vector: WeightVector | None) -> dict[str, str]:
 
 
 def _tags(
-    table: BenchmarkTable, *, synthetic: Sequence[str], notes: Sequence[str]
+    table: BenchmarkTable,
+    *,
+    synthetic: Sequence[str],
+    notes: Sequence[str],
+    about: Mapping[str, str],
 ) -> dict[str, str]:
     marks = " ".join(f"**Synthetic: {part}.**" for part in synthetic)
     partial = "**Partial: not all pairs of the benchmark.**" if table.pairs.is_partial else ""
-    content = "\n\n".join(text for text in (marks, partial, *notes) if text)
+    page = about.get(PAGE_TAG)
+    link = (
+        f"[Prefect flow run]({page})" if page else ""
+    )  # tags are shown as text, notes as Markdown
+    content = "\n\n".join(text for text in (marks, partial, *notes, link) if text)
     return {
         "encore.benchmark": table.pairs.benchmark.name,
         PAIRS_TAG: table.pairs.digest,
         "encore.partial": "yes" if table.pairs.is_partial else "no",
         "encore.synthetic": ", ".join(synthetic) or "no",
         **({"mlflow.note.content": content} if content else {}),
+        **about,
     }
 
 

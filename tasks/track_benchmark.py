@@ -77,13 +77,13 @@ def track_table(
     name = experiment or words.experiment_of(run.table)
     meanwhile = f"the table is in {run.out}, and the same command logs what is missing"
     store = connect(uri, experiment=name, meanwhile=meanwhile)
-    study_sha256 = digest_of_study(study)
+    study_name = name_of_study(study)
     with answering(store, folder=run.out), TemporaryDirectory() as scratch:
-        parent = _open_study_run(store, run, study, study_sha256, about=about or {})
+        parent = _open_study_run(store, run, study_name, about=about or {})
         job = _Job(
             store=store,
             run=run,
-            study_sha256=study_sha256,
+            study=study_name,
             parent_id=parent.run_id,
             about=about or {},
             scratch=Path(scratch),
@@ -102,11 +102,12 @@ def track_table(
     )
 
 
-def digest_of_study(study: Path) -> str:
-    """SHA-256 over the digests of its pairs: a copied study is the same study."""
+def name_of_study(study: Path) -> words.StudyName:
+    """Its directory's name, and the SHA-256 over the digests of its pairs."""
     opened = open_study(study)
     digests = [[label, read_manifest(opened, label).data_digest] for label in labels_of(opened)]
-    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+    return words.StudyName(name=study.resolve().name, sha256=digest)
 
 
 @contextlib.contextmanager
@@ -129,22 +130,19 @@ def answering(store: MlflowStore, *, folder: Path) -> Iterator[None]:
 def _open_study_run(
     store: MlflowStore,
     run: BenchmarkRun,
-    study: Path,
-    study_sha256: str,
+    study: words.StudyName,
     *,
     about: Mapping[str, str],
 ) -> TrackedRun:
-    params = words.study_params(run.table, study_sha256=study_sha256)
-    name = study.resolve().name
+    params = words.study_params(run.table, study=study)
     store.open_run(
         run_key_of({words.KIND_TAG: words.STUDY_KIND, **params}),
         params=params,
         tags={
-            "mlflow.runName": name,
+            "mlflow.runName": study.name,
             words.KIND_TAG: words.STUDY_KIND,
-            "encore.study": name,
-            **words.table_tags(run.table),
-            **about,
+            "encore.study": study.name,
+            **words.table_tags(run.table, about=about),
         },
         begins_anew=False,
         is_over=False,
@@ -158,7 +156,7 @@ class _Job:
 
     store: MlflowStore
     run: BenchmarkRun
-    study_sha256: str
+    study: words.StudyName
     parent_id: str
     about: Mapping[str, str]
     scratch: Path
@@ -188,7 +186,7 @@ class _Job:
         """The id of a row's evaluation run, logged now unless it is there."""
         row = line.row
         assert row is not None, "only rows of ours are logged"
-        params = words.evaluation_params(row, self.run, study_sha256=self.study_sha256)
+        params = words.evaluation_params(row, self.run, study=self.study)
         key = words.evaluation_key(row, params, reference=self._reference())
         if key in there:
             return there[key]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +82,9 @@ def assert_all_is_logged(run: BenchmarkRun, tracked: TrackedTable, uri: str) -> 
 
 
 def test_every_row_is_a_run_within_the_studys_run(run, study, store_uri):
-    tracked = track(run, study, store_uri, about={"encore.prefect_flow_run": "1234"})
+    page = "http://127.0.0.1:4200/runs/flow-run/1234"
+    about = {"encore.prefect_flow_run": "1234", "encore.prefect_page": page}
+    tracked = track(run, study, store_uri, about=about)
     assert_all_is_logged(run, tracked, store_uri)
     assert tracked.experiment == f"encore-made-up-{PAIRS.digest[:8]}"
     assert tracked.num_new == len(tracked.run_ids)
@@ -89,7 +92,9 @@ def test_every_row_is_a_run_within_the_studys_run(run, study, store_uri):
     assert parent.info.run_name == "study"
     assert found["top-4"].info.run_name == "top-4"
     tags = found["encore (τ 2)"].data.tags
-    assert tags["encore.prefect_flow_run"] == "1234"
+    assert (tags["encore.prefect_flow_run"], tags["encore.prefect_page"]) == ("1234", page)
+    for one in (parent, found["top-4"]):
+        assert f"[Prefect flow run]({page})" in one.data.tags["mlflow.note.content"]
     assert tags["encore.synthetic"] == "model made (made up)"
     assert (tags["encore.row_kind"], tags["encore.scheme"]) == ("scheme", "encore")
     assert tags["encore.pairs_sha256"] == PAIRS.digest
@@ -205,6 +210,17 @@ def test_results_of_every_pair_and_the_table_are_artifacts(run, study, store_uri
     names = ("table.json", "table.md", "results.parquet")
     pictures = ("benchmark-intervals.png", "benchmark-intervals.svg")
     assert files == {f"{folder}/{name}" for name in (*names, *pictures)}
+
+
+def test_two_studies_of_the_same_pairs_have_runs_of_their_own(run, study, store_uri, tmp_path):
+    tracked = track(run, study, store_uri)
+    other = Path(shutil.copytree(study, tmp_path / "other"))
+    assert track(run, other, store_uri).num_new == len(tracked.run_ids)
+    again = Path(shutil.copytree(study, tmp_path / "elsewhere" / "study"))
+    assert track(run, again, store_uri).num_new == 0
+    parents, found = parents_and_rows(store_uri, tracked.experiment)
+    assert {parent.info.run_name for parent in parents} == {"study", "other"}
+    assert len(found) == 2 * len(tracked.run_ids)
 
 
 def test_a_second_call_logs_nothing(run, study, store_uri):
