@@ -19,8 +19,7 @@ from pydantic import Field
 from encore.benchmarks.comparison import MARGIN
 from encore.benchmarks.models import Opening
 from encore.benchmarks.schemes import DEFAULT_TAUS, SchemeRowOptions
-from encore.cli.benchmark import _named as named_models
-from encore.cli.benchmark import _result_file as result_file
+from encore.cli.benchmark import named_models, result_file
 from encore.cli.output import RunOption, StudyArgument
 from encore.cli.score import Dtype, MaxLength
 from encore.weighting import SCHEMES
@@ -32,7 +31,6 @@ from tasks.benchmark import (
     BenchmarkChoice,
     benchmark_study,
     evaluated_study,
-    models_behind,
     publish_benchmark,
     register,
     track_benchmark,
@@ -139,9 +137,12 @@ def evaluate(
         study, choice=choice, candidate=candidate
     )
     # Quoted: Prefect would look for futures in every pair.
-    models = models_behind(choice, benchmarked)
     tracked = track_benchmark(
-        quote(benchmarked), study=study, uri=uri, experiment=experiment, models=models
+        quote(benchmarked),
+        study=study,
+        uri=uri,
+        experiment=experiment,
+        trainings=choice.trainings,
     )
     registered = None
     if candidate is not None:
@@ -151,7 +152,6 @@ def evaluate(
             row=candidate,
             uri=uri,
             model=registered_model,
-            models=models,
             margin=margin_points / 100,
         )
     publish_benchmark(benchmarked, tracked=tracked, registered=registered)

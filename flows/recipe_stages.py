@@ -290,7 +290,7 @@ def benchmark(
             study=study,
             uri=job.tracking_uri,
             experiment=None,
-            models=choice.model_names,
+            trainings=choice.trainings,
         )
         publish_benchmark(run, tracked=tracked, registered=None)
         return StageResult(outputs=(run.results_path, run.json_path, run.markdown_path))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,16 @@ from prefect.tasks import Task
 
 from encore.benchmarks.models import Opening
 from encore.benchmarks.render import notes_of, render
-from encore.benchmarks.rows import stored_rows
 from encore.benchmarks.run import BenchmarkRun, run_benchmark
 from encore.benchmarks.schemes import SchemeRowOptions
 from encore.benchmarks.table import PaperTables
 from encore.settings import quiet_environment
 from tasks.attempts import is_worth_another_attempt, release_memory
-from tasks.evaluation_words import NONE
+from tasks.evaluation_words import PAGE_TAG
 from tasks.model_registry import Registered, candidate_row, register_candidate
 from tasks.track import TrackingUnavailableError
 from tasks.track_benchmark import TrackedTable, track_table
+from tasks.track_nested import trainings_behind
 
 DEFAULT_RETRIES = 2
 RETRY_DELAYS_SECONDS = (10.0, 60.0)
@@ -75,9 +75,10 @@ class BenchmarkChoice:
     out: Path | None
 
     @property
-    def model_names(self) -> dict[str, str]:
-        """What the reward models are called, by their row: hub ids and folders' names, no paths."""
-        return {row: _shown(model) for row, model in self.reward_models.items()}
+    def trainings(self) -> tuple[Path, ...]:
+        """Folders of the finished training runs that its models are of."""
+        own = () if self.model is None else (self.model,)
+        return trainings_behind((*own, *self.reward_models.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,19 +157,6 @@ def benchmark_study(
     return run
 
 
-def models_behind(choice: BenchmarkChoice, run: BenchmarkRun) -> dict[str, str]:
-    """What is behind rows that weigh no heads of this run, by their name.
-
-    Nobody knows here what is behind the rows of a file of results.
-    """
-    stored = [
-        row.name
-        for name, path in choice.results
-        for row in stored_rows(path, pairs=run.table.pairs, name=name)
-    ]
-    return dict.fromkeys(stored, NONE) | choice.model_names
-
-
 def is_away(_task: Task[..., Any], _task_run: TaskRun, state: State[Any]) -> bool:
     """Prefect's retry condition: MLflow did not answer, and may do so later."""
     error: object = state.data
@@ -189,15 +177,20 @@ def track_benchmark(
     study: Path,
     uri: str,
     experiment: str | None,
-    models: Mapping[str, str],
+    trainings: Sequence[Path],
 ) -> TrackedTable:
-    """Log every row that is not in MLflow yet.
+    """Log every row, and every training behind one, that is not in MLflow yet.
 
     Raises:
         TrackingUnavailableError: MLflow does not answer; the table is on the disk.
     """
     return track_table(
-        run, study=study, uri=uri, experiment=experiment, models=models, about=prefect_tags()
+        run,
+        study=study,
+        uri=uri,
+        experiment=experiment,
+        trainings=trainings,
+        about=prefect_tags(),
     )
 
 
@@ -216,7 +209,6 @@ def register(
     row: str,
     uri: str,
     model: str,
-    models: Mapping[str, str],
     margin: float,
 ) -> Registered:
     """Make a row the candidate, and the champion if it may be.
@@ -224,9 +216,7 @@ def register(
     Raises:
         TrackingUnavailableError: MLflow does not answer.
     """
-    found = register_candidate(
-        run, tracked, row=row, uri=uri, model=model, models=models, margin=margin
-    )
+    found = register_candidate(run, tracked, row=row, uri=uri, model=model, margin=margin)
     get_run_logger().info("%s", found.summary)
     return found
 
@@ -238,7 +228,7 @@ def prefect_tags() -> dict[str, str]:
         return {}
     page = str(flow_run.ui_url)
     tags = {"encore.prefect_flow_run": str(run_id)}
-    return {**tags, "encore.prefect_page": page} if page.startswith("http") else tags
+    return {**tags, PAGE_TAG: page} if page.startswith("http") else tags
 
 
 def evaluated_study(
@@ -281,14 +271,6 @@ def publish_benchmark(
         )
     if registered is not None:
         create_markdown_artifact(registered.summary, key="candidate")
-
-
-def _shown(model: str) -> str:
-    folder = Path(model).expanduser()
-    if not folder.is_dir():
-        return model
-    is_in_run = (folder.resolve().parent / "training.json").is_file()
-    return folder.resolve().parent.name if is_in_run else folder.resolve().name
 
 
 def _logged(

@@ -1,7 +1,9 @@
 """A benchmark table in a tracker's words: every row the same parameters, metrics and tags.
 
-The compare page lines runs up by names, so a row that has no temperature has the parameter all the
-same, with a stated value for "none". A metric that a row lacks is NaN, never 0.
+The compare page lines runs up by names, so every row of every table on the same pairs has the same
+ones. What a row has no value for is said: a parameter that is a number elsewhere is ``NaN`` (one
+word in it, and the page takes τ for a name and draws no axis), another is ``none``, a metric is
+NaN, never 0. MLflow sorts NaN last, and no filter finds it. Why a row has no p-value is a tag.
 """
 
 from __future__ import annotations
@@ -11,21 +13,29 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from encore.benchmarks.models import ModelBehind
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.run import BenchmarkRun
 from encore.benchmarks.table import BenchmarkTable, TableLine
 from encore.shards import run_key_of
+from encore.weighting.provenance import Origin
+from encore.weighting.vector import WeightVector
 
-#: The value of a parameter that a row does not have.
-NONE = "none"
-KIND_TAG = "encore.kind"
-STUDY_KIND, EVALUATION_KIND = "study", "evaluation"
-#: Parameters of schemes that every row has, whatever schemes its table holds.
-_SCHEME_PARAMS = ("tau", "k", "alpha", "seed", "rule", "num_draws")
+#: The value of a parameter that a row does not have, and of one that is a number elsewhere.
+NONE, NO_NUMBER = "none", "NaN"
+KIND_TAG, PAIRS_TAG = "encore.kind", "encore.pairs_sha256"
+#: The page of the Prefect flow run that logged it.
+PAGE_TAG = "encore.prefect_page"
+MODEL_TAG, REWARD_TAG = "encore.model_sha256", "encore.reward_key"
+STUDY_KIND, EVALUATION_KIND, TRAINING_KIND = "study", "evaluation", "training"
+#: Parameters of schemes: every row has them. What else a scheme reports is in the row's file.
+_NUMBERS = ("tau", "k", "alpha", "seed", "num_draws", "scale", "ridge")
+_NAMES = ("rule", "log_base")
 #: MLflow's names: letters, digits and these; a slash would make a group of its own.
 _NOT_IN_NAMES = re.compile(r"[^\w\-. ]")
 
@@ -35,39 +45,51 @@ def experiment_of(table: BenchmarkTable) -> str:
     return f"encore-{table.pairs.benchmark.name}-{table.pairs.digest[:8]}"
 
 
-def study_params(table: BenchmarkTable, *, study_sha256: str) -> dict[str, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyName:
+    """Which study: what it is called, and the digest of its pairs.
+
+    Two studies of the same pairs, with other judges say, are told apart by what they are called; a
+    copy that is called the same is the same.
+    """
+
+    name: str
+    sha256: str
+
+    @property
+    def params(self) -> dict[str, str]:
+        """Of each of its runs."""
+        return {"study": self.name, "study_sha256": self.sha256}
+
+
+def study_params(table: BenchmarkTable, *, study: StudyName) -> dict[str, str]:
     """What the run of a study is made of: its pairs and the benchmark's."""
-    return {**_benchmark_params(table), "study_sha256": study_sha256}
+    return {**_benchmark_params(table), **study.params}
 
 
-def evaluation_params(
-    row: TableRow, run: BenchmarkRun, *, study_sha256: str, models: Mapping[str, str]
-) -> dict[str, str]:
-    """What a row is made of, under the same names for every row of a table.
+def evaluation_params(row: TableRow, run: BenchmarkRun, *, study: StudyName) -> dict[str, str]:
+    """What a row is made of, under the same names for every row.
 
     Args:
         row: Of the table.
         run: That made it.
-        study_sha256: Of the training study's pairs.
-        models: What is behind rows that are no scheme's over the heads of ``run``, by their name.
+        study: The training study.
     """
     table = run.table
-    names = dict.fromkeys(_SCHEME_PARAMS)
-    names |= {name: None for line in _rows(table) for name in line.params}
-    model, model_sha256 = model_of(row, run, models=models)
     return {
         "row": row.name,
         "kind": row.kind,
         "scheme": scheme_of(row),
         "method": row.method or NONE,
-        **{name: _text(row.params.get(name)) for name in names},
+        **{name: _text(row.params.get(name), none=NO_NUMBER) for name in _NUMBERS},
+        **{name: _text(row.params.get(name)) for name in _NAMES},
         "ties": row.score.ties,
         "uses_labels": _text(row.uses_labels),
-        "model": model,
-        "model_sha256": model_sha256,
+        **_model_params(run.models.get(row.name)),
+        **_rating_params(row.vector),
         "reference": table.reference or NONE,
         **_benchmark_params(table),
-        "study_sha256": study_sha256,
+        **study.params,
     }
 
 
@@ -75,7 +97,8 @@ def evaluation_metrics(line: TableLine, table: BenchmarkTable) -> dict[str, floa
     """Every figure of a row, under the same names for every row; shares in [0, 1].
 
     The headline has its own name (``safety``); a subset's is ``subset/NAME``. ``difference`` is to
-    the table's reference, which differs from itself by 0.
+    the table's reference, which differs from itself by 0. Weights are no metrics: studies have
+    different rules.
     """
     row = line.row
     assert row is not None, "a row of the paper alone is not evaluated"
@@ -92,7 +115,6 @@ def evaluation_metrics(line: TableLine, table: BenchmarkTable) -> dict[str, floa
         "draws_high": math.nan if row.draws is None else row.draws.high,
         "paper": _number(line.paper_score),
         "difference_to_paper": _number(line.difference_to_paper),
-        **dict(_weight_metrics(row, table)),
     }
 
 
@@ -100,30 +122,35 @@ def evaluation_tags(
     row: TableRow, run: BenchmarkRun, *, about: Mapping[str, str]
 ) -> dict[str, str]:
     """What an evaluation is searched by, and what its reader should know of it first."""
-    rows = _rows(run.table)
-    of_others = [part for one in rows for part in (*one.synthetic, *one.notes)]
-    own = {*row.synthetic, *row.notes}
-
-    def about_it(part: str) -> bool:
-        return part in own or part not in of_others
-
+    table = run.table
+    of_rows = [one.notes for one in _rows(table)]
+    behind = run.models.get(row.name)
     return {
         "mlflow.runName": row.name,
         KIND_TAG: EVALUATION_KIND,
         "encore.row_kind": row.kind,
         "encore.scheme": scheme_of(row),
+        "encore.mcnemar": _about_p_value(row),
+        MODEL_TAG: NONE if behind is None else behind.digest,
+        REWARD_TAG: reward_key(row, run) or NONE,
         **_tags(
-            run.table,
-            synthetic=[part for part in run.table.synthetic if about_it(part)],
-            notes=[note for note in run.table.notes if about_it(note)],
+            table,
+            synthetic=synthetic_of(row, table),
+            notes=_about_it(table.notes, own=row.notes, of_rows=of_rows),
+            about=about,
         ),
-        **about,
     }
 
 
-def table_tags(table: BenchmarkTable) -> dict[str, str]:
+def synthetic_of(row: TableRow, table: BenchmarkTable) -> tuple[str, ...]:
+    """What of a row and of the pairs is synthetic, in words; not what of its neighbours is."""
+    of_rows = [one.synthetic for one in _rows(table)]
+    return _about_it(table.synthetic, own=row.synthetic, of_rows=of_rows)
+
+
+def table_tags(table: BenchmarkTable, *, about: Mapping[str, str]) -> dict[str, str]:
     """What holds for a table as a whole."""
-    return _tags(table, synthetic=table.synthetic, notes=table.notes)
+    return _tags(table, synthetic=table.synthetic, notes=table.notes, about=about)
 
 
 def evaluation_key(row: TableRow, params: Mapping[str, str], *, reference: TableRow) -> str:
@@ -132,10 +159,9 @@ def evaluation_key(row: TableRow, params: Mapping[str, str], *, reference: Table
     It follows from what was found, so results that differ, for whatever reason, are a run of their
     own instead of a second value of the same metric.
     """
-    weights = None if row.vector is None else dict(zip(*_weights(row), strict=True))
     identity = {
         "params": dict(params),
-        "weights": weights,
+        "weights": weights_of(row),
         "credits": _digest(row),
         "reference": _digest(reference),
     }
@@ -152,33 +178,79 @@ def scheme_of(row: TableRow) -> str:
     return name.replace(f"-{row.params['k']}", "-k") if "k" in row.params else name
 
 
-def model_of(row: TableRow, run: BenchmarkRun, *, models: Mapping[str, str]) -> tuple[str, str]:
-    """The model behind a row and its digest, as far as they are known here; else `NONE`.
+def reward_key(row: TableRow, run: BenchmarkRun) -> str | None:
+    """The key of what gives the row's rewards, whatever the pairs: a model, its heads' weights.
 
-    Args:
-        row: Of the table.
-        run: That made it; the heads it weighed are behind every scheme's row that is not named.
-        models: What is behind other rows, by their name.
+    None where that is not known here: a row of a file of results, a mean over draws, a gate.
     """
-    if row.name in models:
-        return models[row.name], NONE
-    if row.kind == "scheme" and run.heads is not None:
-        return run.heads.model, run.heads.model_digest
-    return NONE, NONE
+    behind = run.models.get(row.name)
+    if behind is None or (row.vector is None and row.kind != "model"):
+        return None
+    return run_key_of({"model_sha256": behind.digest, "weights": weights_of(row)})
+
+
+def weights_of(row: TableRow) -> dict[str, float] | None:
+    """By rule; None for a row without weights."""
+    vector = row.vector
+    return None if vector is None else dict(zip(vector.rule_ids, vector.weights, strict=True))
+
+
+def _about_it(
+    parts: Sequence[str], *, own: Sequence[str], of_rows: Sequence[Sequence[str]]
+) -> tuple[str, ...]:
+    """What is said of a row, or of no row in particular."""
+    of_any = {part for one in of_rows for part in one}
+    return tuple(part for part in parts if part in own or part not in of_any)
+
+
+def _about_p_value(row: TableRow) -> str:
+    """Whether the metric is a p-value, and if not, why; the reference differs from itself by 0."""
+    if row.comparison is None or row.p_value is not None:
+        return "exact"
+    why = "a mean over draws" if row.is_mean else "credits between right and wrong"
+    return f"{NONE}: {why}"
+
+
+def _model_params(behind: ModelBehind | None) -> dict[str, str]:
+    return {
+        "model": NONE if behind is None else behind.name,
+        "model_sha256": NONE if behind is None else behind.digest,
+        "model_revision": _text(None if behind is None else behind.revision),
+    }
+
+
+def _rating_params(vector: WeightVector | None) -> dict[str, str]:
+    """Of the ratings that weights are made of."""
+    provenance = None if vector is None else vector.provenance
+    origin = Origin() if provenance is None else provenance.origin
+    return {
+        "ratings_judge": _text(origin.judge),
+        "ratings_sha256": _text(origin.ratings_sha256),
+        "rules_sha256": _text(origin.rules_sha256),
+    }
 
 
 def _tags(
-    table: BenchmarkTable, *, synthetic: Sequence[str], notes: Sequence[str]
+    table: BenchmarkTable,
+    *,
+    synthetic: Sequence[str],
+    notes: Sequence[str],
+    about: Mapping[str, str],
 ) -> dict[str, str]:
     marks = " ".join(f"**Synthetic: {part}.**" for part in synthetic)
     partial = "**Partial: not all pairs of the benchmark.**" if table.pairs.is_partial else ""
-    content = "\n\n".join(text for text in (marks, partial, *notes) if text)
+    page = about.get(PAGE_TAG)
+    link = (
+        f"[Prefect flow run]({page})" if page else ""
+    )  # tags are shown as text, notes as Markdown
+    content = "\n\n".join(text for text in (marks, partial, *notes, link) if text)
     return {
         "encore.benchmark": table.pairs.benchmark.name,
-        "encore.pairs_sha256": table.pairs.digest,
+        PAIRS_TAG: table.pairs.digest,
         "encore.partial": "yes" if table.pairs.is_partial else "no",
         "encore.synthetic": ", ".join(synthetic) or "no",
         **({"mlflow.note.content": content} if content else {}),
+        **about,
     }
 
 
@@ -227,17 +299,6 @@ def _difference_metrics(row: TableRow) -> dict[str, float]:
     }
 
 
-def _weight_metrics(row: TableRow, table: BenchmarkTable) -> Iterator[tuple[str, float]]:
-    rules = dict.fromkeys(rule for one in _rows(table) for rule in _weights(one)[0])
-    weights = dict(zip(*_weights(row), strict=True))
-    for rule in rules:
-        yield f"weight/{_name(rule)}", weights.get(rule, math.nan)
-
-
-def _weights(row: TableRow) -> tuple[Sequence[str], Sequence[float]]:
-    return ((), ()) if row.vector is None else (row.vector.rule_ids, row.vector.weights)
-
-
 def _digest(row: TableRow) -> str:
     return hashlib.sha256(np.ascontiguousarray(row.credit_P, dtype="<f8").tobytes()).hexdigest()
 
@@ -250,7 +311,7 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, *, none: str = NONE) -> str:
     if value is None:
-        return NONE
+        return none
     return value if isinstance(value, str) else json.dumps(value)

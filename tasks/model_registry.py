@@ -1,7 +1,8 @@
 """Aliases of MLflow's model registry: ``candidate`` for what is tried, ``champion`` for the best.
 
 A version is an evaluation run's row: the model's name and digest, and its weights. The champion
-changes only by the rule of `encore.benchmarks.promotion`.
+changes only by the rule of `encore.benchmarks.promotion`. Where it was registered on other pairs,
+its results on the candidate's are those of an evaluation of the same model and weights.
 """
 
 from __future__ import annotations
@@ -16,14 +17,21 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from encore.benchmarks.comparison import MARGIN
-from encore.benchmarks.promotion import Promotion, decide_promotion
+from encore.benchmarks.promotion import Promotion, decide_promotion, refused_promotion
 from encore.benchmarks.results import StoredResults, read_pair_results
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.run import BenchmarkRun
 from encore.errors import InputError
-from tasks.evaluation_words import NONE, model_of
-from tasks.track import connect
-from tasks.track_benchmark import RESULTS_ARTIFACT, TrackedTable, answering, client_of
+from tasks.evaluation_words import (
+    NONE,
+    PAIRS_TAG,
+    REWARD_TAG,
+    scheme_of,
+    synthetic_of,
+    weights_of,
+)
+from tasks.track import MlflowStore, connect, is_gone
+from tasks.track_benchmark import RESULTS_ARTIFACT, TrackedTable, answering
 
 DEFAULT_MODEL = "encore-reward-model"
 CANDIDATE, CHAMPION = "candidate", "champion"
@@ -93,7 +101,6 @@ def register_candidate(
     row: str,
     uri: str,
     model: str = DEFAULT_MODEL,
-    models: Mapping[str, str] | None = None,
     margin: float = MARGIN,
     seed: int = 0,
 ) -> Registered:
@@ -107,7 +114,6 @@ def register_candidate(
         row: The candidate's name in the table.
         uri: Of the tracking store.
         model: Name of the registered model; made if it is not there.
-        models: What is behind rows that weigh no heads of this run, by their name.
         margin: How much worse than the champion is acceptable, as a share.
         seed: Of the bootstrap.
 
@@ -117,17 +123,18 @@ def register_candidate(
     """
     check_name(model)
     chosen = candidate_row(run, row)
-    store = connect(uri, experiment=tracked.experiment)
+    meanwhile = f"the table is in {run.out}, and the same command registers the candidate"
+    store = connect(uri, experiment=tracked.experiment, meanwhile=meanwhile)
     [results] = [one for one in read_pair_results(run.results_path) if one.results.name == row]
     with answering(store, folder=run.out):
-        registry = _Registry(client=client_of(store), model=model)
-        version = registry.version_of(tracked.run_ids[row], about=_about(chosen, run, models or {}))
+        registry = _Registry(store=store, model=model, experiment_id=tracked.run.experiment_id)
+        version = registry.version_of(tracked.run_ids[row], about=_about(chosen, run))
         registry.point(CANDIDATE, version)
         before = registry.version_at(CHAMPION)
         promotion = registry.decision(version, before, results, margin=margin, seed=seed)
         if promotion.is_promoted:
             registry.point(CHAMPION, version)
-        registry.note(version, promotion.reason)
+        registry.note(version, {**_marks(chosen, run), _REASON_TAG: promotion.reason})
     return Registered(
         model=model,
         version=version,
@@ -140,35 +147,39 @@ def register_candidate(
 class _Registry:
     """One registered model behind MLflow's client."""
 
-    client: Any
+    store: MlflowStore
     model: str
+    experiment_id: str
 
     def version_of(self, run_id: str, *, about: Mapping[str, Any]) -> str:
         """The version of an evaluation run, made if it is not there."""
-        if not self.client.search_registered_models(f"name = '{self.model}'"):
-            self.client.create_registered_model(self.model)
-        found = self.client.search_model_versions(f"name = '{self.model}' and run_id = '{run_id}'")
+        if not self.store.client.search_registered_models(f"name = '{self.model}'"):
+            self.store.client.create_registered_model(self.model)
+        found = self.store.client.search_model_versions(
+            f"name = '{self.model}' and run_id = '{run_id}'"
+        )
         if found:
             return str(found[0].version)
         with TemporaryDirectory() as scratch:
             path = Path(scratch) / _FILE
             path.write_text(json.dumps(about, indent=2, ensure_ascii=False), encoding="utf-8")
-            self.client.log_artifact(run_id, str(path), _FOLDER)
-        source = f"{self.client.get_run(run_id).info.artifact_uri}/{_FOLDER}"
-        return str(self.client.create_model_version(self.model, source, run_id).version)
+            self.store.client.log_artifact(run_id, str(path), _FOLDER)
+        source = f"{self.store.client.get_run(run_id).info.artifact_uri}/{_FOLDER}"
+        return str(self.store.client.create_model_version(self.model, source, run_id).version)
 
     def version_at(self, alias: str) -> str | None:
         """The version that an alias points to."""
-        found = self.client.get_registered_model(self.model).aliases.get(alias)
+        found = self.store.client.get_registered_model(self.model).aliases.get(alias)
         return None if found is None else str(found)
 
     def point(self, alias: str, version: str) -> None:
         """Let an alias point to a version."""
-        self.client.set_registered_model_alias(self.model, alias, version)
+        self.store.client.set_registered_model_alias(self.model, alias, version)
 
-    def note(self, version: str, reason: str) -> None:
-        """Why the version is the champion or not, for its page."""
-        self.client.set_model_version_tag(self.model, version, _REASON_TAG, reason)
+    def note(self, version: str, tags: Mapping[str, str]) -> None:
+        """What its page says: why it is the champion or not, and what of it is synthetic."""
+        for name, value in tags.items():
+            self.store.client.set_model_version_tag(self.model, version, name, value)
 
     def decision(
         self,
@@ -182,31 +193,88 @@ class _Registry:
         """Whether a version becomes the champion; it stays so if it is."""
         if champion == version:
             return Promotion(is_promoted=True, reason="it was so before", comparison=None)
-        theirs = None if champion is None else self._results_of(champion)
+        if champion is None:
+            return decide_promotion(results, None, margin=margin, seed=seed)
+        theirs = self._results_of(champion, on=results.data_digest)
+        if theirs is None:
+            return refused_promotion(
+                f"the results of the champion, version {champion}, are gone: evaluate it again on "
+                "these pairs, or take its alias away"
+            )
         return decide_promotion(results, theirs, margin=margin, seed=seed)
 
-    def _results_of(self, version: str) -> StoredResults:
+    def _results_of(self, version: str, *, on: str) -> StoredResults | None:
+        """A version's results, on these pairs if there are any; None where its files are gone."""
+        run_id = self.store.client.get_model_version(self.model, version).run_id
+        tags = self._tags_of(run_id)
+        is_on_them = tags.get(PAIRS_TAG) == on
+        again = [] if REWARD_TAG not in tags else self._evaluations(tags[REWARD_TAG], on=on)
+        run_ids = [run_id, *again] if is_on_them else [*again, run_id]
+        found = (self._stored(one) for one in run_ids if one)
+        return next((one for one in found if one is not None), None)
+
+    def _tags_of(self, run_id: str | None) -> Mapping[str, str]:
+        """Of a run; none where it is gone, or a version was made without one."""
+        if not run_id:
+            return {}
+        try:
+            return dict(self.store.client.get_run(run_id).data.tags)
+        except self.store.errors as error:
+            if not is_gone(error):
+                raise
+            return {}
+
+    def _evaluations(self, reward_key: str, *, on: str) -> list[str]:
+        """Runs of the same model and weights on these pairs, the newest first."""
+        if reward_key == NONE:
+            return []
+        found = self.store.client.search_runs(
+            [self.experiment_id],
+            filter_string=f"tags.`{REWARD_TAG}` = '{reward_key}' and tags.`{PAIRS_TAG}` = '{on}' "
+            "and attributes.status = 'FINISHED'",
+            order_by=["attributes.start_time DESC"],
+        )
+        return [one.info.run_id for one in found]
+
+    def _stored(self, run_id: str) -> StoredResults | None:
+        """What an evaluation gave every pair; None where that is gone or damaged."""
         os.environ.setdefault(_NO_BAR, "false")  # it would draw one for each single file
-        run_id = self.client.get_model_version(self.model, version).run_id
+        try:
+            files = {file.path for file in self.store.client.list_artifacts(run_id)}
+        except self.store.errors as error:
+            if not is_gone(error):
+                raise
+            files = set()
+        if RESULTS_ARTIFACT not in files:
+            return None
         with TemporaryDirectory() as scratch:
-            path = self.client.download_artifacts(run_id, RESULTS_ARTIFACT, scratch)
-            [results] = read_pair_results(Path(path))
+            path = self.store.client.download_artifacts(run_id, RESULTS_ARTIFACT, scratch)
+            try:
+                [results] = read_pair_results(Path(path))
+            except InputError:
+                return None
         return results
 
 
-def _about(row: TableRow, run: BenchmarkRun, models: Mapping[str, str]) -> dict[str, Any]:
+def _about(row: TableRow, run: BenchmarkRun) -> dict[str, Any]:
     """What a version stands for: enough to find the model and compose its reward."""
-    model, model_sha256 = model_of(row, run, models=models)
-    vector = row.vector
+    behind = run.models.get(row.name)
     return {
         "row": row.name,
-        "model": model,
-        "model_sha256": model_sha256,
-        "scheme": NONE if vector is None else vector.scheme,
+        "model": NONE if behind is None else behind.name,
+        "model_sha256": NONE if behind is None else behind.digest,
+        "model_revision": None if behind is None else behind.revision,
+        "scheme": scheme_of(row),
         "params": dict(row.params),
-        "weights": None
-        if vector is None
-        else dict(zip(vector.rule_ids, vector.weights, strict=True)),
+        "weights": weights_of(row),
         "pairs_sha256": run.table.pairs.digest,
-        "synthetic": list(run.table.synthetic),
+        "is_partial": run.table.pairs.is_partial,
+        "synthetic": list(synthetic_of(row, run.table)),
+    }
+
+
+def _marks(row: TableRow, run: BenchmarkRun) -> dict[str, str]:
+    return {
+        "encore.synthetic": ", ".join(synthetic_of(row, run.table)) or "no",
+        "encore.partial": "yes" if run.table.pairs.is_partial else "no",
     }

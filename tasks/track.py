@@ -42,6 +42,7 @@ _ENVIRONMENT = {
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _CONNECT_SECONDS = 10.0
 _LONGEST_MESSAGE = 300
+_MEANWHILE = "this command has trained nothing"
 
 
 class TrackingUnavailableError(EncoreError):
@@ -74,8 +75,9 @@ class TrackedRun:
 class MlflowStore:
     """One MLflow run behind its client, in the words of a training run."""
 
-    def __init__(self, *, uri: str, experiment: str) -> None:
+    def __init__(self, *, uri: str, experiment: str, meanwhile: str = _MEANWHILE) -> None:
         self._uri = uri
+        self._meanwhile = meanwhile
         self._experiment = experiment
         self._experiment_id = ""
         self._run_id = ""
@@ -84,6 +86,11 @@ class MlflowStore:
         #: Known LoggedModels of the run by the name of their folder; None: to be asked for.
         self._models: dict[str, LoggedModel] | None = None
         self.errors = _tracker_errors()
+
+    @property
+    def client(self) -> MlflowClient:
+        """MLflow's own, once the experiment is open: for what a training run has no words for."""
+        return self._client
 
     @property
     def shown_uri(self) -> str:
@@ -243,7 +250,7 @@ class MlflowStore:
         except self.errors as error:
             raise TrackingUnavailableError(
                 f"MLflow {self.shown_uri}: {doing} failed ({self.in_one_line(error)}); start the "
-                "server, or give another --tracking-uri; this command has trained nothing"
+                f"server, or give another --tracking-uri; {self._meanwhile}"
             ) from error
 
     def _run_of(self, run_key: str) -> Run | None:
@@ -323,8 +330,13 @@ class MlflowStore:
                 known[name] = self._client.get_logged_model(model.model_id)
 
 
-def connect(uri: str, *, experiment: str) -> MlflowStore:
+def connect(uri: str, *, experiment: str, meanwhile: str = _MEANWHILE) -> MlflowStore:
     """The store at a URI with its experiment opened, ready for a run.
+
+    Args:
+        uri: Of the store.
+        experiment: Its name; made if it is not there.
+        meanwhile: What an error adds: where things stand without the store.
 
     Raises:
         TrackingUnavailableError: It cannot be reached or used; said in one line, passwords hidden.
@@ -334,10 +346,10 @@ def connect(uri: str, *, experiment: str) -> MlflowStore:
         os.environ.setdefault(name, value)
     # It logs every failed query with its traceback; what fails is said here, once.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    _knock(uri)
+    _knock(uri, meanwhile=meanwhile)
     from mlflow import MlflowClient
 
-    store = MlflowStore(uri=uri, experiment=experiment)
+    store = MlflowStore(uri=uri, experiment=experiment, meanwhile=meanwhile)
     with store.answering("connecting"):
         store.open_experiment(MlflowClient(uri))
     return store
@@ -368,7 +380,12 @@ def system_reader() -> Callable[[], Mapping[str, float]]:
     return read
 
 
-def _knock(uri: str) -> None:
+def is_gone(error: Exception) -> bool:
+    """Whether MLflow says that something is not there, and not that it cannot answer."""
+    return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
+
+
+def _knock(uri: str, *, meanwhile: str) -> None:
     """Find out at once what MLflow would find out after minutes of retries."""
     try:
         if (path := sqlite_path(uri)) is not None:
@@ -383,7 +400,7 @@ def _knock(uri: str) -> None:
     except (OSError, ValueError, sqlite3.Error) as error:
         raise TrackingUnavailableError(
             f"MLflow {shown(uri)}: cannot be opened ({hide_secrets(str(error), uri=uri)}); "
-            "give another --tracking-uri; this command has trained nothing"
+            f"give another --tracking-uri; {meanwhile}"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Log a benchmark table to MLflow: a run for the study, an evaluation run within it for each row.
+"""Log a benchmark table to MLflow: a run for the study; within it trainings and a run for each row.
 
 What is there is found by its key and left alone, so the same command, after a crash or an outage,
 logs only what is missing. All figures are in the study's own files; MLflow is a way to look at
@@ -11,15 +11,15 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from encore.benchmarks.interval_chart import interval_chart
 from encore.benchmarks.results import write_pair_results
 from encore.benchmarks.rows import TableRow
+from encore.benchmarks.rule_table import RuleLine, rule_csv, rule_lines
 from encore.benchmarks.run import BenchmarkRun
 from encore.benchmarks.table import TableLine
 from encore.pairs import labels_of, read_manifest
@@ -28,10 +28,10 @@ from encore.study import open_study
 from tasks import evaluation_words as words
 from tasks.outbox import Figures
 from tasks.track import KEY_TAG, MlflowStore, TrackedRun, TrackingUnavailableError, connect
+from tasks.track_nested import PARENT_TAG, track_training_within
 
 RESULTS_ARTIFACT = "results.parquet"
-_ROW_ARTIFACT = "row.json"
-_PARENT_TAG = "mlflow.parentRunId"
+_ROW_ARTIFACT, _RULES_ARTIFACT, _TABLES_ARTIFACT = "row.json", "rules.csv", "tables"
 _CHART_PACKAGE = "matplotlib"
 
 
@@ -58,40 +58,42 @@ def track_table(
     study: Path,
     uri: str,
     experiment: str | None = None,
-    models: Mapping[str, str] | None = None,
+    trainings: Sequence[Path] = (),
     about: Mapping[str, str] | None = None,
 ) -> TrackedTable:
-    """Log every row of ours that is not logged yet, then the table as it is now.
+    """Log every training and every row of ours that is not logged yet, then the table as it is.
 
     Args:
         run: What `encore.benchmarks.run.run_benchmark` gave.
         study: The training study.
         uri: Of the tracking store, see `tasks.tracking_uri`.
         experiment: Its name; None: the benchmark's with the digest of its pairs.
-        models: What is behind rows that weigh no heads of this run, by their name.
+        trainings: Folders of the finished training runs behind its rows.
         about: Further tags, such as a link to the Prefect run.
 
     Raises:
         TrackingUnavailableError: The store does not answer; what was logged so far stays.
     """
     name = experiment or words.experiment_of(run.table)
-    store = connect(uri, experiment=name)
-    study_sha256 = digest_of_study(study)
+    meanwhile = f"the table is in {run.out}, and the same command logs what is missing"
+    store = connect(uri, experiment=name, meanwhile=meanwhile)
+    study_name = name_of_study(study)
     with answering(store, folder=run.out), TemporaryDirectory() as scratch:
-        parent = _open_study_run(store, run, study, study_sha256, about=about or {})
+        parent = _open_study_run(store, run, study_name, about=about or {})
         job = _Job(
             store=store,
             run=run,
-            study_sha256=study_sha256,
+            study=study_name,
             parent_id=parent.run_id,
-            models=models or {},
             about=about or {},
             scratch=Path(scratch),
         )
+        for folder in trainings:
+            track_training_within(store, folder, parent_id=parent.run_id)
         there = job.finished()
         ids = {line.name: job.log(line, there) for line in run.table.lines if line.row is not None}
         job.log_table()
-        client_of(store).set_terminated(parent.run_id, "FINISHED")
+        store.client.set_terminated(parent.run_id, "FINISHED")
     return TrackedTable(
         experiment=name,
         run=parent,
@@ -100,16 +102,12 @@ def track_table(
     )
 
 
-def digest_of_study(study: Path) -> str:
-    """SHA-256 over the digests of its pairs: a copied study is the same study."""
+def name_of_study(study: Path) -> words.StudyName:
+    """Its directory's name, and the SHA-256 over the digests of its pairs."""
     opened = open_study(study)
     digests = [[label, read_manifest(opened, label).data_digest] for label in labels_of(opened)]
-    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
-
-
-def client_of(store: MlflowStore) -> Any:
-    """MLflow's client behind a store: for what a training run has no words for."""
-    return store._client
+    digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+    return words.StudyName(name=study.resolve().name, sha256=digest)
 
 
 @contextlib.contextmanager
@@ -132,22 +130,19 @@ def answering(store: MlflowStore, *, folder: Path) -> Iterator[None]:
 def _open_study_run(
     store: MlflowStore,
     run: BenchmarkRun,
-    study: Path,
-    study_sha256: str,
+    study: words.StudyName,
     *,
     about: Mapping[str, str],
 ) -> TrackedRun:
-    params = words.study_params(run.table, study_sha256=study_sha256)
-    name = study.resolve().name
+    params = words.study_params(run.table, study=study)
     store.open_run(
         run_key_of({words.KIND_TAG: words.STUDY_KIND, **params}),
         params=params,
         tags={
-            "mlflow.runName": name,
+            "mlflow.runName": study.name,
             words.KIND_TAG: words.STUDY_KIND,
-            "encore.study": name,
-            **words.table_tags(run.table),
-            **about,
+            "encore.study": study.name,
+            **words.table_tags(run.table, about=about),
         },
         begins_anew=False,
         is_over=False,
@@ -161,22 +156,21 @@ class _Job:
 
     store: MlflowStore
     run: BenchmarkRun
-    study_sha256: str
+    study: words.StudyName
     parent_id: str
-    models: Mapping[str, str]
     about: Mapping[str, str]
     scratch: Path
 
     def finished(self) -> dict[str, str]:
         """Ids of the study's evaluations that are wholly logged, by key."""
-        client = client_of(self.store)
+        client = self.store.client
         experiment_id = client.get_run(self.parent_id).info.experiment_id
         found: dict[str, str] = {}
         token: str | None = None
         while True:
             page = client.search_runs(
                 [experiment_id],
-                filter_string=f"tags.`{_PARENT_TAG}` = '{self.parent_id}'",
+                filter_string=f"tags.`{PARENT_TAG}` = '{self.parent_id}'",
                 page_token=token,
             )
             found |= {
@@ -192,9 +186,7 @@ class _Job:
         """The id of a row's evaluation run, logged now unless it is there."""
         row = line.row
         assert row is not None, "only rows of ours are logged"
-        params = words.evaluation_params(
-            row, self.run, study_sha256=self.study_sha256, models=self.models
-        )
+        params = words.evaluation_params(row, self.run, study=self.study)
         key = words.evaluation_key(row, params, reference=self._reference())
         if key in there:
             return there[key]
@@ -202,26 +194,30 @@ class _Job:
         self.store.open_run(
             key,
             params=params,
-            tags={**tags, _PARENT_TAG: self.parent_id},
+            tags={**tags, PARENT_TAG: self.parent_id},
             begins_anew=False,
             is_over=False,
         )
         run_id = self.store.tracked(num_waiting=0).run_id
         self._send_metrics(line, run_id)
-        for path in (*self._results_file(row), self._row_file(line)):
-            client_of(self.store).log_artifact(run_id, str(path))
-        client_of(self.store).set_terminated(run_id, "FINISHED")
+        for path in (*self._results_file(row), self._row_file(line), *self._rule_file(row)):
+            self.store.client.log_artifact(run_id, str(path))
+        self.store.client.set_terminated(run_id, "FINISHED")
         return run_id
 
     def log_table(self) -> None:
-        """The whole table and its figure, in place of those of an earlier call."""
+        """The whole table and its figures, in place of those of an earlier call.
+
+        Each table of the study has a folder: there is one for each model whose heads are weighed.
+        """
         files = [self.run.json_path, self.run.markdown_path, self.run.results_path]
-        for path in (*files, *self._charts()):
-            client_of(self.store).log_artifact(self.parent_id, str(path))
+        folder = f"{_TABLES_ARTIFACT}/{self.run.out.resolve().name}"
+        for path in (*files, *self._rule_file(None), *self._charts()):
+            self.store.client.log_artifact(self.parent_id, str(path), folder)
 
     def _send_metrics(self, line: TableLine, run_id: str) -> None:
         """Those that a process that died did not log; MLflow cannot take one back."""
-        there = client_of(self.store).get_run(run_id).data.metrics
+        there = self.store.client.get_run(run_id).data.metrics
         values = {
             name: value
             for name, value in words.evaluation_metrics(line, self.run.table).items()
@@ -246,6 +242,25 @@ class _Job:
         path = self.scratch / _ROW_ARTIFACT
         path.write_text(json.dumps(rows[line.name], indent=2, ensure_ascii=False), encoding="utf-8")
         return path
+
+    def _rule_file(self, row: TableRow | None) -> Iterator[Path]:
+        """Every rule with this row's weights, or with those of all; nothing without heads."""
+        run = self.run
+        if run.heads is None or (row is not None and row.vector is None):
+            return
+        rows = [line.row for line in run.table.lines if line.row is not None]
+        found = {one.name: words.weights_of(one) for one in rows}
+        weights = {f"weight: {name}": one for name, one in found.items() if one is not None}
+        if row is not None:
+            weights = {"weight": weights[f"weight: {row.name}"]}
+        path = self.scratch / _RULES_ARTIFACT
+        path.write_text(rule_csv(self._rule_lines(), weights=weights), encoding="utf-8")
+        yield path
+
+    def _rule_lines(self) -> tuple[RuleLine, ...]:
+        heads = self.run.heads
+        assert heads is not None, "a run without heads has no rules"
+        return rule_lines(self.run.rules, scores=heads.scores, pairs=self.run.table.pairs)
 
     def _charts(self) -> Iterator[Path]:
         """Every row with its interval; nothing where there is no Matplotlib."""

@@ -85,6 +85,21 @@ class Scorer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelBehind:
+    """The model that a row's rewards come from.
+
+    Attributes:
+        name: Its name, never a machine's path.
+        digest: SHA-256 of everything that its scores follow from.
+        revision: The hub's commit, or the digest of its content; None for a model of our training.
+    """
+
+    name: str
+    digest: str
+    revision: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredModel:
     """One model's part of a table.
 
@@ -101,6 +116,13 @@ class ScoredModel:
     synthetic: tuple[str, ...]
     revision: str | None = None
     backbone: str | None = None
+
+    @property
+    def behind(self) -> ModelBehind:
+        """What is behind its rows."""
+        return ModelBehind(
+            name=self.scored.model, digest=self.scored.model_digest, revision=self.revision
+        )
 
     @classmethod
     def of(

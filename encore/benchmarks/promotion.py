@@ -50,11 +50,13 @@ def decide_promotion(
     if margin < 0:
         raise InputError(f"margin {margin}: expected 0 or more, for example 0.01 for one point")
     if candidate.is_partial:
-        return _refused(f"a part of {candidate.benchmark} does not decide who is the champion")
+        return refused_promotion(
+            f"a part of {candidate.benchmark} does not decide who is the champion"
+        )
     if champion is None:
         return Promotion(is_promoted=True, reason="there was no champion before", comparison=None)
     if _pairs_of(candidate) != _pairs_of(champion):
-        return _refused(
+        return refused_promotion(
             f"the champion was run on {_shown(champion)}, the candidate on {_shown(candidate)}: "
             "run the champion on the same pairs first"
         )
@@ -67,7 +69,8 @@ def decide_promotion(
     )
 
 
-def _refused(reason: str) -> Promotion:
+def refused_promotion(reason: str) -> Promotion:
+    """Not promoted, without a comparison that would decide it."""
     return Promotion(is_promoted=False, reason=reason, comparison=None)
 
 

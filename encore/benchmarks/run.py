@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
+from encore.analysis.statistics import RuleStats
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.models import (
+    ModelBehind,
     OnProgress,
     Opening,
     ScoredModel,
@@ -67,6 +69,10 @@ class BenchmarkRun:
         json_path: The table as JSON.
         markdown_path: The table as Markdown.
         heads: Scores of the heads that are weighed; None without such a model.
+        rules: Statistics of the training ratings that the heads are weighed by; empty without such
+            a model.
+        models: What is behind each row whose model was scored here, by its name; nobody knows here
+            what is behind the rows of a file of results.
         num_computed: Pairs scored now, over all models; 0 where all were scored before.
         seconds_scoring: Opening models and scoring.
         seconds_table: Everything from head scores to the table.
@@ -78,6 +84,8 @@ class BenchmarkRun:
     json_path: Path
     markdown_path: Path
     heads: ScoredBenchmark | None
+    rules: tuple[RuleStats, ...]
+    models: Mapping[str, ModelBehind]
     num_computed: int
     seconds_scoring: float
     seconds_table: float
@@ -183,6 +191,8 @@ def run_benchmark(
         json_path=folder / TABLE_JSON,
         markdown_path=folder / TABLE_MARKDOWN,
         heads=None if heads is None else heads.scored,
+        rules=() if heads is None else evidence.rules,
+        models=_models_behind(every, schemes),
         num_computed=sum(one.scored.num_computed for one in every),
         seconds_scoring=scored_at - began,
         seconds_table=seconds_table,
@@ -237,6 +247,12 @@ def _weighed(
         for row in found.rows
     )
     return SchemeRows(rows=rows, notes=found.notes)
+
+
+def _models_behind(every: Sequence[ScoredModel], schemes: SchemeRows) -> dict[str, ModelBehind]:
+    """By row; the rows of schemes, if there are any, weigh the heads of the first model."""
+    of_schemes = {row.name: every[0].behind for row in schemes.rows}
+    return of_schemes | {row.name: one.behind for one in every for row in one.rows}
 
 
 def _freed(scored: ScoredModel) -> ScoredModel:

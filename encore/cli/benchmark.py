@@ -189,9 +189,9 @@ def benchmark(
         result = run_benchmark(
             study,
             model=model,
-            reward_models=_named(reward_model or ()),
+            reward_models=named_models(reward_model or ()),
             gate=gate,
-            results=[_result_file(one) for one in results or ()],
+            results=[result_file(one) for one in results or ()],
             benchmark=name,
             data=data,
             allow_partial=allow_partial,
@@ -208,7 +208,7 @@ def benchmark(
     _report(result, form="json" if as_json else table)
 
 
-def _named(reward_models: list[str] | tuple[()]) -> dict[str, str]:
+def named_models(reward_models: list[str] | tuple[()]) -> dict[str, str]:
     """``NAME=FOLDER_OR_ID`` taken apart."""
     found: dict[str, str] = {}
     for given in reward_models:
@@ -223,7 +223,7 @@ def _named(reward_models: list[str] | tuple[()]) -> dict[str, str]:
     return found
 
 
-def _result_file(given: str) -> tuple[str | None, Path]:
+def result_file(given: str) -> tuple[str | None, Path]:
     """``FILE`` or ``NAME=FILE`` taken apart; a file whose own name has an equals sign is a file."""
     name, separator, path = given.partition("=")
     if not separator or Path(given).exists():

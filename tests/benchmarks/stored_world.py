@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
+from encore.analysis.statistics import RuleStats
+from encore.benchmarks.models import ModelBehind
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.render import render
 from encore.benchmarks.results import write_pair_results
 from encore.benchmarks.rows import TableRow, compared, reward_row
 from encore.benchmarks.run import BENCHMARKS_DIR, RESULTS_FILE, TABLE_JSON, BenchmarkRun
 from encore.benchmarks.schemes import SchemeRowOptions, scheme_rows
+from encore.benchmarks.scoring import ScoredBenchmark
 from encore.benchmarks.table import make_table
 from tests.benchmarks.table_world import (
     benchmark_pairs,
@@ -59,6 +62,9 @@ def write_run(
     pairs: BenchmarkPairs,
     key: str = "k" * 16,
     synthetic: Sequence[str] = (),
+    heads: ScoredBenchmark | None = None,
+    rules: Sequence[RuleStats] = (),
+    models: Mapping[str, ModelBehind] | None = None,
 ) -> BenchmarkRun:
     """The table of rows, compared with the first, in a folder of a study."""
     folder = study / BENCHMARKS_DIR / key
@@ -75,7 +81,9 @@ def write_run(
         results_path=folder / RESULTS_FILE,
         json_path=folder / TABLE_JSON,
         markdown_path=folder / "table.md",
-        heads=None,
+        heads=heads,
+        rules=tuple(rules),
+        models=models or {},
         num_computed=0,
         seconds_scoring=0.0,
         seconds_table=0.0,

@@ -28,7 +28,7 @@ def take_pictures(page: Page, url: str, logged: Logged, *, to: Path) -> None:
     experiment = f"{url}/#/experiments/{logged.experiment.experiment_id}"
     page.open(f"{experiment}/runs/{run.info.run_id}", width=1700, height=1900)
     page.wait_for(run.info.run_name)
-    _close_the_assistant(page)
+    close_the_assistant(page)
     page.click("Model training")  # else checkpoints are called versions of agents
     page.open(f"{experiment}/runs/{run.info.run_id}", width=1700, height=1900)
     page.wait_for(run.info.run_name, "Finished", "eval/loss", "config.learning_rate", "Ready")
@@ -44,7 +44,7 @@ def take_pictures(page: Page, url: str, logged: Logged, *, to: Path) -> None:
     page.screenshot(to / "mlflow-checkpoints.png")
 
 
-def _close_the_assistant(page: Page) -> None:
+def close_the_assistant(page: Page) -> None:
     """It opens by itself beside the first page and takes a quarter of it."""
     page.evaluate(
         "[...document.querySelectorAll('button')]"

@@ -81,6 +81,14 @@ def test_a_worker_runs_the_deployments_from_the_api(
         )
         failing = server.wait_for(failing_id)
 
+        # Both start on the worker, read their parameters and say themselves what is wrong.
+        no_study = {"study": str(pairs_file)}
+        others = [
+            start_run(server, "evaluate/encore-evaluate", {**no_study, "model": "nowhere"}),
+            start_run(server, "recipe/encore-recipe", {**no_study, "recipe": "demo"}),
+        ]
+        refused = [server.wait_for(one) for one in others]
+
     assert pipeline["state_type"] == "COMPLETED"
     artifacts = server.artifacts(pipeline_id)
     assert sorted(artifacts) == [
@@ -97,6 +105,12 @@ def test_a_worker_runs_the_deployments_from_the_api(
         for run in server.post("task_runs/filter", {"flow_runs": {"id": {"any_": [pipeline_id]}}})
     ]
     assert {"shard-0", "shard-1", "shard-2"} <= set(names)
+
+    for one in refused:
+        assert one["state_type"] == "FAILED"
+        message = one["state"]["message"]
+        assert f"study {pairs_file}: " in message
+        assert "is a file" in message
 
     assert failing["state_type"] == "FAILED"
     assert failing["state"]["message"] == "0 rated, 0 reused, 1 failed"

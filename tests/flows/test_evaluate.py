@@ -19,9 +19,8 @@ from encore.benchmarks.schemes import SchemeRowOptions
 from encore.cli.benchmark import benchmark
 from encore.errors import EncoreError, InputError
 from flows.evaluate import evaluate, main
-from tasks import track_benchmark
 from tasks.benchmark import EvaluatedStudy
-from tasks.track import TrackingUnavailableError
+from tasks.track import MlflowStore, TrackingUnavailableError
 from tests.benchmarks.table_world import jsonl_rows, write_jsonl
 from tests.flows.test_command import last_line, run, with_server, without_server
 from tests.scores.models import make_model
@@ -131,19 +130,18 @@ def test_running_again_scores_and_logs_nothing(start, store_uri):
 
 
 def test_when_mlflow_was_away_the_same_command_only_logs(start, monkeypatch):
-    track = track_benchmark.client_of
     calls = []
 
     def away(store):
         calls.append(store)
         raise MlflowException("connection refused")
 
-    monkeypatch.setattr(track_benchmark, "client_of", away)
-    error = error_of(start())
+    with monkeypatch.context() as patched:
+        patched.setattr(MlflowStore, "client", property(away))
+        error = error_of(start())
     assert isinstance(error, TrackingUnavailableError)
     assert "the table is in" in str(error)
     assert len(calls) == 3  # it may come back: two more attempts
-    monkeypatch.setattr(track_benchmark, "client_of", track)
     assert start().message.startswith("3 rows, scored before, 3 logged; ")
 
 

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from mlflow.exceptions import MlflowException
 
 from encore.benchmarks.compare import compare_tables, read_studies
-from encore.benchmarks.pairs import BenchmarkPairs
+from encore.benchmarks.models import ModelBehind
 from encore.benchmarks.results import read_pair_results
-from encore.benchmarks.rows import TableRow
+from encore.benchmarks.rows import TableRow, credit_row
 from encore.benchmarks.run import BenchmarkRun
-from encore.errors import InputError
-from tasks import track_benchmark
+from encore.benchmarks.scoring import ScoredBenchmark
+from encore.weighting.opening import open_evidence
 from tasks.model_registry import register_candidate
-from tasks.track import TrackingUnavailableError
+from tasks.track import MlflowStore, TrackingUnavailableError
 from tasks.track_benchmark import TrackedTable, track_table
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
+from tests.benchmarks.table_world import RULES, random_margins, scores_of, training_ratings
 from tests.tasks.mlflow_store import Logged, MlflowClient, Run
 from tests.training.studies import make_study
 
 PAIRS = real_pairs()
-MODEL = "encore-reward-model"
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +52,15 @@ def track(run: BenchmarkRun, study: Path, uri: str, **more: Any) -> TrackedTable
     return track_table(run, study=study, uri=uri, **more)
 
 
-def parent_and_rows(uri: str, experiment: str) -> tuple[Run, dict[str, Run]]:
+def parents_and_rows(uri: str, experiment: str) -> tuple[list[Run], list[Run]]:
     runs = Logged(uri, experiment=experiment).runs()
-    [parent] = [one for one in runs if one.data.tags["encore.kind"] == "study"]
-    children = [one for one in runs if one is not parent]
+    kinds = ("study", "evaluation")
+    found = [[one for one in runs if one.data.tags["encore.kind"] == kind] for kind in kinds]
+    return found[0], found[1]
+
+
+def parent_and_rows(uri: str, experiment: str) -> tuple[Run, dict[str, Run]]:
+    [parent], children = parents_and_rows(uri, experiment)
     by_name = {one.data.params["row"]: one for one in children}
     assert len(by_name) == len(children), "a row is logged twice"
     return parent, by_name
@@ -74,7 +82,9 @@ def assert_all_is_logged(run: BenchmarkRun, tracked: TrackedTable, uri: str) -> 
 
 
 def test_every_row_is_a_run_within_the_studys_run(run, study, store_uri):
-    tracked = track(run, study, store_uri, about={"encore.prefect_flow_run": "1234"})
+    page = "http://127.0.0.1:4200/runs/flow-run/1234"
+    about = {"encore.prefect_flow_run": "1234", "encore.prefect_page": page}
+    tracked = track(run, study, store_uri, about=about)
     assert_all_is_logged(run, tracked, store_uri)
     assert tracked.experiment == f"encore-made-up-{PAIRS.digest[:8]}"
     assert tracked.num_new == len(tracked.run_ids)
@@ -82,47 +92,108 @@ def test_every_row_is_a_run_within_the_studys_run(run, study, store_uri):
     assert parent.info.run_name == "study"
     assert found["top-4"].info.run_name == "top-4"
     tags = found["encore (τ 2)"].data.tags
-    assert tags["encore.prefect_flow_run"] == "1234"
+    assert (tags["encore.prefect_flow_run"], tags["encore.prefect_page"]) == ("1234", page)
+    for one in (parent, found["top-4"]):
+        assert f"[Prefect flow run]({page})" in one.data.tags["mlflow.note.content"]
     assert tags["encore.synthetic"] == "model made (made up)"
     assert (tags["encore.row_kind"], tags["encore.scheme"]) == ("scheme", "encore")
     assert tags["encore.pairs_sha256"] == PAIRS.digest
     assert tags["encore.partial"] == "no"
 
 
+def keys_of(runs: Iterable[Run], kind: str) -> set[frozenset[str]]:
+    return {frozenset(getattr(one.data, kind)) for one in runs}
+
+
 def test_all_rows_have_the_same_parameters_and_metrics(run, study, store_uri):
     tracked = track(run, study, store_uri)
     _, found = parent_and_rows(store_uri, tracked.experiment)
     for kind in ("params", "metrics"):
-        keys = {frozenset(getattr(one.data, kind)) for one in found.values()}
-        assert len(keys) == 1, kind
-    taus = {name: one.data.params["tau"] for name, one in found.items()}
-    assert {float(tau) for tau in taus.values() if tau != "none"} == {0.5, 2.0}
-    assert taus["uniform"] == taus["initial"] == "none"
+        assert len(keys_of(found.values(), kind)) == 1, kind
+    # The compare page takes a parameter for a number only if all its values are, NaN among them.
+    taus = {name: float(one.data.params["tau"]) for name, one in found.items()}
+    assert {tau for tau in taus.values() if not math.isnan(tau)} == {0.5, 2.0}
+    assert taus["encore (τ 2)"] == 2
+    assert math.isnan(taus["uniform"])
+    assert float(found["top-4"].data.params["k"]) == 4
     schemes = {one.data.params["scheme"] for one in found.values()}
     assert schemes == {"uniform", "encore", "single", "random", "top-k", "none"}
 
 
-def test_metrics_are_the_figures_of_the_table_and_of_compare(run, study, store_uri):
+def test_a_study_of_other_rules_and_a_judge_have_the_same_names(
+    run, study, store_uri, rows, tmp_path
+):
+    tracked = track(run, study, store_uri)
+    judge = credit_row("judge", np.full(50, 0.5), pairs=PAIRS)
+    judge = replace(judge, params={"order": "both", "temperature": 0.0})
+    other = make_study(tmp_path / "other", num_pairs=5)
+    assert track(write_run(other, [judge], pairs=PAIRS), other, store_uri).num_new == 1
+    _, found = parents_and_rows(store_uri, tracked.experiment)
+    assert len(found) == len(rows) + 1
+    for kind in ("params", "metrics"):
+        assert len(keys_of(found, kind)) == 1, kind
+
+
+def test_metrics_are_the_figures_that_compare_prints(run, study, store_uri):
     tracked = track(run, study, store_uri)
     _, found = parent_and_rows(store_uri, tracked.experiment)
     [compared] = compare_tables(read_studies([study]))
-    assert len(compared.rows) == len(found)
-    for one in compared.rows:
-        metrics = found[one.row.name].data.metrics
-        score, figure = one.row.figures["Safety"]
-        assert metrics["safety"] == pytest.approx(score)
-        assert metrics["safety_ci_low"] == pytest.approx(figure.ci_low)
-        assert metrics["subset/refuse"] == pytest.approx(one.row.figures["refuse"][0])
-        if one.comparison is not None:
-            assert metrics["difference"] == pytest.approx(one.comparison.difference)
-            assert metrics["difference_ci_low"] == pytest.approx(one.comparison.ci_low)
-        if one.p_value is not None:
-            assert metrics["mcnemar_p"] == pytest.approx(one.p_value)
-    uniform = found["uniform"].data.metrics
-    assert (uniform["difference"], uniform["mcnemar_p"]) == (0, 1)
-    assert uniform["weight/be-kind"] == pytest.approx(0.25)
-    assert math.isnan(found["initial"].data.metrics["weight/be-kind"])
+    printed = {one["name"]: one for one in compared.as_dict()["rows"]}
+    assert set(printed) == set(found)
+    for name, one in printed.items():
+        metrics = found[name].data.metrics
+        for figure, its_name in {"Safety": "safety", "refuse": "subset/refuse"}.items():
+            its = one["figures"][figure]
+            logged = [metrics[its_name + end] for end in ("", "_ci_low", "_ci_high")]
+            assert logged == [its["score"], its["ci_low"], its["ci_high"]]
+        assert metrics["num_units"] == one["figures"]["Safety"]["num_pairs"]
+        its = one["comparison"]
+        if name == "uniform":  # the reference, which differs from itself by 0
+            assert its is None
+            assert (metrics["difference"], metrics["mcnemar_p"]) == (0, 1)
+            continue
+        assert metrics["difference"] == its["difference"]
+        assert metrics["difference_ci_low"] == its["ci_low"]
+        assert metrics["difference_ci_high"] == its["ci_high"]
+        assert metrics["num_only_this"] == its["num_only_first"]
+        assert metrics["num_only_reference"] == its["num_only_second"]
+        if its["mcnemar_p"] is None:
+            assert math.isnan(metrics["mcnemar_p"])
+        else:
+            assert metrics["mcnemar_p"] == its["mcnemar_p"]
+
+
+def test_a_row_without_a_p_value_says_why_and_no_search_finds_it(run, study, store_uri):
+    tracked = track(run, study, store_uri)
+    _, found = parent_and_rows(store_uri, tracked.experiment)
+    why = {name: one.data.tags["encore.mcnemar"] for name, one in found.items()}
+    assert why["uniform"] == why["initial"] == "exact"
+    assert why["random (5 draws)"] == "none: a mean over draws"
     assert math.isnan(found["random (5 draws)"].data.metrics["mcnemar_p"])
+    client = MlflowClient(store_uri)
+    some = client.search_runs([tracked.run.experiment_id], "metrics.mcnemar_p >= 0")
+    names = {one.data.params["row"] for one in some}
+    assert names == {name for name, reason in why.items() if reason == "exact"}
+
+
+def test_every_rule_is_a_line_of_a_table_with_its_weight(study, store_uri, tmp_path):
+    run = run_with_heads(study)
+    tracked = track(run, study, store_uri)
+    client = MlflowClient(store_uri)
+    path = client.download_artifacts(tracked.run_ids["top-4"], "rules.csv", str(tmp_path))
+    lines = list(csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines()))
+    assert [line["rule_id"] for line in lines] == list(RULES)
+    assert [float(line["weight"]) for line in lines] == [0.25] * 4
+    entropies = [float(line["entropy_nats"]) for line in lines]
+    assert entropies == sorted(entropies)  # as these ratings were made up
+    single = next(line.row for line in run.table.lines if line.name == "single: be-true")
+    assert float(lines[2]["score"]) == pytest.approx(single.score.headline.score)
+    folder = f"tables/{run.out.name}"
+    path = client.download_artifacts(tracked.run.run_id, f"{folder}/rules.csv", str(tmp_path))
+    [first, *_] = csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines())
+    assert float(first["weight: encore (τ 0.5)"]) > float(first["weight: encore (τ 2)"]) > 0.25
+    files = {file.path for file in client.list_artifacts(tracked.run_ids["initial"])}
+    assert "rules.csv" not in files  # it weighs no rules
 
 
 def test_results_of_every_pair_and_the_table_are_artifacts(run, study, store_uri, tmp_path):
@@ -134,9 +205,22 @@ def test_results_of_every_pair_and_the_table_are_artifacts(run, study, store_uri
     assert stored.results.credit_P.tolist() == row.credit_P.tolist()
     path = client.download_artifacts(tracked.run_ids["initial"], "row.json", str(tmp_path))
     assert json.loads(Path(path).read_text())["kind"] == "model"
-    files = {file.path for file in client.list_artifacts(tracked.run.run_id)}
-    assert files >= {"table.json", "table.md", "results.parquet"}
-    assert files >= {"benchmark-intervals.png", "benchmark-intervals.svg"}
+    folder = f"tables/{run.out.name}"
+    files = {file.path for file in client.list_artifacts(tracked.run.run_id, folder)}
+    names = ("table.json", "table.md", "results.parquet")
+    pictures = ("benchmark-intervals.png", "benchmark-intervals.svg")
+    assert files == {f"{folder}/{name}" for name in (*names, *pictures)}
+
+
+def test_two_studies_of_the_same_pairs_have_runs_of_their_own(run, study, store_uri, tmp_path):
+    tracked = track(run, study, store_uri)
+    other = Path(shutil.copytree(study, tmp_path / "other"))
+    assert track(run, other, store_uri).num_new == len(tracked.run_ids)
+    again = Path(shutil.copytree(study, tmp_path / "elsewhere" / "study"))
+    assert track(run, again, store_uri).num_new == 0
+    parents, found = parents_and_rows(store_uri, tracked.experiment)
+    assert {parent.info.run_name for parent in parents} == {"study", "other"}
+    assert len(found) == 2 * len(tracked.run_ids)
 
 
 def test_a_second_call_logs_nothing(run, study, store_uri):
@@ -176,6 +260,41 @@ def test_only_rows_with_a_synthetic_part_are_called_so(study, store_uri):
     assert parent.data.tags["encore.synthetic"] == "model made (made up)"
 
 
+def run_with_heads(study: Path, **more: Any) -> BenchmarkRun:
+    """A run that weighed heads: what their model is and what their ratings are is known."""
+    scores = scores_of(PAIRS, random_margins(PAIRS.num_pairs))
+    rows = every_row(PAIRS)
+    heads = ScoredBenchmark(
+        folder=study,
+        model="org/heads",
+        model_digest="a1" * 32,
+        scores=scores,
+        num_cut_rows=0,
+        num_cut_tokens=0,
+        num_computed=0,
+        notes=(),
+    )
+    with open_evidence(training_ratings()) as evidence:
+        rules = evidence.rules
+    behind = ModelBehind(name="org/heads", digest="a1" * 32, revision="c0ffee")
+    models = {row.name: behind for row in rows if row.kind == "scheme"}
+    return write_run(study, rows, pairs=PAIRS, heads=heads, rules=rules, models=models, **more)
+
+
+def test_what_is_behind_a_row_stands_in_its_parameters_and_tags(study, store_uri):
+    tracked = track(run_with_heads(study), study, store_uri)
+    _, found = parent_and_rows(store_uri, tracked.experiment)
+    row, initial = found["encore (τ 2)"].data, found["initial"].data
+    assert row.params["model"] == "org/heads"
+    assert row.params["model_sha256"] == row.tags["encore.model_sha256"] == "a1" * 32
+    assert row.params["model_revision"] == "c0ffee"
+    assert initial.params["model"] == initial.tags["encore.reward_key"] == "none"
+    # The same heads under other weights are another reward; a mean over draws is none.
+    keys = {found[name].data.tags["encore.reward_key"] for name in ("uniform", "encore (τ 2)")}
+    assert len(keys) == 2
+    assert found["random (5 draws)"].data.tags["encore.reward_key"] == "none"
+
+
 class _Dying:
     """A client whose process is killed at its so-and-so-many-th call of some kinds."""
 
@@ -190,6 +309,16 @@ class _Dying:
         return getattr(self._client, name)
 
 
+def dying_at(at: int, *, error: BaseException) -> property:
+    """`MlflowStore.client`, for each store one that dies."""
+    clients: dict[int, _Dying] = {}
+
+    def client(store: Any) -> _Dying:
+        return clients.setdefault(id(store), _Dying(store._client, at=at, error=error))
+
+    return property(client)
+
+
 # 1: the study's run is open; 2: the first row's, without metrics; 3, 4: with metrics, before each
 # of its files; 5: before it is finished; 6: the second row; 14: before the table's own files.
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6, 14])
@@ -197,15 +326,8 @@ def test_after_a_death_the_same_command_logs_what_is_missing(
     study, store_uri, rows, monkeypatch, at
 ):
     run = write_run(study, rows[:3], pairs=PAIRS)
-    client_of = track_benchmark.client_of
-    clients: dict[int, _Dying] = {}
-
-    def dying(store):
-        client = client_of(store)
-        return clients.setdefault(id(store), _Dying(client, at=at, error=KeyboardInterrupt()))
-
     with monkeypatch.context() as patched:
-        patched.setattr(track_benchmark, "client_of", dying)
+        patched.setattr(MlflowStore, "client", dying_at(at, error=KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             track(run, study, store_uri)
     assert_all_is_logged(run, track(run, study, store_uri), store_uri)
@@ -214,11 +336,8 @@ def test_after_a_death_the_same_command_logs_what_is_missing(
 def test_a_store_that_goes_away_is_one_line_that_says_where_the_table_is(
     run, study, store_uri, monkeypatch
 ):
-    client_of = track_benchmark.client_of
     error = MlflowException("connection to http://me:hunter2@host refused\nfor good")
-    monkeypatch.setattr(
-        track_benchmark, "client_of", lambda store: _Dying(client_of(store), at=1, error=error)
-    )
+    monkeypatch.setattr(MlflowStore, "client", dying_at(1, error=error))
     with pytest.raises(TrackingUnavailableError) as caught:
         track(run, study, store_uri)
     assert str(run.out) in str(caught.value)
@@ -237,61 +356,8 @@ def test_a_partial_benchmark_is_marked(study, store_uri):
     assert (registered.champion, registered.version) == (None, "1")
 
 
-def register(
-    study: Path, uri: str, wins: int, *, key: str, pairs: BenchmarkPairs | None = None, **more: Any
-) -> Any:
-    """A reward model that wins so many of 400 pairs, logged and registered."""
-    pairs = pairs or real_pairs({"all": 400})
-    wins_P = [1.0] * wins + [0.0] * (pairs.num_pairs - wins)
-    run = write_run(study, [model_row(key, wins_P, pairs=pairs)], pairs=pairs, key=key)
-    tracked = track(run, study, uri, models={key: f"org/{key}"})
-    return register_candidate(run, tracked, row=key, uri=uri, models={key: f"org/{key}"}, **more)
-
-
-def aliases(uri: str) -> dict[str, str]:
-    found = MlflowClient(uri).get_registered_model(MODEL).aliases
-    return {alias: str(version) for alias, version in found.items()}
-
-
-def test_the_champion_changes_only_by_the_rule(study, store_uri):
-    client = MlflowClient(store_uri)
-    assert register(study, store_uri, 300, key="first").champion == "1"
-    worse = register(study, store_uri, 290, key="worse")  # 2.5 points worse
-    assert (worse.version, worse.champion) == ("2", "1")
-    assert "−2.5 points on 400 pairs" in worse.summary
-    assert aliases(store_uri) == {"candidate": "2", "champion": "1"}
-    better = register(study, store_uri, 320, key="better")
-    assert (better.version, better.champion) == ("3", "3")
-    assert aliases(store_uri) == {"candidate": "3", "champion": "3"}
-    version = client.get_model_version(MODEL, "2")
-    assert "not above −1.0" in version.tags["encore.promotion"]
-    path = client.download_artifacts(version.run_id, "model/reward-model.json")
-    assert json.loads(Path(path).read_text())["model"] == "org/worse"
-
-
-def test_a_wider_margin_lets_it_pass(study, store_uri):
-    register(study, store_uri, 300, key="first")
-    assert register(study, store_uri, 290, key="worse", margin=0.1).champion == "2"
-
-
-def test_registering_again_makes_no_second_version(study, store_uri):
-    register(study, store_uri, 300, key="first")
-    again = register(study, store_uri, 300, key="first")
-    assert (again.version, again.champion) == ("1", "1")
-    assert "it was so before" in again.summary
-    assert len(MlflowClient(store_uri).search_model_versions(f"name = '{MODEL}'")) == 1
-
-
-def test_results_on_other_pairs_do_not_make_a_champion(study, store_uri):
-    register(study, store_uri, 200, key="first")
-    other = register(study, store_uri, 300, key="other", pairs=real_pairs({"all": 300}))
-    assert (other.version, other.champion) == ("2", "1")
-    assert "run the champion on the same pairs first" in other.summary
-
-
-def test_what_cannot_be_a_candidate_is_refused(run, study, store_uri):
-    tracked = track(run, study, store_uri)
-    with pytest.raises(InputError, match="no reward model among the rows"):
-        register_candidate(run, tracked, row="random (5 draws)", uri=store_uri)
-    with pytest.raises(InputError, match="registered model 'a/b'"):
-        register_candidate(run, tracked, row="uniform", uri=store_uri, model="a/b")
+def test_a_store_that_cannot_be_opened_is_one_line_that_says_where_the_table_is(run, study):
+    with pytest.raises(TrackingUnavailableError) as caught:
+        track(run, study, f"sqlite:///{study / 'study.json'}/mlflow.db")
+    assert str(run.out) in str(caught.value)
+    assert "trained" not in str(caught.value)

@@ -1,0 +1,70 @@
+"""Take the picture of MLflow's compare page in docs/compare.md.
+
+    python -m tests.browser.compare_pictures demo-study/mlflow.db docs
+
+looks at every row of ENCORE's scheme, and at uniform weights and the models beside them, in the
+newest experiment of a store that holds evaluations, and writes ``mlflow-compare.png``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from tests.browser.chromium import Page, browser_page
+from tests.browser.mlflow_pictures import close_the_assistant
+from tests.mlflow_server import mlflow_server
+from tests.tasks.mlflow_store import MlflowClient, Run
+
+#: As docs/compare.md says to type it into the search box.
+FILTER = "tags.`encore.kind` = 'evaluation' and tags.`encore.scheme` = 'encore'"
+
+
+def evaluations(client: MlflowClient, *, filter_string: str = FILTER) -> list[Run]:
+    """The runs of the newest experiment that has such ones."""
+    for experiment in client.search_experiments():
+        found = client.search_runs(
+            [experiment.experiment_id], filter_string, order_by=["metrics.safety DESC"]
+        )
+        if found:
+            return list(found)
+    raise AssertionError(f"no experiment has runs with {filter_string}")
+
+
+def take_picture(page: Page, url: str, runs: Sequence[Run], *, to: Path) -> None:
+    """Look at the compare page of runs; fail if it does not show them."""
+    ids = quote(json.dumps([run.info.run_id for run in runs]))
+    experiment = quote(json.dumps([runs[0].info.experiment_id]))
+    page.open(f"{url}/#/compare-runs?runs={ids}&experiments={experiment}", width=1700, height=1700)
+    page.wait_for(f"Comparing {len(runs)} Runs")
+    close_the_assistant(page)
+    page.wait_for("tau", "safety", *(run.data.params["row"] for run in runs))
+    page.screenshot(to / "mlflow-compare.png")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Parse the command line and take the picture."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("store", type=Path, help="an MLflow store, e.g. demo-study/mlflow.db")
+    parser.add_argument("to", type=Path, help="folder for the picture")
+    chosen = parser.parse_args(arguments)
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        parser.error("needs Chromium (Debian: apt install chromium)")
+    uri = f"sqlite:///{chosen.store.resolve()}"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mlflow_server(uri, Path(folder)) as url,
+        browser_page(chromium) as page,
+    ):
+        take_picture(page, url, evaluations(MlflowClient(uri)), to=chosen.to)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
