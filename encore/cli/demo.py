@@ -1,6 +1,7 @@
 """`encore demo`: the whole path on shipped synthetic pairs and a shipped small judge.
 
-The training can be tracked by whoever calls `run_demo`; the command itself tracks nothing.
+Trainings and table can be tracked by whoever calls `run_demo`; the command itself tracks nothing.
+Settings are those of the recipe `demo` (`encore.recipes.shipped`).
 """
 
 from __future__ import annotations
@@ -8,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -18,22 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.text import Text
 
-from encore.cli.output import out, progress_bar, say, warn
-from encore.cli.stopping import stopped_by_sigterm
+from encore.cli.demo_table import SYNTHETIC, compare_on_benchmark
+from encore.cli.demo_training import Tracker, train_shown
+from encore.cli.output import out, say, warn
 
 if TYPE_CHECKING:
+    from encore.export import Composition
     from encore.model.opening import OpenedModel
-    from encore.training.records import (
-        CheckpointRecord,
-        EvaluationRecord,
-        Reporter,
-        StepRecord,
-        TrainingPlan,
-        TrainingResult,
-    )
-
-    #: Given the study, gives who else hears of the training, for as long as it lasts.
-    Tracking = Callable[[Path], AbstractContextManager[Reporter]]
+    from encore.recipes.recipe import Recipe
+    from encore.recipes.stages import StageBook
 
 Backend = Literal["vllm", "transformers"]
 DEFAULT_STUDY = Path("demo-study")
@@ -44,9 +37,8 @@ BackendOption = Annotated[
     Backend | None,
     typer.Option(help="The judge's engine; default: vLLM, transformers where it is missing."),
 ]
-#: Small enough that killing the demo costs seconds, large enough for the engine.
-_PAIRS_PER_SHARD = 60
-_SYNTHETIC = "synthetic data: read these figures as an example, not as evidence"
+#: Of the records of what is done, in STUDY/recipes.
+_BOOK = "make-demo"
 
 
 def demo(study: StudyOption = DEFAULT_STUDY, backend: BackendOption = None) -> None:
@@ -55,28 +47,47 @@ def demo(study: StudyOption = DEFAULT_STUDY, backend: BackendOption = None) -> N
     Ingests the synthetic pairs, has the small shipped judge rate every response under the paper's
     ten rules on a real vLLM engine, measures the rules, prints their table with the weights,
     trains a reward model with a head for every rule, scores every response with it and exports it
-    for other tools. Minutes on a CPU. Pairs, judge and therefore every figure are synthetic: they
-    show how the tool works and say nothing about the paper's claim.
+    for other tools. Then every row of the paper's tables on a synthetic benchmark, beside two
+    Bradley–Terry models, a gate and the judge itself, and a report. Minutes on a CPU. Pairs,
+    judge and therefore every figure are synthetic: they show how the tool works and say nothing
+    about the paper's claim.
     """
-    run_demo(study, backend=backend, tracking=_untracked)
+    run_demo(study, backend=backend, tracker=None)
 
 
-def run_demo(study: Path, *, backend: Backend | None, tracking: Tracking) -> None:
-    """Do all of it and print what came of it.
+def run_demo(study: Path, *, backend: Backend | None, tracker: Tracker | None) -> None:
+    """Do all of it and print what came of it; what is done already is not done again.
 
     Args:
         study: Where the study goes; an existing demo is continued.
         backend: The judge's engine; None: vLLM where it is installed.
-        tracking: Given the study, what else hears of the training.
+        tracker: What else hears of trainings and table; None: nothing does.
     """
+    from encore.demo import backbone_config
+    from encore.demo.initial_model import initial_reward_model
+    from encore.recipes.changes import JudgeChanges, changed
+    from encore.recipes.shipped import load_recipe
+    from encore.recipes.stages import StageBook
+
     started = time.monotonic()
-    chosen = backend or _available_backend()
+    recipe = changed(load_recipe("demo"), JudgeChanges(backend=backend or _available_backend()))
+    book = StageBook(study=study, recipe=_BOOK)
     say("ENCORE demo: everything in it is synthetic, made for this demo by a seeded script")
-    _rate_and_weigh(study, backend=chosen)
-    with tracking(study) as reporter:
-        trained = _train(study, reporter)
-    _score_and_export(study, run=trained.out)
-    out.print(Text(_SYNTHETIC, "bold"))
+    _rate_and_weigh(study, recipe)
+    say("a small reward model to start from, as the paper starts from a public one")
+    initial = initial_reward_model(study, book=book)
+    say("training a reward model on these ratings: one head per rule")
+    trained = train_shown(
+        study,
+        backbone=backbone_config(initial),
+        config=recipe.training,
+        tracker=tracker,
+    )
+    _score_and_export(study, run=trained.out, book=book)
+    compare_on_benchmark(
+        study, recipe=recipe, heads=trained.out, initial=initial, book=book, tracker=tracker
+    )
+    _report(study)
     say(f"done in {time.monotonic() - started:.0f} s; next:")
     for command, purpose in _next_steps(study):
         out.print(
@@ -84,48 +95,21 @@ def run_demo(study: Path, *, backend: Backend | None, tracking: Tracking) -> Non
         )
 
 
-def _rate_and_weigh(study: Path, *, backend: Backend) -> None:
+def _rate_and_weigh(study: Path, recipe: Recipe) -> None:
     from encore.cli.ingest import ingest
     from encore.cli.rate import rate_and_report
     from encore.cli.weights import weights_table
-    from encore.config import JudgeConfig, RatingConfig
-    from encore.demo import data_paths, judge_path
     from encore.weighting.scheme import SchemeOptions
     from encore.weighting.weigh import weigh_rules
 
-    ingest([f"{label}={path}" for label, path in data_paths().items()], study=study)
-    config = RatingConfig(
-        judge=JudgeConfig(model=str(judge_path()), backend=backend), shard_size=_PAIRS_PER_SHARD
-    )
-    rate_and_report(study, config)
+    ingest(list(recipe.sources), study=study)
+    rate_and_report(study, recipe.rating)
     out.print(weights_table(weigh_rules(study, scheme="encore", options=SchemeOptions())))
-    out.print(Text(_SYNTHETIC, "bold"))
+    out.print(Text(SYNTHETIC, "bold"))
 
 
-def _train(study: Path, reporter: Reporter) -> TrainingResult:
-    from encore.cli.train import heads_table
-    from encore.cli.training_progress import ShownTraining
-    from encore.demo import backbone_config, training_config
-    from encore.training.driver import train_study
-
-    say("training a reward model on these ratings: one head per rule, the judge as the backbone")
-    with progress_bar() as bar, stopped_by_sigterm():
-        result = train_study(
-            study,
-            backbone=backbone_config(),
-            config=training_config(),
-            reporter=_Told(ShownTraining(bar), reporter),
-        )
-    assert result.final_evaluation is not None, "the demo holds pairs out"
-    out.print(heads_table(result.final_evaluation))
-    done = f"trained in {result.seconds:.0f} s" if result.is_new else "trained before"
-    say(f"{done}: {result.num_steps} steps; model {result.model_dir}")
-    return result
-
-
-def _score_and_export(study: Path, *, run: Path) -> None:
+def _score_and_export(study: Path, *, run: Path, book: StageBook) -> None:
     """Score once, compose by arithmetic, and write what other tools load."""
-    from encore.export import ExportAbout, export_model
     from encore.export.weights_input import scheme_weights
     from encore.model.opening import open_reward_model
 
@@ -133,19 +117,34 @@ def _score_and_export(study: Path, *, run: Path) -> None:
     opened = open_reward_model(run, device="cpu")
     composition = scheme_weights(study, head_ids=opened.model.head_ids, scheme="encore")
     _score_and_compose(study, opened, composition.weights)
-    exports = study / "exports"
-    for name, weights in (("heads", None), ("composed", composition.weights)):
-        result = export_model(
-            opened,
-            out=exports / name,
-            weights=weights,
-            about=ExportAbout(composition=None if weights is None else composition),
-        )
-        labels = "a label for each rule" if weights is None else "ENCORE's weights folded in"
-        say(
-            f"{result.folder}: {labels}; plain transformers gives the same scores (to "
-            f"{result.verification.max_difference:.0e})"
-        )
+    _export(study, opened, None, book=book)
+    _export(study, opened, composition, book=book)
+
+
+def _export(
+    study: Path, opened: OpenedModel, composition: Composition | None, *, book: StageBook
+) -> None:
+    """All heads, or the heads folded by weights; once."""
+    from encore.export import ExportAbout, export_model
+    from encore.recipes.stages import StageResult
+
+    name = "heads" if composition is None else "composed"
+    weights = None if composition is None else dict(composition.weights)
+    folder = study / "exports" / name
+
+    def work() -> StageResult:
+        about = ExportAbout(composition=composition)
+        done = export_model(opened, out=folder, weights=weights, about=about)
+        difference = f"{done.verification.max_difference:.0e}"
+        return StageResult(outputs=(done.folder,), facts={"difference": difference})
+
+    inputs = {"model": opened.digest, "weights": weights}
+    record = book.once(f"export-{name}", inputs=inputs, work=work)
+    labels = "a label for each rule" if weights is None else "ENCORE's weights folded in"
+    say(
+        f"{folder}: {labels}; plain transformers gives the same scores (to "
+        f"{record.facts['difference']})"
+    )
 
 
 def _score_and_compose(study: Path, opened: OpenedModel, weights: Mapping[str, float]) -> None:
@@ -171,37 +170,13 @@ def _score_and_compose(study: Path, opened: OpenedModel, weights: Mapping[str, f
     say(f"sides with the labels on the {held_out.num_pairs} held-out pairs: {told}")
 
 
-class _Told:
-    """Two reporters hear of a training, the second one also of what the first one showed."""
+def _report(study: Path) -> None:
+    """The page, with the table just made among what it shows."""
+    from encore.report.write import default_folder
+    from encore.report.write import report as write_report
 
-    def __init__(self, first: Reporter, second: Reporter) -> None:
-        self._reporters = (first, second)
-
-    def started(self, plan: TrainingPlan) -> None:
-        for reporter in self._reporters:
-            reporter.started(plan)
-
-    def stepped(self, record: StepRecord) -> None:
-        for reporter in self._reporters:
-            reporter.stepped(record)
-
-    def evaluated(self, record: EvaluationRecord) -> None:
-        for reporter in self._reporters:
-            reporter.evaluated(record)
-
-    def saved(self, record: CheckpointRecord) -> None:
-        for reporter in self._reporters:
-            reporter.saved(record)
-
-    def finished(self, result: TrainingResult) -> None:
-        for reporter in self._reporters:
-            reporter.finished(result)
-
-
-def _untracked(_study: Path) -> AbstractContextManager[Reporter]:
-    from encore.training.records import SilentReporter
-
-    return nullcontext(SilentReporter())
+    written = write_report(study, out=default_folder(study))
+    say(f"all of it on a page: {written.page}")
 
 
 def _available_backend() -> Backend:
@@ -226,6 +201,7 @@ def _next_steps(study: Path) -> tuple[tuple[str, str], ...]:
     return (
         (f"analyze {study} --by-source", "entropy, four accuracies, their correlation"),
         (f"weights {study} --tau 0.5", "a sharper preference for low-entropy rules"),
+        (f"compare {study}", "every row of the benchmark's table, sorted"),
         (f"status {study}", "every rating shard, its digest checked"),
         (f"show PAIR --study {study}", "text, prompts, replies and ratings of one pair"),
         (f"serve {study}/exports/composed", "its rewards over HTTP"),

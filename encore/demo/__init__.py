@@ -29,9 +29,9 @@ def data_paths() -> dict[str, Path]:
     }
 
 
-def backbone_config() -> BackboneConfig:
-    """What the demo's reward model starts from: the judge itself, whose weights are at hand."""
-    return BackboneConfig(model=str(judge_path()), max_length=512)
+def backbone_config(model: Path | None = None) -> BackboneConfig:
+    """How the demo reads a model: by default the judge itself, whose weights are at hand."""
+    return BackboneConfig(model=str(model or judge_path()), max_length=512)
 
 
 def training_config() -> TrainingConfig:
@@ -46,4 +46,14 @@ def training_config() -> TrainingConfig:
         learning_rate=5e-4,
         evaluation_share=0.2,
         evaluate_every=9,
+    )
+
+
+def preference_config() -> TrainingConfig:
+    """How the demo trains its Bradley–Terry models: the same way, in half the time.
+
+    They are there for comparison. One pass over the pairs, as in the paper, with fewer evaluations.
+    """
+    return training_config().model_copy(
+        update={"objective": "bradley-terry", "epochs": 1, "evaluate_every": 14}
     )

@@ -148,7 +148,6 @@ def probe() -> Recipe:
 def demo() -> Recipe:
     """Everything in small, offline, on synthetic pairs with the shipped synthetic judge."""
     backbone = shipped_demo.backbone_config()
-    training = shipped_demo.training_config()
     return Recipe(
         name="demo",
         about="Every stage in small on a CPU, offline; pairs, judge and benchmark are synthetic: "
@@ -156,12 +155,12 @@ def demo() -> Recipe:
         sources=tuple(f"{label}={path}" for label, path in shipped_demo.data_paths().items()),
         rating=_rating(str(shipped_demo.judge_path()), shard_size=60, engine_args={}),
         backbone=backbone,
-        training=training,
+        training=shipped_demo.training_config(),
         rows=(
             RowModel(
                 name=BRADLEY_TERRY,
                 backbone=backbone,
-                training=training.model_copy(update={"objective": "bradley-terry"}),
+                training=shipped_demo.preference_config(),
             ),
         ),
         gate_steps=200,

@@ -1,17 +1,30 @@
-"""The demo: ratings, weights and a reward model, in `encore demo` and logged to MLflow."""
+"""The demo: from pairs to the paper's table, in `encore demo` and logged to MLflow."""
 
 from __future__ import annotations
 
 import gzip
+import re
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import encore.demo
-from encore.demo import data_paths, training_config
+import encore.demo.initial_model
+import encore.recipes.shipped
+from encore.benchmarks.stored_tables import read_tables
+from encore.cli.demo import demo
+from encore.cli.demo_table import RULE_JUDGE
+from encore.demo import data_paths
+from encore.demo.benchmark import benchmark_data_path, benchmark_path
+from encore.recipes.recipe import TablePlan
 from encore.rules import load_rule_set
 from encore.training.run import RESULT_FILE
 from flows import demo as flow
@@ -20,85 +33,201 @@ from tests.tasks.mlflow_store import Logged, new_template
 ROOT = Path(__file__).resolve().parents[2]
 NUM_PAIRS = 8
 HEADS = [rule.rule_id for rule in load_rule_set("encore-10").rules]
+#: Of the paper's tables: what people see on the screen.
+MODELS = ("initial model", "bradley-terry-model", "bradley-terry-model-initialised")
+PAPER_ROWS = ("uniform", "random (mean of 3)", "encore (τ 2)", "top-5", "moe gate", *MODELS)
 
 
-@pytest.fixture
-def few_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo on its first pairs, two steps of training."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A demo that has ended: its study, and what it printed."""
+
+    study: Path
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The demo on a few pairs, two steps of training, two pairs of every subset."""
+    folder = tmp_path_factory.mktemp("small")
+    recipe = encore.recipes.shipped.load_recipe("demo")
+    [row] = recipe.rows
+    assert row.training is not None
+    few = {"max_steps": 2, "evaluate_every": 1, "checkpoint_every": 1, "batch_pairs": 2}
     label, path = next(iter(data_paths().items()))
-    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)[:NUM_PAIRS]
-    few = tmp_path / path.name
-    few.write_bytes(gzip.compress(b"".join(lines)))
-    monkeypatch.setattr(encore.demo, "data_paths", lambda: {label: few})
-    short = training_config().model_copy(
-        update={"max_steps": 2, "evaluate_every": 1, "checkpoint_every": 1, "batch_pairs": 2}
+    short: dict[str, Any] = {
+        "sources": (f"{label}={_first_lines(path, to=folder)}",),
+        "training": recipe.training.model_copy(update=few),
+        "rows": (row.model_copy(update={"training": row.training.model_copy(update=few)}),),
+        "gate_steps": 2,
+        "table": _small_benchmark(folder),
+    }
+    changed = recipe.model_copy(update=short)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encore.recipes.shipped, "load_recipe", {"demo": changed}.__getitem__)
+        patch.setattr(encore.demo.initial_model, "NUM_PAIRS", 12)
+        yield
+
+
+def shown(study: Path, run: Callable[..., None] = demo) -> Shown:
+    """Run a demo and keep what it prints."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        run(study, backend="transformers")
+    return Shown(study=study, out=out.getvalue(), err=err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def done(small: None, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """A demo from its beginning to its end, where neither tracker nor orchestrator is installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        for package in ("mlflow", "prefect"):
+            patch.setitem(sys.modules, package, None)  # an import fails
+        return shown(tmp_path_factory.mktemp("demo") / "study")
+
+
+def _first_lines(path: Path, *, to: Path) -> Path:
+    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    few = to / path.name
+    few.write_bytes(gzip.compress(b"".join(lines[:NUM_PAIRS])))
+    return few
+
+
+def _small_benchmark(folder: Path) -> TablePlan:
+    """The first two of each subset's sixteen, and a definition that says so."""
+    definition = folder / benchmark_path().name
+    text = benchmark_path().read_text(encoding="utf-8")
+    definition.write_text(text.replace("num_pairs = 16", "num_pairs = 2"), encoding="utf-8")
+    lines = gzip.decompress(benchmark_data_path().read_bytes()).splitlines(keepends=True)
+    data = folder / benchmark_data_path().name
+    two_of_each = [line for place, line in enumerate(lines) if place % 16 < 2]
+    data.write_bytes(gzip.compress(b"".join(two_of_each)))
+    return TablePlan(
+        benchmark=str(definition), data=data, paper="none", taus=(2.0, 5.0), num_random=5
     )
-    monkeypatch.setattr(encore.demo, "training_config", lambda: short)
 
 
-def test_the_demo_ends_with_a_table_of_heads_and_needs_no_tracker(
-    encore, few_pairs, tmp_path, monkeypatch
-):
-    for package in ("mlflow", "prefect"):
-        monkeypatch.setitem(sys.modules, package, None)  # an import fails
-    study = tmp_path / "study"
-
-    finished = encore("demo", "--out", study, "--backend", "transformers")
-
-    assert finished.code == 0, finished.err
-    table = finished.out[finished.out.index("Heads on ") :]
-    assert all(head in table for head in HEADS)
-    assert "R²" in table
-    assert "accuracy" in table
-    assert finished.out.count("synthetic data: read these figures as an example") == 2
-    assert "trained in" in finished.err
-    assert not (study / "mlflow.db").exists()
-    [result] = study.glob(f"training/*/{RESULT_FILE}")
-    assert result.is_file()
-
-    again = encore("demo", "--out", study, "--backend", "transformers")
-    assert again.code == 0
-    assert "trained before: 2 steps" in again.err
+def test_the_demo_trains_heads_and_two_models_beside_them(done: Shown) -> None:
+    heads = done.out[done.out.index("Heads on ") : done.out.index("Synthetic safety, %")]
+    assert all(head in heads for head in HEADS)
+    assert "R²" in heads
+    assert done.out.count("synthetic data: read these figures as an example") == 2
+    assert done.err.count("trained in") == 3
+    assert len(list(done.study.glob(f"training/*/{RESULT_FILE}"))) == 3
+    assert not (done.study / "mlflow.db").exists()
 
 
-def test_make_demo_logs_the_training_in_the_study_and_says_how_to_look(
-    few_pairs, tmp_path, monkeypatch, capsys
-):
-    study = tmp_path / "study"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://somewhere.else:5000")
-    real = flow.tracked_training
+def test_the_demo_ends_with_the_papers_rows_on_a_narrow_screen_and_all_rows_in_a_file(
+    done: Shown,
+) -> None:
+    assert "Synthetic safety, % of 10 pairs, SYNTHETIC" in done.out
+    table = _table(done.out)
+    assert max(map(len, table.splitlines())) <= 80
+    first_column = " ".join(line.strip().partition("  ")[0] for line in table.splitlines())
+    words = first_column.replace("- ", "-")  # names are wrapped at hyphens
+    for row in (*PAPER_ROWS, RULE_JUDGE):
+        assert row in words
+    assert "single: " not in table  # a line for each rule, and other temperatures: in the file
+    assert "encore (τ 5)" not in table
+    [stored] = read_tables(done.study)
+    names = [row.name for row in stored.rows]
+    assert {*PAPER_ROWS, RULE_JUDGE, f"single: {HEADS[0]}", "encore (τ 5)"} <= set(names)
+    assert f"all {len(names)} rows" in done.err
+    # The model that training started from is among the rows, so the table says what training adds.
+    markdown = (stored.folder / "table.md").read_text(encoding="utf-8")
+    assert "no row is the untouched initial model" not in markdown
+    [report] = done.study.glob("reports/*/report.html")
+    assert report.is_file()
 
-    def on_a_ready_store(uri: str, **options):
-        new_template(study)
-        return real(uri, **options)
 
-    monkeypatch.setattr(flow, "tracked_training", on_a_ready_store)
+@pytest.fixture(scope="module")
+def again(done: Shown, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """`make demo` on the same study, where whatever would take long is an error."""
+    study = Path(shutil.copytree(done.study, tmp_path_factory.mktemp("again") / "study"))
+    new_template(study)
 
-    flow.main(study, backend="transformers")
+    def never(*_args: object, **_options: object) -> None:
+        raise AssertionError("done before")
 
-    logged = Logged(f"sqlite:///{study.resolve()}/mlflow.db")
-    assert logged.run().info.status == "FINISHED"
-    assert logged.steps("eval/loss") == [1, 2]
-    assert "synthetic" in logged.run().data.tags["encore.synthetic"]
-    assert "**Synthetic: " in logged.run().data.tags["mlflow.note.content"]
-    assert logged.run().data.params["ratings.rules_sha256"]
-    assert logged.run().data.params["ratings.prompt_sha256"]
-    assert sorted(logged.models()) == ["model", "step-00000001", "step-00000002"]
-    said = " ".join(capsys.readouterr().err.split())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", "http://somewhere.else:5000")
+        for work in (
+            "encore.judges.transformers_model.TransformersJudge.start",
+            "encore.training.driver._train",
+            "encore.training.gating.train_gate",
+            "encore.export.export_model",
+            "encore.scores.run._score",
+            "encore.benchmarks.scoring._score",
+        ):
+            patch.setattr(work, never)
+        return shown(study, flow.main)
+
+
+def test_what_the_demo_has_done_it_does_not_do_again(done: Shown, again: Shown) -> None:
+    assert again.err.count("trained before: 2 steps") == 3
+    # Only arithmetic is done anew, and comes out the same.
+    before, now = _contents(done.study), _contents(again.study)
+    assert {name for name, content in now.items() if before.get(name) != content} == set()
+    assert before.keys() == now.keys()
+    assert _table(again.out) == _table(done.out)
+
+
+def _table(text: str) -> str:
+    return text[text.index("Synthetic safety, %") : text.rindex("synthetic data: ")]
+
+
+def _contents(study: Path) -> dict[str, bytes]:
+    """Every file but locks and the tracking store."""
+    return {
+        str(path.relative_to(study)): path.read_bytes()
+        for path in study.rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+        if not path.relative_to(study).parts[0].startswith("mlflow")
+    }
+
+
+def test_make_demo_logs_trainings_and_rows_in_the_study_and_says_how_to_look(
+    again: Shown,
+) -> None:
+    said = " ".join(again.err.split())
+    uri = f"sqlite:///{again.study.resolve()}/mlflow.db"
+    trainings = Logged(uri).runs()
+    assert [run.info.status for run in trainings] == ["FINISHED"] * 3
+    [heads] = [run for run in trainings if "ratings.rules_sha256" in run.data.params]
+    assert "synthetic" in heads.data.tags["encore.synthetic"]
+    assert "**Synthetic: " in heads.data.tags["mlflow.note.content"]
+    assert heads.data.params["ratings.prompt_sha256"]
+
     assert "mlflow ui --backend-store-uri 'sqlite:////" in said
     assert "--host 127.0.0.1" in said
-    assert logged.run().info.run_id in said
+    experiment = re.search(r"rows in experiment (\S+)", said)
+    assert experiment is not None
+    rows = Logged(uri, experiment=experiment[1]).runs()
+    [parent] = [run for run in rows if run.data.tags["encore.kind"] == "study"]
+    assert parent.info.run_id in said
+    [stored] = read_tables(again.study)
+    logged = {run.data.params["row"]: run for run in rows if run is not parent}
+    assert set(logged) == {row.name for row in stored.rows}
+    assert all("synthetic" in run.data.tags["encore.synthetic"] for run in logged.values())
+    assert logged["initial model"].data.params["model"] == "initial-reward-model"
+    assert logged[RULE_JUDGE].data.params["model"] == "judge"
 
 
 @pytest.mark.full
-def test_the_whole_demo_takes_less_than_five_minutes_and_its_heads_learn(tmp_path):
+def test_the_whole_demo_takes_less_than_five_minutes_and_its_models_learn(tmp_path):
     began = time.monotonic()
     command = [sys.executable, "-m", "flows.demo", "--out", str(tmp_path / "study")]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     assert time.monotonic() - began < 300
 
-    run = Logged(f"sqlite:///{tmp_path.resolve()}/study/mlflow.db").run()
+    [run] = [
+        run
+        for run in Logged(f"sqlite:///{tmp_path.resolve()}/study/mlflow.db").runs()
+        if f"eval/r2/{HEADS[0]}" in run.data.metrics
+    ]
     r2 = [run.data.metrics[f"eval/r2/{head}"] for head in HEADS]
     accuracy = [run.data.metrics[f"eval/accuracy_half/{head}"] for head in HEADS]
     # Guessing gives R² 0 at best and accuracy 1/2; the judge's own ratings have some 0.55.

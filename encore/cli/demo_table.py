@@ -1,0 +1,190 @@
+"""The demo's table: the models beside the heads, the rule judge, and every row on the benchmark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from encore.cli.demo_training import Tracker, train_shown
+from encore.cli.output import compact_table, out, say
+
+if TYPE_CHECKING:
+    from encore.benchmarks.judging.report import JudgeReport
+    from encore.benchmarks.rows import TableRow
+    from encore.benchmarks.run import BenchmarkRun
+    from encore.recipes.recipe import Recipe
+    from encore.recipes.stages import StageBook
+
+SYNTHETIC = "synthetic data: read these figures as an example, not as evidence"
+RULE_JUDGE = "rule judge, encore (τ 2)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What stands beside the heads in the table.
+
+    Attributes:
+        reward_models: With one head each, by the name of their row.
+        gate: Over the heads.
+        judged: The rule judge.
+    """
+
+    reward_models: dict[str, Path]
+    gate: Path
+    judged: JudgeReport
+
+    @property
+    def model_names(self) -> dict[str, str]:
+        """What is behind each of these rows: names of folders, no paths."""
+        names = {row: model.name for row, model in self.reward_models.items()}
+        return {**names, self.judged.name: self.judged.judge}
+
+
+def compare_on_benchmark(
+    study: Path,
+    *,
+    recipe: Recipe,
+    heads: Path,
+    initial: Path,
+    book: StageBook,
+    tracker: Tracker | None,
+) -> BenchmarkRun:
+    """Train and judge what stands beside the heads, make the table, print it and have it tracked.
+
+    Args:
+        study: The demo's, rated.
+        recipe: The demo's.
+        heads: The training run of the model whose heads are weighed.
+        initial: The reward model that training started from.
+        book: Which stages of the demo are finished.
+        tracker: Hears of trainings and table; None: nobody does.
+    """
+    beside = Compared(
+        reward_models=_reward_models(study, recipe=recipe, initial=initial, tracker=tracker),
+        gate=_gate(study, recipe=recipe, heads=heads, book=book),
+        judged=_judged(study, recipe=recipe),
+    )
+    run = _benchmarked(study, recipe=recipe, heads=heads, beside=beside)
+    print_table(run)
+    if tracker is not None:
+        tracker.table(run, study=study, models=beside.model_names)
+    return run
+
+
+def print_table(run: BenchmarkRun) -> None:
+    """The rows of the paper's methods with their intervals, and where all others are."""
+    table = run.table
+    rows = [line.row for line in table.lines if line.row is not None]
+    shown = [row for row in rows if row.method is not None or row.kind != "scheme"]
+    headline, mark = table.pairs.benchmark.headline, ", SYNTHETIC" if table.synthetic else ""
+    title = f"{headline}, % of {table.pairs.num_pairs} pairs{mark}: the paper's methods"
+    columns = ("row", "score", "95 %", f"Δ {table.reference}", "95 % of Δ")
+    out.print(compact_table(columns, [_cells(row) for row in shown], title=title))
+    if table.synthetic:
+        out.print(Text(SYNTHETIC, "bold"))
+    say(f"all {len(rows)} rows, every subset and what limits them: {run.markdown_path}")
+    say(f"every pair under every row: {run.results_path}")
+
+
+def _cells(row: TableRow) -> tuple[str, ...]:
+    from encore.report.words import NONE, interval, number, points
+
+    headline, found = row.score.headline, row.comparison
+    score = number(100 * headline.score, digits=1)
+    own = interval(100 * headline.ci_low, 100 * headline.ci_high, digits=1)
+    if found is None:
+        return (row.name, score, own, NONE, NONE)
+    low, high = (points(end, digits=1) for end in (found.ci_low, found.ci_high))
+    return (row.name, score, own, points(found.difference, digits=1), f"{low} to {high}")
+
+
+def _reward_models(
+    study: Path, *, recipe: Recipe, initial: Path, tracker: Tracker | None
+) -> dict[str, Path]:
+    """The untouched initial model, and two trained on the pairs' preferences alone."""
+    from encore.demo import backbone_config
+    from encore.recipes.shipped import BRADLEY_TERRY, BRADLEY_TERRY_INITIALISED, INITIAL_MODEL
+
+    [plain] = recipe.rows
+    assert plain.name == BRADLEY_TERRY, "the demo's recipe has this one row of its own"
+    assert plain.training is not None, "and trains it"
+    say("for comparison: a Bradley–Terry model from the judge, on the preferences alone")
+    from_judge = train_shown(study, backbone=plain.backbone, config=plain.training, tracker=tracker)
+    say("for comparison: the same from the initial reward model")
+    from_initial = train_shown(
+        study,
+        backbone=backbone_config(initial),
+        config=plain.training.model_copy(update={"head_init": "own"}),
+        tracker=tracker,
+    )
+    return {
+        INITIAL_MODEL: initial,
+        BRADLEY_TERRY: from_judge.out,
+        BRADLEY_TERRY_INITIALISED: from_initial.out,
+    }
+
+
+def _gate(study: Path, *, recipe: Recipe, heads: Path, book: StageBook) -> Path:
+    """The paper's MoE gate over the heads."""
+    from encore.recipes.stages import StageResult
+    from encore.training.gate import GateConfig
+    from encore.training.gating import train_gate_of
+
+    assert recipe.gate_steps is not None, "the demo's recipe has a gate"
+    config, out_dir = GateConfig(num_steps=recipe.gate_steps), heads / "gate"
+
+    def work() -> StageResult:
+        say(f"for comparison: a gate that weighs the heads by the prompt, {config.num_steps} steps")
+        train_gate_of(study, model=heads / "model", config=config, out=out_dir)
+        names = ("gate.json", "gate.safetensors", "gate-result.json")
+        return StageResult(outputs=tuple(out_dir / name for name in names))
+
+    book.once("gate", inputs={"run": heads.name, "num_steps": config.num_steps}, work=work)
+    return out_dir
+
+
+def _judged(study: Path, *, recipe: Recipe) -> JudgeReport:
+    """The judge's own ratings of the benchmark, weighed: a reward without a reward model."""
+    from encore.benchmarks.definition import load_benchmark
+    from encore.benchmarks.judging.report import JudgingRequest
+    from encore.benchmarks.judging.ways import judge_benchmark
+    from encore.benchmarks.pairs import read_benchmark_pairs
+    from encore.weighting.weigh import weights
+
+    say("for comparison: the judge's own ratings of the benchmark's pairs, ENCORE's weights")
+    pairs = read_benchmark_pairs(load_benchmark(recipe.table.benchmark), data=recipe.table.data)
+    request = JudgingRequest(
+        by="rating",
+        config=recipe.rating,
+        out=study / "judged",
+        weights=weights(study, scheme="encore"),
+        name=RULE_JUDGE,
+    )
+    return judge_benchmark(pairs, request)
+
+
+def _benchmarked(study: Path, *, recipe: Recipe, heads: Path, beside: Compared) -> BenchmarkRun:
+    from encore.benchmarks.run import run_benchmark
+    from encore.benchmarks.schemes import SchemeRowOptions
+
+    plan = recipe.table
+    say("the table: every scheme over the heads, and the models beside them, on the benchmark")
+    return run_benchmark(
+        study,
+        model=heads,
+        reward_models=beside.reward_models,
+        gate=beside.gate,
+        results=[(None, beside.judged.results)],
+        benchmark=plan.benchmark,
+        data=plan.data,
+        options=SchemeRowOptions(
+            schemes=plan.schemes,
+            taus=plan.taus,
+            k=recipe.weighing.k,
+            num_random=plan.num_random,
+        ),
+        paper=plan.paper,
+    )
