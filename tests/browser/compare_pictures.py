@@ -2,8 +2,8 @@
 
     python -m tests.browser.compare_pictures demo-study/mlflow.db docs
 
-looks at every row of ENCORE's scheme, and at uniform weights and the models beside them, in the
-newest experiment of a store that holds evaluations, and writes ``mlflow-compare.png``.
+looks at the rows of scheme ENCORE in the newest experiment of a store that has some, and writes
+``mlflow-compare.png``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def evaluations(client: MlflowClient, *, filter_string: str = FILTER) -> list[Ru
     """The runs of the newest experiment that has such ones."""
     for experiment in client.search_experiments():
         found = client.search_runs(
-            [experiment.experiment_id], filter_string, order_by=["metrics.safety DESC"]
+            [experiment.experiment_id], filter_string, order_by=["params.tau ASC"]
         )
         if found:
             return list(found)
@@ -45,7 +45,16 @@ def take_picture(page: Page, url: str, runs: Sequence[Run], *, to: Path) -> None
     page.wait_for(f"Comparing {len(runs)} Runs")
     close_the_assistant(page)
     page.wait_for("tau", "safety", *(run.data.params["row"] for run in runs))
+    _show_differences_alone(page)
+    page.wait_for("difference_ci_low")
     page.screenshot(to / "mlflow-compare.png")
+
+
+def _show_differences_alone(page: Page) -> None:
+    """Hide the parameters and metrics that all rows share."""
+    for part in ("Parameters", "Metrics"):
+        switch = json.dumps(f"button[aria-label='{part} - Show diff only']")
+        page.evaluate(f"document.querySelector({switch}).click()")
 
 
 def main(arguments: Sequence[str]) -> None:
