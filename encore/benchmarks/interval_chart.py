@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from encore.benchmarks.render import title_of
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.table import BenchmarkTable
 from encore.errors import InputError
-from encore.report.chart import Chart, DataTable, Panel
-from encore.report.charts.axes import name_rows, padded, percent_axis, rows_height, tip, zero_line
-from encore.report.palette import BLUE, GREEN, MUTED, ORANGE, PAPER
+from encore.report.chart import Chart, DataTable
+from encore.report.charts.benchmark_rows import COLOURS, IntervalRow, intervals_panel
 from encore.report.words import percent, percent_interval, points
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def interval_chart(table: BenchmarkTable) -> Chart:
@@ -31,11 +25,18 @@ def interval_chart(table: BenchmarkTable) -> Chart:
         title=f"{table.pairs.benchmark.headline} of every row",
         caption=(
             "Share of pairs ranked as the benchmark has them, with 95 % intervals over pairs "
-            f"(Wilson). The dashed line is {rows[0].name}. Blue: the paired interval of the "
-            "difference to it is above 0. Orange: below 0. Green: the row compared with. Grey: "
-            "these pairs do not tell."
+            f"(Wilson). The dashed line is {rows[0].name}. {COLOURS}"
         ),
-        panels=(_panel(table, rows),),
+        panels=(
+            intervals_panel(
+                [_line(row) for row in rows],
+                headline=table.pairs.benchmark.headline,
+                line_at=rows[0].score.headline.score,
+                num_pairs=len(table.pairs.pairs),
+                subtitle=title_of(table),
+                width=520,
+            ),
+        ),
         table=DataTable(
             columns=("row", "score", "95 %", "difference (points)"),
             rows=tuple(_cells(row) for row in rows),
@@ -44,45 +45,15 @@ def interval_chart(table: BenchmarkTable) -> Chart:
     )
 
 
-def _panel(table: BenchmarkTable, rows: list[TableRow]) -> Panel:
-    headlines = [row.score.headline for row in rows]
-    ends = [end for one in headlines for end in (one.ci_low, one.ci_high)]
-
-    def draw(axes: Axes) -> None:
-        zero_line(axes, headlines[0].score, which="x")
-        for place, (row, one) in enumerate(zip(rows, headlines, strict=True)):
-            colour = _colour(row)
-            axes.plot([one.ci_low, one.ci_high], [place, place], color=colour)
-            [dot] = axes.plot(
-                [one.score], [place], "o", color=colour, markeredgecolor=PAPER, markersize=7.5
-            )
-            tip(dot, f"{row.name}: {percent(one.score)} ({_interval(row)})")
-        axes.set_xlim(*padded(ends, least=0.005))
-        name_rows(axes, [row.name for row in rows])
-        percent_axis(axes, "x")
-        axes.set_xlabel(f"{table.pairs.benchmark.headline} (%)")
-
-    best = max(rows, key=lambda row: row.score.headline.score)
-    return Panel(
-        title="",
-        subtitle=title_of(table),
-        alt=(
-            f"{len(rows)} rows on {len(table.pairs.pairs)} pairs: from "
-            f"{percent(min(one.score for one in headlines))} to "
-            f"{percent(best.score.headline.score)} ({best.name})."
-        ),
-        draw=draw,
-        width=520,
-        height=rows_height(len(rows)),
+def _line(row: TableRow) -> IntervalRow:
+    headline, found = row.score.headline, row.comparison
+    return IntervalRow(
+        name=row.name,
+        score=headline.score,
+        ci_low=headline.ci_low,
+        ci_high=headline.ci_high,
+        difference=None if found is None else (found.ci_low, found.ci_high),
     )
-
-
-def _colour(row: TableRow) -> str:
-    if row.comparison is None:
-        return GREEN
-    if row.comparison.ci_low > 0:
-        return BLUE
-    return ORANGE if row.comparison.ci_high < 0 else MUTED
 
 
 def _interval(row: TableRow) -> str:

@@ -45,12 +45,25 @@ class _Subset(Figure):
     accuracy: float
 
 
+class Difference(_Read):
+    """To the table's reference on the same units, a share; ``mcnemar_p`` is None for a mean."""
+
+    difference: float
+    ci_low: float
+    ci_high: float
+    mcnemar_p: float | None
+
+
 class _Ours(_Read):
+    method: str | None
     params: Mapping[str, float | str]
     uses_labels: bool
+    synthetic: tuple[str, ...]
+    notes: tuple[str, ...]
     headline: _Headline
     subsets: tuple[_Subset, ...]
     is_mean: bool
+    comparison: Difference | None
 
 
 class _Line(_Read):
@@ -70,7 +83,9 @@ class _Benchmark(_Read):
 class _Content(_Read):
     benchmark: _Benchmark
     model: str | None
+    reference: str | None
     rows: tuple[_Line, ...]
+    notes: tuple[str, ...]
     synthetic: tuple[str, ...]
 
 
@@ -84,12 +99,17 @@ class StoredRow:
         model: The backbone's name; None where no heads were weighed.
         name: As in its table.
         kind: ``scheme``, ``model`` or ``judge``.
+        method: The paper's row of the same method; None where it has none.
         params: Of its scheme.
         uses_labels: Whether its weights were learnt from people's preferences.
         is_mean: Whether it is a mean over draws, whose pairs are neither right nor wrong.
+        synthetic: What of it is synthetic, in words.
+        notes: What a reader of its figures should know, a sentence each.
         figures: Score and interval of the headline, then of each subset, by name.
-        results: What it gave every pair; None for a mean over draws whose score does not follow
-            from that (`encore.benchmarks.rows.TableRow.pair_results`).
+        difference: To the table's reference; None for the reference itself.
+        results: What it gave every pair; None where they were not asked for, and for a mean over
+            draws whose score does not follow from that
+            (`encore.benchmarks.rows.TableRow.pair_results`).
     """
 
     row_id: str
@@ -97,10 +117,14 @@ class StoredRow:
     model: str | None
     name: str
     kind: str
+    method: str | None
     params: Mapping[str, float | str]
     uses_labels: bool
     is_mean: bool
+    synthetic: tuple[str, ...]
+    notes: tuple[str, ...]
     figures: Mapping[str, tuple[float, Figure]]
+    difference: Difference | None
     results: StoredResults | None
 
 
@@ -116,7 +140,9 @@ class StoredTable:
         headline: What its one figure is called.
         digest: Of its pairs.
         is_partial: Whether pairs of the benchmark were missing.
+        reference: The row that others are compared with; None without rows.
         synthetic: What of it is synthetic, in words.
+        notes: What a reader should know of it as a whole, a sentence each.
         rows: In the table's order; the first is what others are compared with.
     """
 
@@ -127,8 +153,16 @@ class StoredTable:
     headline: str
     digest: str
     is_partial: bool
+    reference: str | None
     synthetic: tuple[str, ...]
+    notes: tuple[str, ...]
     rows: tuple[StoredRow, ...]
+
+    @property
+    def synthetic_parts(self) -> tuple[str, ...]:
+        """What is synthetic of the table or of any of its rows, each said once."""
+        of_rows = (part for row in self.rows for part in row.synthetic)
+        return tuple(dict.fromkeys((*self.synthetic, *of_rows)))
 
 
 def read_tables(study: Path, *, label: str | None = None) -> tuple[StoredTable, ...]:
@@ -141,17 +175,31 @@ def read_tables(study: Path, *, label: str | None = None) -> tuple[StoredTable, 
     Raises:
         InputError: No study, a study without a table, a table that is not that of its results.
     """
-    folder = open_study(study).path / BENCHMARKS_DIR
-    found = sorted(path.parent for path in folder.glob(f"*/{TABLE_JSON}"))
+    found = table_folders(open_study(study).path)
     if not found:
         raise InputError(
             f"study {study}: no benchmark table in it; make one with `encore benchmark {study}`"
         )
     name = label or study.resolve().name
-    return tuple(_read_table(path, study=name) for path in found)
+    return tuple(read_table(path, study=name) for path in found)
 
 
-def _read_table(folder: Path, *, study: str) -> StoredTable:
+def table_folders(study: Path) -> tuple[Path, ...]:
+    """The folders of a study's benchmark tables, by name; none where there is none."""
+    return tuple(sorted(path.parent for path in (study / BENCHMARKS_DIR).glob(f"*/{TABLE_JSON}")))
+
+
+def read_table(folder: Path, *, study: str, has_pairs: bool = True) -> StoredTable:
+    """One table.
+
+    Args:
+        folder: Where it lies.
+        study: What to call its study.
+        has_pairs: Whether every row's results of every pair are read and checked too.
+
+    Raises:
+        InputError: No table, or one that is not that of its results.
+    """
     path = folder / TABLE_JSON
     try:
         content = _Content.model_validate_json(path.read_bytes())
@@ -161,8 +209,10 @@ def _read_table(folder: Path, *, study: str) -> StoredTable:
             "again"
         ) from error
     lines = [(line, line.ours) for line in content.rows if line.ours is not None]
-    results = {one.results.name: one for one in read_pair_results(folder / RESULTS_FILE)}
-    _check(content, lines, results, folder=folder)
+    results: dict[str, StoredResults] = {}
+    if has_pairs:
+        results = {one.results.name: one for one in read_pair_results(folder / RESULTS_FILE)}
+        _check(content, lines, results, folder=folder)
     return StoredTable(
         folder=folder,
         study=study,
@@ -171,7 +221,9 @@ def _read_table(folder: Path, *, study: str) -> StoredTable:
         headline=content.benchmark.headline,
         digest=content.benchmark.digest,
         is_partial=content.benchmark.is_partial,
+        reference=content.reference,
         synthetic=content.synthetic,
+        notes=content.notes,
         rows=tuple(
             StoredRow(
                 row_id=f"{study}/{folder.name}/{line.name}",
@@ -179,10 +231,14 @@ def _read_table(folder: Path, *, study: str) -> StoredTable:
                 model=content.model,
                 name=line.name,
                 kind=line.kind,
+                method=ours.method,
                 params=ours.params,
                 uses_labels=ours.uses_labels,
                 is_mean=ours.is_mean,
+                synthetic=ours.synthetic,
+                notes=ours.notes,
                 figures=dict(_figures(ours)),
+                difference=ours.comparison,
                 results=results.get(line.name),
             )
             for line, ours in lines

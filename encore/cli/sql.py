@@ -56,7 +56,7 @@ def sql(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Query a study with SQL (DuckDB's): its pairs, ratings, runs, rules, shards and sources.
+    """Query a study with SQL (DuckDB's): pairs, ratings, rules, head scores, benchmarks and more.
 
     encore sql "select rule_id, avg(rating) from ratings group by all" --study DIR
 

@@ -10,7 +10,14 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from encore.benchmarks.stored_tables import table_folders
 from encore.database.arrow_files import ArrowTable, table_of_files
+from encore.database.benchmark_tables import (
+    BENCHMARK_PAIRS,
+    BENCHMARK_ROWS,
+    benchmark_pairs_table,
+    benchmark_rows_table,
+)
 from encore.database.head_scores import HEAD_SCORES, LongScores, head_scores_table
 from encore.errors import InputError
 from encore.pairs import PairsManifest, labels_of, pair_files, read_manifest, verified_path
@@ -114,6 +121,17 @@ TABLE_DOCS: Mapping[str, TableDoc] = {
         "One row per (score_key, source, pair_id, response, head_id).",
         schema=HEAD_SCORES,
     ),
+    "benchmark_rows": TableDoc(
+        about="The tables of `encore benchmark`, shares in [0, 1]: a row's score with its 95 % "
+        "interval, its difference to the reference on the same pairs, what is synthetic or "
+        "partial. One row per (table_key, row).",
+        schema=BENCHMARK_ROWS,
+    ),
+    "benchmark_pairs": TableDoc(
+        about="What each of these rows gave every pair: credit, and rewards where it has them. "
+        "One row per (table_key, row, subset, row_id, pair_id).",
+        schema=BENCHMARK_PAIRS,
+    ),
     "sources": TableDoc(
         about="What was read of each source, and from where (origins, JSON). One row per source.",
         schema=SOURCES,
@@ -187,13 +205,15 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
         judge: The same by its judge.
 
     Raises:
-        InputError: A changed pairs file; a run or judge that is not there.
+        InputError: A changed pairs file; a benchmark's table that is none; a run or judge that is
+            not there.
         EncoreError: A damaged `run.json` or `score.json`.
     """
     statuses = status(study.path)
     scores = tuple(score_status(folder) for folder in list_scores(study.path))
     chosen = _chosen(study, statuses, run=run, judge=judge)
     labels = labels_of(study)
+    benchmarks = table_folders(study.path)
     sources = tuple(read_manifest(study, label) for label in labels)
     tables: dict[str, StudyTable] = {
         "pairs": table_of_files([verified_path(study, label) for label in labels], PAIRS),
@@ -202,6 +222,8 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
         "rules": pa.Table.from_pylist(list(_rule_rows(statuses)), schema=RULES),
         "shards": pa.Table.from_pylist(list(_shard_rows(statuses)), schema=SHARDS),
         "head_scores": head_scores_table(scores),
+        "benchmark_rows": benchmark_rows_table(benchmarks),
+        "benchmark_pairs": benchmark_pairs_table(benchmarks),
         "sources": pa.Table.from_pylist([_source_row(one) for one in sources], schema=SOURCES),
         "set_aside": pa.Table.from_pylist(list(_aside_rows(study, labels)), schema=SET_ASIDE),
     }

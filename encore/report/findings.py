@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from encore.analysis.intervals import RuleInterval
     from encore.analysis.statistics import EntropyKind, RuleStats, TiePolicy
     from encore.analysis.verdicts import Verdict
+    from encore.benchmarks.stored_tables import StoredTable
     from encore.evidence.convergence import ConvergenceCurve
     from encore.report.agreement import RuleAgreement
     from encore.report.histograms import RuleHistogram
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: More sources than these, the largest, are told in tables and not drawn.
 MAX_DRAWN_SOURCES = 6
+#: Names of the figures of benchmark tables begin like this; a number follows.
+BENCHMARK_FIGURE = "benchmark-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,7 @@ class Findings:
         sweep: ENCORE's weights over temperatures.
         left_out: What becomes of ENCORE's composition without each rule.
         convergence: How fast the weights settle as ratings come in.
+        benchmarks: Every benchmark table of the ratings' study that has rows, by folder name.
         provenance: Where the ratings come from.
         notes: Plain sentences on what limits these figures, those of ``analysis`` included.
     """
@@ -69,6 +73,7 @@ class Findings:
     sweep: TauSweep | Missing
     left_out: LeaveOneOut | Missing
     convergence: ConvergenceCurve | Missing
+    benchmarks: tuple[StoredTable | Missing, ...]
     provenance: Provenance
     notes: tuple[str, ...]
 
@@ -137,6 +142,12 @@ class Findings:
 
     def _num_pairs(self, source: str) -> int:
         return max((rule.num_pairs_total for rule in self.of_source(source)), default=0)
+
+
+def benchmark_figures(findings: Findings) -> dict[str, StoredTable | Missing]:
+    """The benchmark tables by the name of their figure, numbered from 1."""
+    tables = enumerate(findings.benchmarks, start=1)
+    return {f"{BENCHMARK_FIGURE}{place}": table for place, table in tables}
 
 
 def named_rules(rule_ids: Sequence[str], titles: dict[str, str]) -> tuple[NamedRule, ...]:

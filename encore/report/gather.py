@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from encore.analysis.analyze import analyze
 from encore.analysis.statistics import POOLED, RuleStats
+from encore.benchmarks.stored_tables import StoredTable, read_table, table_folders
 from encore.errors import InputError
 from encore.pair_ratings import PairRatings, read_pair_ratings
 from encore.ratings_input import ratings_input
@@ -92,6 +93,7 @@ def gather(
         sweep=weighing.sweep,
         left_out=weighing.left_out,
         convergence=_convergence(pairs, on_step),
+        benchmarks=_benchmarks(evidence),
         provenance=provenance,
         notes=tuple(dict.fromkeys((*notes, *analysis.notes, *weighing.notes))),
     )
@@ -165,6 +167,18 @@ def _convergence(pairs: PairRatings, on_step: StepHook) -> ConvergenceCurve | Mi
 
     on_step("drawing samples of pairs")
     return _attempt(partial(convergence_of_pairs, pairs))
+
+
+def _benchmarks(evidence: Evidence | Missing) -> tuple[StoredTable | Missing, ...]:
+    """The benchmark tables of the study that the ratings lie in; none for other ratings."""
+    if isinstance(evidence, Missing) or evidence.study is None:
+        return ()
+    study = evidence.study
+    found = (
+        _attempt(partial(read_table, folder, study=study.path.name, has_pairs=False))
+        for folder in table_folders(study.path)
+    )
+    return tuple(one for one in found if isinstance(one, Missing) or one.rows)
 
 
 def _attempt(find: Callable[[], Found]) -> Found | Missing:

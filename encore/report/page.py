@@ -6,14 +6,14 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.report.canvas import DrawnChart
 from encore.report.chart import DataTable, Missing
 from encore.report.charts.convergence import recommendations
-from encore.report.findings import Findings
+from encore.report.findings import Findings, benchmark_figures
 from encore.report.palette import PALETTE
 from encore.report.rule_table import rule_table
 from encore.report.words import (
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from encore.analysis.verdicts import Verdict
+    from encore.benchmarks.stored_tables import StoredTable
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _LOOSE_PERCENT = re.compile(r"(?<=\d) %")
@@ -93,9 +94,26 @@ _SECTIONS = (
 )
 
 
+#: Only of a study that has benchmark tables.
+_BENCHMARKS = {
+    "anchor": "benchmarks",
+    "short": "Benchmarks",
+    "title": "Reward models on benchmarks",
+    "intro": (
+        "Every benchmark table of this study: the heads of a trained model under every scheme’s "
+        "weights, beside other reward models and judges. Weights are made from the training "
+        "ratings, never from a benchmark’s answers."
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigurePart:
-    """A figure in its place on the page: drawn, or the reason why not."""
+    """A figure in its place on the page: drawn, or the reason why not.
+
+    ``marks`` are a word and a sentence each that must be read with the figures, ``notes`` further
+    sentences about them.
+    """
 
     name: str
     title: str
@@ -104,6 +122,8 @@ class FigurePart:
     reason: str = ""
     is_wide: bool = False
     grid: str = ""
+    marks: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +148,7 @@ def render_page(findings: Findings, drawn: Mapping[str, DrawnChart | Missing]) -
 
     style = f"{_tone_css()}{(_TEMPLATES / 'style.css').read_text(encoding='utf-8')}"
     script = (_TEMPLATES / "script.js").read_text(encoding="utf-8")
-    sections = [
+    sections: list[dict[str, object]] = [
         {
             "anchor": section.anchor,
             "short": section.short,
@@ -138,6 +158,8 @@ def render_page(findings: Findings, drawn: Mapping[str, DrawnChart | Missing]) -
         }
         for section in _SECTIONS
     ]
+    if findings.benchmarks:
+        sections.append({**_BENCHMARKS, "parts": list(_benchmark_parts(findings, drawn))})
     return (
         _environment()
         .get_template("page.html")
@@ -246,6 +268,31 @@ def _part(name: str, chart: DrawnChart | Missing) -> FigurePart:
         is_wide=len(chart.panels) > 1,
         grid=_GRIDS.get(name, ""),
     )
+
+
+def _benchmark_parts(
+    findings: Findings, drawn: Mapping[str, DrawnChart | Missing]
+) -> Iterator[FigurePart]:
+    for name, table in benchmark_figures(findings).items():
+        if isinstance(table, Missing):
+            yield FigurePart(name=name, title="A table that cannot be read", reason=table.reason)
+        else:
+            notes = (
+                *(_sentence(f"synthetic: {part}") for part in table.synthetic_parts),
+                *map(_sentence, table.notes),
+            )
+            part = _part(name, drawn[name])
+            yield replace(part, is_wide=True, marks=tuple(_marks(table)), notes=notes)
+
+
+def _marks(table: StoredTable) -> Iterator[tuple[str, str]]:
+    parts = table.synthetic_parts
+    if parts:
+        more = f", and {plural(len(parts) - 1, 'thing')} more, see the notes" if parts[1:] else ""
+        sentence = f"{parts[0]}{more}. Read these figures as an example, not as evidence."
+        yield "SYNTHETIC", _sentence(sentence)
+    if table.is_partial:
+        yield "PARTIAL", "Not all pairs of the benchmark: no figure compares with others."
 
 
 #: What a figure that cannot be drawn is called.

@@ -8,13 +8,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from encore.benchmarks.stored_tables import StoredTable
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_write_bytes
 from encore.ratings_input import ratings_input
 from encore.report.canvas import DrawnChart, draw_chart
 from encore.report.chart import Missing
 from encore.report.charts import CHARTS
-from encore.report.findings import Findings
+from encore.report.charts.benchmark_rows import benchmark_rows
+from encore.report.findings import BENCHMARK_FIGURE, Findings, benchmark_figures
 from encore.report.gather import StepHook, gather
 from encore.report.page import page_notes, render_page
 from encore.study import MARKER
@@ -107,6 +109,7 @@ def report(
     html = render_page(findings, drawn)
     figures_dir = folder / FIGURES_FOLDER
     figures_dir.mkdir(parents=True, exist_ok=True)
+    _remove_others(figures_dir, keep=drawn)
     figures = {name: _write_figure(figures_dir, name, chart) for name, chart in drawn.items()}
     # Last, so that a page that is there has its figures.
     atomic_write_bytes(folder / PAGE_NAME, html.encode())
@@ -145,7 +148,16 @@ def draw_all(
         on_step(f"drawing {name}")
         chart = make(findings)
         drawn[name] = chart if isinstance(chart, Missing) else draw_chart(chart, mark=mark)
+    for name, table in benchmark_figures(findings).items():
+        on_step(f"drawing {name}")
+        drawn[name] = table if isinstance(table, Missing) else _draw_table(table, name=name)
     return drawn
+
+
+def _draw_table(table: StoredTable, *, name: str) -> DrawnChart:
+    """Marked by what of the table itself is synthetic, whatever the ratings are."""
+    mark = _SYNTHETIC_MARK if table.synthetic_parts else None
+    return draw_chart(benchmark_rows(table, name=name), mark=mark)
 
 
 def _write_figure(folder: Path, name: str, chart: DrawnChart | Missing) -> tuple[Path, ...]:
@@ -158,6 +170,13 @@ def _write_figure(folder: Path, name: str, chart: DrawnChart | Missing) -> tuple
     for path, content in zip(paths, (chart.svg, chart.png), strict=True):
         atomic_write_bytes(path, content)
     return paths
+
+
+def _remove_others(folder: Path, *, keep: Mapping[str, object]) -> None:
+    """Figures of benchmark tables that an older report had and this one has not."""
+    for path in folder.glob(f"{BENCHMARK_FIGURE}*"):
+        if path.suffix.removeprefix(".") in _FORMATS and path.stem not in keep:
+            path.unlink()
 
 
 def _require(*packages: str) -> None:
