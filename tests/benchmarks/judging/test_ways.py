@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from encore.benchmarks.judging import ways
+from encore.benchmarks.judging.pairwise import read_judged_pairs
 from encore.benchmarks.judging.rated import rate_benchmark, study_of_pairs
 from encore.benchmarks.judging.report import JudgeReport, JudgingRequest
 from encore.benchmarks.judging.ways import judge_benchmark
@@ -170,6 +171,10 @@ def test_synthetic_is_what_is_asked_for_and_not_what_was_judged_first(judge, rul
         assert found["generic"].folder == found["synthetic-safety"].folder
         assert found["generic"].synthetic == ()
         assert found["synthetic-safety"].synthetic == ("benchmark synthetic-safety",)
+        if by == "pair":
+            for pairs in (generic, named):
+                again = read_judged_pairs(found["generic"].folder, pairs=pairs)
+                assert again.synthetic == found[pairs.benchmark.name].synthetic
 
 
 def test_pairs_of_local_files_are_not_said_to_be_the_hub_s(tmp_path):
