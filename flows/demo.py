@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
@@ -19,6 +19,7 @@ from encore.cli.output import say
 from flows.command import run_command
 from tasks.run_history import rating_params
 from tasks.track_benchmark import track_table
+from tasks.track_nested import trainings_behind
 from tasks.track_training import DEFAULT_EXPERIMENT, MlflowReporter, tracked_training
 from tasks.tracking_uri import choose_tracking_uri
 
@@ -42,10 +43,10 @@ class _LocalMlflow:
         with tracked_training(choose_tracking_uri(study, environ={}), about=about) as reporter:
             yield reporter
 
-    def table(self, run: BenchmarkRun, *, study: Path, models: dict[str, str]) -> None:
-        """A run of the study, with an evaluation run in it for each row."""
+    def table(self, run: BenchmarkRun, *, study: Path, models: Sequence[Path]) -> None:
+        """A run of the study; within it its trainings, and an evaluation run for each row."""
         uri = choose_tracking_uri(study, environ={})
-        tracked = track_table(run, study=study, uri=uri, models=models)
+        tracked = track_table(run, study=study, uri=uri, trainings=trainings_behind(models))
         num_rows, num_new = len(tracked.run_ids), tracked.num_new
         say(
             f"in MLflow: {num_rows} rows in experiment {tracked.experiment} ({num_new} logged "

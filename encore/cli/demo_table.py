@@ -36,12 +36,6 @@ class Compared:
     gate: Path
     judged: JudgeReport
 
-    @property
-    def model_names(self) -> dict[str, str]:
-        """What is behind each of these rows: names of folders, no paths."""
-        names = {row: model.name for row, model in self.reward_models.items()}
-        return {**names, self.judged.name: self.judged.judge}
-
 
 def compare_on_benchmark(
     study: Path,
@@ -70,7 +64,7 @@ def compare_on_benchmark(
     run = _benchmarked(study, recipe=recipe, heads=heads, beside=beside)
     print_table(run)
     if tracker is not None:
-        tracker.table(run, study=study, models=beside.model_names)
+        tracker.table(run, study=study, models=(heads, *beside.reward_models.values()))
     return run
 
 

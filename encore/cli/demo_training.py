@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -29,8 +30,8 @@ class Tracker(Protocol):
     def training(self, study: Path, *, has_ratings: bool) -> AbstractContextManager[Reporter]:
         """Hears of a training for as long as it lasts; ``has_ratings``: it learns from them."""
 
-    def table(self, run: BenchmarkRun, *, study: Path, models: dict[str, str]) -> None:
-        """Hears of the table; ``models`` is what is behind rows of their own, by name."""
+    def table(self, run: BenchmarkRun, *, study: Path, models: Sequence[Path]) -> None:
+        """Hears of the table; ``models`` are folders of the models behind its rows."""
 
 
 def train_shown(

@@ -208,11 +208,13 @@ def test_make_demo_logs_trainings_and_rows_in_the_study_and_says_how_to_look(
     [parent] = [run for run in rows if run.data.tags["encore.kind"] == "study"]
     assert parent.info.run_id in said
     [stored] = read_tables(again.study)
-    logged = {run.data.params["row"]: run for run in rows if run is not parent}
+    nested = [run for run in rows if run is not parent]
+    assert sum(run.data.tags["encore.kind"] == "training" for run in nested) == 3
+    logged = {run.data.params["row"]: run for run in nested if "row" in run.data.params}
     assert set(logged) == {row.name for row in stored.rows}
     assert all("synthetic" in run.data.tags["encore.synthetic"] for run in logged.values())
     assert logged["initial model"].data.params["model"] == "initial-reward-model"
-    assert logged[RULE_JUDGE].data.params["model"] == "judge"
+    assert logged[RULE_JUDGE].data.tags["encore.row_kind"] == "judge"
 
 
 @pytest.mark.full
