@@ -12,6 +12,7 @@ with warnings.catch_warnings():
     # MLflow 3.17 uses what SQLAlchemy 2.1 is about to remove, and has it set up everybody's tables
     # when it is imported: Prefect's too, with a warning of their own.
     warnings.simplefilter("ignore", SADeprecationWarning)
+    import mlflow.store.model_registry.sqlalchemy_store
     import mlflow.store.tracking.sqlalchemy_store
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel, Run
