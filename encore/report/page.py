@@ -101,8 +101,8 @@ _BENCHMARKS = {
     "title": "Reward models on benchmarks",
     "intro": (
         "Every benchmark table of this study: the heads of a trained model under every scheme’s "
-        "weights, beside other reward models and judges. Weights are made from the training "
-        "ratings, never from a benchmark’s answers."
+        "weights, beside other reward models and judges. Weights are made from training ratings; "
+        "the notes of a table say where those are of its own pairs."
     ),
 }
 
