@@ -47,8 +47,11 @@ def ending_template(tokenizer: ConversationTokenizer) -> str:
     """The frozen template, made to end where the assistant's turn ends.
 
     Many templates put a line break after ``<|im_end|>``. ENCORE never scores that token; a reader
-    that takes the template as it is would pool it instead of the end of the turn.
+    that takes the template as it is would pool it instead of the end of the turn. A downloaded
+    reward model does score it, and keeps its template.
     """
+    if tokenizer.is_as_downloaded:
+        return tokenizer.template
     messages = [{"role": message.role, "content": message.content} for message in _PROBE]
     messages.append({"role": "assistant", "content": _PROBE_RESPONSE})
     text: str = tokenizer.hf_tokenizer.apply_chat_template(messages, tokenize=False)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.errors import InputError
-from encore.model.templates import freeze_template, plain_template
+from encore.model.templates import freeze_template, pin_template, plain_template
 from encore.records import Message, PreferencePair
 from encore.token_encoder import TokenEncoder
 
@@ -81,6 +81,7 @@ class ConversationTokenizer:
         pad_token_id: Distinct from every token that ends a turn or a text.
         end_token_id: What every conversation ends with.
         max_length: In tokens.
+        is_as_downloaded: Whether conversations are rendered as by the model's own library.
 
     Args:
         hf_tokenizer: Changed in place: template and pad token.
@@ -88,6 +89,9 @@ class ConversationTokenizer:
         template: Instead of the tokenizer's own.
         num_embeddings: Rows of the model's embedding table, where known: a pad token beyond it
             would make a model that cannot be loaded.
+        is_as_downloaded: For a reward model that others trained: the template's text is theirs, and
+            so is its end. Many put a line break after ``<|im_end|>``, and their models score that
+            token; ours end where the turn does.
 
     Raises:
         InputError: a template that does not render, changes or drops the response, or ends in no
@@ -101,11 +105,14 @@ class ConversationTokenizer:
         max_length: int,
         template: str | None = None,
         num_embeddings: int | None = None,
+        is_as_downloaded: bool = False,
     ) -> None:
         self._num_embeddings = num_embeddings
+        self.is_as_downloaded = is_as_downloaded
         self.hf_tokenizer = hf_tokenizer
         self.max_length = max_length
-        self.template = freeze_template(template or _own_template(hf_tokenizer))
+        freeze = pin_template if is_as_downloaded else freeze_template
+        self.template = freeze(template or _own_template(hf_tokenizer))
         self.template_sha256 = hashlib.sha256(self.template.encode()).hexdigest()
         hf_tokenizer.chat_template = self.template
         self._name = str(hf_tokenizer.name_or_path)
@@ -209,12 +216,12 @@ class ConversationTokenizer:
         )
 
     def _split(self, prompt: Sequence[Message]) -> tuple[str, str]:
-        """The template's text before and after a response; the end of turn is the end."""
+        """The template's text before and after a response."""
         text = self._apply([*prompt, Message(role="assistant", content=_RESPONSE)])
         head, found, tail = text.rpartition(_RESPONSE)
         if not found:
             raise self._changed()
-        return head, tail.rstrip()
+        return head, tail if self.is_as_downloaded else tail.rstrip()
 
     def _apply(self, messages: Sequence[Message]) -> str:
         try:
@@ -249,7 +256,7 @@ class ConversationTokenizer:
 
     def _find_end(self) -> int:
         _, tail = self._split([Message(role="user", content="Hi.")])
-        [ids] = self._encoder.encode([tail])
+        [ids] = self._encoder.encode([tail.rstrip()])
         added = set(self.hf_tokenizer.get_added_vocab().values())
         if not ids or ids[-1] not in added:
             raise InputError(

@@ -53,6 +53,7 @@ def model_digest(model: MultiHeadRewardModel, tokenizer: ConversationTokenizer) 
         _special_roles(tokenizer.hf_tokenizer),
         tokenizer.template_sha256,
         str(tokenizer.max_length),
+        *(["as downloaded"] if tokenizer.is_as_downloaded else []),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -25,7 +25,7 @@ from encore.model.trunks import (
     position_offset,
     trunk_kind,
 )
-from encore.model.whole_classifier import WholeClassifier
+from encore.model.whole_classifier import WholeClassifier, whole_attention
 from encore.model_files import ModelFiles, ModelRole
 
 #: The head of a reward model that was downloaded, and of one trained on preferences alone.
@@ -34,12 +34,15 @@ SINGLE_HEAD = "reward"
 _BACKBONE = ModelRole(name="backbone", error=EncoreError)
 
 
-def load_tokenizer(config: BackboneConfig, *, any_kind: bool = False) -> ConversationTokenizer:
+def load_tokenizer(
+    config: BackboneConfig, *, any_kind: bool = False, is_as_downloaded: bool = False
+) -> ConversationTokenizer:
     """The backbone's tokenizer with its frozen template.
 
     Args:
         config: Which backbone.
         any_kind: Also of an architecture that cannot be trained on.
+        is_as_downloaded: See `ConversationTokenizer`.
 
     Raises:
         EncoreError: no such model, or a tokenizer that does not load.
@@ -63,6 +66,7 @@ def load_tokenizer(config: BackboneConfig, *, any_kind: bool = False) -> Convers
         num_embeddings=files.config.get("vocab_size"),
         max_length=config.max_length if own is None else min(config.max_length, own),
         template=_template_file(config.chat_template),
+        is_as_downloaded=is_as_downloaded,
     )
 
 
@@ -149,7 +153,11 @@ def load_whole_classifier(
     """
     files = _find(config)
     classifier, _ = _load(
-        AutoModelForSequenceClassification, config, files, device, attn_implementation=None
+        AutoModelForSequenceClassification,
+        config,
+        files,
+        device,
+        attn_implementation=whole_attention(files.config),
     )
     model = WholeClassifier(classifier, head_ids=head_ids, pad_token_id=pad_token_id)
     model.to(device)

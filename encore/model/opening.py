@@ -24,7 +24,9 @@ from encore.model.loading import (
 )
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.trunks import is_taken_apart, max_positions, trunk_kind
+from encore.model.whole_classifier import WholeClassifier, padding_effect
 from encore.model_files import ModelFiles, ModelRole
+from encore.records import Message
 
 _REWARD_MODEL = ModelRole(name="reward model", error=InputError)
 #: Of a training run's folder: where its model is, and the file by which it is known.
@@ -38,6 +40,11 @@ _FALLBACK_LENGTH = 4096
 #: Tokenizers without a limit state some huge number.
 _NO_LIMIT = 10**9
 _MIN_LENGTH = 16
+#: What is tried on a classifier that is run whole.
+_PROBE = (Message(role="user", content="Hi."),)
+_PROBE_RESPONSES = ("Yes.", "No, that is something else, and a longer answer goes with it.")
+#: The most that padding may change a score by, as a share of it: rounding.
+_MAX_PADDING_EFFECT = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 _DTYPES = ("auto", "float32", "bfloat16")
 
 
@@ -157,7 +164,7 @@ def _load_classifier(
             "max_length": max_length or _NO_LIMIT,
         }
     )
-    tokenizer = load_tokenizer(config, any_kind=True)
+    tokenizer = load_tokenizer(config, any_kind=True, is_as_downloaded=True)
     if max_length is None:
         tokenizer.max_length = _own_length(tokenizer)
     if is_taken_apart(files.config):
@@ -166,6 +173,8 @@ def _load_classifier(
         model = load_whole_classifier(
             config, head_ids=head_ids, pad_token_id=tokenizer.pad_token_id, device=device
         )
+        tokenizer.max_length = min(tokenizer.max_length, model.max_positions or _NO_LIMIT)
+        _refuse_if_padding_counts(model, tokenizer, name=files.name)
     metadata = {"architectures": files.config["architectures"], "revision": files.revision}
     about = _REWARD_MODEL.further_file(files, EXPORT_FILE)
     notes = None if about is None else read_export_notes(about, labels=head_ids)
@@ -174,6 +183,20 @@ def _load_classifier(
         means = [notes.mean_by_label[head_id] for head_id in head_ids]
         model.mean_R.copy_(torch.tensor(means, dtype=model.mean_R.dtype))
     return LoadedModel(model=model, tokenizer=tokenizer, metadata=metadata)
+
+
+def _refuse_if_padding_counts(
+    model: WholeClassifier, tokenizer: ConversationTokenizer, *, name: str
+) -> None:
+    """Refuse a kind whose score of a text would depend on what is scored beside it, by trying."""
+    sequences = [tokenizer.encode(_PROBE, text).token_ids for text in _PROBE_RESPONSES]
+    effect = padding_effect(model, sequences)
+    if effect > _MAX_PADDING_EFFECT[model.trunk.dtype]:
+        raise InputError(
+            f"reward model {name!r}: a text's score changes by {effect:.1%} beside a longer one, "
+            f"because {model.trunk.config.model_type!r} reads padding in transformers; expected an "
+            "architecture whose score is of the text alone"
+        )
 
 
 def _refuse_remote_code(files: ModelFiles) -> None:

@@ -52,7 +52,7 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         position_offset: int = 0,
     ) -> None:
         super().__init__()
-        _check_heads(head_ids)
+        check_heads(head_ids)
         if pooling == "class-token" and is_causal:
             raise InputError(
                 "pooling 'class-token': this trunk is causal, so its first token has seen nothing; "
@@ -151,6 +151,11 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
             )
 
 
-def _check_heads(head_ids: Sequence[str]) -> None:
+def check_heads(head_ids: Sequence[str]) -> None:
+    """Refuse heads that no name tells apart.
+
+    Raises:
+        InputError: No heads, or two of one name.
+    """
     if not head_ids or len(set(head_ids)) != len(head_ids):
         raise InputError(f"heads {list(head_ids)!r}: expected at least one, each with its own name")

@@ -20,6 +20,7 @@ from encore.errors import InputError
 from encore.model.batching import cut_rows, fill_bins
 from encore.model.layouts import LayoutName, Microbatch, TokenIds, lay_out, shared_length
 from encore.model.reward_model import MultiHeadRewardModel
+from encore.model.whole_classifier import WholeClassifier
 
 #: Tokens of one forward pass by kind of device: nothing is kept for a backward pass.
 TOKENS_PER_MICROBATCH = {"cuda": 65_536, "cpu": 4_096}
@@ -121,6 +122,8 @@ def computed_batches(
     Raises:
         InputError: as `score_sequences`.
     """
+    if layout == "packed" and isinstance(model, WholeClassifier):
+        layout = "sorted"  # it pads whatever the layout: what is packed would be counted wrong
     device = model.device
     budget = tokens_per_microbatch or TOKENS_PER_MICROBATCH.get(
         device.type, TOKENS_PER_MICROBATCH["cpu"]
@@ -147,6 +150,8 @@ def computed_batches(
 
 def best_layout(model: MultiHeadRewardModel) -> LayoutName:
     """The layout that computes least: a pair's common beginning once, where the model allows it."""
+    if isinstance(model, WholeClassifier):
+        return "sorted"
     return "prefix-shared" if model.is_causal and model.pooling == "last" else "packed"
 
 

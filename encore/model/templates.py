@@ -62,11 +62,17 @@ def freeze_template(template: str) -> str:
     Llama-3's is replaced by its own format without dates; any other keeps its text, with the day
     pinned to one date.
     """
-    if not any(word in template for word in _DATE_WORDS):
-        return template
-    if "<|start_header_id|>" in template and "<|eot_id|>" in template:
+    prints_a_date = any(word in template for word in _DATE_WORDS)
+    if prints_a_date and "<|start_header_id|>" in template and "<|eot_id|>" in template:
         return _LLAMA_3
-    return template if template.startswith(_PIN) else _PIN + template
+    return pin_template(template)
+
+
+def pin_template(template: str) -> str:
+    """The template as it is, but for the day, which is one date."""
+    if template.startswith(_PIN) or not any(word in template for word in _DATE_WORDS):
+        return template
+    return _PIN + template
 
 
 def _quoted(token: str) -> str:

@@ -368,3 +368,36 @@ def test_a_hub_that_does_not_answer_is_not_taken_for_one_without_the_notes(on_th
         with pytest.raises(InputError, match="neither a folder nor a model the hub can give"):
             role.further_file(files, "encore_export.json")
     assert role.further_file(files, "encore_export.json") is None
+
+
+#: A line break behind every turn, as ChatML has it, in tokens that the judge's tokenizer has.
+WITH_BREAKS = (
+    "{% for m in messages %}{{ '<|user|>' + m.role + ':' + m.content + '<|end|>' + '\\n' }}"
+    "{% endfor %}"
+)
+
+
+def with_template(folder: Path, template: str) -> Path:
+    """A folder's classifier with another template."""
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": template}))
+    (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+def text_of(opened: OpenedModel) -> str:
+    ids = opened.tokenizer.encode(PROMPT, "This one.").token_ids
+    return opened.tokenizer.hf_tokenizer.decode(ids)
+
+
+def test_a_downloaded_model_scores_the_token_that_its_own_template_ends_with(copied, trained):
+    opened = open_reward_model(with_template(copied, WITH_BREAKS))
+    assert text_of(opened).endswith("This one.<|end|>\n")
+    # A model of ours ends where the turn does, whatever its template puts behind it.
+    assert text_of(open_reward_model(trained)).endswith("<|end|>")
+
+
+def test_a_downloaded_model_keeps_its_system_turn_and_the_day_is_pinned(copied):
+    template = "{{ '<|system|>' + date_string + '<|end|>' }}" + WITH_BREAKS
+    text = text_of(open_reward_model(with_template(copied, template)))
+    assert text.startswith("<|system|>26 Jul 2024<|end|>")

@@ -15,7 +15,7 @@ from encore.export import export_model
 from encore.model.layouts import lay_out
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.quiet import quiet_transformers
-from encore.model.scoring import best_layout, score_sequences
+from encore.model.scoring import best_layout, computed_batches, score_sequences
 from encore.model.whole_classifier import WholeClassifier, padded_rows
 from encore.records import Message
 from tests.model.tokenizers import bert
@@ -24,7 +24,7 @@ PROMPT = (Message(role="user", content="hello there"),)
 ANSWERS = ("be kind .", "no", "a very much longer answer than the others " * 3, "assistant : hello")
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 SIZES = {**SMALL, "intermediate_size": 48, "max_position_embeddings": 160}
-#: Encoders, each with a head of its own; decoders that are not in `TRUNKS`, the last with a window.
+#: Encoders, each with a head of its own; decoders that are not in `TRUNKS`.
 KINDS: dict[str, dict[str, Any]] = {
     "bert": SIZES,
     "roberta": SIZES,
@@ -43,7 +43,7 @@ def make_classifier(folder: Path, kind: str, *, num_labels: int = 1, **changes: 
         vocab_size=len(tokenizer),
         num_labels=num_labels,
         pad_token_id=tokenizer.pad_token_id,
-        **(KINDS[kind] | changes),
+        **(KINDS.get(kind, {}) | changes),
     )
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
@@ -62,10 +62,12 @@ def sequences_of(opened: OpenedModel) -> list[Any]:
     return [opened.tokenizer.encode(PROMPT, answer).token_ids for answer in ANSWERS]
 
 
-def own_scores(folder: Path, sequences: list[Any]) -> np.ndarray:
+def own_scores(folder: Path, sequences: list[Any], *, attention: str = "eager") -> np.ndarray:
     """Each sequence alone in transformers' own model: no padding, nothing of ours."""
     with quiet_transformers():
-        model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, attn_implementation=attention
+        ).eval()
     with torch.inference_mode():
         rows = [model(torch.tensor(ids[None].astype(np.int64))).logits[0] for ids in sequences]
     return torch.stack(rows).numpy()
@@ -90,6 +92,62 @@ def test_any_classifier_scores_as_in_transformers_whatever_is_beside_it(kind, tm
             layout=layout,
         )
         np.testing.assert_allclose(found, expected, atol=2e-6 * np.abs(expected).max() + 1e-6)
+
+
+def test_a_cap_on_attention_and_a_window_are_computed_as_the_config_says(tmp_path):
+    settings = {"attn_logit_softcapping": 0.5, "sliding_window": 8, "query_pre_attn_scalar": 1}
+    opened = open_reward_model(make_classifier(tmp_path / "rm", "gemma2", **settings), device="cpu")
+    sequences = sequences_of(opened)
+    expected = own_scores(tmp_path / "rm", sequences)
+    without_cap = own_scores(tmp_path / "rm", sequences, attention="sdpa")
+    assert np.abs(expected - without_cap).max() > 0.01  # the default passes over the cap
+    found = score_sequences(opened.model, sequences, pad_token_id=opened.tokenizer.pad_token_id)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_padding_is_counted_and_kept_small(tmp_path):
+    opened = open_reward_model(make_classifier(tmp_path / "rm", "bert"), device="cpu")
+    sequences = [np.full(length, 7, dtype=np.int32) for length in (100, 20, 20, 19)]
+    batches = list(
+        computed_batches(
+            opened.model,
+            sequences,
+            compute=opened.model,
+            pad_token_id=opened.tokenizer.pad_token_id,
+            tokens_per_microbatch=200,
+        )
+    )
+    # The long one alone; 20 + 20 together, and 19 with them: 1 of 60 computed is padding, 1.7 %.
+    assert [batch.indices.tolist() for batch in batches] == [[0], [1, 2, 3]]
+    assert [batch.num_computed for batch in batches] == [100, 60]
+    assert sum(batch.num_padding for batch in batches) == 1
+
+
+@pytest.mark.parametrize(("kind", "positions"), [("roberta", 159), ("gpt2", 160), ("bert", 160)])
+def test_a_conversation_is_never_longer_than_the_positions_it_learnt(kind, positions, tmp_path):
+    folder = make_classifier(tmp_path / "rm", kind)  # RoBERTa's begin behind the padding id, 0
+    opened = open_reward_model(folder, device="cpu", max_length=4000)
+    assert opened.tokenizer.max_length == positions
+    longest = opened.tokenizer.encode(PROMPT, "a " * 500).token_ids
+    found = score_sequences(opened.model, [longest], pad_token_id=opened.tokenizer.pad_token_id)
+    assert np.isfinite(found).all()
+
+
+def test_a_kind_that_reads_padding_is_refused(tmp_path):
+    settings = {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}
+    with pytest.raises(InputError, match="'xlnet' reads padding in transformers"):
+        open_reward_model(make_classifier(tmp_path / "rm", "xlnet", **settings), device="cpu")
+
+
+def test_in_bfloat16_scores_are_no_multiples_of_a_sixteenth(tmp_path):
+    folder = make_classifier(tmp_path / "rm", "bert")
+    opened = open_reward_model(folder, device="cpu", dtype="bfloat16")
+    found = score_sequences(
+        opened.model, sequences_of(opened), pad_token_id=opened.tokenizer.pad_token_id
+    )
+    rounded = torch.from_numpy(found).bfloat16().float().numpy()
+    assert (found != rounded).any()
+    np.testing.assert_allclose(found, own_scores(folder, sequences_of(opened)), atol=0.3)
 
 
 def test_several_labels_are_heads_and_the_bias_is_in_the_score(tmp_path):
@@ -117,7 +175,7 @@ def test_it_is_known_by_its_weights_and_layouts_it_cannot_have_are_not_chosen(tm
     folder = make_classifier(tmp_path / "rm", "bert")
     opened, again = (open_reward_model(folder, device="cpu") for _ in range(2))
     assert opened.digest == again.digest
-    assert best_layout(opened.model) == "packed"
+    assert best_layout(opened.model) == "sorted"
     with torch.no_grad():
         again.model.trunk.classifier.bias += 1
     changed = tmp_path / "changed"
