@@ -283,6 +283,42 @@ def test_a_judge_or_a_training_too_large_for_this_machine_costs_no_download(
     assert not (tmp_path / "study").exists()
 
 
+@pytest.fixture
+def tiny_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that cannot hold any judge's weights."""
+    tiny_memory = Machine(num_gpus=0, gpu_bytes=0, memory_bytes=1 << 10)
+    monkeypatch.setattr("flows.recipes.this_machine", lambda: tiny_memory)
+
+
+@pytest.mark.usefixtures("tiny_machine")
+def test_ratings_that_are_there_need_no_judge_on_this_machine(
+    done: Path, tiny: Recipe, start
+) -> None:
+    """Rated elsewhere, by this recipe or by another call: no record of analysis says so."""
+    (done / "recipes" / "demo" / "analyze.json").unlink()
+    state = start(tiny)
+    assert state.is_completed(), state.message
+    assert state.result().done_now == ["analyze"]
+
+
+@pytest.mark.usefixtures("tiny_machine")
+@pytest.mark.parametrize("what_is_open", ["a lost shard", "another run"])
+def test_a_shard_that_is_left_to_rate_needs_the_judge_whatever_is_recorded(
+    done: Path, tiny: Recipe, start, what_is_open: str
+) -> None:
+    recipe = tiny
+    if what_is_open == "a lost shard":
+        next(done.glob("ratings/*/shard-00001.parquet")).unlink()
+    else:
+        longer = tiny.rating.model_copy(update={"max_reply_tokens": 9})
+        recipe = tiny.model_copy(update={"rating": longer})
+    before = contents(done)
+    error = start(recipe).result(raise_on_failure=False)
+    assert isinstance(error, InputError)
+    assert "its weights alone take" in str(error)
+    assert changes_between(before, contents(done)) == set()
+
+
 def test_what_a_machine_needs_otherwise_is_a_parameter_of_the_flow(
     tmp_path: Path, tiny: Recipe, mlflow_template: Path
 ) -> None:
