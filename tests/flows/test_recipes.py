@@ -17,6 +17,7 @@ from encore.config import JudgeConfig, RatingConfig
 from encore.errors import InputError
 from encore.files import file_sha256
 from encore.ingestion import ingest
+from encore.model.config import BackboneConfig
 from encore.model.opening import open_reward_model
 from encore.recipes.changes import JudgeChanges
 from encore.recipes.needs import Machine
@@ -363,6 +364,18 @@ def test_another_temperature_weighs_and_exports_anew_and_trains_nothing(
 ) -> None:
     other = tiny.model_copy(update={"weighing": tiny.weighing.model_copy(update={"tau": 0.5})})
     assert start(other).result().done_now == ["weigh", "export"]
+
+
+def test_an_untouched_row_is_opened_at_the_revision_that_it_names(
+    done: Path, tiny: Recipe, start
+) -> None:
+    """A folder has no revisions, and says so to whoever asks it for one."""
+    pinned = BackboneConfig(model=tiny.backbone.model, revision="v2")
+    row = RowModel(name="initial model", backbone=pinned)
+    error = start(tiny.model_copy(update={"rows": (row,)})).result(raise_on_failure=False)
+    assert isinstance(error, InputError)
+    assert str(error).startswith("reward model ")  # of the table, not the backbone of a training
+    assert "a revision ('v2') belongs to a hub id" in str(error)
 
 
 def test_a_study_with_other_pairs_is_refused_before_any_rating(
