@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 EngineValue = bool | int | float | str
+#: A reply to a rating prompt is a number: more tokens than this are none.
+MAX_RATING_REPLY_TOKENS = 512
 
 
 class JudgeConfig(BaseModel):
@@ -52,5 +54,8 @@ class RatingConfig(BaseModel):
         "conversation's oldest text. Counted either way.",
     )
     max_reply_tokens: int = Field(
-        default=16, ge=2, le=512, description="A longer reply is cut off and therefore null."
+        default=16,
+        ge=2,
+        le=MAX_RATING_REPLY_TOKENS,
+        description="A longer reply is cut off and therefore null.",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from prefect.client.schemas.objects import State
@@ -27,8 +27,18 @@ def rate_study(
     only: Sequence[int] | None,
     shard_timeout_seconds: float | None,
     shard_retries: int,
+    before_judge: Callable[[], None] | None = None,
 ) -> tuple[RatingPlan, RatingReport, State | None]:
     """Rate the shards that are not done; a shard that fails does not stop the others.
+
+    Args:
+        study: The study's directory.
+        rating: What to rate with.
+        only: Shards to look at; None: all.
+        shard_timeout_seconds: Limit of a shard's generation.
+        shard_retries: Further attempts for a shard that fails.
+        before_judge: Called where shards are open, before the judge's weights are loaded; raises
+            where they must not be.
 
     Returns:
         The plan, what was done, and the flow's final state if shards failed (else None).
@@ -41,6 +51,8 @@ def rate_study(
         progress = ShardProgress(num_shards=len(plan.todo))
         progress.start()
         if plan.num_open:
+            if before_judge is not None:
+                before_judge()
             start_judge(study, rating)
 
         def rate(indices: Sequence[int], *, busy_limit_seconds: float) -> dict[int, _Result]:

@@ -71,10 +71,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOfTable:
-    """A reward model beside the heads: where it is, and what its scores follow from."""
+    """A reward model beside the heads.
+
+    Attributes:
+        name: Of its row.
+        model: Where it is.
+        revision: Of a hub id.
+        token: What its scores follow from.
+    """
 
     name: str
     model: str | Path
+    revision: str | None = None
     token: Any
 
 
@@ -151,7 +159,12 @@ def train(job: Job, plan: RatingPlan, *, ratings: str) -> StageRecord:
 def row_model(job: Job, row: RowModel) -> RowOfTable:
     """A row's model: trained on the pairs' preferences, or as it was downloaded."""
     if row.training is None:
-        return RowOfTable(name=row.name, model=row.backbone.model, token=untouched_row_inputs(row))
+        return RowOfTable(
+            name=row.name,
+            model=row.backbone.model,
+            revision=row.backbone.revision,
+            token=untouched_row_inputs(row),
+        )
     record = _trained(
         job,
         row.stage,
@@ -280,7 +293,9 @@ def benchmark(
             run=plan.run_key,
             judge=None,
             paper=table.paper,
-            opening=Opening(),
+            opening=Opening(
+                row_revisions={row.name: row.revision for row in rows if row.revision is not None}
+            ),
             # Two recipes may share a model and its head scores; each has a table of its own.
             out=table_path(study, recipe).parent,
         )

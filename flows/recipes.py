@@ -5,6 +5,7 @@ As a command: ``python -m flows.pipeline --recipe NAME --out STUDY``.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from encore.rating_driver import NUM_WORKERS
 from encore.recipes.changes import JudgeChanges, changed
 from encore.recipes.checks import check_names
 from encore.recipes.needs import (
+    Machine,
     refuse_judge_too_large,
     refuse_training_too_large,
     this_machine,
@@ -25,7 +27,7 @@ from encore.recipes.needs import (
 from encore.recipes.recipe import Recipe
 from encore.recipes.shipped import RecipeName, load_recipe
 from encore.recipes.stages import StageBook
-from encore.shards import run_status, validated_shards
+from encore.shards import list_runs, run_status, validated_shards
 from encore.weighting.opening import ratings_digest
 from flows.rate_pairs import Retries, Seconds
 from flows.rating_stage import rate_study
@@ -91,7 +93,8 @@ def run_recipe(
         tracking_uri=choose_tracking_uri(study, given=tracking_uri),
         experiment=experiment,
     )
-    _check_machine(job)
+    machine = this_machine()
+    _check_machine(job, machine)
     ingest(job)
     if job.book.recorded("benchmark") is None:
         check_recipe(chosen)
@@ -101,6 +104,7 @@ def run_recipe(
         only=None,
         shard_timeout_seconds=shard_timeout_seconds,
         shard_retries=shard_retries,
+        before_judge=partial(refuse_judge_too_large, chosen.rating.judge, machine=machine),
     )
     if failed is not None:
         return failed
@@ -122,10 +126,13 @@ def run_recipe(
     )
 
 
-def _check_machine(job: Job) -> None:
-    """What cannot run here must not cost a download and hours; what was done elsewhere may stay."""
-    machine, book = this_machine(), job.book
-    if book.recorded("analyze") is None:
+def _check_machine(job: Job, machine: Machine) -> None:
+    """What cannot run here must not cost a download and hours; what was done elsewhere may stay.
+
+    Whether ratings that are there leave any to the judge is known once the run is planned.
+    """
+    book = job.book
+    if not list_runs(job.study / "ratings"):
         refuse_judge_too_large(job.recipe.rating.judge, machine=machine)
     stages = ["train", *(row.stage for row in job.recipe.rows)]
     done = {stage for stage in stages if book.recorded(stage) is not None}

@@ -46,6 +46,7 @@ from encore.training.plan.gpus import gpu_named
 from encore.training.plan.lengths import lengths_from_average
 from encore.training.plan.locate import find_shape
 from encore.training.plan.recipes import recipe_named
+from tests.model.test_whole_classifier import make_classifier
 
 PAPERS = [name for name in RECIPE_NAMES if name != "demo"]
 
@@ -123,6 +124,28 @@ def test_a_recipe_that_does_not_fit_together_is_refused() -> None:
         Recipe.model_validate({**dict(recipe), "rows": (*recipe.rows, *recipe.rows)})
     with pytest.raises(ValidationError, match="a row of its own has one head"):
         RowModel(name="a", backbone=recipe.backbone, training=TrainingConfig())
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"max_length": 512}, "max_length 512"),
+        ({"dtype": "bfloat16", "pooling": "mean"}, "dtype 'bfloat16', pooling 'mean'"),
+        ({"chat_template": "mine.jinja"}, "chat_template 'mine.jinja'"),
+        ({"init": "random"}, "init 'random'"),
+        ({"trust_remote_code": True}, "trust_remote_code True"),
+    ],
+)
+def test_an_untouched_row_refuses_settings_that_nothing_reads(
+    settings: dict[str, Any], says: str
+) -> None:
+    backbone = BackboneConfig.model_validate({"model": "team/model", "revision": "v2", **settings})
+    with pytest.raises(ValidationError, match=f"row 'a': its backbone says {says}, and a reward"):
+        RowModel(name="a", backbone=backbone)
+    preferences = TrainingConfig(objective="bradley-terry")
+    assert RowModel(name="a", backbone=backbone, training=preferences).backbone == backbone
+    pinned = BackboneConfig(model="team/model", revision="v2")
+    assert RowModel(name="a", backbone=pinned).backbone.revision == "v2"
 
 
 # --- changes for a machine or a pilot -------------------------------------------------------------
@@ -425,6 +448,15 @@ def test_a_backbone_that_is_not_there_is_refused_before_its_rating(tmp_path: Pat
     )
     with pytest.raises(EncoreError, match=r"nowhere.*no such folder"):
         check_within_reach(demo().model_copy(update={"rows": (row,)}))
+
+
+def test_an_untouched_row_may_be_of_a_kind_that_cannot_be_trained_on(tmp_path: Path) -> None:
+    backbone = BackboneConfig(model=str(make_classifier(tmp_path / "model", "distilbert")))
+    untouched = RowModel(name="initial model", backbone=backbone)
+    check_within_reach(demo().model_copy(update={"rows": (untouched,)}))
+    trained = demo().rows[0].model_copy(update={"backbone": backbone})
+    with pytest.raises(InputError, match="'distilbert' is not one ENCORE can train on"):
+        check_within_reach(demo().model_copy(update={"rows": (untouched, trained)}))
 
 
 def test_a_scheme_that_needs_a_rule_is_refused() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -30,12 +30,14 @@ class Opening:
         dtype: Of their trunks.
         max_length: In tokens.
         revision: Of the hub id of the model whose heads are weighed.
+        row_revisions: Of the hub ids of reward models, by the name of their row.
     """
 
     device: str | None = None
     dtype: str = "auto"
     max_length: int | None = None
     revision: str | None = None
+    row_revisions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +194,7 @@ def score_reward_model(scorer: Scorer, name: str, model: str | Path) -> ScoredMo
         InputError: No such model, or several heads and no weights.
         EncoreError: As `score_benchmark`.
     """
-    opened = scorer.open(model)
+    opened = scorer.open(model, revision=scorer.opening.row_revisions.get(name))
     if len(opened.model.head_ids) != 1:
         raise InputError(
             f"reward model {name!r} ({opened.name}): it has {len(opened.model.head_ids)} heads "

@@ -143,14 +143,16 @@ def run_benchmark(
         KeyboardInterrupt: Finished shards are kept.
     """
     reward_models = dict(reward_models or {})
+    opening = opening or Opening()
     _check_models(model, reward_models, gate)
+    _check_revisions(opening, reward_models)
     options = options or SchemeRowOptions()
     found = open_study(study)
     pairs = read_benchmark_pairs(load_benchmark(benchmark), data=data, allow_partial=allow_partial)
     scorer = Scorer(
         pairs=pairs,
         root=found.path / BENCHMARKS_DIR,
-        opening=opening or Opening(),
+        opening=opening,
         how=how or HowToCompute(),
         on_progress=on_progress,
     )
@@ -209,6 +211,16 @@ def _check_models(
         )
     if model is None and gate is not None:
         raise InputError(f"gate {gate}: it weighs the heads of a model; give that one as --model")
+
+
+def _check_revisions(opening: Opening, reward_models: Mapping[str, str | Path]) -> None:
+    """Refuse a revision that would go unread."""
+    for name, revision in opening.row_revisions.items():
+        if name not in reward_models:
+            raise InputError(
+                f"revision {revision!r} of row {name!r}: there is no reward model of that name; "
+                f"expected one of {', '.join(reward_models) or 'none'}"
+            )
 
 
 def _check_names(names: Sequence[str], *, has_schemes: bool) -> None:

@@ -146,6 +146,7 @@ def _judged(study: Path, *, recipe: Recipe) -> JudgeReport:
     from encore.benchmarks.judging.report import JudgingRequest
     from encore.benchmarks.judging.ways import judge_benchmark
     from encore.benchmarks.pairs import read_benchmark_pairs
+    from encore.synthetic import synthetic_in
     from encore.weighting.weigh import weights
 
     say("for comparison: the judge's own ratings of the benchmark's pairs, ENCORE's weights")
@@ -155,6 +156,7 @@ def _judged(study: Path, *, recipe: Recipe) -> JudgeReport:
         config=recipe.rating,
         out=study / "judged",
         weights=weights(study, scheme="encore"),
+        synthetic=tuple(f"training {part}" for part in synthetic_in(study)),
         name=RULE_JUDGE,
     )
     return judge_benchmark(pairs, request)

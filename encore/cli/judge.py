@@ -12,6 +12,7 @@ from encore.cli.judge_tables import print_judge_tables
 from encore.cli.output import JsonOption, print_json, progress_bar, say, warn
 from encore.cli.scheme_options import warn_of_unused
 from encore.cli.stopping import stopped_by_sigterm
+from encore.config import MAX_RATING_REPLY_TOKENS
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU
 
@@ -149,7 +150,7 @@ def judge(
             min=2,
             max=8192,
             help="A longer reply is cut off and gives no verdict. Default: 2048 explained, else "
-            "16.",
+            f"16. By rating at most {MAX_RATING_REPLY_TOKENS}.",
         ),
     ] = None,
     backend: options.Backend = "vllm",
@@ -176,7 +177,12 @@ def judge(
 
     of_weights = {"scheme": scheme, "tau": tau, "k": k, "rule": rule, "weights-run": weights_run}
     _refuse_idle(by, rules=rules, weights_from=weights_from, of_weights=of_weights)
-    check_way(by, has_weights=weights_from is not None, protocol=protocol)
+    check_way(
+        by,
+        has_weights=weights_from is not None,
+        protocol=protocol,
+        max_reply_tokens=max_reply_tokens,
+    )
     config = options.rating_config(
         judge=judge,
         rules=rules or _DEFAULT_RULES,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 from pydantic import ValidationError
 
-from encore.config import EngineValue, JudgeConfig, RatingConfig
+from encore.config import MAX_RATING_REPLY_TOKENS, EngineValue, JudgeConfig, RatingConfig
 from encore.errors import InputError
 
 Judge = Annotated[
@@ -53,7 +53,12 @@ Overlong = Annotated[
     ),
 ]
 MaxReplyTokens = Annotated[
-    int, typer.Option(min=2, max=512, help="A longer reply is cut off and therefore null.")
+    int,
+    typer.Option(
+        min=2,
+        max=MAX_RATING_REPLY_TOKENS,
+        help="A longer reply is cut off and therefore null.",
+    ),
 ]
 EngineArgs = Annotated[
     list[str] | None,

@@ -38,5 +38,7 @@ def check_within_reach(recipe: Recipe) -> None:
     except InputError as error:
         # A network's failure stays the cause: another attempt may mend it.
         raise InputError(f"{error} (a recipe's option: --benchmark-data)") from error.__cause__
-    for backbone in dict.fromkeys((recipe.backbone, *(row.backbone for row in recipe.rows))):
-        load_tokenizer(backbone)
+    # A model that is a row as it was downloaded may be of a kind that cannot be trained on.
+    rows = ((row.backbone, row.training is None) for row in recipe.rows)
+    for backbone, any_kind in dict.fromkeys(((recipe.backbone, False), *rows)):
+        load_tokenizer(backbone, any_kind=any_kind)

@@ -53,7 +53,9 @@ class RowModel(_Part):
     """
 
     name: str = Field(min_length=1, pattern=r"^[a-z0-9][a-z0-9 -]*$", description="Of its row.")
-    backbone: BackboneConfig = Field(description="What it starts from.")
+    backbone: BackboneConfig = Field(
+        description="What it starts from; without training a model and its revision, no more."
+    )
     training: TrainingConfig | None = Field(
         default=None, description="How it is trained on preferences; None: as it was downloaded."
     )
@@ -64,6 +66,22 @@ class RowModel(_Part):
             raise ValueError(
                 f"row {self.name!r}: trained with objective {self.training.objective}, expected "
                 "bradley-terry: a row of its own has one head"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _is_opened_as_it_says(self) -> Self:
+        if self.training is not None:
+            return self
+        usual = BackboneConfig(model=self.backbone.model, revision=self.backbone.revision)
+        idle = [
+            f"{name} {value!r}" for name, value in self.backbone if value != getattr(usual, name)
+        ]
+        if idle:
+            raise ValueError(
+                f"row {self.name!r}: its backbone says {', '.join(idle)}, and a reward model "
+                "without training is opened as it was downloaded; leave that out (model and "
+                "revision are read), or give the row a training"
             )
         return self
 

@@ -105,6 +105,34 @@ def test_a_reward_model_is_a_row_of_its_own_scores(study, made):
     assert found.num_computed == 2 * NUM_PAIRS
 
 
+COMMITS = {"main": "a" * 40, "v2": "b" * 40}
+
+
+@pytest.fixture
+def on_the_hub(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A reward model with two revisions, where the hub's client keeps what it fetched."""
+    cache = tmp_path / "cache" / "models--team--model"
+    (cache / "refs").mkdir(parents=True)
+    for seed, (branch, commit) in enumerate(COMMITS.items(), start=5):
+        model = make_model(tmp_path / branch, head_ids=("reward",), seed=seed)
+        opened = open_reward_model(model, device="cpu", dtype="float32")
+        export_model(opened, out=cache / "snapshots" / commit)
+        (cache / "refs" / branch).write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    return "team/model"
+
+
+def test_each_row_s_reward_model_has_a_revision_of_its_own(study, made, on_the_hub):
+    rows = {"newest": on_the_hub, "pinned": on_the_hub}
+    pinned = Opening(device="cpu", row_revisions={"pinned": "v2"})
+    found = run(study, made, model=None, reward_models=rows, opening=pinned)
+    revisions = {name: behind.revision for name, behind in found.models.items()}
+    assert revisions == {"newest": COMMITS["main"], "pinned": COMMITS["v2"]}
+    of_main, of_v2 = (line.row.reward_P2 for line in found.table.lines)
+    assert abs(of_main - of_v2).max() > 0.01  # other weights, other scores
+
+
 def test_the_exported_model_of_a_scheme_is_the_scheme_s_row(study, made, tmp_path):
     """Weighing scores of the heads, and scoring with the one head they were folded into."""
     row = next(line.row for line in run(study, made).table.lines if line.name == "encore (τ 2)")
@@ -314,6 +342,9 @@ def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_pa
     stored = [(None, first.results_path)]
     with pytest.raises(InputError, match=r"row 'initial' is there more than once"):
         run(study, made, **nowhere, reward_models={"initial": "x"}, results=stored)
+    unread = Opening(row_revisions={"initail": "v2"})
+    with pytest.raises(InputError, match=r"revision 'v2' of row 'initail': .*expected one of init"):
+        run(study, made, **nowhere, reward_models={"initial": "x"}, opening=unread)
     with pytest.raises(InputError, match="no-ratings"):
         run(study, made, **nowhere, ratings=tmp_path / "no-ratings")
 

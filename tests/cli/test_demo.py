@@ -19,6 +19,7 @@ import pytest
 
 import encore.demo.initial_model
 import encore.recipes.shipped
+from encore.benchmarks.results import read_pair_results
 from encore.benchmarks.stored_tables import read_tables
 from encore.cli.demo import demo
 from encore.cli.demo_table import RULE_JUDGE
@@ -140,6 +141,14 @@ def test_the_demo_ends_with_the_papers_rows_on_a_narrow_screen_and_all_rows_in_a
     assert "no row is the untouched initial model" not in markdown
     [report] = done.study.glob("reports/*/report.html")
     assert report.is_file()
+
+
+def test_the_rule_judge_says_that_the_ratings_behind_its_weights_are_synthetic(
+    done: Shown,
+) -> None:
+    [results] = done.study.glob("judged/*/results-*.parquet")
+    [row] = read_pair_results(results)
+    assert f"training source {next(iter(data_paths()))}" in row.results.about.synthetic
 
 
 @pytest.fixture(scope="module")

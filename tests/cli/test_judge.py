@@ -167,6 +167,10 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_read(tmp_path)
     assert "needs weights of rules" in str(error_of(*nowhere, "--by", "rating"))
     protocol = ["--by", "rating", "--protocol", "explained"]
     assert "a prompt of their own" in str(error_of(*nowhere, *weights, *protocol))
+    words = ["--by", "rating", "--max-reply-tokens", 513]
+    assert "max-reply-tokens 513: by rating a reply is a number and has at most 512" in str(
+        error_of(*nowhere, *weights, *words)
+    )
 
 
 def test_missing_verdicts_are_warned_of(arguments, scripted):
@@ -334,3 +338,4 @@ def test_bad_usage_is_exit_code_2(arguments):
 def test_help_teaches():
     shown = invoke("--help").stdout
     assert "encore judge --judge ./my-judge --out judged --protocol verdict-only" in shown
+    assert "By rating at most 512." in " ".join(shown.replace("│", " ").split())

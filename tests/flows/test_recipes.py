@@ -17,6 +17,7 @@ from encore.config import JudgeConfig, RatingConfig
 from encore.errors import InputError
 from encore.files import file_sha256
 from encore.ingestion import ingest
+from encore.model.config import BackboneConfig
 from encore.model.opening import open_reward_model
 from encore.recipes.changes import JudgeChanges
 from encore.recipes.needs import Machine
@@ -283,6 +284,42 @@ def test_a_judge_or_a_training_too_large_for_this_machine_costs_no_download(
     assert not (tmp_path / "study").exists()
 
 
+@pytest.fixture
+def tiny_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that cannot hold any judge's weights."""
+    tiny_memory = Machine(num_gpus=0, gpu_bytes=0, memory_bytes=1 << 10)
+    monkeypatch.setattr("flows.recipes.this_machine", lambda: tiny_memory)
+
+
+@pytest.mark.usefixtures("tiny_machine")
+def test_ratings_that_are_there_need_no_judge_on_this_machine(
+    done: Path, tiny: Recipe, start
+) -> None:
+    """Rated elsewhere, by this recipe or by another call: no record of analysis says so."""
+    (done / "recipes" / "demo" / "analyze.json").unlink()
+    state = start(tiny)
+    assert state.is_completed(), state.message
+    assert state.result().done_now == ["analyze"]
+
+
+@pytest.mark.usefixtures("tiny_machine")
+@pytest.mark.parametrize("what_is_open", ["a lost shard", "another run"])
+def test_a_shard_that_is_left_to_rate_needs_the_judge_whatever_is_recorded(
+    done: Path, tiny: Recipe, start, what_is_open: str
+) -> None:
+    recipe = tiny
+    if what_is_open == "a lost shard":
+        next(done.glob("ratings/*/shard-00001.parquet")).unlink()
+    else:
+        longer = tiny.rating.model_copy(update={"max_reply_tokens": 9})
+        recipe = tiny.model_copy(update={"rating": longer})
+    before = contents(done)
+    error = start(recipe).result(raise_on_failure=False)
+    assert isinstance(error, InputError)
+    assert "its weights alone take" in str(error)
+    assert changes_between(before, contents(done)) == set()
+
+
 def test_what_a_machine_needs_otherwise_is_a_parameter_of_the_flow(
     tmp_path: Path, tiny: Recipe, mlflow_template: Path
 ) -> None:
@@ -327,6 +364,18 @@ def test_another_temperature_weighs_and_exports_anew_and_trains_nothing(
 ) -> None:
     other = tiny.model_copy(update={"weighing": tiny.weighing.model_copy(update={"tau": 0.5})})
     assert start(other).result().done_now == ["weigh", "export"]
+
+
+def test_an_untouched_row_is_opened_at_the_revision_that_it_names(
+    done: Path, tiny: Recipe, start
+) -> None:
+    """A folder has no revisions, and says so to whoever asks it for one."""
+    pinned = BackboneConfig(model=tiny.backbone.model, revision="v2")
+    row = RowModel(name="initial model", backbone=pinned)
+    error = start(tiny.model_copy(update={"rows": (row,)})).result(raise_on_failure=False)
+    assert isinstance(error, InputError)
+    assert str(error).startswith("reward model ")  # of the table, not the backbone of a training
+    assert "a revision ('v2') belongs to a hub id" in str(error)
 
 
 def test_a_study_with_other_pairs_is_refused_before_any_rating(

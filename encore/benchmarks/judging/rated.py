@@ -25,7 +25,7 @@ from encore.pairs import (
     pair_files,
 )
 from encore.rating import RatingProgress, open_run
-from encore.rating_driver import rate_run
+from encore.rating_driver import OutcomeHook, rate_run
 from encore.report.provenance import null_reasons
 from encore.shards import run_status
 from encore.study import MARKER, Change, Study, changed_study, open_study
@@ -61,6 +61,7 @@ def rate_benchmark(
     out: Path,
     judge: Judge | None = None,
     on_progress: RatingProgress | None = None,
+    on_outcome: OutcomeHook | None = None,
 ) -> RatedBenchmark:
     """Have a judge rate every answer under every rule, resumable shard by shard.
 
@@ -69,7 +70,8 @@ def rate_benchmark(
         config: Judge, rules and shards.
         out: The folder that holds judgings; the study goes to ``out/rated-<digest of the pairs>``.
         judge: The config's, where it is open already; it stays open.
-        on_progress: Told about finished replies.
+        on_progress: Told about finished replies, from the worker threads.
+        on_outcome: Told about each finished shard, one that was rated before too.
 
     Raises:
         InputError: No pairs.
@@ -79,7 +81,7 @@ def rate_benchmark(
     study = study_of_pairs(pairs, out=out)
     run = open_run(study, config.model_copy(update={"limit": None}), judge=judge)
     try:
-        report = rate_run(run, on_progress=on_progress)
+        report = rate_run(run, on_progress=on_progress, on_outcome=on_outcome)
     finally:
         if judge is None:
             run.judge.close()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from encore.benchmarks.judging.summary import VerdictSummary
 from encore.benchmarks.judging.verdicts import VerdictNullReason
 from encore.benchmarks.metrics import BenchmarkScore
-from encore.config import RatingConfig
+from encore.config import MAX_RATING_REPLY_TOKENS, RatingConfig
 from encore.errors import InputError
 from encore.weighting.vector import WeightVector
 
@@ -118,13 +118,16 @@ class JudgeReport:
         }
 
 
-def check_way(by: JudgeBy, *, has_weights: bool, protocol: str | None) -> None:
+def check_way(
+    by: JudgeBy, *, has_weights: bool, protocol: str | None, max_reply_tokens: int | None = None
+) -> None:
     """Refuse what a way of judging has no use for, or lacks.
 
     Args:
         by: See `JudgeBy`.
         has_weights: Whether rules are to be weighed.
         protocol: Of verdicts, where one is asked for.
+        max_reply_tokens: Of a reply, where a number is asked for.
 
     Raises:
         InputError: What does not fit.
@@ -141,6 +144,11 @@ def check_way(by: JudgeBy, *, has_weights: bool, protocol: str | None) -> None:
         )
     if by == "rating" and protocol is not None:
         raise InputError(f"protocol {protocol}: ratings have a prompt of their own; leave it out")
+    if by == "rating" and (max_reply_tokens or 0) > MAX_RATING_REPLY_TOKENS:
+        raise InputError(
+            f"max-reply-tokens {max_reply_tokens}: by rating a reply is a number and has at most "
+            f"{MAX_RATING_REPLY_TOKENS} tokens; give no more than that, or leave it out"
+        )
 
 
 def _score_dict(score: BenchmarkScore | None) -> dict[str, Any] | None:

@@ -38,6 +38,7 @@ from encore.benchmarks.metrics import BenchmarkScore, benchmark_score
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.results import PairResults
 from encore.benchmarks.row_about import RowAbout
+from encore.rating import ShardOutcome
 from encore.records import RESPONSES, RuleSet
 from encore.rules import load_rule_set
 from encore.weighting.vector import WeightVector
@@ -88,7 +89,12 @@ def judge_benchmark(
         StudyIncompleteError: Shards failed; the same call judges only these.
         EncoreError: The judge does not load.
     """
-    check_way(request.by, has_weights=request.weights is not None, protocol=request.protocol)
+    check_way(
+        request.by,
+        has_weights=request.weights is not None,
+        protocol=request.protocol,
+        max_reply_tokens=request.max_reply_tokens,
+    )
     judges = {"pair": _by_pair, "rule": _by_rule, "rating": _by_rating}
     return _report(judges[request.by](pairs, request, on_progress), pairs, request)
 
@@ -163,12 +169,15 @@ def _by_rating(
     rules, weights = load_rule_set(request.config.rules), request.weights
     assert weights is not None, "check_way asks for them"
     by_rule = _checked(weights, rules, pairs, request)  # before any rating
-    total = len(pairs.pairs) * len(RESPONSES) * len(rules.rules)
+    num_pairs = len({pair.pair_id for pair in pairs.pairs})  # equal ones are rated once
+    total = num_pairs * len(RESPONSES) * len(rules.rules)
+    done = _RatingsDone(on_progress, total) if on_progress else None
     rated = rate_benchmark(
         pairs,
         config=request.config,
         out=request.out,
-        on_progress=_RatingsDone(on_progress, total).replies if on_progress else None,
+        on_progress=done.replies if done else None,
+        on_outcome=done.finished if done else None,
     )
     reward = rating_reward(pairs, rated, weights=by_rule)
     strict = benchmark_score(
@@ -270,7 +279,7 @@ def _num_halves(credit_P: NDArray[np.float64]) -> int:
 
 
 class _RatingsDone:
-    """Adds up the replies of shards at work; called from the worker threads."""
+    """Adds up replies, those of shards that were finished before too."""
 
     def __init__(self, on_progress: OnProgress, num_replies: int) -> None:
         self._on_progress = on_progress
@@ -278,7 +287,14 @@ class _RatingsDone:
         self._done: dict[int, int] = {}
 
     def replies(self, shard: int, num_done: int, _num_asked: int) -> None:
-        """Replies of one shard so far."""
+        """Of one shard so far; called from the worker threads."""
+        self._tell(shard, num_done)
+
+    def finished(self, outcome: ShardOutcome) -> None:
+        """Of a whole shard, rated now or before; prompts too long to be asked count too."""
+        self._tell(outcome.index, outcome.num_ratings + outcome.num_nulls)
+
+    def _tell(self, shard: int, num_done: int) -> None:
         self._done[shard] = num_done
         num_all = sum(self._done.copy().values())
         self._on_progress(JudgingProgress(num_done=num_all, num_replies=self._num_replies))

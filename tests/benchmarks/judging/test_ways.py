@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from encore.benchmarks.judging import ways
+from encore.benchmarks.judging.driver import JudgingProgress
 from encore.benchmarks.judging.pairwise import read_judged_pairs
 from encore.benchmarks.judging.rated import rate_benchmark, study_of_pairs
 from encore.benchmarks.judging.report import JudgeReport, JudgingRequest
@@ -29,9 +30,11 @@ from encore.weighting.provenance import Origin, Provenance
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh
 from tests.benchmarks.judging.scripted import (
+    benchmark_of,
     index_in,
     judge_saying,
     make_benchmark,
+    make_pair,
     verdict_of,
 )
 from tests.benchmarks.judging.test_rating_reward import RULES_TOML
@@ -305,6 +308,30 @@ def test_an_interruption_before_the_results_are_written_asks_nothing_again(
         report = judged(pairs, rules, by, weights=weights)
         assert judge.num_asked == num_asked
         assert report.results.is_file()
+
+
+# --- how far it is --------------------------------------------------------------------------------
+
+
+def test_replies_that_were_there_before_an_interruption_count_as_done(judge, rules):
+    """By rating: three pairs (one of them twice), 2 answers under 2 rules, a pair a shard."""
+    pairs = benchmark_of([make_pair(0), make_pair(1), make_pair(2), make_pair(0)])
+    config = RatingConfig(judge=JudgeConfig(model="scripted"), rules=str(rules), shard_size=1)
+    request = JudgingRequest(
+        by="rating", config=config, out=rules.parent / "judged", weights=vector(0.6)
+    )
+    first: list[JudgingProgress] = []
+    judged_once = judge_benchmark(pairs, request, on_progress=first.append)
+    assert (first[-1].num_done, first[-1].num_replies) == (12, 12)
+    next(judged_once.folder.glob("ratings/*/shard-00001.parquet")).unlink()
+    judge.num_asked = 0
+
+    again: list[JudgingProgress] = []
+    judge_benchmark(pairs, request, on_progress=again.append)
+
+    assert judge.num_asked == 4
+    assert max(told.num_done for told in again) == 12  # 4 of now, and 8 that were there
+    assert {told.num_replies for told in again} == {12}
 
 
 # --- where weights come from ----------------------------------------------------------------------
