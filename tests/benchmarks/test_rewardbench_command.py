@@ -9,6 +9,7 @@ Legend: P pairs, 2 responses (chosen, rejected).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,9 @@ from encore.demo import judge_path
 from encore.export import export_model
 from encore.ingestion import ingest
 from encore.model.config import BackboneConfig
+from encore.model.export_file import EXPORT_FILE
 from encore.model.opening import open_reward_model
+from encore.records import Message
 from encore.training.config import TrainingConfig
 from encore.training.driver import train_study
 from encore.training.records import SilentReporter
@@ -61,6 +64,21 @@ def llama(study: Path, folder: Path) -> tuple[Path, Path]:
     return run, export_model(opened, out=folder / "llama", weights={"reward": 1.0}).folder
 
 
+def llama_with_line_breaks(study: Path, folder: Path) -> tuple[Path, Path]:
+    """The same with a line break behind every conversation, as ChatML has it: the token scored."""
+    _, plain = llama(study, folder)
+    (plain / EXPORT_FILE).unlink()  # from here on it is somebody else's model
+    template = (plain / "chat_template.jinja").read_text() + "{{- '\\n' -}}"
+    (plain / "chat_template.jinja").write_text(template)
+    settings = json.loads((plain / "tokenizer_config.json").read_text())
+    settings["chat_template"] = template
+    (plain / "tokenizer_config.json").write_text(json.dumps(settings))
+    opened = open_reward_model(plain, device="cpu")
+    prompt = [Message(role="user", content="Hi.")]
+    assert opened.tokenizer.render(prompt, "Hello.").endswith("\n")
+    return plain, plain
+
+
 def minilm(study: Path, folder: Path) -> tuple[Path, Path]:
     """MiniLM at its class token: its run, and the same as transformers' own classifier."""
     model = str(minilm_folder(folder))
@@ -70,7 +88,7 @@ def minilm(study: Path, folder: Path) -> tuple[Path, Path]:
     return run, write_plain_bert(opened, folder / "minilm")
 
 
-@pytest.mark.parametrize("make", [llama, minilm])
+@pytest.mark.parametrize("make", [llama, llama_with_line_breaks, minilm])
 def test_every_pair_is_judged_as_by_the_rewardbench_command(
     make: Callable[[Path, Path], tuple[Path, Path]],
     study: Path,
