@@ -146,7 +146,7 @@ def check_way(
         raise InputError(f"protocol {protocol}: ratings have a prompt of their own; leave it out")
     if by == "rating" and (max_reply_tokens or 0) > MAX_RATING_REPLY_TOKENS:
         raise InputError(
-            f"max-reply-tokens {max_reply_tokens}: by rating a reply is a number and has at most "
+            f"--max-reply-tokens {max_reply_tokens}: by rating a reply is a number and has at most "
             f"{MAX_RATING_REPLY_TOKENS} tokens; give no more than that, or leave it out"
         )
 
