@@ -41,8 +41,9 @@ _NOT_IN_NAMES = re.compile(r"[^\w\-. ]")
 
 
 def experiment_of(table: BenchmarkTable) -> str:
-    """One experiment for each set of pairs: rows on other pairs do not compare."""
-    return f"encore-{table.pairs.benchmark.name}-{table.pairs.digest[:8]}"
+    """One experiment for each definition on a set of pairs: rows of others do not compare."""
+    benchmark = table.pairs.benchmark
+    return f"encore-{benchmark.name}-{_name(benchmark.version)}-{table.pairs.digest[:8]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,17 +154,25 @@ def table_tags(table: BenchmarkTable, *, about: Mapping[str, str]) -> dict[str, 
     return _tags(table, synthetic=table.synthetic, notes=table.notes, about=about)
 
 
-def evaluation_key(row: TableRow, params: Mapping[str, str], *, reference: TableRow) -> str:
+def evaluation_key(
+    line: TableLine, params: Mapping[str, str], *, table: BenchmarkTable, reference: TableRow
+) -> str:
     """The key of an evaluation: the same row with the same results has one MLflow run, ever.
 
     It follows from what was found, so results that differ, for whatever reason, are a run of their
-    own instead of a second value of the same metric.
+    own instead of a second value of the same metric. Figures are among them: the paper's beside the
+    row, intervals of another seed, the headline by another name.
     """
+    row = line.row
+    assert row is not None, "a row of the paper alone is not evaluated"
+    figures = evaluation_metrics(line, table)
     identity = {
         "params": dict(params),
         "weights": weights_of(row),
         "credits": _digest(row),
         "reference": _digest(reference),
+        # As texts: JSON has no NaN. Other machines may round the last digits in another way.
+        "figures": {name: f"{value:.9g}" for name, value in figures.items()},
     }
     return run_key_of(identity)
 
@@ -263,6 +272,7 @@ def _benchmark_params(table: BenchmarkTable) -> dict[str, str]:
     return {
         "benchmark": benchmark.name,
         "benchmark_version": benchmark.version,
+        "headline": benchmark.headline,
         "dataset": benchmark.dataset or NONE,
         "revision": benchmark.revision or NONE,
         "weighting": benchmark.weighting,

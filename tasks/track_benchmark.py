@@ -187,7 +187,9 @@ class _Job:
         row = line.row
         assert row is not None, "only rows of ours are logged"
         params = words.evaluation_params(row, self.run, study=self.study)
-        key = words.evaluation_key(row, params, reference=self._reference())
+        key = words.evaluation_key(
+            line, params, table=self.run.table, reference=self._reference()
+        )
         if key in there:
             return there[key]
         tags = words.evaluation_tags(row, self.run, about=self.about)

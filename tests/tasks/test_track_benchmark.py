@@ -18,9 +18,11 @@ from mlflow.exceptions import MlflowException
 from encore.benchmarks.compare import compare_tables, read_studies
 from encore.benchmarks.models import ModelBehind
 from encore.benchmarks.results import read_pair_results
-from encore.benchmarks.rows import TableRow, credit_row
+from encore.benchmarks.rows import TableRow, compared, credit_row
 from encore.benchmarks.run import BenchmarkRun
 from encore.benchmarks.scoring import ScoredBenchmark
+from encore.benchmarks.table import TableLine
+from encore.paper.tables import paper_tables
 from encore.weighting.opening import open_evidence
 from tasks.model_registry import register_candidate
 from tasks.track import MlflowStore, TrackingUnavailableError
@@ -86,7 +88,7 @@ def test_every_row_is_a_run_within_the_studys_run(run, study, store_uri):
     about = {"encore.prefect_flow_run": "1234", "encore.prefect_page": page}
     tracked = track(run, study, store_uri, about=about)
     assert_all_is_logged(run, tracked, store_uri)
-    assert tracked.experiment == f"encore-made-up-{PAIRS.digest[:8]}"
+    assert tracked.experiment == f"encore-made-up-1-{PAIRS.digest[:8]}"
     assert tracked.num_new == len(tracked.run_ids)
     parent, found = parent_and_rows(store_uri, tracked.experiment)
     assert parent.info.run_name == "study"
@@ -137,8 +139,8 @@ def test_a_study_of_other_rules_and_a_judge_have_the_same_names(
 def test_metrics_are_the_figures_that_compare_prints(run, study, store_uri):
     tracked = track(run, study, store_uri)
     _, found = parent_and_rows(store_uri, tracked.experiment)
-    [compared] = compare_tables(read_studies([study]))
-    printed = {one["name"]: one for one in compared.as_dict()["rows"]}
+    [shown] = compare_tables(read_studies([study]))
+    printed = {one["name"]: one for one in shown.as_dict()["rows"]}
     assert set(printed) == set(found)
     for name, one in printed.items():
         metrics = found[name].data.metrics
@@ -247,6 +249,52 @@ def test_other_results_of_a_row_are_a_run_of_their_own(study, store_uri, rows):
     assert second.num_new == 1
     assert first.run_ids["uniform"] == second.run_ids["uniform"]
     assert first.run_ids["model"] != second.run_ids["model"]
+
+
+def with_lines(run: BenchmarkRun, change: Callable[[TableLine], TableLine]) -> BenchmarkRun:
+    lines = tuple(map(change, run.table.lines))
+    return replace(run, table=replace(run.table, lines=lines))
+
+
+def test_another_figure_of_the_paper_alone_is_logged(study, store_uri, rows):
+    few = write_run(study, (rows[0], rows[-1]), pairs=PAIRS)
+    first = track(few, study, store_uri)
+    published = paper_tables()[0].rows[0]
+    beside = with_lines(
+        few, lambda line: replace(line, paper=published) if line.name == "initial" else line
+    )
+    second = track(beside, study, store_uri)
+    assert second.num_new == 1
+    assert first.run_ids["uniform"] == second.run_ids["uniform"]
+    client = MlflowClient(store_uri)
+    before, now = (
+        client.get_run(one.run_ids["initial"]).data.metrics["paper"] for one in (first, second)
+    )
+    assert math.isnan(before)
+    assert now == published.printed_safety / 100
+
+
+def test_intervals_of_another_seed_alone_are_logged(study, store_uri, rows):
+    few = (rows[0], rows[-1])
+    first = track(write_run(study, few, pairs=PAIRS), study, store_uri)
+    reseeded = {row.name: row for row in compared(few, pairs=PAIRS, seed=7)}
+    other = with_lines(
+        write_run(study, few, pairs=PAIRS), lambda line: replace(line, row=reseeded[line.name])
+    )
+    second = track(other, study, store_uri)
+    assert second.num_new == 1  # the reference is compared with nothing
+    figures = MlflowClient(store_uri).get_run(second.run_ids["initial"]).data.metrics
+    assert figures["difference_ci_low"] == reseeded["initial"].comparison.ci_low
+    assert first.run_ids["initial"] != second.run_ids["initial"]
+
+
+def test_a_headline_of_another_name_is_logged_under_it(study, store_uri):
+    renamed = real_pairs(headline="Harmlessness")
+    for pairs in (PAIRS, renamed):
+        run = write_run(study, [model_row("model", [1.0] * 50, pairs=pairs)], pairs=pairs)
+        tracked = track(run, study, store_uri)
+        assert tracked.num_new == 1
+    assert "harmlessness" in MlflowClient(store_uri).get_run(tracked.run_ids["model"]).data.metrics
 
 
 def test_only_rows_with_a_synthetic_part_are_called_so(study, store_uri):
