@@ -190,12 +190,13 @@ def scheme_of(row: TableRow) -> str:
 def reward_key(row: TableRow, run: BenchmarkRun) -> str | None:
     """The key of what gives the row's rewards, whatever the pairs: a model, its heads' weights.
 
-    None where that is not known here: a row of a file of results, a mean over draws, a gate.
+    None where that is not known here: a row of a file of results, a mean over draws.
     """
     behind = run.models.get(row.name)
-    if behind is None or (row.vector is None and row.kind != "model"):
+    if behind is None or (row.vector is None and row.kind != "model" and behind.gate is None):
         return None
-    return run_key_of({"model_sha256": behind.digest, "weights": weights_of(row)})
+    gate = {} if behind.gate is None else {"gate_sha256": behind.gate}
+    return run_key_of({"model_sha256": behind.digest, "weights": weights_of(row), **gate})
 
 
 def weights_of(row: TableRow) -> dict[str, float] | None:

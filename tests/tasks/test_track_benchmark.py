@@ -395,7 +395,9 @@ def test_a_store_that_goes_away_is_one_line_that_says_where_the_table_is(
 
 def test_a_partial_benchmark_is_marked(study, store_uri):
     pairs = real_pairs({"refuse": 6}, is_partial=True)
-    run = write_run(study, [model_row("only", [1.0] * 6, pairs=pairs)], pairs=pairs)
+    behind = ModelBehind(name="org/model", digest="a1", revision=None)
+    only = model_row("only", [1.0] * 6, pairs=pairs)
+    run = write_run(study, [only], pairs=pairs, models={"only": behind})
     tracked = track(run, study, store_uri, experiment="mine")
     parent, found = parent_and_rows(store_uri, "mine")
     assert parent.data.tags["encore.partial"] == "yes"
