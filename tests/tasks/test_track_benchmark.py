@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 
 from encore.benchmarks.compare import compare_tables, read_studies
 from encore.benchmarks.models import ModelBehind
@@ -26,7 +27,7 @@ from encore.paper.tables import paper_tables
 from encore.weighting.opening import open_evidence
 from tasks.model_registry import register_candidate
 from tasks.track import MlflowStore, TrackingUnavailableError
-from tasks.track_benchmark import TrackedTable, track_table
+from tasks.track_benchmark import TrackedTable, answering, track_table
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.benchmarks.table_world import RULES, random_margins, scores_of, training_ratings
 from tests.tasks.mlflow_store import Logged, MlflowClient, Run
@@ -381,16 +382,43 @@ def test_after_a_death_the_same_command_logs_what_is_missing(
     assert_all_is_logged(run, track(run, study, store_uri), store_uri)
 
 
+def test_more_subsets_than_one_call_holds_are_logged(study, store_uri, monkeypatch):
+    """400 subsets have three figures each: 1,200 and those of the row; a call holds 1,000."""
+    sizes, log_batch = [], MlflowClient.log_batch
+
+    def counted(client, run_id, metrics=(), **more):
+        sizes.append(len(metrics))
+        return log_batch(client, run_id, metrics=metrics, **more)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", counted)  # a server refuses more, a file not
+    pairs = real_pairs({f"s{place:03}": 1 for place in range(400)})
+    run = write_run(study, [model_row("model", [1.0] * 400, pairs=pairs)], pairs=pairs)
+    tracked = track(run, study, store_uri)
+    metrics = MlflowClient(store_uri).get_run(tracked.run_ids["model"]).data.metrics
+    assert sum(name.startswith("subset/") for name in metrics) == 1200
+    assert max(sizes) <= 1000
+
+
 def test_a_store_that_goes_away_is_one_line_that_says_where_the_table_is(
     run, study, store_uri, monkeypatch
 ):
-    error = MlflowException("connection to http://me:hunter2@host refused\nfor good")
+    error = MlflowException("connection refused\nfor good")
     monkeypatch.setattr(MlflowStore, "client", dying_at(1, error=error))
     with pytest.raises(TrackingUnavailableError) as caught:
         track(run, study, store_uri)
     assert str(run.out) in str(caught.value)
     assert "the same command logs what is missing" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("code", [INTERNAL_ERROR, INVALID_PARAMETER_VALUE])
+def test_the_password_of_a_store_is_not_in_what_is_said(run, code):
+    store = MlflowStore(uri="http://me:hunter2@127.0.0.1:5000", experiment="evaluations")
+    error = MlflowException("http://me:hunter2@127.0.0.1:5000/api: no", error_code=code)
+    with pytest.raises(TrackingUnavailableError) as caught, answering(store, folder=run.out):
+        raise error
+    assert "127.0.0.1:5000/api: no" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_partial_benchmark_is_marked(study, store_uri):
