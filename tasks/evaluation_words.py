@@ -86,7 +86,7 @@ def evaluation_params(row: TableRow, run: BenchmarkRun, *, study: StudyName) -> 
         **{name: _text(row.params.get(name)) for name in _NAMES},
         "ties": row.score.ties,
         "uses_labels": _text(row.uses_labels),
-        **_model_params(run.models.get(row.name)),
+        **_model_params(run.models.get(row.name), judge=row.judge),
         **_rating_params(row.vector),
         "reference": table.reference or NONE,
         **_benchmark_params(table),
@@ -181,9 +181,12 @@ def scheme_of(row: TableRow) -> str:
     """The weighting scheme of a row; `NONE` for one that has no weights."""
     if row.vector is not None:
         return row.vector.scheme
+    if row.scheme is not None:
+        return row.scheme
     if row.kind != "scheme":
         return NONE
-    name = row.name.partition(" (")[0]  # a mean over draws: the scheme, then what is averaged
+    own = row.name.rpartition(": ")[2]  # a row of a file of several: whose they are comes before
+    name = own.partition(" (")[0]  # a mean over draws: the scheme, then what is averaged
     return name.replace(f"-{row.params['k']}", "-k") if "k" in row.params else name
 
 
@@ -221,9 +224,9 @@ def _about_p_value(row: TableRow) -> str:
     return f"{NONE}: {why}"
 
 
-def _model_params(behind: ModelBehind | None) -> dict[str, str]:
+def _model_params(behind: ModelBehind | None, *, judge: str | None) -> dict[str, str]:
     return {
-        "model": NONE if behind is None else behind.name,
+        "model": _text(judge) if behind is None else behind.name,
         "model_sha256": NONE if behind is None else behind.digest,
         "model_revision": _text(None if behind is None else behind.revision),
     }

@@ -25,6 +25,7 @@ from encore.benchmarks.scoring import ScoredBenchmark
 from encore.benchmarks.table import TableLine
 from encore.paper.tables import paper_tables
 from encore.weighting.opening import open_evidence
+from tasks.evaluation_words import scheme_of
 from tasks.model_registry import register_candidate
 from tasks.track import MlflowStore, TrackingUnavailableError
 from tasks.track_benchmark import TrackedTable, answering, track_table
@@ -128,11 +129,15 @@ def test_a_study_of_other_rules_and_a_judge_have_the_same_names(
 ):
     tracked = track(run, study, store_uri)
     judge = credit_row("judge", np.full(50, 0.5), pairs=PAIRS)
-    judge = replace(judge, params={"order": "both", "temperature": 0.0})
+    judge = replace(judge, params={"order": "both"}, judge="org/judge", scheme="encore")
+    mean = next(row for row in rows if row.name == "random (5 draws)")
+    assert scheme_of(replace(mean, name="theirs: random (5 draws)")) == "random"
     other = make_study(tmp_path / "other", num_pairs=5)
     assert track(write_run(other, [judge], pairs=PAIRS), other, store_uri).num_new == 1
     _, found = parents_and_rows(store_uri, tracked.experiment)
     assert len(found) == len(rows) + 1
+    of_judge = next(one.data.params for one in found if one.data.params["row"] == "judge")
+    assert (of_judge["model"], of_judge["scheme"]) == ("org/judge", "encore")
     for kind in ("params", "metrics"):
         assert len(keys_of(found, kind)) == 1, kind
 
