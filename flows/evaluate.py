@@ -31,7 +31,9 @@ from tasks.benchmark import (
     BenchmarkChoice,
     benchmark_study,
     evaluated_study,
-    publish_benchmark,
+    publish_candidate,
+    publish_table,
+    publish_tracked,
     register,
     track_benchmark,
 )
@@ -136,6 +138,7 @@ def evaluate(
     benchmarked = benchmark_study.with_options(retries=scoring_retries)(
         study, choice=choice, candidate=candidate
     )
+    publish_table(benchmarked)
     # Quoted: Prefect would look for futures in every pair.
     tracked = track_benchmark(
         quote(benchmarked),
@@ -144,6 +147,7 @@ def evaluate(
         experiment=experiment,
         trainings=choice.trainings,
     )
+    publish_tracked(tracked)
     registered = None
     if candidate is not None:
         registered = register(
@@ -154,7 +158,7 @@ def evaluate(
             model=registered_model,
             margin=margin_points / 100,
         )
-    publish_benchmark(benchmarked, tracked=tracked, registered=registered)
+        publish_candidate(registered)
     evaluated = evaluated_study(benchmarked, tracked=tracked, registered=registered)
     return Completed(message=evaluated.summary, data=evaluated)
 

@@ -35,7 +35,8 @@ from tasks.artifacts import publish_statistics, publish_weights
 from tasks.benchmark import (
     BenchmarkChoice,
     benchmark_study,
-    publish_benchmark,
+    publish_table,
+    publish_tracked,
     track_benchmark,
 )
 from tasks.ingest import ingest_pairs
@@ -300,6 +301,7 @@ def benchmark(
             out=table_path(study, recipe).parent,
         )
         run = benchmark_study(study, choice=choice)
+        publish_table(run)
         tracked = track_benchmark(
             quote(run),  # Prefect would look for futures in every pair
             study=study,
@@ -307,7 +309,7 @@ def benchmark(
             experiment=None,
             trainings=choice.trainings,
         )
-        publish_benchmark(run, tracked=tracked, registered=None)
+        publish_tracked(tracked)
         return StageResult(outputs=(run.results_path, run.json_path, run.markdown_path))
 
     inputs = {

@@ -29,7 +29,7 @@ from encore.settings import quiet_environment
 from tasks.attempts import is_worth_another_attempt, release_memory
 from tasks.evaluation_words import PAGE_TAG
 from tasks.model_registry import Registered, candidate_row, register_candidate
-from tasks.track import TrackingUnavailableError
+from tasks.track import TrackingRefusedError, TrackingUnavailableError
 from tasks.track_benchmark import TrackedTable, track_table
 from tasks.track_nested import trainings_behind
 
@@ -160,7 +160,8 @@ def benchmark_study(
 def is_away(_task: Task[..., Any], _task_run: TaskRun, state: State[Any]) -> bool:
     """Prefect's retry condition: MLflow did not answer, and may do so later."""
     error: object = state.data
-    return isinstance(error, TrackingUnavailableError)
+    is_final = isinstance(error, TrackingRefusedError)
+    return isinstance(error, TrackingUnavailableError) and not is_final
 
 
 @task(
@@ -245,15 +246,17 @@ def evaluated_study(
     )
 
 
-def publish_benchmark(
-    run: BenchmarkRun, *, tracked: TrackedTable, registered: Registered | None
-) -> None:
-    """The table with its notes, where it was logged, and what became of the candidate."""
+def publish_table(run: BenchmarkRun) -> None:
+    """The table with its notes: as soon as it is there, whether or not it can be logged."""
     create_markdown_artifact(
         render(run.table, form="markdown"),
         key="benchmark-table",
         description=f"{run.table.pairs.benchmark.title}. Every pair: {run.results_path}.",
     )
+
+
+def publish_tracked(tracked: TrackedTable) -> None:
+    """Where the table was logged."""
     words = f"Every row of the table is a run of experiment {tracked.experiment}."
     if tracked.run.page is not None:
         create_link_artifact(
@@ -269,8 +272,11 @@ def publish_benchmark(
             key="mlflow-evaluation",
             description=f"MLflow run {tracked.run.run_id}",
         )
-    if registered is not None:
-        create_markdown_artifact(registered.summary, key="candidate")
+
+
+def publish_candidate(registered: Registered) -> None:
+    """What became of the candidate."""
+    create_markdown_artifact(registered.summary, key="candidate")
 
 
 def _logged(

@@ -41,8 +41,9 @@ _NOT_IN_NAMES = re.compile(r"[^\w\-. ]")
 
 
 def experiment_of(table: BenchmarkTable) -> str:
-    """One experiment for each set of pairs: rows on other pairs do not compare."""
-    return f"encore-{table.pairs.benchmark.name}-{table.pairs.digest[:8]}"
+    """One experiment for each definition on a set of pairs: rows of others do not compare."""
+    benchmark = table.pairs.benchmark
+    return f"encore-{benchmark.name}-{_name(benchmark.version)}-{table.pairs.digest[:8]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ def evaluation_params(row: TableRow, run: BenchmarkRun, *, study: StudyName) -> 
         **{name: _text(row.params.get(name)) for name in _NAMES},
         "ties": row.score.ties,
         "uses_labels": _text(row.uses_labels),
-        **_model_params(run.models.get(row.name)),
+        **_model_params(run.models.get(row.name), judge=row.judge),
         **_rating_params(row.vector),
         "reference": table.reference or NONE,
         **_benchmark_params(table),
@@ -153,17 +154,25 @@ def table_tags(table: BenchmarkTable, *, about: Mapping[str, str]) -> dict[str, 
     return _tags(table, synthetic=table.synthetic, notes=table.notes, about=about)
 
 
-def evaluation_key(row: TableRow, params: Mapping[str, str], *, reference: TableRow) -> str:
+def evaluation_key(
+    line: TableLine, params: Mapping[str, str], *, table: BenchmarkTable, reference: TableRow
+) -> str:
     """The key of an evaluation: the same row with the same results has one MLflow run, ever.
 
     It follows from what was found, so results that differ, for whatever reason, are a run of their
-    own instead of a second value of the same metric.
+    own instead of a second value of the same metric. Figures are among them: the paper's beside the
+    row, intervals of another seed, the headline by another name.
     """
+    row = line.row
+    assert row is not None, "a row of the paper alone is not evaluated"
+    figures = evaluation_metrics(line, table)
     identity = {
         "params": dict(params),
         "weights": weights_of(row),
         "credits": _digest(row),
         "reference": _digest(reference),
+        # As texts: JSON has no NaN. Other machines may round the last digits in another way.
+        "figures": {name: f"{value:.9g}" for name, value in figures.items()},
     }
     return run_key_of(identity)
 
@@ -172,21 +181,25 @@ def scheme_of(row: TableRow) -> str:
     """The weighting scheme of a row; `NONE` for one that has no weights."""
     if row.vector is not None:
         return row.vector.scheme
+    if row.scheme is not None:
+        return row.scheme
     if row.kind != "scheme":
         return NONE
-    name = row.name.partition(" (")[0]  # a mean over draws: the scheme, then what is averaged
+    own = row.name.rpartition(": ")[2]  # a row of a file of several: whose they are comes before
+    name = own.partition(" (")[0]  # a mean over draws: the scheme, then what is averaged
     return name.replace(f"-{row.params['k']}", "-k") if "k" in row.params else name
 
 
 def reward_key(row: TableRow, run: BenchmarkRun) -> str | None:
     """The key of what gives the row's rewards, whatever the pairs: a model, its heads' weights.
 
-    None where that is not known here: a row of a file of results, a mean over draws, a gate.
+    None where that is not known here: a row of a file of results, a mean over draws.
     """
     behind = run.models.get(row.name)
-    if behind is None or (row.vector is None and row.kind != "model"):
+    if behind is None or (row.vector is None and row.kind != "model" and behind.gate is None):
         return None
-    return run_key_of({"model_sha256": behind.digest, "weights": weights_of(row)})
+    gate = {} if behind.gate is None else {"gate_sha256": behind.gate}
+    return run_key_of({"model_sha256": behind.digest, "weights": weights_of(row), **gate})
 
 
 def weights_of(row: TableRow) -> dict[str, float] | None:
@@ -211,9 +224,9 @@ def _about_p_value(row: TableRow) -> str:
     return f"{NONE}: {why}"
 
 
-def _model_params(behind: ModelBehind | None) -> dict[str, str]:
+def _model_params(behind: ModelBehind | None, *, judge: str | None) -> dict[str, str]:
     return {
-        "model": NONE if behind is None else behind.name,
+        "model": _text(judge) if behind is None else behind.name,
         "model_sha256": NONE if behind is None else behind.digest,
         "model_revision": _text(None if behind is None else behind.revision),
     }
@@ -263,6 +276,7 @@ def _benchmark_params(table: BenchmarkTable) -> dict[str, str]:
     return {
         "benchmark": benchmark.name,
         "benchmark_version": benchmark.version,
+        "headline": benchmark.headline,
         "dataset": benchmark.dataset or NONE,
         "revision": benchmark.revision or NONE,
         "weighting": benchmark.weighting,

@@ -26,6 +26,7 @@ from tasks.evaluation_words import (
     NONE,
     PAIRS_TAG,
     REWARD_TAG,
+    reward_key,
     scheme_of,
     synthetic_of,
     weights_of,
@@ -66,17 +67,21 @@ class Registered:
 
 
 def candidate_row(run: BenchmarkRun, name: str) -> TableRow:
-    """The row of a name, if it can be a candidate.
+    """The row of a name, if it can be a candidate: one whose reward can be composed again.
 
     Raises:
-        InputError: No such row, or one that is no reward model: a judge, a mean over draws.
+        InputError: No such row, or one that no model scored here: a judge, a mean over draws, a
+            row of a file of results.
     """
     rows = [line.row for line in run.table.lines if line.row is not None]
-    possible = {row.name: row for row in rows if row.kind != "judge" and not row.is_mean}
+    possible = {
+        row.name: row for row in rows if not row.is_mean and reward_key(row, run) is not None
+    }
     if name not in possible:
         raise InputError(
-            f"candidate {name!r}: no reward model among the rows (there are: "
-            f"{', '.join(map(repr, possible))})"
+            f"candidate {name!r}: no reward model among the rows that were scored here (there are: "
+            f"{', '.join(map(repr, possible)) or 'none'}); a row of a file of results says not how "
+            "to load what is behind it"
         )
     return possible[name]
 
@@ -127,14 +132,16 @@ def register_candidate(
     store = connect(uri, experiment=tracked.experiment, meanwhile=meanwhile)
     [results] = [one for one in read_pair_results(run.results_path) if one.results.name == row]
     with answering(store, folder=run.out):
-        registry = _Registry(store=store, model=model, experiment_id=tracked.run.experiment_id)
+        registry = _Registry(store=store, model=model)
         version = registry.version_of(tracked.run_ids[row], about=_about(chosen, run))
         registry.point(CANDIDATE, version)
         before = registry.version_at(CHAMPION)
         promotion = registry.decision(version, before, results, margin=margin, seed=seed)
+        # Why comes first: after a death between the two, the alias would stand there unexplained.
+        registry.note(version, _marks(chosen, run))
+        registry.give_reason(version, promotion.reason, is_kept=before == version)
         if promotion.is_promoted:
             registry.point(CHAMPION, version)
-        registry.note(version, {**_marks(chosen, run), _REASON_TAG: promotion.reason})
     return Registered(
         model=model,
         version=version,
@@ -149,7 +156,6 @@ class _Registry:
 
     store: MlflowStore
     model: str
-    experiment_id: str
 
     def version_of(self, run_id: str, *, about: Mapping[str, Any]) -> str:
         """The version of an evaluation run, made if it is not there."""
@@ -177,9 +183,15 @@ class _Registry:
         self.store.client.set_registered_model_alias(self.model, alias, version)
 
     def note(self, version: str, tags: Mapping[str, str]) -> None:
-        """What its page says: why it is the champion or not, and what of it is synthetic."""
+        """What its page says."""
         for name, value in tags.items():
             self.store.client.set_model_version_tag(self.model, version, name, value)
+
+    def give_reason(self, version: str, reason: str, *, is_kept: bool) -> None:
+        """Why it is the champion or not; one that is there already may be the one that holds."""
+        there = self.store.client.get_model_version(self.model, version).tags
+        if not (is_kept and _REASON_TAG in there):
+            self.note(version, {_REASON_TAG: reason})
 
     def decision(
         self,
@@ -229,12 +241,23 @@ class _Registry:
         if reward_key == NONE:
             return []
         found = self.store.client.search_runs(
-            [self.experiment_id],
+            self._experiments(),
             filter_string=f"tags.`{REWARD_TAG}` = '{reward_key}' and tags.`{PAIRS_TAG}` = '{on}' "
             "and attributes.status = 'FINISHED'",
             order_by=["attributes.start_time DESC"],
         )
         return [one.info.run_id for one in found]
+
+    def _experiments(self) -> list[str]:
+        """All that are not deleted: the same model may have been evaluated in any of them."""
+        found: list[str] = []
+        token: str | None = None
+        while True:
+            page = self.store.client.search_experiments(page_token=token)
+            found += [one.experiment_id for one in page]
+            token = page.token
+            if not token:
+                return found
 
     def _stored(self, run_id: str) -> StoredResults | None:
         """What an evaluation gave every pair; None where that is gone or damaged."""
@@ -264,6 +287,7 @@ def _about(row: TableRow, run: BenchmarkRun) -> dict[str, Any]:
         "model": NONE if behind is None else behind.name,
         "model_sha256": NONE if behind is None else behind.digest,
         "model_revision": None if behind is None else behind.revision,
+        "gate_sha256": None if behind is None else behind.gate,
         "scheme": scheme_of(row),
         "params": dict(row.params),
         "weights": weights_of(row),

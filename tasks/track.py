@@ -42,11 +42,17 @@ _ENVIRONMENT = {
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _CONNECT_SECONDS = 10.0
 _LONGEST_MESSAGE = 300
+#: MLflow's error codes for requests that are wrong, now and later.
+_REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED"})
 _MEANWHILE = "this command has trained nothing"
 
 
 class TrackingUnavailableError(EncoreError):
     """MLflow does not answer, or not as it should."""
+
+
+class TrackingRefusedError(TrackingUnavailableError):
+    """MLflow answered and refused what it was sent: sending it again would be refused again."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,6 +389,11 @@ def system_reader() -> Callable[[], Mapping[str, float]]:
 def is_gone(error: Exception) -> bool:
     """Whether MLflow says that something is not there, and not that it cannot answer."""
     return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether MLflow says that what it was sent is wrong, and not that it cannot answer."""
+    return getattr(error, "error_code", None) in _REFUSALS
 
 
 def _knock(uri: str, *, meanwhile: str) -> None:

@@ -27,11 +27,21 @@ from encore.shards import run_key_of
 from encore.study import open_study
 from tasks import evaluation_words as words
 from tasks.outbox import Figures
-from tasks.track import KEY_TAG, MlflowStore, TrackedRun, TrackingUnavailableError, connect
+from tasks.track import (
+    KEY_TAG,
+    MlflowStore,
+    TrackedRun,
+    TrackingRefusedError,
+    TrackingUnavailableError,
+    connect,
+    is_refusal,
+)
 from tasks.track_nested import PARENT_TAG, track_training_within
 
 RESULTS_ARTIFACT = "results.parquet"
 _ROW_ARTIFACT, _RULES_ARTIFACT, _TABLES_ARTIFACT = "row.json", "rules.csv", "tables"
+#: Of one call; MLflow refuses more than 1,000.
+_MOST_VALUES = 900
 _CHART_PACKAGE = "matplotlib"
 
 
@@ -115,11 +125,17 @@ def answering(store: MlflowStore, *, folder: Path) -> Iterator[None]:
     """Turn what MLflow raises into one clear error that says where the figures are.
 
     Raises:
-        TrackingUnavailableError: Whatever MLflow or its connection raised.
+        TrackingRefusedError: MLflow finds what it was sent wrong.
+        TrackingUnavailableError: Whatever else MLflow or its connection raised.
     """
     try:
         yield
     except store.errors as error:
+        if is_refusal(error):
+            raise TrackingRefusedError(
+                f"MLflow {store.shown_uri}: it refused the evaluation "
+                f"({store.in_one_line(error)}); the table is in {folder}"
+            ) from error
         raise TrackingUnavailableError(
             f"MLflow {store.shown_uri}: the evaluation could not be logged "
             f"({store.in_one_line(error)}); the table is in {folder}, and the same command logs "
@@ -187,7 +203,7 @@ class _Job:
         row = line.row
         assert row is not None, "only rows of ours are logged"
         params = words.evaluation_params(row, self.run, study=self.study)
-        key = words.evaluation_key(row, params, reference=self._reference())
+        key = words.evaluation_key(line, params, table=self.run.table, reference=self._reference())
         if key in there:
             return there[key]
         tags = words.evaluation_tags(row, self.run, about=self.about)
@@ -224,7 +240,10 @@ class _Job:
             if name not in there
         }
         now_ms = time.time_ns() // 1_000_000
-        self.store.send([Figures(step=0, timestamp_ms=now_ms, values=values)])
+        items = list(values.items())
+        for start in range(0, len(items), _MOST_VALUES):
+            part = dict(items[start : start + _MOST_VALUES])
+            self.store.send([Figures(step=0, timestamp_ms=now_ms, values=part)])
 
     def _reference(self) -> TableRow:
         return next(line.row for line in self.run.table.lines if line.row is not None)

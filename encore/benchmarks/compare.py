@@ -1,6 +1,7 @@
 """Rows of the benchmark tables of one or several studies side by side, from their files alone.
 
-Only rows on the same pairs are compared: tables are put together by benchmark and digest.
+Only rows on the same pairs are compared, by one definition of the benchmark: tables are put
+together by its name and version, its headline, ties and weighting, and the digest of its pairs.
 """
 
 from __future__ import annotations
@@ -37,11 +38,13 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DataSet:
-    """All rows on the same pairs.
+    """All rows on the same pairs, by one definition of the benchmark.
 
     Attributes:
         benchmark: Name of the benchmark.
         version: Of its definition.
+        ties: What a tie was worth to the first table's reference.
+        weighting: How subsets add up to the headline.
         digest: Of the pairs.
         is_partial: Whether pairs of the benchmark were missing.
         by: What the rows are sorted by: the headline or a subset.
@@ -52,6 +55,8 @@ class DataSet:
 
     benchmark: str
     version: str
+    ties: str
+    weighting: str
     digest: str
     is_partial: bool
     by: str
@@ -64,6 +69,8 @@ class DataSet:
         return {
             "benchmark": self.benchmark,
             "version": self.version,
+            "ties": self.ties,
+            "weighting": self.weighting,
             "digest": self.digest,
             "is_partial": self.is_partial,
             "by": self.by,
@@ -98,7 +105,7 @@ def compare_tables(
     benchmark: str | None = None,
     seed: int = 0,
 ) -> tuple[DataSet, ...]:
-    """Rows sorted, each compared with one reference for each set of pairs.
+    """Rows sorted, each compared with one reference for each definition on a set of pairs.
 
     Args:
         tables: Of one or several studies.
@@ -114,15 +121,15 @@ def compare_tables(
     if not chosen:
         found = ", ".join(sorted({table.benchmark for table in tables})) or "none"
         raise InputError(f"benchmark {benchmark!r}: no table of it here (there are: {found})")
-    groups: dict[tuple[str, str], list[StoredTable]] = {}
+    groups: dict[tuple[str, ...], list[StoredTable]] = {}
     for table in chosen:
-        groups.setdefault((table.benchmark, table.digest), []).append(table)
+        groups.setdefault(table.definition, []).append(table)
     if reference is not None and len(groups) > 1:
-        digests = ", ".join(f"{name} {digest[:12]}" for name, digest in groups)
+        shown = "; ".join(_definition(group[0]) for group in groups.values())
         raise InputError(
-            f"reference {reference!r}: these tables are on different pairs ({digests}), and only "
-            "results on the same pairs can be compared; choose with --benchmark, or run all "
-            "studies on the same data"
+            f"reference {reference!r}: these tables are on different pairs or by different "
+            f"definitions ({shown}), and only results on the same pairs, counted alike, can be "
+            "compared; choose with --benchmark, or run all studies on the same data"
         )
     return tuple(
         _data_set(group, by=by, reference=reference, seed=seed) for group in groups.values()
@@ -141,14 +148,20 @@ def compare_two(
         seed: Of the bootstrap.
 
     Raises:
-        InputError: No such row, several of this name, rows on different pairs, or one without
-            results of its pairs.
+        InputError: No such row, several of this name, rows on different pairs or by different
+            definitions, or one without results of its pairs.
     """
     rows = [row for table in tables for row in table.rows]
     one, other = find_row(rows, first), find_row(rows, second)
     if one is other:
         raise InputError(f"rows {first!r} and {second!r} are one and the same; give two")
     comparison = _comparison(one, other, seed=seed)
+    first_table, second_table = _table_of(one, tables), _table_of(other, tables)
+    if first_table.definition != second_table.definition:
+        raise InputError(
+            f"rows {first!r} and {second!r} are of two definitions of one benchmark "
+            f"({_definition(first_table)}; {_definition(second_table)}): run both with the same one"
+        )
     if comparison is None:
         raise InputError(
             f"rows {first!r} and {second!r}: a mean over draws has no results of its pairs here, "
@@ -173,6 +186,36 @@ def find_row(rows: Sequence[StoredRow], name: str) -> StoredRow:
     raise InputError(f"row {name!r}: several tables have one; give one of: {ids}")
 
 
+def marks_of(rows: Sequence[StoredRow], tables: Sequence[StoredTable]) -> tuple[str, ...]:
+    """What is synthetic of these rows and of the pairs they are on, in words, each said once.
+
+    What a table says of another of its rows alone is not said.
+    """
+    found: list[str] = []
+    for row in rows:
+        table = _table_of(row, tables)
+        of_any = {part for one in table.rows for part in one.synthetic}
+        found += [part for part in table.synthetic if part not in of_any]
+        found += row.synthetic
+    return tuple(dict.fromkeys(found))
+
+
+def is_partial(row: StoredRow, tables: Sequence[StoredTable]) -> bool:
+    """Whether a row's table is on a part of the benchmark."""
+    return _table_of(row, tables).is_partial
+
+
+def _table_of(row: StoredRow, tables: Sequence[StoredTable]) -> StoredTable:
+    return next(table for table in tables if any(one is row for one in table.rows))
+
+
+def _definition(table: StoredTable) -> str:
+    return (
+        f"{table.benchmark} {table.version} {table.digest[:12]}, {table.headline}, "
+        f"ties: {table.ties}, all {table.weighting} alike"
+    )
+
+
 def _data_set(
     tables: Sequence[StoredTable], *, by: str | None, reference: str | None, seed: int
 ) -> DataSet:
@@ -184,6 +227,8 @@ def _data_set(
     return DataSet(
         benchmark=first.benchmark,
         version=first.version,
+        ties=first.ties,
+        weighting=first.weighting,
         digest=first.digest,
         is_partial=any(table.is_partial for table in tables),
         by=figure,
@@ -223,6 +268,8 @@ def _row_dict(one: ComparedRow) -> dict[str, Any]:
         "kind": row.kind,
         "params": dict(row.params),
         "uses_labels": row.uses_labels,
+        "synthetic": list(row.synthetic),
+        "notes": list(row.notes),
         "figures": dict(_figure_dicts(row)),
         "comparison": None if one.comparison is None else asdict(one.comparison),
     }

@@ -45,6 +45,9 @@ class Comparison:
         num_only_first: Pairs (or units) for which the first has more credit.
         num_only_second: Those for which the second has.
         num_pairs: All of them.
+        adjusted_low: A second lower end, from counts of pairs that differ: with one more win and
+            one more loss among two more pairs (Bonett and Price, 2012). Where every subset weighs
+            alike, so of each subset, their variances added up with squared weights.
     """
 
     difference: float
@@ -54,6 +57,7 @@ class Comparison:
     num_only_first: int
     num_only_second: int
     num_pairs: int
+    adjusted_low: float
 
 
 def compare_credits(
@@ -91,7 +95,8 @@ def compare_credits(
     difference = float(weight_P @ delta_P)
     rng = np.random.default_rng(seed)
     drawn_D = np.zeros(num_draws)
-    for delta_S, weight in _strata(delta_P, weight_P, names):
+    strata = list(_strata(delta_P, weight_P, names))
+    for delta_S, weight in strata:
         drawn_D += weight * _drawn_means(delta_S, rng, num_draws=num_draws)
     low, high = np.quantile(drawn_D, [_TAIL, 1 - _TAIL])
     num_first, num_second = int((delta_P > 0).sum()), int((delta_P < 0).sum())
@@ -104,6 +109,10 @@ def compare_credits(
         num_only_first=num_first,
         num_only_second=num_second,
         num_pairs=len(delta_P),
+        # Where all pairs weigh alike they are one sample: it would count a win too many per subset.
+        adjusted_low=_adjusted_low(
+            difference, [(delta_P, 1.0)] if weighting == "examples" else strata
+        ),
     )
 
 
@@ -156,10 +165,10 @@ def is_promotable(comparison: Comparison, *, margin: float = MARGIN) -> bool:
     """Whether the first model may take the second one's place: is it not worse by the margin?
 
     Both lower 95 % bounds of the difference have to lie above ``-margin``: the bootstrap's, and one
-    that counts one more win and one more loss among two more pairs (Bonett and Price, 2012). The
-    second matters where models differ on next to no pairs: a bootstrap cannot draw a difference it
-    has not seen, so on ten pairs any model would do. With no difference seen, it takes 276 pairs
-    to exclude one of a point.
+    that counts one more win and one more loss (`Comparison.adjusted_low`). The second matters where
+    models differ on next to no pairs: a bootstrap cannot draw a difference it has not seen, so on
+    ten pairs any model would do. With no difference seen, it takes 276 pairs to exclude one of a
+    point.
 
     Args:
         comparison: Candidate first, champion second.
@@ -170,11 +179,19 @@ def is_promotable(comparison: Comparison, *, margin: float = MARGIN) -> bool:
     """
     if margin < 0:
         raise InputError(f"margin {margin}: expected 0 or more, for example 0.01 for one point")
-    num = comparison.num_pairs + 2
-    seen = comparison.num_only_first + comparison.num_only_second + 2
-    gap = comparison.num_only_first - comparison.num_only_second
-    adjusted = comparison.difference - Z_95 * math.sqrt((seen - gap**2 / num) / num**2)
-    return min(comparison.ci_low, adjusted) > -margin
+    return min(comparison.ci_low, comparison.adjusted_low) > -margin
+
+
+def _adjusted_low(difference: float, strata: Sequence[tuple[_Floats, float]]) -> float:
+    variance = sum(weight**2 * _adjusted_variance(delta_S) for delta_S, weight in strata)
+    return difference - Z_95 * math.sqrt(variance)
+
+
+def _adjusted_variance(delta_S: _Floats) -> float:
+    """Of the mean difference, as if one more pair were won and one more lost."""
+    num_first, num_second = int((delta_S > 0).sum()), int((delta_S < 0).sum())
+    num = len(delta_S) + 2
+    return (num_first + num_second + 2 - (num_first - num_second) ** 2 / num) / num**2
 
 
 def _are_whole(credit_P: _Floats) -> bool:

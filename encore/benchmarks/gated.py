@@ -5,6 +5,7 @@ Suffixes: P pairs, 2 responses (chosen, rejected), R heads, D hidden.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from encore.model_files import folder_digest
 from encore.scores.head_scores import HeadScores
 from encore.training.embeddings import embed_prompts
 from encore.training.examples import TrainingExamples
-from encore.training.gate import TrainedGate, load_gate
+from encore.training.gate import GATE_FILE, WEIGHTS_FILE, TrainedGate, load_gate
 from encore.training.gating import RESULT_FILE
 from encore.training.groups import group_of
 from encore.training.tokens import TokenTable
@@ -32,11 +33,13 @@ class OpenedGate:
 
     Attributes:
         trained: The gate.
+        digest: SHA-256 over its files; a gate that is trained again to the same has the same.
         synthetic: What of its training is synthetic, in words.
         notes: What a reader should know of it, a sentence each.
     """
 
     trained: TrainedGate
+    digest: str
     synthetic: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -73,14 +76,18 @@ def open_gate(gate: Path, *, opened: OpenedModel, model: str | Path) -> OpenedGa
     if recorded is None or not digests:
         unknown = f"gate {gate.name}: nothing says that it was trained for model {opened.name}"
         marks = () if recorded is None else recorded.synthetic
-        return OpenedGate(trained=trained, synthetic=marks, notes=(unknown,))
+        return OpenedGate(
+            trained=trained, digest=_gate_digest(gate), synthetic=marks, notes=(unknown,)
+        )
     if recorded.model not in digests:
         raise InputError(
             f"gate {gate}: it was trained for another model ({recorded.model[:19]}…) than "
             f"{opened.name}, whose heads have the same names; train one for this model with "
             "`encore gate`"
         )
-    return OpenedGate(trained=trained, synthetic=recorded.synthetic, notes=())
+    return OpenedGate(
+        trained=trained, digest=_gate_digest(gate), synthetic=recorded.synthetic, notes=()
+    )
 
 
 def gated_rewards(
@@ -129,6 +136,12 @@ def _recorded(gate: Path) -> _Recorded | None:
             f"{path}: it does not say for which model the gate was trained "
             f"({type(error).__name__}); train it again with `encore gate`"
         ) from error
+
+
+def _gate_digest(gate: Path) -> str:
+    """Not of its report, which says how long the training took."""
+    parts = (hashlib.sha256((gate / name).read_bytes()) for name in (GATE_FILE, WEIGHTS_FILE))
+    return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
 
 
 def _digests(model: str | Path) -> set[str]:

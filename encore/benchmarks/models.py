@@ -94,11 +94,13 @@ class ModelBehind:
         name: Its name, never a machine's path.
         digest: SHA-256 of everything that its scores follow from.
         revision: The hub's commit, or the digest of its content; None for a model of our training.
+        gate: SHA-256 over the files of the gate that weighs its heads; None where none does.
     """
 
     name: str
     digest: str
     revision: str | None
+    gate: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,7 @@ class ScoredModel:
         synthetic: What of it is synthetic, in words.
         revision: The hub's commit, or the digest of its content; None for a model of our training.
         backbone: The same of the model that its training started from; None where not recorded.
+        gate: SHA-256 over the files of the gate behind its own rows; None without one.
     """
 
     scored: ScoredBenchmark
@@ -118,10 +121,11 @@ class ScoredModel:
     synthetic: tuple[str, ...]
     revision: str | None = None
     backbone: str | None = None
+    gate: str | None = None
 
     @property
     def behind(self) -> ModelBehind:
-        """What is behind its rows."""
+        """What is behind rows that weigh its heads, but for the gate's."""
         return ModelBehind(
             name=self.scored.model, digest=self.scored.model_digest, revision=self.revision
         )
@@ -179,7 +183,8 @@ def score_heads(
     opened_gate = None if gate is None else open_gate(gate, opened=opened, model=model)
     scored = scorer.score(opened, shown=opened.name)
     rows = () if opened_gate is None else (_gated_row(scorer, opened, scored, opened_gate),)
-    return ScoredModel.of(opened, scored, rows, shown=opened.name)
+    found = ScoredModel.of(opened, scored, rows, shown=opened.name)
+    return replace(found, gate=None if opened_gate is None else opened_gate.digest)
 
 
 def score_reward_model(scorer: Scorer, name: str, model: str | Path) -> ScoredModel:

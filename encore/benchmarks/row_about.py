@@ -41,6 +41,8 @@ class RowAbout(BaseModel):
         uses_labels: Whether weights were learnt from people's preferences on the training pairs.
         synthetic: What of it is synthetic, in words.
         notes: What a reader of its figures should know, a sentence each.
+        judge: Of a judge's row: which.
+        scheme: Of its weights; None where it has none, or nobody said.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,3 +53,5 @@ class RowAbout(BaseModel):
     uses_labels: bool = False
     synthetic: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    judge: str | None = None
+    scheme: str | None = None

@@ -47,6 +47,8 @@ class TableRow:
         uses_labels: Whether weights were learnt from people's preferences on the training pairs.
         synthetic: What of it is synthetic, in words.
         notes: What a reader of its figures should know, a sentence each.
+        judge: Of a judge's row: which; None where nobody said.
+        scheme: Of a row of a file: that of its weights; None where it has none, or nobody said.
     """
 
     name: str
@@ -63,6 +65,8 @@ class TableRow:
     uses_labels: bool = False
     synthetic: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    judge: str | None = None
+    scheme: str | None = None
 
     @property
     def is_mean(self) -> bool:
@@ -88,6 +92,8 @@ class TableRow:
             uses_labels=self.uses_labels,
             synthetic=self.synthetic,
             notes=self.notes,
+            judge=self.judge,
+            scheme=self.scheme if self.vector is None else self.vector.scheme,
         )
 
     @property
@@ -279,6 +285,8 @@ def _stored_row(
         uses_labels=about.uses_labels,
         synthetic=tuple(told(part) for part in about.synthetic if part != this),
         notes=tuple(map(told, about.notes)),
+        judge=about.judge,
+        scheme=about.scheme,
     )
 
 

@@ -264,7 +264,8 @@ def _weighed(
 def _models_behind(every: Sequence[ScoredModel], schemes: SchemeRows) -> dict[str, ModelBehind]:
     """By row; the rows of schemes, if there are any, weigh the heads of the first model."""
     of_schemes = {row.name: every[0].behind for row in schemes.rows}
-    return of_schemes | {row.name: one.behind for one in every for row in one.rows}
+    own = {row.name: replace(one.behind, gate=one.gate) for one in every for row in one.rows}
+    return of_schemes | own
 
 
 def _freed(scored: ScoredModel) -> ScoredModel:

@@ -60,6 +60,7 @@ class _Ours(_Read):
     uses_labels: bool
     synthetic: tuple[str, ...]
     notes: tuple[str, ...]
+    ties: str
     headline: _Headline
     subsets: tuple[_Subset, ...]
     is_mean: bool
@@ -76,6 +77,7 @@ class _Benchmark(_Read):
     name: str
     version: str
     headline: str
+    weighting: str
     digest: str
     is_partial: bool
 
@@ -138,6 +140,8 @@ class StoredTable:
         benchmark: Name of the benchmark.
         version: Of its definition.
         headline: What its one figure is called.
+        ties: What a tie was worth to the row that others are compared with.
+        weighting: How subsets add up to the headline.
         digest: Of its pairs.
         is_partial: Whether pairs of the benchmark were missing.
         reference: The row that others are compared with; None without rows.
@@ -151,12 +155,26 @@ class StoredTable:
     benchmark: str
     version: str
     headline: str
+    ties: str
+    weighting: str
     digest: str
     is_partial: bool
     reference: str | None
     synthetic: tuple[str, ...]
     notes: tuple[str, ...]
     rows: tuple[StoredRow, ...]
+
+    @property
+    def definition(self) -> tuple[str, ...]:
+        """What has to be the same for rows of two tables to be compared."""
+        return (
+            self.benchmark,
+            self.version,
+            self.headline,
+            self.ties,
+            self.weighting,
+            self.digest,
+        )
 
     @property
     def synthetic_parts(self) -> tuple[str, ...]:
@@ -219,6 +237,8 @@ def read_table(folder: Path, *, study: str, has_pairs: bool = True) -> StoredTab
         benchmark=content.benchmark.name,
         version=content.benchmark.version,
         headline=content.benchmark.headline,
+        ties=lines[0][1].ties if lines else "",
+        weighting=content.benchmark.weighting,
         digest=content.benchmark.digest,
         is_partial=content.benchmark.is_partial,
         reference=content.reference,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,7 @@ from encore.errors import InputError
 if TYPE_CHECKING:
     from encore.benchmarks.compare import ComparedRow, DataSet
     from encore.benchmarks.comparison import Comparison
-    from encore.benchmarks.stored_tables import StoredRow
+    from encore.benchmarks.stored_tables import StoredRow, StoredTable
 
 _NONE = "–"
 
@@ -56,23 +57,23 @@ def compare(
     """Compare the rows of benchmark tables: sorted, with intervals, on the same pairs only.
 
     Reads what `encore benchmark` left in the studies; no server, no model. Tables are put together
-    by their benchmark and the digest of its pairs: rows on other pairs stand in a table of their
-    own, and comparing across is refused. Δ is the difference to the reference in points, with a 95
-    % interval of a paired bootstrap; p is McNemar's, exact, and – where one of the two rows has
-    credits between 0 and 1, as means over draws and judges' half ties are.
+    by their benchmark's definition and the digest of its pairs: rows on other pairs, or counted in
+    another way, stand in a table of their own, and comparing across is refused. Δ is the difference
+    to the reference in points, with a 95 % interval of a paired bootstrap; p is McNemar's, exact,
+    and – where one of the two rows has credits between 0 and 1, as means over draws and judges'
+    half ties are.
 
     Examples: encore compare hh-study pku-study --by safety
 
     encore compare my-study --row "encore (τ 2)" --row top-5
     """
-    from encore.benchmarks.compare import compare_tables, compare_two, read_studies
+    from encore.benchmarks.compare import compare_tables, read_studies
 
-    if row and len(row) != 2:
-        raise InputError(f"--row: given {len(row)} times; name the two rows to compare")
+    _check_rows(row, by=by, reference=reference)
     tables = read_studies(studies)
     if row:
         chosen = [table for table in tables if benchmark in (None, table.benchmark)]
-        _print_two(*compare_two(chosen, row[0], row[1], seed=seed), as_json=as_json)
+        _two(chosen, row[0], row[1], seed=seed, as_json=as_json)
         return
     found = compare_tables(tables, by=by, reference=reference, benchmark=benchmark, seed=seed)
     if as_json:
@@ -82,6 +83,17 @@ def compare(
             _print_table(one)
     for one in found:
         _warn(one)
+
+
+def _check_rows(row: list[str] | None, *, by: str | None, reference: str | None) -> None:
+    if row and len(row) != 2:
+        raise InputError(f"--row: given {len(row)} times; name the two rows to compare")
+    without = {"--by": by, "--reference": reference}
+    for name in (name for name, value in without.items() if row and value is not None):
+        raise InputError(
+            f"{name} with --row: two rows are compared with each other, on the headline; leave "
+            f"{name} out"
+        )
 
 
 def _print_table(found: DataSet) -> None:
@@ -127,33 +139,66 @@ def _cells(one: ComparedRow, *, name: str, by: str) -> tuple[str, ...]:
     )
 
 
-def _print_two(
-    first: StoredRow, second: StoredRow, comparison: Comparison, *, as_json: bool
+def _two(
+    tables: Sequence[StoredTable], first: str, second: str, *, seed: int, as_json: bool
 ) -> None:
+    from encore.benchmarks.compare import compare_two, is_partial, marks_of
+
+    one, other, comparison = compare_two(tables, first, second, seed=seed)
+    synthetic = marks_of((one, other), tables)
+    is_a_part = is_partial(one, tables) or is_partial(other, tables)
     if as_json:
-        found = asdict(comparison)
-        print_json({"first": first.row_id, "second": second.row_id, "comparison": found})
-    else:
-        out.print(visible(f"{first.row_id} − {second.row_id}"), soft_wrap=True)
-        out.print(
-            f"{_points(comparison.difference)} points (95 % {_points_interval(comparison)}), "
-            f"p {_p_value(comparison.mcnemar_p)}; of {comparison.num_pairs:,} pairs "
-            f"{comparison.num_only_first:,} are better under the first and "
-            f"{comparison.num_only_second:,} under the second",
-            soft_wrap=True,
+        print_json(
+            {
+                "first": one.row_id,
+                "second": other.row_id,
+                "comparison": asdict(comparison),
+                "is_partial": is_a_part,
+                "synthetic": list(synthetic),
+                "notes": {row.row_id: list(row.notes) for row in (one, other)},
+            }
         )
-    if first.results is not None and first.results.is_partial:
+    else:
+        _print_two(one, other, comparison, is_partial=is_a_part, is_synthetic=bool(synthetic))
+    _warn_of_synthetic(synthetic)
+    if is_a_part:
         warn("partial: not all pairs that the benchmark defines; no figure compares with others")
 
 
+def _print_two(
+    first: StoredRow,
+    second: StoredRow,
+    comparison: Comparison,
+    *,
+    is_partial: bool,
+    is_synthetic: bool,
+) -> None:
+    partial, synthetic = ", PARTIAL" * is_partial, ", SYNTHETIC" * is_synthetic
+    out.print(visible(f"{first.row_id} − {second.row_id}{partial}{synthetic}"), soft_wrap=True)
+    out.print(
+        f"{_points(comparison.difference)} points (95 % {_points_interval(comparison)}), "
+        f"p {_p_value(comparison.mcnemar_p)}; of {comparison.num_pairs:,} pairs "
+        f"{comparison.num_only_first:,} are better under the first and "
+        f"{comparison.num_only_second:,} under the second",
+        soft_wrap=True,
+    )
+    for row in (first, second):
+        for note in row.notes:
+            out.print(visible(f"{row.name}: {note}"), soft_wrap=True)
+
+
 def _warn(found: DataSet) -> None:
-    for part in found.synthetic:
-        warn(f"synthetic: {part}; read these figures as an example, not as evidence")
+    _warn_of_synthetic(found.synthetic)
     if found.is_partial:
         warn(
             f"{found.benchmark} {found.digest[:12]} is partial: not all pairs that the benchmark "
             "defines"
         )
+
+
+def _warn_of_synthetic(parts: Sequence[str]) -> None:
+    for part in parts:
+        warn(f"synthetic: {part}; read these figures as an example, not as evidence")
 
 
 def _percent(share: float) -> str:

@@ -93,7 +93,21 @@ def test_other_pairs_are_another_table_and_comparing_across_is_refused(study, tm
     assert [len(one.rows) for one in compare_tables(tables)] == [2, 1]
     with pytest.raises(InputError, match="only results on the same pairs can be compared"):
         compare_two(tables, "better", "best")
-    with pytest.raises(InputError, match="these tables are on different pairs"):
+    with pytest.raises(InputError, match="these tables are on different pairs or by"):
+        compare_tables(tables, reference="best")
+
+
+@pytest.mark.parametrize(
+    "other", [{"headline": "Harmlessness"}, {"version": "2"}, {"ties": "half"}]
+)
+def test_another_definition_on_the_same_pairs_is_another_table(study, tmp_path, other):
+    second, pairs = create_study(tmp_path / "second").path, real_pairs(SMALL, **other)
+    write_run(second, [model_row("best", [1] * 10, pairs=pairs)], pairs=pairs)
+    tables = read_studies([study, second])
+    assert [len(one.rows) for one in compare_tables(tables)] == [2, 1]
+    with pytest.raises(InputError, match="two definitions of one benchmark"):
+        compare_two(tables, "better", "best")
+    with pytest.raises(InputError, match="by different definitions"):
         compare_tables(tables, reference="best")
 
 

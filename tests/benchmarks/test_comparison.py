@@ -251,6 +251,20 @@ def test_a_clearly_better_model_needs_few_pairs() -> None:
     assert is_promotable(compared(only_first=20, only_second=0, num=40))
 
 
+def test_where_subsets_weigh_alike_a_small_one_decides_how_much_is_known() -> None:
+    # No difference on 1,000 pairs, of which one subset has 20. Each weighs 1/2, and no win and no
+    # loss among n pairs have variance 2 / (n + 2)^2: z sqrt((2 / 22^2 + 2 / 982^2) / 4) = 6.30
+    # points. All pairs alike would give z sqrt(2) / 1002 = 0.28.
+    right_P, names = np.ones(1000), ["few"] * 20 + ["many"] * 980
+    pooled = compare_credits(right_P, right_P, subset_P=names)
+    assert pooled.adjusted_low == pytest.approx(-0.00277, abs=1e-5)
+    assert is_promotable(pooled)
+    alike = compare_credits(right_P, right_P, subset_P=names, weighting="subsets")
+    assert alike.adjusted_low == pytest.approx(-0.06301, abs=1e-5)
+    assert not is_promotable(alike)
+    assert is_promotable(alike, margin=0.064)
+
+
 def test_the_bootstraps_lower_bound_has_to_exceed_the_margin() -> None:
     comparison = compared(only_first=60, only_second=38, num=740)
     assert is_promotable(replace(comparison, ci_low=-0.0099))

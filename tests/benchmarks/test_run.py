@@ -150,6 +150,9 @@ def test_the_exported_model_of_a_scheme_is_the_scheme_s_row(study, made, tmp_pat
 def test_a_gate_weighs_the_heads_anew_for_each_prompt(study, made):
     found = run(study, made, gate=made / "gate")
     row = next(line.row for line in found.table.lines if line.name == "moe gate")
+    behind = found.models["moe gate"]
+    assert behind.gate is not None
+    assert found.models["uniform"] == dataclasses.replace(behind, gate=None)
     gate, opened = small_gate(), open_reward_model(made / "model", device="cpu")
     pairs = found.table.pairs.pairs
     encoded = opened.tokenizer.encode_pairs(pairs)

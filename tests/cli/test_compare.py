@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from encore.cli.compare import compare
 from encore.errors import EncoreError
 from encore.study import create_study
-from tests.benchmarks.stored_world import every_row, real_pairs, write_run
+from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 
 app = Typer()
 app.command("compare")(compare)
@@ -67,11 +68,38 @@ def test_two_rows_alone_are_one_sentence(study):
     result = invoke(study, "--row", "initial", "--row", "uniform")
     assert result.exit_code == 0, result.output
     first, second = result.stdout.splitlines()
-    assert first.endswith("/uniform")
+    assert first.endswith("/uniform, SYNTHETIC")
     assert "of 50 pairs" in second
     found = json.loads(invoke(study, "--row", "initial", "--row", "uniform", "--json").stdout)
-    assert set(found) == {"first", "second", "comparison"}
+    assert set(found) == {"first", "second", "comparison", "is_partial", "synthetic", "notes"}
+    assert found["synthetic"] == ["model made (made up)"]
+    assert not found["is_partial"]
     assert found["comparison"]["num_pairs"] == 50
+
+
+def test_marks_and_notes_of_two_rows_are_said_wherever_they_are_printed(tmp_path):
+    """Another row's are not: it is compared with neither."""
+    path, pairs = create_study(tmp_path / "part").path, real_pairs({"refuse": 6}, is_partial=True)
+    first, second, third = (model_row(name, [1.0] * 6, pairs=pairs) for name in "abc")
+    first = replace(first, synthetic=("model a (made up)",), notes=("two rows were cut",))
+    third = replace(third, synthetic=("model c (made up)",))
+    write_run(path, [first, second, third], pairs=pairs)
+    result = invoke(path, "--row", "a", "--row", "b")
+    assert result.exit_code == 0, result.output
+    assert "PARTIAL, SYNTHETIC" in result.stdout.splitlines()[0]
+    assert "a: two rows were cut" in result.stdout
+    assert "synthetic: model a (made up)" in result.stderr
+    assert "model c" not in result.output
+    found = json.loads(invoke(path, "--row", "a", "--row", "b", "--json").stdout)
+    assert found["is_partial"]
+    assert found["synthetic"] == ["model a (made up)"]
+    assert list(found["notes"].values()) == [["two rows were cut"], []]
+
+
+def test_options_of_tables_are_refused_beside_two_rows(study):
+    two = (study, "--row", "initial", "--row", "uniform")
+    assert "--by with --row" in error_of(*two, "--by", "refuse")
+    assert "--reference with --row" in error_of(*two, "--reference", "uniform")
 
 
 def test_bad_input_is_one_line(study, tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from prefect.artifacts import Artifact
 from prefect.client.schemas.objects import State
 
@@ -20,7 +21,7 @@ from encore.cli.benchmark import benchmark
 from encore.errors import EncoreError, InputError
 from flows.evaluate import evaluate, main
 from tasks.benchmark import EvaluatedStudy
-from tasks.track import MlflowStore, TrackingUnavailableError
+from tasks.track import MlflowStore, TrackingRefusedError, TrackingUnavailableError
 from tests.benchmarks.table_world import jsonl_rows, write_jsonl
 from tests.flows.test_command import last_line, run, with_server, without_server
 from tests.scores.models import make_model
@@ -138,11 +139,28 @@ def test_when_mlflow_was_away_the_same_command_only_logs(start, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(MlflowStore, "client", property(away))
-        error = error_of(start())
+        state = start()
+    error = error_of(state)
     assert isinstance(error, TrackingUnavailableError)
     assert "the table is in" in str(error)
     assert len(calls) == 3  # it may come back: two more attempts
+    # What is finished is kept with the flow run, whatever MLflow does.
+    assert Artifact.get("benchmark-table").flow_run_id == state.state_details.flow_run_id
     assert start().message.startswith("3 rows, scored before, 3 logged; ")
+
+
+def test_what_mlflow_refuses_is_sent_once(start, monkeypatch):
+    calls = []
+
+    def refuse(store):
+        calls.append(store)
+        raise MlflowException("too long", error_code=INVALID_PARAMETER_VALUE)
+
+    monkeypatch.setattr(MlflowStore, "client", property(refuse))
+    error = error_of(start())
+    assert isinstance(error, TrackingRefusedError)
+    assert "refused" in str(error)
+    assert len(calls) == 1
 
 
 def test_a_candidate_is_registered_and_what_became_of_it_is_said(start, store_uri):

@@ -14,6 +14,8 @@ import pytest
 from encore.benchmarks.models import ModelBehind
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.errors import InputError
+from tasks import model_registry
+from tasks.evaluation_words import reward_key
 from tasks.model_registry import register_candidate
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.tasks.mlflow_store import MlflowClient
@@ -30,7 +32,14 @@ def study(tmp_path: Path) -> Path:
 
 
 def register(
-    study: Path, uri: str, wins: int, *, key: str, pairs: BenchmarkPairs | None = None, **more: Any
+    study: Path,
+    uri: str,
+    wins: int,
+    *,
+    key: str,
+    pairs: BenchmarkPairs | None = None,
+    experiment: str | None = None,
+    **more: Any,
 ) -> Any:
     """A reward model that wins so many pairs (of 400), logged and registered."""
     pairs = pairs or real_pairs({"all": 400})
@@ -39,7 +48,7 @@ def register(
     run = write_run(
         study, [model_row(key, wins_P, pairs=pairs)], pairs=pairs, key=key, models={key: behind}
     )
-    tracked = track(run, study, uri)
+    tracked = track(run, study, uri, experiment=experiment)
     return register_candidate(run, tracked, row=key, uri=uri, **more)
 
 
@@ -64,6 +73,49 @@ def test_the_champion_changes_only_by_the_rule(study, store_uri):
     assert json.loads(Path(path).read_text())["model"] == "org/worse"
 
 
+def test_the_reason_is_there_before_the_champion(study, store_uri, monkeypatch):
+    def die(registry: Any, alias: str, version: str) -> None:
+        if alias == "champion":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(model_registry._Registry, "point", die)
+        with pytest.raises(KeyboardInterrupt):
+            register(study, store_uri, 300, key="first")
+    tags = MlflowClient(store_uri).get_model_version(MODEL, "1").tags
+    assert tags["encore.promotion"] == "there was no champion before"
+    assert register(study, store_uri, 300, key="first").champion == "1"
+
+
+def test_a_gate_says_which_it_is(study, store_uri):
+    """Two gates over the same heads are two rewards, and a mean over draws is none."""
+    uniform = every_row(PAIRS)[0]
+    gated = replace(uniform, name="moe gate", method="moe", vector=None)
+    unknown = replace(gated, name="theirs")
+    behind = ModelBehind(name="org/heads", digest="a1", revision=None)
+    models = {"moe gate": replace(behind, gate="c2" * 32), "theirs": behind}
+    run = write_run(study, [gated, unknown], pairs=PAIRS, models=models)
+    tracked = track(run, study, store_uri)
+    with pytest.raises(InputError, match="there are: 'moe gate'"):
+        register_candidate(run, tracked, row="theirs", uri=store_uri)
+    register_candidate(run, tracked, row="moe gate", uri=store_uri)
+    client = MlflowClient(store_uri)
+    run_id = client.get_model_version(MODEL, "1").run_id
+    path = client.download_artifacts(run_id, "model/reward-model.json")
+    assert json.loads(Path(path).read_text())["gate_sha256"] == "c2" * 32
+    first = reward_key(gated, run)
+    other = replace(run, models={"moe gate": replace(behind, gate="d3" * 32)})
+    assert first != reward_key(gated, other)
+
+
+def test_a_champion_evaluated_in_another_experiment_can_be_challenged(study, store_uri):
+    other = real_pairs({"all": 200})
+    register(study, store_uri, 300, key="first")
+    register(study, store_uri, 100, key="first", pairs=other, experiment="elsewhere")
+    found = register(study, store_uri, 180, key="second", pairs=other, experiment="here")
+    assert "+40.0 points on 200 pairs" in found.summary  # 180 against 100 of 200
+
+
 def test_a_wider_margin_lets_it_pass(study, store_uri):
     register(study, store_uri, 300, key="first")
     assert register(study, store_uri, 290, key="worse", margin=0.1).champion == "2"
@@ -74,6 +126,8 @@ def test_registering_again_makes_no_second_version(study, store_uri):
     again = register(study, store_uri, 300, key="first")
     assert (again.version, again.champion) == ("1", "1")
     assert "it was so before" in again.summary
+    tags = MlflowClient(store_uri).get_model_version(MODEL, "1").tags
+    assert tags["encore.promotion"] == "there was no champion before"
     assert len(MlflowClient(store_uri).search_model_versions(f"name = '{MODEL}'")) == 1
 
 
@@ -89,6 +143,8 @@ def test_what_cannot_be_a_candidate_is_refused(study, store_uri):
     tracked = track(run, study, store_uri)
     with pytest.raises(InputError, match="no reward model among the rows"):
         register_candidate(run, tracked, row="random (5 draws)", uri=store_uri)
+    with pytest.raises(InputError, match="scored here"):  # as a row of a file of results is
+        register_candidate(run, tracked, row="uniform", uri=store_uri)
     with pytest.raises(InputError, match="registered model 'a/b'"):
         register_candidate(run, tracked, row="uniform", uri=store_uri, model="a/b")
 
@@ -134,7 +190,8 @@ def test_a_champion_that_no_evaluation_is_behind_stays(study, store_uri):
 def test_a_version_says_what_of_it_is_synthetic(study, store_uri):
     made = replace(model_row("made", [1.0] * 50, pairs=PAIRS), synthetic=("model made (made up)",))
     rows = [model_row("real", [1.0] * 50, pairs=PAIRS), made]
-    run = write_run(study, rows, pairs=PAIRS)
+    behind = ModelBehind(name="org/model", digest="a1", revision=None)
+    run = write_run(study, rows, pairs=PAIRS, models=dict.fromkeys(("real", "made"), behind))
     tracked = track(run, study, store_uri)
     client = MlflowClient(store_uri)
     for row, says in {"made": "model made (made up)", "real": "no"}.items():

@@ -14,17 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 
 from encore.benchmarks.compare import compare_tables, read_studies
 from encore.benchmarks.models import ModelBehind
 from encore.benchmarks.results import read_pair_results
-from encore.benchmarks.rows import TableRow, credit_row
+from encore.benchmarks.rows import TableRow, compared, credit_row
 from encore.benchmarks.run import BenchmarkRun
 from encore.benchmarks.scoring import ScoredBenchmark
+from encore.benchmarks.table import TableLine
+from encore.paper.tables import paper_tables
 from encore.weighting.opening import open_evidence
+from tasks.evaluation_words import scheme_of
 from tasks.model_registry import register_candidate
 from tasks.track import MlflowStore, TrackingUnavailableError
-from tasks.track_benchmark import TrackedTable, track_table
+from tasks.track_benchmark import TrackedTable, answering, track_table
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.benchmarks.table_world import RULES, random_margins, scores_of, training_ratings
 from tests.tasks.mlflow_store import Logged, MlflowClient, Run
@@ -86,7 +90,7 @@ def test_every_row_is_a_run_within_the_studys_run(run, study, store_uri):
     about = {"encore.prefect_flow_run": "1234", "encore.prefect_page": page}
     tracked = track(run, study, store_uri, about=about)
     assert_all_is_logged(run, tracked, store_uri)
-    assert tracked.experiment == f"encore-made-up-{PAIRS.digest[:8]}"
+    assert tracked.experiment == f"encore-made-up-1-{PAIRS.digest[:8]}"
     assert tracked.num_new == len(tracked.run_ids)
     parent, found = parent_and_rows(store_uri, tracked.experiment)
     assert parent.info.run_name == "study"
@@ -125,11 +129,15 @@ def test_a_study_of_other_rules_and_a_judge_have_the_same_names(
 ):
     tracked = track(run, study, store_uri)
     judge = credit_row("judge", np.full(50, 0.5), pairs=PAIRS)
-    judge = replace(judge, params={"order": "both", "temperature": 0.0})
+    judge = replace(judge, params={"order": "both"}, judge="org/judge", scheme="encore")
+    mean = next(row for row in rows if row.name == "random (5 draws)")
+    assert scheme_of(replace(mean, name="theirs: random (5 draws)")) == "random"
     other = make_study(tmp_path / "other", num_pairs=5)
     assert track(write_run(other, [judge], pairs=PAIRS), other, store_uri).num_new == 1
     _, found = parents_and_rows(store_uri, tracked.experiment)
     assert len(found) == len(rows) + 1
+    of_judge = next(one.data.params for one in found if one.data.params["row"] == "judge")
+    assert (of_judge["model"], of_judge["scheme"]) == ("org/judge", "encore")
     for kind in ("params", "metrics"):
         assert len(keys_of(found, kind)) == 1, kind
 
@@ -137,8 +145,8 @@ def test_a_study_of_other_rules_and_a_judge_have_the_same_names(
 def test_metrics_are_the_figures_that_compare_prints(run, study, store_uri):
     tracked = track(run, study, store_uri)
     _, found = parent_and_rows(store_uri, tracked.experiment)
-    [compared] = compare_tables(read_studies([study]))
-    printed = {one["name"]: one for one in compared.as_dict()["rows"]}
+    [shown] = compare_tables(read_studies([study]))
+    printed = {one["name"]: one for one in shown.as_dict()["rows"]}
     assert set(printed) == set(found)
     for name, one in printed.items():
         metrics = found[name].data.metrics
@@ -249,6 +257,52 @@ def test_other_results_of_a_row_are_a_run_of_their_own(study, store_uri, rows):
     assert first.run_ids["model"] != second.run_ids["model"]
 
 
+def with_lines(run: BenchmarkRun, change: Callable[[TableLine], TableLine]) -> BenchmarkRun:
+    lines = tuple(map(change, run.table.lines))
+    return replace(run, table=replace(run.table, lines=lines))
+
+
+def test_another_figure_of_the_paper_alone_is_logged(study, store_uri, rows):
+    few = write_run(study, (rows[0], rows[-1]), pairs=PAIRS)
+    first = track(few, study, store_uri)
+    published = paper_tables()[0].rows[0]
+    beside = with_lines(
+        few, lambda line: replace(line, paper=published) if line.name == "initial" else line
+    )
+    second = track(beside, study, store_uri)
+    assert second.num_new == 1
+    assert first.run_ids["uniform"] == second.run_ids["uniform"]
+    client = MlflowClient(store_uri)
+    before, now = (
+        client.get_run(one.run_ids["initial"]).data.metrics["paper"] for one in (first, second)
+    )
+    assert math.isnan(before)
+    assert now == published.printed_safety / 100
+
+
+def test_intervals_of_another_seed_alone_are_logged(study, store_uri, rows):
+    few = (rows[0], rows[-1])
+    first = track(write_run(study, few, pairs=PAIRS), study, store_uri)
+    reseeded = {row.name: row for row in compared(few, pairs=PAIRS, seed=7)}
+    other = with_lines(
+        write_run(study, few, pairs=PAIRS), lambda line: replace(line, row=reseeded[line.name])
+    )
+    second = track(other, study, store_uri)
+    assert second.num_new == 1  # the reference is compared with nothing
+    figures = MlflowClient(store_uri).get_run(second.run_ids["initial"]).data.metrics
+    assert figures["difference_ci_low"] == reseeded["initial"].comparison.ci_low
+    assert first.run_ids["initial"] != second.run_ids["initial"]
+
+
+def test_a_headline_of_another_name_is_logged_under_it(study, store_uri):
+    renamed = real_pairs(headline="Harmlessness")
+    for pairs in (PAIRS, renamed):
+        run = write_run(study, [model_row("model", [1.0] * 50, pairs=pairs)], pairs=pairs)
+        tracked = track(run, study, store_uri)
+        assert tracked.num_new == 1
+    assert "harmlessness" in MlflowClient(store_uri).get_run(tracked.run_ids["model"]).data.metrics
+
+
 def test_only_rows_with_a_synthetic_part_are_called_so(study, store_uri):
     real = model_row("real", [1.0] * 50, pairs=PAIRS)
     made = replace(model_row("made", [0.0] * 50, pairs=PAIRS), synthetic=("model made (made up)",))
@@ -333,10 +387,27 @@ def test_after_a_death_the_same_command_logs_what_is_missing(
     assert_all_is_logged(run, track(run, study, store_uri), store_uri)
 
 
+def test_more_subsets_than_one_call_holds_are_logged(study, store_uri, monkeypatch):
+    """400 subsets have three figures each: 1,200 and those of the row; a call holds 1,000."""
+    sizes, log_batch = [], MlflowClient.log_batch
+
+    def counted(client, run_id, metrics=(), **more):
+        sizes.append(len(metrics))
+        return log_batch(client, run_id, metrics=metrics, **more)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", counted)  # a server refuses more, a file not
+    pairs = real_pairs({f"s{place:03}": 1 for place in range(400)})
+    run = write_run(study, [model_row("model", [1.0] * 400, pairs=pairs)], pairs=pairs)
+    tracked = track(run, study, store_uri)
+    metrics = MlflowClient(store_uri).get_run(tracked.run_ids["model"]).data.metrics
+    assert sum(name.startswith("subset/") for name in metrics) == 1200
+    assert max(sizes) <= 1000
+
+
 def test_a_store_that_goes_away_is_one_line_that_says_where_the_table_is(
     run, study, store_uri, monkeypatch
 ):
-    error = MlflowException("connection to http://me:hunter2@host refused\nfor good")
+    error = MlflowException("connection refused\nfor good")
     monkeypatch.setattr(MlflowStore, "client", dying_at(1, error=error))
     with pytest.raises(TrackingUnavailableError) as caught:
         track(run, study, store_uri)
@@ -345,9 +416,21 @@ def test_a_store_that_goes_away_is_one_line_that_says_where_the_table_is(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("code", [INTERNAL_ERROR, INVALID_PARAMETER_VALUE])
+def test_the_password_of_a_store_is_not_in_what_is_said(run, code):
+    store = MlflowStore(uri="http://me:hunter2@127.0.0.1:5000", experiment="evaluations")
+    error = MlflowException("http://me:hunter2@127.0.0.1:5000/api: no", error_code=code)
+    with pytest.raises(TrackingUnavailableError) as caught, answering(store, folder=run.out):
+        raise error
+    assert "127.0.0.1:5000/api: no" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_partial_benchmark_is_marked(study, store_uri):
     pairs = real_pairs({"refuse": 6}, is_partial=True)
-    run = write_run(study, [model_row("only", [1.0] * 6, pairs=pairs)], pairs=pairs)
+    behind = ModelBehind(name="org/model", digest="a1", revision=None)
+    only = model_row("only", [1.0] * 6, pairs=pairs)
+    run = write_run(study, [only], pairs=pairs, models={"only": behind})
     tracked = track(run, study, store_uri, experiment="mine")
     parent, found = parent_and_rows(store_uri, "mine")
     assert parent.data.tags["encore.partial"] == "yes"

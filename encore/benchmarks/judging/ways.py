@@ -230,6 +230,8 @@ def _report(judged: _Judged, pairs: BenchmarkPairs, request: JudgingRequest) -> 
         uses_labels=uses_labels,
         synthetic=synthetic,
         notes=tuple(dict.fromkeys((*judged.row_notes, *notes))),
+        judge=judged.judge,
+        scheme=None if weights is None else weights.scheme,
     )
     results = PairResults(
         name=name,

@@ -254,6 +254,7 @@ def test_ties_of_ratings_are_shown_as_losses_too_and_apart_from_what_is_not_rate
     assert "no rewards are kept beside the credits" in notes
     [stored] = read_pair_results(report.results)
     assert stored.results.reward_P2 is None
+    assert (stored.results.about.judge, stored.results.about.scheme) == (report.judge, "encore")
     assert report.as_dict()["strict_score"]["headline"]["score"] == pytest.approx(0.6)
     print_judge_tables(report)
     assert "Accuracy, ties lost 10 60.0%" in " ".join(capsys.readouterr().out.split())
