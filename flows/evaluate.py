@@ -20,6 +20,12 @@ from encore.benchmarks.comparison import MARGIN
 from encore.benchmarks.models import Opening
 from encore.benchmarks.schemes import DEFAULT_TAUS, SchemeRowOptions
 from encore.cli.benchmark import named_models, result_file
+from encore.cli.benchmark_options import (
+    DEFAULT_BENCHMARK,
+    AllowPartial,
+    BenchmarkData,
+    BenchmarkName,
+)
 from encore.cli.output import RunOption, StudyArgument
 from encore.cli.score import Dtype, MaxLength
 from encore.weighting import SCHEMES
@@ -53,7 +59,7 @@ def evaluate(
     reward_models: dict[str, str] | None = None,
     gate: Path | None = None,
     results: list[str] | None = None,
-    benchmark: str = "rewardbench-safety",
+    benchmark: str = DEFAULT_BENCHMARK,
     data: Path | None = None,
     allow_partial: bool = False,
     schemes: list[str] | None = None,
@@ -186,21 +192,9 @@ def main(
             metavar="[NAME=]FILE", help="Results of every pair, such as a judge's; repeatable."
         ),
     ] = None,
-    benchmark: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME_OR_TOML",
-            help="rewardbench-safety, rewardbench-2-safety, generic, or your own definition.",
-        ),
-    ] = "rewardbench-safety",
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="The benchmark's rows as local files. Default: the hub."),
-    ] = None,
-    allow_partial: Annotated[
-        bool,
-        typer.Option("--allow-partial", help="Accept other counts than the definition's."),
-    ] = False,
+    benchmark: BenchmarkName = DEFAULT_BENCHMARK,
+    data: BenchmarkData = None,
+    allow_partial: AllowPartial = False,
     scheme: Annotated[
         list[str] | None,
         typer.Option(help=f"Only these schemes; repeatable. Of: {', '.join(SCHEMES)}."),

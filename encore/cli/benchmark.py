@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from encore.cli.analyze import JudgeOption
+from encore.cli.benchmark_options import (
+    DEFAULT_BENCHMARK,
+    AllowPartial,
+    BenchmarkData,
+    BenchmarkName,
+)
 from encore.cli.output import JsonOption, RunOption, StudyArgument, progress_bar, say, visible, warn
 from encore.cli.score import Dtype, Layout, MaxLength, TokensPerMicrobatch
 from encore.cli.stopping import stopped_by_sigterm
@@ -22,7 +28,6 @@ if TYPE_CHECKING:
     from encore.benchmarks.run import BenchmarkRun
 
 _MODELS = "Models"
-_DATA = "Benchmark"
 _ROWS = "Rows"
 
 
@@ -64,33 +69,9 @@ def benchmark(
             rich_help_panel=_MODELS,
         ),
     ] = None,
-    name: Annotated[
-        str,
-        typer.Option(
-            "--benchmark",
-            metavar="NAME_OR_TOML",
-            help="rewardbench-safety, rewardbench-2-safety, generic, or your own definition.",
-            rich_help_panel=_DATA,
-        ),
-    ] = "rewardbench-safety",
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Its rows as local JSON lines, JSON or Parquet in RewardBench's columns (a file "
-            "or a folder). Default: the hub, at the definition's revision.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    allow_partial: Annotated[
-        bool,
-        typer.Option(
-            "--allow-partial",
-            help="Accept subsets that are missing or have another count: every figure then says "
-            "partial.",
-            rich_help_panel=_DATA,
-        ),
-    ] = False,
+    name: BenchmarkName = DEFAULT_BENCHMARK,
+    data: BenchmarkData = None,
+    allow_partial: AllowPartial = False,
     scheme: Annotated[
         list[str] | None,
         typer.Option(

@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from encore.cli import rating_options as options
+from encore.cli.benchmark_options import (
+    DEFAULT_BENCHMARK,
+    AllowPartial,
+    BenchmarkData,
+    BenchmarkName,
+)
 from encore.cli.judge_tables import print_judge_tables
 from encore.cli.output import JsonOption, print_json, progress_bar, say, warn
 from encore.cli.scheme_options import warn_of_unused
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
 By = Literal["pair", "rule", "rating"]
 
 _WEIGHTS = "Weights of rules"
-_DATA = "Benchmark"
 _DEFAULT_SCHEME = "encore"
 _DEFAULT_RULES = "encore-10"
 
@@ -39,31 +44,9 @@ def judge(
         Path,
         typer.Option("--out", metavar="DIR", help="Where judgings lie, each under its own key."),
     ],
-    benchmark: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME_OR_TOML",
-            help="rewardbench-safety, rewardbench-2-safety, generic, or your own definition.",
-            rich_help_panel=_DATA,
-        ),
-    ] = "rewardbench-safety",
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Its rows as local JSON lines, JSON or Parquet in RewardBench's columns (a file "
-            "or a folder). Default: the hub, at the definition's revision.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    allow_partial: Annotated[
-        bool,
-        typer.Option(
-            "--allow-partial",
-            help="Accept subsets that are missing or have another count: the result says so.",
-            rich_help_panel=_DATA,
-        ),
-    ] = False,
+    benchmark: BenchmarkName = DEFAULT_BENCHMARK,
+    data: BenchmarkData = None,
+    allow_partial: AllowPartial = False,
     by: Annotated[
         By,
         typer.Option(

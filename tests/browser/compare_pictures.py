@@ -8,18 +8,15 @@ looks at the rows of scheme ENCORE in the newest experiment of a store that has 
 
 from __future__ import annotations
 
-import argparse
 import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.browser.chromium import Page, browser_page
+from tests.browser.chromium import Page
 from tests.browser.mlflow_pictures import close_the_assistant
-from tests.mlflow_server import mlflow_server
+from tests.browser.picture_command import run_picture_command
 from tests.tasks.mlflow_store import MlflowClient, Run
 
 #: As docs/compare.md says to type it into the search box.
@@ -59,20 +56,11 @@ def _show_differences_alone(page: Page) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Parse the command line and take the picture."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("store", type=Path, help="an MLflow store, e.g. demo-study/mlflow.db")
-    parser.add_argument("to", type=Path, help="folder for the picture")
-    chosen = parser.parse_args(arguments)
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        parser.error("needs Chromium (Debian: apt install chromium)")
-    uri = f"sqlite:///{chosen.store.resolve()}"
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mlflow_server(uri, Path(folder)) as url,
-        browser_page(chromium) as page,
-    ):
-        take_picture(page, url, evaluations(MlflowClient(uri)), to=chosen.to)
+
+    def take(page: Page, url: str, uri: str, to: Path) -> None:
+        take_picture(page, url, evaluations(MlflowClient(uri)), to=to)
+
+    run_picture_command(__doc__, arguments, take)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,13 @@ writes ``mlflow-run.png``, ``mlflow-metrics.png`` and ``mlflow-checkpoints.png``
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.browser.chromium import Page, browser_page
-from tests.mlflow_server import mlflow_server
+from tests.browser.chromium import Page
+from tests.browser.picture_command import run_picture_command
 from tests.tasks.mlflow_store import Logged
 
 
@@ -55,20 +52,11 @@ def close_the_assistant(page: Page) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Parse the command line and take the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("store", type=Path, help="an MLflow store, e.g. demo-study/mlflow.db")
-    parser.add_argument("to", type=Path, help="folder for the pictures")
-    chosen = parser.parse_args(arguments)
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        parser.error("needs Chromium (Debian: apt install chromium)")
-    uri = f"sqlite:///{chosen.store.resolve()}"
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mlflow_server(uri, Path(folder)) as url,
-        browser_page(chromium) as page,
-    ):
-        take_pictures(page, url, Logged(uri), to=chosen.to)
+
+    def take(page: Page, url: str, uri: str, to: Path) -> None:
+        take_pictures(page, url, Logged(uri), to=to)
+
+    run_picture_command(__doc__, arguments, take)
 
 
 if __name__ == "__main__":

@@ -7,32 +7,18 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer import Typer
-from typer.testing import CliRunner
 
 from encore.benchmarks.results import read_pair_results
 from encore.cli.benchmark import benchmark
-from encore.errors import EncoreError
 from tests.benchmarks.table_world import jsonl_rows, write_jsonl
+from tests.cli.invoking import Command
 from tests.scores.models import make_model
 from tests.training.studies import RULES, make_study, write_ratings
 
 NUM_PAIRS = 30
 
-app = Typer()
-app.command("benchmark")(benchmark)
-
-
-def invoke(*arguments: object) -> Result:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(one) for one in arguments])
-
-
-def error_of(*arguments: object) -> EncoreError:
-    error = invoke(*arguments).exception
-    assert isinstance(error, EncoreError)
-    assert "\n" not in str(error)
-    return error
+invoke = Command(benchmark)
+error_of = invoke.error_of
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
-from typer import Typer
-from typer.testing import CliRunner
 
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
@@ -22,7 +19,6 @@ from encore.benchmarks.rows import stored_rows
 from encore.benchmarks.table import make_table
 from encore.cli.judge import judge
 from encore.config import JudgeConfig, RatingConfig
-from encore.errors import EncoreError
 from encore.ingestion import ingest
 from encore.judges import BACKENDS
 from encore.rating_driver import rate
@@ -33,24 +29,14 @@ from tests.benchmarks.judging.scripted import (
     make_pair,
     verdict_of,
 )
+from tests.cli.invoking import Command
 from tests.scripted_judge import ScriptedJudge
 from tests.tiny_judge import make_tiny_judge
 
 NUM_PAIRS = 10
 
-app = Typer()
-app.command("judge")(judge)
-
-
-def invoke(*arguments: object) -> Result:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(one) for one in arguments])
-
-
-def error_of(*arguments: object) -> EncoreError:
-    error = invoke(*arguments).exception
-    assert isinstance(error, EncoreError)
-    assert "\n" not in str(error)
-    return error
+invoke = Command(judge)
+error_of = invoke.error_of
 
 
 @pytest.fixture(scope="module")

@@ -7,32 +7,19 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer import Typer
-from typer.testing import CliRunner
 
 from encore.cli.score import score
-from encore.errors import EncoreError, InputError, StudyIncompleteError
+from encore.errors import InputError, StudyIncompleteError
 from encore.scores.head_scores import read_head_scores
 from encore.shards import shard_path
+from tests.cli.invoking import Command
 from tests.scores.models import make_model
 from tests.training.studies import RULES, make_study
 
 NUM_PAIRS = 12
 
-app = Typer()
-app.command("score")(score)
-
-
-def invoke(*arguments: object) -> Result:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(one) for one in arguments])
-
-
-def error_of(*arguments: object) -> EncoreError:
-    error = invoke(*arguments).exception
-    assert isinstance(error, EncoreError)
-    assert "\n" not in str(error)
-    return error
+invoke = Command(score)
+error_of = invoke.error_of
 
 
 @pytest.fixture(scope="module")
