@@ -502,9 +502,15 @@ def test_the_pages_hours_and_memory_are_the_plans(
         assert cells[3].startswith(f"{plan.memory.total:.1f} GiB"), name
 
 
-def test_the_pages_python_runs() -> None:
+def test_the_pages_python_runs_a_recipe_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[Recipe, Path]] = []
+    monkeypatch.setattr("flows.recipes.run_recipe", lambda *given: ran.append(given))
     [code] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    compile(code, "docs/recipes.md", "exec")
+    exec(compile(code, "docs/recipes.md", "exec"), {})  # noqa: S102 - what a reader is told to do
+    [(recipe, study)] = ran
+    assert (recipe.name, recipe.backbone.model, recipe.rows) == ("mine", "./my-llama", ())
+    assert recipe.sources == load_recipe("probe").sources
+    assert study == Path("study")
 
 
 # --- what stages follow from ----------------------------------------------------------------------
