@@ -133,18 +133,19 @@ def run_benchmark(
         paper: The backbone of the paper's figures.
         opening: How models are opened.
         how: How they compute.
-        out: The folder of table and results; None: that of the first model's head scores.
+        out: The folder of table and results; None: that of the first model's head scores, or one
+            for these pairs where there are results alone.
         on_progress: Told how far it is.
 
     Raises:
-        InputError: No model at all, a model with other heads than its place needs, rules that are
-            not the heads, anything wrong with benchmark, data, study or ratings.
+        InputError: No model and no results, a model with other heads than its place needs, rules
+            that are not the heads, anything wrong with benchmark, data, study or ratings.
         EncoreError: A score that is not finite, a full disk, too little memory on the device.
         KeyboardInterrupt: Finished shards are kept.
     """
     reward_models = dict(reward_models or {})
     opening = opening or Opening()
-    _check_models(model, reward_models, gate)
+    _check_models(model, reward_models, gate, has_results=bool(results))
     _check_revisions(opening, reward_models)
     options = options or SchemeRowOptions()
     found = open_study(study)
@@ -185,7 +186,8 @@ def run_benchmark(
         synthetic=synthetic_benchmark(pairs),
     )
     seconds_table = time.monotonic() - scored_at
-    folder = out or every[0].scored.folder
+    # Judges alone have no head scores whose folder the table could share.
+    folder = out or (every[0].scored.folder if every else scorer.root / pairs.digest[:16])
     return BenchmarkRun(
         table=table,
         out=folder,
@@ -202,12 +204,16 @@ def run_benchmark(
 
 
 def _check_models(
-    model: str | Path | None, reward_models: Mapping[str, str | Path], gate: Path | None
+    model: str | Path | None,
+    reward_models: Mapping[str, str | Path],
+    gate: Path | None,
+    *,
+    has_results: bool,
 ) -> None:
-    if model is None and not reward_models:
+    if model is None and not reward_models and not has_results:
         raise InputError(
-            "no model to benchmark; give one with several heads (--model) or reward models "
-            "(--reward-model NAME=FOLDER_OR_ID)"
+            "no model to benchmark; give one with several heads (--model), reward models "
+            "(--reward-model NAME=FOLDER_OR_ID) or results that are there (--results FILE)"
         )
     if model is None and gate is not None:
         raise InputError(f"gate {gate}: it weighs the heads of a model; give that one as --model")

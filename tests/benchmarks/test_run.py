@@ -357,3 +357,17 @@ def test_rules_that_are_not_the_heads_are_refused_before_anything_is_scored(stud
     with pytest.raises(InputError, match="be-late, be-loud among the weights but no head"):
         run(study, made, ratings=ratings)
     assert not list((study / "benchmarks").glob("*/*.parquet"))
+
+
+def test_results_of_judges_alone_make_a_table(study, made, tmp_path):
+    first = run(study, made)
+    judged = [("judge a", first.results_path)]
+    alone = run_benchmark(
+        study, results=judged, benchmark="generic", data=made / "rows.jsonl", paper="none"
+    )
+    assert alone.num_computed == 0
+    assert alone.out.parent == first.out.parent != alone.out
+    told = {line.name for line in alone.table.lines}
+    assert told == {f"judge a: {line.name}" for line in first.table.lines if line.row is not None}
+    assert alone.table.lines[0].row is not None
+    assert alone.markdown_path.read_text(encoding="utf-8")
