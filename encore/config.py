@@ -1,61 +1,172 @@
-"""What runs: frozen parameters that, together with the data, make a run's identity."""
+"""What a stage runs with: frozen pydantic models, the only declaration of each option.
+
+From a stage's config the command line and the Prefect form are generated, and from it come recipes,
+the run's identity, MLflow's parameters and the reference page. A config stands beside its stage;
+this module has what all of them share.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+_ABOUT = "encore"
 
 EngineValue = bool | int | float | str
 #: A reply to a rating prompt is a number: more tokens than this are none.
 MAX_RATING_REPLY_TOKENS = 512
 
 
-class JudgeConfig(BaseModel):
+class StageConfig(BaseModel):
+    """The options of one stage."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+def option(
+    default: Any = ...,
+    *,
+    help: str,  # noqa: A002  # the word that every parser uses
+    group: str | None = None,
+    name: str | None = None,
+    positional: bool = False,
+    hidden: bool = False,
+    identity: bool = True,
+    since: bool = False,
+    source: str | None = None,
+    metavar: str | None = None,
+    **bounds: Any,
+) -> Any:
+    """A field of a stage's config.
+
+    Args:
+        default: Its default; left out: the option is required.
+        help: What it says, for the command line, the Prefect form and the reference page.
+        group: Panel of the help text.
+        name: Option name on the command line, if not the field's.
+        positional: An argument instead of an option.
+        hidden: No option on the command line.
+        identity: Whether it changes results and so is part of a run's key.
+        since: Added after runs existed: at its default it is left out of the key.
+        source: Where the default comes from, e.g. a section of the paper.
+        metavar: What stands for the value in the help text.
+        **bounds: Passed to `pydantic.Field`: ``ge``, ``le``, ``gt``, ``lt``, ``min_length``, ….
+    """
+    about = {
+        "group": group,
+        "name": name,
+        "positional": positional,
+        "hidden": hidden,
+        "identity": identity,
+        "since": since,
+        "source": source,
+        "metavar": metavar,
+    }
+    said = {key: value for key, value in about.items() if value not in (None, False)}
+    if identity:
+        del said["identity"]
+    else:
+        said["identity"] = False
+    given: dict[str, Any] = {"description": help, "json_schema_extra": {_ABOUT: said}, **bounds}
+    given |= {"default_factory": default} if isinstance(default, type) else {"default": default}
+    return Field(**given)
+
+
+def about_option(field: FieldInfo) -> Mapping[str, Any]:
+    """What `option` was told of a field beside its default, help and bounds."""
+    extra = field.json_schema_extra
+    about = extra.get(_ABOUT) if isinstance(extra, dict) else None
+    return about if isinstance(about, dict) else {}
+
+
+def identity_of(config: BaseModel) -> dict[str, Any]:
+    """The part of a config that a run's key is made of, as JSON values.
+
+    Fields that change no result are left out, and fields that were added later while they have
+    their default, so that the keys of existing runs stay.
+    """
+    dumped = config.model_dump(mode="json")
+    identity: dict[str, Any] = {}
+    for name, field in type(config).model_fields.items():
+        about = about_option(field)
+        value = getattr(config, name)
+        is_default = about.get("since") and value == field.get_default(call_default_factory=True)
+        if about.get("identity", True) and not is_default:
+            identity[name] = identity_of(value) if isinstance(value, BaseModel) else dumped[name]
+    return identity
+
+
+class JudgeConfig(StageConfig):
     """Which model judges, and how it is loaded."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model: str = option(
+        name="judge",
+        min_length=1,
+        help="Folder with a model (config, tokenizer with chat template, *.safetensors) or a hub "
+        "id such as meta-llama/Meta-Llama-3-70B-Instruct.",
+    )
+    backend: Literal["vllm", "transformers"] = option(
+        "vllm", help="The engine that runs the judge."
+    )
+    revision: str | None = option(
+        None, help="Hub revision of the judge; the commit it resolves to is recorded."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = option(
+        "auto", help="Number format of the judge; auto is what its own config says."
+    )
+    max_model_len: Annotated[int, Field(ge=64)] | None = option(
+        None, help="Context length in tokens; default: the judge's own, at most 8192."
+    )
+    engine_args: dict[str, EngineValue] = option(
+        dict,
+        name="engine-arg",
+        help="Passed to vLLM, e.g. tensor_parallel_size=4 or quantization=fp8; repeatable.",
+    )
 
-    model: str = Field(min_length=1, description="Folder with safetensors weights, or a hub id.")
-    backend: Literal["vllm", "transformers"] = Field(
-        default="vllm", description="The engine that runs the model."
-    )
-    revision: str | None = Field(
-        default=None, description="Hub revision; the commit it resolves to is recorded."
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="Number format; auto is what the model's own config says."
-    )
-    max_model_len: Annotated[int, Field(ge=64)] | None = Field(
-        default=None,
-        description="Context length in tokens; default: the model's own, at most 8192.",
-    )
-    engine_args: dict[str, EngineValue] = Field(
-        default_factory=dict, description="Further engine arguments, e.g. tensor_parallel_size."
-    )
 
-
-class RatingConfig(BaseModel):
+class RatingConfig(StageConfig):
     """One rating run: every response of a study's pairs under every rule of a set."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     judge: JudgeConfig
-    rules: str = Field(default="encore-10", description="A shipped rule set or a TOML path.")
-    shard_size: int = Field(
-        default=1000, ge=1, le=100_000, description="Pairs per shard (per file, per task)."
+    rules: str = option(
+        "encore-10",
+        help="encore-10, encore-20, or the path of your own rule set (TOML).",
     )
-    limit: int | None = Field(
-        default=None, ge=1, description="Pilot: rate only this many pairs, drawn by content hash."
+    shard_size: int = option(
+        1000, ge=1, le=100_000, help="Pairs per shard: per file, per task, what one crash can cost."
     )
-    overlong: Literal["set-aside", "truncate-left"] = Field(
-        default="set-aside",
-        description="A prompt beyond the judge's context: keep a null row, or cut the "
-        "conversation's oldest text. Counted either way.",
+    limit: int | None = option(
+        None, ge=1, help="Pilot: rate only this many pairs, a fair sample by content hash."
     )
-    max_reply_tokens: int = Field(
-        default=16,
+    overlong: Literal["set-aside", "truncate-left"] = option(
+        "set-aside",
+        help="A prompt beyond the judge's context: a null row with its reason, or the "
+        "conversation's oldest text is cut. Both are counted.",
+    )
+    max_reply_tokens: int = option(
+        16,
         ge=2,
         le=MAX_RATING_REPLY_TOKENS,
-        description="A longer reply is cut off and therefore null.",
+        help="A longer reply is cut off and therefore null.",
+    )
+
+
+class RateConfig(RatingConfig):
+    """`encore rate`: a rating run of a study, and how this call works on it."""
+
+    study: Path = option(
+        positional=True, identity=False, help="The study directory (made by `encore ingest`)."
+    )
+    shard: tuple[Annotated[int, Field(ge=0)], ...] = option(
+        (), identity=False, help="Only this shard; repeat for several."
+    )
+    shard_timeout_seconds: float | None = option(
+        None,
+        ge=0.001,
+        identity=False,
+        help="Give up on a shard whose generation takes longer (seconds).",
     )

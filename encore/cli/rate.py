@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encore.cli import rating_options as options
-from encore.cli.output import (
-    JsonOption,
-    StudyArgument,
-    print_json,
-    progress_bar,
-    say,
-    warn,
-)
+from encore.config import RateConfig, RatingConfig
 from encore.errors import StudyIncompleteError
+from encore.options import JsonOption, command
+from encore.terminal import print_json, progress_bar, say, warn
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from encore.config import RatingConfig
     from encore.rating import RatingRun, ShardOutcome
     from encore.rating_driver import RatingReport
 
 
-def rate(
-    study: StudyArgument,
-    judge: options.Judge,
-    rules: options.Rules = "encore-10",
-    shard_size: options.ShardSize = 1000,
-    limit: options.Limit = None,
-    backend: options.Backend = "vllm",
-    revision: options.Revision = None,
-    dtype: options.Dtype = "auto",
-    max_model_len: options.MaxModelLen = None,
-    overlong: options.Overlong = "set-aside",
-    max_reply_tokens: options.MaxReplyTokens = 16,
-    shard_timeout_seconds: options.ShardTimeout = None,
-    shard: options.Shards = None,
-    engine_arg: options.EngineArgs = None,
-    as_json: JsonOption = False,
-) -> None:
+@command
+def rate(config: RateConfig, *, json: JsonOption = False) -> None:
     """Have a judge rate every response under every rule; ratings go to Parquet, shard by shard.
 
     Run the same command again after a crash, a failure or Ctrl-C: only shards that are missing,
@@ -53,21 +29,12 @@ def rate(
 
     Example: encore rate my-study --judge ./my-judge --limit 200
     """
-    config = options.rating_config(
-        judge=judge,
-        rules=rules,
-        shard_size=shard_size,
-        limit=limit,
-        backend=backend,
-        revision=revision,
-        dtype=dtype,
-        max_model_len=max_model_len,
-        overlong=overlong,
-        max_reply_tokens=max_reply_tokens,
-        engine_arg=engine_arg,
-    )
     rate_and_report(
-        study, config, only=shard, shard_timeout_seconds=shard_timeout_seconds, as_json=as_json
+        config.study,
+        config,
+        only=config.shard or None,
+        shard_timeout_seconds=config.shard_timeout_seconds,
+        as_json=json,
     )
 
 
@@ -75,7 +42,7 @@ def rate_and_report(
     study: Path,
     config: RatingConfig,
     *,
-    only: list[int] | None = None,
+    only: Sequence[int] | None = None,
     shard_timeout_seconds: float | None = None,
     as_json: bool = False,
 ) -> None:
@@ -91,7 +58,7 @@ def rate_and_report(
         f"run {run.manifest.run_key}: judge {run.manifest.judge}, {len(run.rule_set.rules)} rules, "
         f"{run.pairs.num_rows} pairs in {len(run.manifest.shards)} shards, {num_ratings} ratings"
     )
-    with progress_bar() as bar, _stopped_by_sigterm():
+    with progress_bar() as bar:
         shown = _Shown(bar, total=num_ratings, num_shards=len(todo))
         try:
             report = rate_run(
@@ -104,16 +71,6 @@ def rate_and_report(
         finally:
             run.judge.close()
     _report(study, run, report, as_json=as_json)
-
-
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block like Ctrl-C does: written shards are kept, the engine is released."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Shown:

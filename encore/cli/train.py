@@ -3,88 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+import json as json_module
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.table import Table
 
-from encore.cli import training_options as options
 from encore.cli.one_voice import is_first_process, one_voice
-from encore.cli.output import (
-    JsonOption,
-    RunOption,
-    StudyArgument,
-    compact_table,
-    out,
-    print_json,
-    progress_bar,
-    say,
-    warn,
-)
-from encore.cli.stopping import stopped_by_sigterm
-from encore.cli.training_options import DEFAULT
+from encore.cli.output import compact_table
 from encore.cli.training_progress import ShownTraining
+from encore.options import JsonOption, command
+from encore.terminal import out, print_json, progress_bar, say, warn
+from encore.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    from encore.training.config import TrainingConfig
     from encore.training.records import EvaluationRecord, TrainingResult
 
 
-def train(
-    study: StudyArgument,
-    backbone: options.Backbone,
-    objective: options.TrainedObjective = DEFAULT.objective,
-    method: options.TrainedMethod = DEFAULT.method,
-    ratings: Annotated[
-        Path | None,
-        typer.Option(
-            help="Ratings to learn, if not the study's own: Parquet, a folder of it, or a study."
-        ),
-    ] = None,
-    run: RunOption = None,
-    judge: Annotated[
-        str | None, typer.Option(help="Which judge's ratings, when there are several.")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Pilot: learn from this many pairs, by content hash.")
-    ] = None,
-    out_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="The run's folder. Default: STUDY/training/RUN_KEY, a key of settings and data.",
-        ),
-    ] = None,
-    epochs: options.Epochs = DEFAULT.epochs,
-    learning_rate: options.LearningRate = DEFAULT.learning_rate,
-    batch_pairs: options.BatchPairs = DEFAULT.batch_pairs,
-    warmup_steps: options.WarmupSteps = DEFAULT.warmup_steps,
-    weight_decay: options.WeightDecay = DEFAULT.weight_decay,
-    max_steps: options.MaxSteps = None,
-    seed: options.Seed = DEFAULT.seed,
-    layout: options.Layout = DEFAULT.layout,
-    max_length: options.MaxLength = 1024,
-    tokens_per_microbatch: options.TokensPerMicrobatch = DEFAULT.tokens_per_microbatch,
-    dtype: options.Dtype = "auto",
-    optimizer: options.Optimizer = DEFAULT.optimizer,
-    gradient_checkpointing: options.GradientCheckpointing = None,
-    lora_rank: options.LoraRank = DEFAULT.lora_rank,
-    lora_alpha: options.LoraAlpha = DEFAULT.lora_alpha,
-    head_init: options.Heads = DEFAULT.head_init,
-    evaluation_share: options.EvaluationShare = DEFAULT.evaluation_share,
-    evaluate_every: options.EvaluateEvery = None,
-    checkpoint_every: options.CheckpointEvery = None,
-    keep_checkpoints: options.KeepCheckpoints = DEFAULT.keep_checkpoints,
-    revision: options.Revision = None,
-    init: options.Init = "pretrained",
-    pooling: options.Pooling = "auto",
-    chat_template: options.ChatTemplate = None,
-    trust_remote_code: options.TrustRemoteCode = False,
-    as_json: JsonOption = False,
-) -> None:
+@command
+def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     """Train a reward model on a backbone: one head per rule, or one head from preferences.
 
     Every head learns the ratings of its rule; how heads are weighed is decided afterwards, without
@@ -102,61 +38,29 @@ def train(
     from encore.training.driver import train_study
 
     with one_voice():
-        backbone_config = options.backbone_config(
-            model=backbone,
-            revision=revision,
-            init=init,
-            dtype=dtype,
-            pooling=pooling,
-            max_length=max_length,
-            chat_template=chat_template,
-            trust_remote_code=trust_remote_code,
-        )
-        config = options.training_config(
-            objective=objective,
-            method=method,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            batch_pairs=batch_pairs,
-            warmup_steps=warmup_steps,
-            weight_decay=weight_decay,
-            layout=layout,
-            tokens_per_microbatch=tokens_per_microbatch,
-            optimizer=optimizer,
-            lora_rank=lora_rank,
-            lora_alpha=lora_alpha,
-            gradient_checkpointing=gradient_checkpointing,
-            evaluation_share=evaluation_share,
-            evaluate_every=evaluate_every,
-            checkpoint_every=checkpoint_every,
-            keep_checkpoints=keep_checkpoints,
-            head_init=head_init,
-            seed=seed,
-            max_steps=max_steps,
-        )
-        _warn_of_unused(config, has_ratings_option=any((ratings, run, judge)))
-        with progress_bar() as bar, stopped_by_sigterm():
+        _warn_of_unused(config)
+        with progress_bar() as bar:
             shown = ShownTraining(bar)
             result = train_study(
-                study,
-                backbone=backbone_config,
-                config=config,
+                config.study,
+                backbone=config.backbone,
+                config=config.training,
                 reporter=shown,
-                ratings=ratings,
-                run=run,
-                judge=judge,
-                limit=limit,
-                out=out_dir,
+                ratings=config.ratings,
+                run=config.run,
+                judge=config.judge,
+                limit=config.limit,
+                out=config.out,
                 on_embedded=shown.embedded,
             )
     if not is_first_process():
         return
     next_step = (
-        f"encore weights {ratings or study}"
-        if objective == "multi-head"
-        else f"encore score {study} --model {result.out}"
+        f"encore weights {config.ratings or config.study}"
+        if config.objective == "multi-head"
+        else f"encore score {config.study} --model {result.out}"
     )
-    _report(result, next_step=next_step, as_json=as_json)
+    _report(result, next_step=next_step, as_json=json)
 
 
 #: What says how steps are taken, of which method probe takes none.
@@ -167,17 +71,17 @@ _OF_STEPS = (
 _OF_ADAPTERS = ("lora_rank", "lora_alpha")
 
 
-def _warn_of_unused(config: TrainingConfig, *, has_ratings_option: bool) -> None:
+def _warn_of_unused(config: TrainConfig) -> None:
     """Say which options were given that change nothing."""
     unused: tuple[str, ...] = () if config.method == "lora" else _OF_ADAPTERS
     if config.method == "probe":
         unused += _OF_STEPS
-    given = [name for name in unused if getattr(config, name) != getattr(DEFAULT, name)]
+    given = [name for name in unused if name in config.model_fields_set]
     for name in given:
         warn(
             f"method {config.method} has no use for --{name.replace('_', '-')}: it changes nothing"
         )
-    if config.objective == "bradley-terry" and has_ratings_option:
+    if config.objective == "bradley-terry" and any((config.ratings, config.run, config.judge)):
         warn(
             "objective bradley-terry reads no ratings: --ratings, --run and --judge change nothing"
         )
@@ -204,7 +108,9 @@ def _manifest(result: TrainingResult) -> dict[str, Any]:
     """What the run's folder says of the run."""
     from encore.training.run import MANIFEST_FILE
 
-    content: dict[str, Any] = json.loads((result.out / MANIFEST_FILE).read_text(encoding="utf-8"))
+    content: dict[str, Any] = json_module.loads(
+        (result.out / MANIFEST_FILE).read_text(encoding="utf-8")
+    )
     return content
 
 

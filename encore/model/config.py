@@ -4,42 +4,53 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from encore.config import StageConfig, option
 
 #: What a response's tokens become: the last one, their mean, an encoder's first.
 Pooling = Literal["last", "mean", "class-token"]
 
 
-class BackboneConfig(BaseModel):
+_BACKBONE = "Backbone"
+
+
+class BackboneConfig(StageConfig):
     """A backbone and its input format: part of a training run's identity."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    model: str = Field(min_length=1, description="Folder with safetensors weights, or a hub id.")
-    revision: str | None = Field(
-        default=None, description="Hub revision; the commit it resolves to is recorded."
+    model: str = option(
+        name="backbone",
+        min_length=1,
+        metavar="FOLDER_OR_ID",
+        help="What to start from: a folder with config.json, a tokenizer and *.safetensors, or a "
+        "hub id such as meta-llama/Llama-3.1-8B-Instruct.",
     )
-    init: Literal["pretrained", "random"] = Field(
-        default="pretrained",
-        description="random: only config.json and the tokenizer are read; weights are seeded.",
+    revision: str | None = option(
+        None, group=_BACKBONE, help="Hub revision; the commit it resolves to is recorded."
     )
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        default="auto", description="Number format; auto: bfloat16 on CUDA, float32 on CPU."
+    init: Literal["pretrained", "random"] = option(
+        "pretrained",
+        group=_BACKBONE,
+        help="random: only config.json and the tokenizer are read; weights are seeded.",
     )
-    pooling: Literal["auto"] | Pooling = Field(
-        default="auto",
-        description="What a response's tokens become; auto: last of a causal trunk, mean of an "
-        "encoder.",
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "auto",
+        group="Memory and speed",
+        help="Number format; auto: bfloat16 on CUDA, float32 on CPU.",
     )
-    max_length: int = Field(
-        default=1024,
+    pooling: Literal["auto"] | Pooling = option(
+        "auto",
+        group=_BACKBONE,
+        help="What a response's tokens become; auto: last of a causal trunk, mean of an encoder.",
+    )
+    max_length: int = option(
+        1024,
+        group=_BACKBONE,
         ge=16,
-        description="Tokens of a conversation; the oldest beyond it are cut, and counted. Never "
+        help="Tokens of a conversation; the oldest beyond it are cut, and counted. Never "
         "more than the model has positions.",
     )
-    chat_template: str | None = Field(
-        default=None, description="Path of a Jinja file that replaces the tokenizer's template."
+    chat_template: str | None = option(
+        None, group=_BACKBONE, help="Path of a Jinja file that replaces the tokenizer's template."
     )
-    trust_remote_code: bool = Field(
-        default=False, description="Run the Python code a hub model brings. Off unless asked for."
+    trust_remote_code: bool = option(
+        False, group=_BACKBONE, help="Run the Python code a hub model brings. Off unless asked for."
     )

@@ -6,9 +6,13 @@ elsewhere usual choices of the field: the paper is silent on batch, schedule and
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from encore.config import StageConfig, option
+from encore.model.config import BackboneConfig
 
 Objective = Literal["multi-head", "bradley-terry"]
 Method = Literal["full", "lora", "probe"]
@@ -25,87 +29,97 @@ _Decay = Annotated[float, Field(ge=0, lt=1)]
 MICROBATCH_TOKENS = {"cuda": 40_960, "cpu": 4_096}
 
 
-class TrainingConfig(BaseModel):
+_STEPS = "Steps"
+_MEMORY = "Memory and speed"
+_KEPT = "Evaluation and checkpoints"
+
+
+class TrainingConfig(StageConfig):
     """One training run, given a backbone and a study."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    objective: Objective = Field(
-        default="multi-head",
-        description="multi-head: regression on the ratings of every rule; bradley-terry: one head "
+    objective: Objective = option(
+        "multi-head",
+        help="multi-head: regression on the ratings of every rule; bradley-terry: one head "
         "that ranks the chosen response first, from preferences alone (the paper's baseline).",
     )
-    method: Method = Field(
-        default="full",
-        description="full: every weight (the paper); lora: low-rank adapters; probe: a frozen "
+    method: Method = option(
+        "full",
+        help="full: every weight (the paper); lora: low-rank adapters; probe: a frozen "
         "backbone with heads in closed form.",
     )
-    epochs: int = Field(default=1, ge=1, le=100, description="Passes over the pairs (paper: 1).")
-    learning_rate: float = Field(
-        default=2e-5, gt=0, le=1, description="At its peak, after the warm-up (paper: 2e-5)."
+    epochs: int = option(1, group=_STEPS, ge=1, le=100, help="Passes over the pairs (paper: 1).")
+    learning_rate: float = option(
+        2e-5, group=_STEPS, gt=0, le=1, help="At its peak, after the warm-up (paper: 2e-5)."
     )
-    batch_pairs: int = Field(
-        default=32,
+    batch_pairs: int = option(
+        32,
+        group=_STEPS,
         ge=1,
-        description="Pairs of an optimizer step, both responses of each (the paper does not say).",
+        help="Pairs of an optimizer step, both responses of each (the paper does not say).",
     )
-    warmup_steps: int = Field(
-        default=10,
+    warmup_steps: int = option(
+        10,
+        group=_STEPS,
         ge=0,
-        description="Steps until the learning rate peaks; it then falls linearly towards 0.",
+        help="Steps until the learning rate peaks; it then falls linearly towards 0.",
     )
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="Of AdamW, decoupled (the paper does not say)."
+    weight_decay: float = option(
+        0.0, group=_STEPS, ge=0, help="Of AdamW, decoupled (the paper does not say)."
     )
-    adam_betas: tuple[_Decay, _Decay] = Field(
-        default=(0.9, 0.999), description="AdamW's averaging factors (its authors' values)."
+    adam_betas: tuple[_Decay, _Decay] = option(
+        (0.9, 0.999), hidden=True, help="AdamW's averaging factors (its authors' values)."
     )
-    adam_epsilon: float = Field(default=1e-8, gt=0, description="AdamW's (its authors' value).")
-    layout: LayoutName = Field(
-        default="packed",
-        description="How responses are put side by side: packed: end to end, no padding; "
+    adam_epsilon: float = option(1e-8, hidden=True, gt=0, help="AdamW's (its authors' value).")
+    layout: LayoutName = option(
+        "packed",
+        group=_MEMORY,
+        help="How responses are put side by side: packed: end to end, no padding; "
         "prefix-shared: also computes a pair's common prompt once (causal backbones); sorted: "
         "padded rows of nearly equal length; single: one response at a time.",
     )
-    tokens_per_microbatch: _Positive | None = Field(
-        default=None,
-        description="Tokens of one forward and backward pass: bounds the memory of activations, "
+    tokens_per_microbatch: _Positive | None = option(
+        None,
+        group=_MEMORY,
+        help="Tokens of one forward and backward pass: bounds the memory of activations, "
         "changes no result but for rounding and dropout; default: 40,960 on a GPU, which holds a "
         "step of 32 pairs whole, 4,096 on a CPU.",
     )
-    optimizer: OptimizerName = Field(
-        default="auto",
-        description="auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights.",
+    optimizer: OptimizerName = option(
+        "auto",
+        group=_MEMORY,
+        help="auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights.",
     )
-    lora_rank: int = Field(default=64, ge=1, description="Rank of the adapters of method lora.")
-    lora_alpha: int = Field(
-        default=128, ge=1, description="Scale of the adapters, divided by their rank."
+    lora_rank: int = option(64, group=_MEMORY, ge=1, help="Rank of the adapters of method lora.")
+    lora_alpha: int = option(
+        128, group=_MEMORY, ge=1, help="Scale of the adapters, divided by their rank."
     )
-    gradient_checkpointing: bool | None = Field(
-        default=None,
-        description="Recompute activations in the backward pass; default: on a GPU, not on a CPU.",
+    gradient_checkpointing: bool | None = option(
+        None,
+        group=_MEMORY,
+        help="Recompute activations in the backward pass; default: on a GPU, not on a CPU.",
     )
-    evaluation_share: float = Field(
-        default=0.05, ge=0, lt=1, description="Share of the prompts held out for evaluation."
+    evaluation_share: float = option(
+        0.05, group=_KEPT, ge=0, lt=1, help="Share of the prompts held out for evaluation."
     )
-    evaluate_every: _Positive | None = Field(
-        default=None, description="Steps between evaluations; default: 4 times an epoch."
+    evaluate_every: _Positive | None = option(
+        None, group=_KEPT, help="Steps between evaluations; default: 4 times an epoch."
     )
-    checkpoint_every: _Positive | None = Field(
-        default=None, description="Steps between checkpoints; default: with every evaluation."
+    checkpoint_every: _Positive | None = option(
+        None, group=_KEPT, help="Steps between checkpoints; default: with every evaluation."
     )
-    keep_checkpoints: int = Field(default=2, ge=1, description="Newest checkpoints that are kept.")
-    head_init: HeadInit = Field(
-        default="zero",
-        description="zero: every head starts at 0; probe: at its solution on the frozen backbone, "
+    keep_checkpoints: int = option(2, group=_KEPT, ge=1, help="Newest checkpoints that are kept.")
+    head_init: HeadInit = option(
+        "zero",
+        group=_STEPS,
+        help="zero: every head starts at 0; probe: at its solution on the frozen backbone, "
         "for small backbones and few steps (Kumar et al., 2022); own: at the backbone's own "
         "one-label head.",
     )
-    seed: int = Field(
-        default=0, ge=0, lt=2**63, description="Of the order, of dropout and of rounding."
+    seed: int = option(
+        0, group=_STEPS, ge=0, lt=2**63, help="Of the order, of dropout and of rounding."
     )
-    max_steps: _Positive | None = Field(
-        default=None, description="Stop after so many steps, if the epochs have more."
+    max_steps: _Positive | None = option(
+        None, group=_STEPS, help="Stop after so many steps, if the epochs have more."
     )
 
     def microbatch_tokens(self, device: str) -> int:
@@ -121,3 +135,40 @@ class TrainingConfig(BaseModel):
                 "solved in closed form; leave it out or choose method full or lora"
             )
         return self
+
+
+class TrainConfig(TrainingConfig):
+    """`encore train`: which study and backbone, what is learnt from, where it goes."""
+
+    study: Path = option(
+        positional=True, identity=False, help="The study directory (made by `encore ingest`)."
+    )
+    backbone: BackboneConfig
+    ratings: Path | None = option(
+        None,
+        identity=False,
+        help="Ratings to learn, if not the study's own: Parquet, a folder of it, or a study.",
+    )
+    run: str | None = option(
+        None,
+        identity=False,
+        metavar="RUN_KEY",
+        help="Which run, when there are several (a unique prefix of its key is enough).",
+    )
+    judge: str | None = option(
+        None, identity=False, help="Which judge's ratings, when there are several."
+    )
+    limit: int | None = option(
+        None, ge=1, identity=False, help="Pilot: learn from this many pairs, by content hash."
+    )
+    out: Path | None = option(
+        None,
+        identity=False,
+        metavar="DIR",
+        help="The run's folder. Default: STUDY/training/RUN_KEY, a key of settings and data.",
+    )
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The part that is hashed into the run's key."""
+        return TrainingConfig(**{name: getattr(self, name) for name in TrainingConfig.model_fields})

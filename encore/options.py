@@ -1,0 +1,340 @@
+"""Command-line parsers, generated from stage configs.
+
+A command is a function whose first parameters are stage configs (`encore.config.StageConfig`);
+`command` replaces each of them by one option per field, nested configs flattened, and builds the
+configs from what the user gave. `run_main` runs a parser and turns errors and signals into one line
+and an exit code. The commands of `encore` and ``python -m flows.NAME`` share both.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn, Union
+
+from cyclopts import App, CycloptsError, Group, Parameter
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from encore.config import StageConfig, about_option
+from encore.errors import EncoreError, InputError
+from encore.terminal import console, fail, say
+
+USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
+#: Bounds and choices that a parser can check alone: breaking one is a wrong call.
+_WRONG_CALL = {"greater_than_equal", "less_than_equal", "literal_error", "missing", "enum"}
+
+_ARGUMENTS = Group("Arguments", sort_key=0)
+_OPTIONS = Group("Options", sort_key=1)
+
+JsonOption = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        show_default=False,
+        group=_OPTIONS,
+        help="Print the result as JSON on stdout and nothing else there.",
+    ),
+]
+
+
+class UsageError(EncoreError):
+    """The command line does not fit the command."""
+
+    exit_code = USAGE_ERROR
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM: stop like Ctrl-C does, but with its own exit code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One field of a config on the command line; ``path`` leads to it through nested configs."""
+
+    flag: str
+    path: tuple[str, ...]
+    field: FieldInfo
+    is_positional: bool
+    group: str | None
+
+    @property
+    def parameter_name(self) -> str:
+        """The name as a Python parameter."""
+        return self.flag.removeprefix("--").replace("-", "_").lower()
+
+
+def options_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> tuple[Option, ...]:
+    """Every option of a config in the order of its fields, nested configs flattened."""
+    found: list[Option] = []
+    for name, field in model.model_fields.items():
+        about = about_option(field)
+        nested = _config_in(field.annotation)
+        if nested is not None:
+            found += options_of(nested, (*path, name))
+        elif not about.get("hidden"):
+            flag = about.get("name") or name.replace("_", "-")
+            found.append(
+                Option(
+                    flag=flag.upper() if about.get("positional") else f"--{flag}",
+                    path=(*path, name),
+                    field=field,
+                    is_positional=bool(about.get("positional")),
+                    group=about.get("group"),
+                )
+            )
+    return tuple(found)
+
+
+def build(model: type[StageConfig], values: Mapping[tuple[str, ...], Any]) -> StageConfig:
+    """The config that given values describe; fields that were not given keep their defaults.
+
+    Raises:
+        UsageError: A value out of its bounds: the option, the value, what was expected.
+        InputError: Values that only the config's own checks refuse.
+    """
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        branch = tree
+        for name in path[:-1]:
+            branch = branch.setdefault(name, {})
+        branch[path[-1]] = value
+    _add_required_branches(model, tree)
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        raise _refusal(model, error) from error
+
+
+def new_app(name: str, *, help: str, version: Callable[[], str] | None = None) -> App:  # noqa: A002
+    """A parser to which commands are added."""
+    return App(
+        name=name,
+        help=help,
+        version=version,
+        group_arguments=_ARGUMENTS,
+        group_parameters=_OPTIONS,
+        result_action="return_value",
+    )
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """A function with one parameter per option in place of its parameters that are configs."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    configs: dict[str, type[StageConfig]] = {
+        name: config
+        for name, hint in hints.items()
+        if (config := _config_in(hint)) is not None and config is hint
+    }
+    options = {name: options_of(model) for name, model in configs.items()}
+    signature = inspect.signature(function)
+    plain = [
+        parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
+        for parameter in signature.parameters.values()
+        if parameter.name not in configs
+    ]
+
+    def run(*positional: Any, **given: Any) -> None:
+        values = dict(zip([one.name for one in ordered], positional, strict=False)) | given
+        built = {
+            name: build(
+                model,
+                {
+                    one.path: _value(one, values.pop(one.parameter_name))
+                    for one in options[name]
+                    if one.parameter_name in values
+                },
+            )
+            for name, model in configs.items()
+        }
+        function(**built, **values)
+
+    groups = _groups(one.group for found in options.values() for one in found)
+    ordered = [_parameter(one, groups) for found in options.values() for one in found]
+    ordered.sort(key=lambda one: one.kind)
+    run.__signature__ = inspect.Signature([*ordered, *plain])  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in (*ordered, *plain)}
+    run.__doc__ = function.__doc__
+    run.__name__ = function.__name__
+    return run
+
+
+def single_command(function: Callable[..., None], *, name: str) -> App:
+    """A parser for one function without a command name, e.g. ``python -m flows.rate_pairs``."""
+    app = new_app(name, help=inspect.getdoc(function) or "")
+    app.default(command(function))
+    return app
+
+
+def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a parser and exit: 0, 1 error, 2 usage, 3 incomplete, 130 interrupted, 143 terminated."""
+    run_called(lambda: _run(app, arguments))
+
+
+def run_called(call: Callable[[], object]) -> NoReturn:
+    """Call something and exit as `run_main` does."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:  # otherwise a terminal without Unicode ends the command
+            reconfigure(errors="backslashreplace")
+    try:
+        with _told_of_signals():
+            call()
+    except EncoreError as error:
+        _exit(str(error), exit_code=error.exit_code)
+    except TerminatedError:
+        _exit(_STOPPED.format("terminated"), exit_code=TERMINATED)
+    except KeyboardInterrupt:
+        _exit(_STOPPED.format("interrupted"), exit_code=INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on
+        sys.exit(1)
+    except OSError as error:
+        where = error.filename or "writing a file"
+        _exit(
+            f"{where}: {error.strerror or error}; finished work is kept: put this right and run "
+            "the same command again",
+            exit_code=1,
+        )
+    sys.exit(0)
+
+
+_STOPPED = "{}; finished work is kept, the same command continues"
+
+
+def _run(app: App, arguments: Sequence[str] | None) -> None:
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        called, bound, _ = app.parse_args(
+            tokens, exit_on_error=False, print_error=False, help_on_error=False
+        )
+    except CycloptsError as error:
+        raise UsageError(f"{str(error).rstrip('.')}; `--help` lists the options") from error
+    called(*bound.args, **bound.kwargs)
+
+
+@contextmanager
+def _told_of_signals() -> Iterator[None]:
+    """Say at once that a signal was heard: to finish what is at work can take seconds."""
+
+    def stop(number: int, _frame: types.FrameType | None) -> None:
+        say("stopping …")
+        raise TerminatedError if number == signal.SIGTERM else KeyboardInterrupt
+
+    before = {
+        number: signal.signal(number, stop)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit(message: str, *, exit_code: int) -> NoReturn:
+    console.quiet = False
+    fail(message)
+    sys.exit(exit_code)
+
+
+def _config_in(annotation: Any) -> type[StageConfig] | None:
+    """The config class of an annotation, through Annotated and ``| None``."""
+    if typing.get_origin(annotation) is Annotated:
+        return _config_in(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        rest = [one for one in typing.get_args(annotation) if one is not type(None)]
+        return _config_in(rest[0]) if len(rest) == 1 else None
+    is_config = isinstance(annotation, type) and issubclass(annotation, StageConfig)
+    return annotation if is_config else None
+
+
+def _groups(names: Iterable[str | None]) -> dict[str, Group]:
+    """A panel of the help text for each group, in the order of their first options."""
+    panels = dict.fromkeys(name for name in names if name is not None)
+    return {name: Group(name, sort_key=place) for place, name in enumerate(panels, start=2)}
+
+
+def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter:
+    field = option.field
+    takes_pairs = typing.get_origin(field.annotation) is dict
+    annotation = list[str] | None if takes_pairs else field.annotation
+    is_required = field.is_required()
+    about = Parameter(
+        name=option.flag,
+        help=_help(field),
+        group=_ARGUMENTS if option.is_positional else groups.get(option.group or "", _OPTIONS),
+        metavar="NAME=VALUE" if takes_pairs else about_option(field).get("metavar"),
+        show_default=bool(not is_required and not takes_pairs and _default(field)),
+        negative=None if field.annotation in (bool, bool | None) else "",
+    )
+    return inspect.Parameter(
+        option.parameter_name,
+        inspect.Parameter.POSITIONAL_ONLY
+        if option.is_positional
+        else inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if is_required else _default(field),
+        annotation=Annotated[annotation, about],
+    )
+
+
+def _default(field: FieldInfo) -> Any:
+    return None if field.default_factory is not None else field.default
+
+
+def _help(field: FieldInfo) -> str:
+    bounds = [
+        f"{word} {getattr(one, name)}"
+        for one in field.metadata
+        for name, word in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+        if hasattr(one, name)
+    ]
+    text = field.description or ""
+    return f"{text} [{', '.join(bounds)}]" if bounds else text
+
+
+def _value(option: Option, value: Any) -> Any:
+    is_dict = typing.get_origin(option.field.annotation) is dict
+    if is_dict and isinstance(value, list):
+        return dict(_name_and_value(option.flag, text) for text in value)
+    return value
+
+
+def _name_and_value(flag: str, text: str) -> tuple[str, bool | int | float | str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise InputError(f"{flag} {text!r}: expected NAME=VALUE, e.g. tensor_parallel_size=4")
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, parsed if isinstance(parsed, bool | int | float) else value
+
+
+def _add_required_branches(model: type[BaseModel], tree: dict[str, Any]) -> None:
+    """An empty branch for each nested config that must be there and of which nothing was given."""
+    for name, field in model.model_fields.items():
+        nested = _config_in(field.annotation)
+        if nested is not None and (field.is_required() or name in tree):
+            _add_required_branches(nested, tree.setdefault(name, {}))
+
+
+def _refusal(model: type[BaseModel], error: ValidationError) -> EncoreError:
+    problem = error.errors(include_url=False)[0]
+    message = problem["msg"].removeprefix("Value error, ")
+    flags = {one.path: one.flag for one in options_of(model)}
+    where = tuple(part for part in problem["loc"] if isinstance(part, str))
+    flag = next(
+        (flags[where[:end]] for end in range(len(where), 0, -1) if where[:end] in flags), ""
+    )
+    kind = UsageError if problem["type"] in _WRONG_CALL else InputError
+    return kind(f"{flag} {problem['input']!r}: {message}" if flag else message)

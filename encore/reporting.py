@@ -1,0 +1,48 @@
+"""How a stage tells what it does: one protocol for the terminal, Prefect and files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+
+class Reporter(Protocol):
+    """Hears of one stage's work. Calls may come from worker threads."""
+
+    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
+        """A stage or a part of it begins; ``total`` units of work, ``done`` of them before."""
+
+    def advanced(self, count: int = 1, *, note: str = "") -> None:
+        """So many more units are done; ``note`` is for people, e.g. a speed."""
+
+    def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
+        """Named figures, of a step where there is one."""
+
+    def saved(self, path: Path, *, kind: str) -> None:
+        """A file or folder is complete, e.g. a shard or a checkpoint."""
+
+    def finished(self, summary: str = "") -> None:
+        """The stage has ended."""
+
+
+class SilentReporter:
+    """A `Reporter` that says nothing."""
+
+    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
+        """Nothing."""
+
+    def advanced(self, count: int = 1, *, note: str = "") -> None:
+        """Nothing."""
+
+    def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
+        """Nothing."""
+
+    def saved(self, path: Path, *, kind: str) -> None:
+        """Nothing."""
+
+    def finished(self, summary: str = "") -> None:
+        """Nothing."""
+
+
+SILENT = SilentReporter()
