@@ -10,7 +10,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export VLLM_NO_USAGE_STATS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full lint types imports check perf clean
+.PHONY: help setup demo test test-services test-full lint types imports check perf clean
 
 help: ## What there is (this text)
 	@echo "ENCORE: audit safety rules, compose reward models. Start with: make demo"
@@ -28,11 +28,14 @@ setup: ## Create .venv with the pinned versions; installs nothing when it is up 
 demo: setup ## From synthetic preference pairs to weights and a reward model, on this machine, in minutes
 	@$(BIN)/python -m flows.demo $(ARGS)
 
-test: setup ## The test suite without its long counts
+test: setup ## The test suite, one real engine, server and store each
 	@$(BIN)/python -m pytest $(ARGS)
 
+test-services: setup ## Other real servers, killed processes, other readers of our files
+	@$(BIN)/python -m pytest -m "services and not full" $(ARGS)
+
 test-full: setup ## Everything, long counts too; needs Chromium (Debian: apt install chromium)
-	@ENCORE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m "full or not full" $(ARGS)
+	@ENCORE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m "full or services or not full" $(ARGS)
 
 lint: setup ## Style and likely bugs (ruff)
 	@$(BIN)/ruff check .

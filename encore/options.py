@@ -275,6 +275,7 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
         group=_ARGUMENTS if option.is_positional else groups.get(option.group or "", _OPTIONS),
         metavar="NAME=VALUE" if takes_pairs else about_option(field).get("metavar"),
         show_default=bool(not is_required and not takes_pairs and _default(field)),
+        allow_repeating=True,  # the last one counts, so that scripts can append
         negative=None if field.annotation in (bool, bool | None) else "",
     )
     return inspect.Parameter(

@@ -2,31 +2,78 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
-from click.testing import Result
+from cyclopts import CycloptsError
 from typer import Typer
 from typer.testing import CliRunner
 
 from encore.errors import EncoreError
+from encore.options import new_app
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a call wrote and how it ended."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+    exception: BaseException | None
+
+    @property
+    def output(self) -> str:
+        """Both streams, one after the other."""
+        return self.stdout + self.stderr
 
 
 class Command:
     """One command of the program, by itself."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._app = Typer()
-        self._app.command()(function)
+        self._function = function
 
-    def __call__(self, *arguments: object) -> Result:
+    def __call__(self, *arguments: object) -> Any:
         """What it does with these arguments."""
-        runner = CliRunner(env={"COLUMNS": "200"})
-        return runner.invoke(self._app, [str(one) for one in arguments])
+        tokens = [str(one) for one in arguments]
+        if not hasattr(self._function, "__signature__"):  # a command written by hand
+            app = Typer()
+            app.command()(self._function)
+            return CliRunner(env={"COLUMNS": "200"}).invoke(app, tokens)
+        return _call(self._function, tokens)
 
     def error_of(self, *arguments: object) -> EncoreError:
         """The error it ends with."""
         error = self(*arguments).exception
-        assert isinstance(error, EncoreError)
+        assert isinstance(error, EncoreError), error
         assert "\n" not in str(error)
         return error
+
+
+def _call(function: Callable[..., Any], tokens: list[str]) -> Result:
+    app = new_app("encore", help="")
+    app.default(function)
+    out, err = io.StringIO(), io.StringIO()
+    code, ended = 0, None
+    with (
+        patch.dict("os.environ", {"COLUMNS": "200"}),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            app(tokens, exit_on_error=False, print_error=False)
+        except CycloptsError as error:
+            code, ended = 2, error
+            err.write(str(error))
+        except EncoreError as error:
+            code, ended = error.exit_code, error
+        except Exception as error:  # noqa: BLE001  # a defect: the test sees it in the result
+            code, ended = 1, error
+            traceback.print_exc()
+    return Result(stdout=out.getvalue(), stderr=err.getvalue(), exit_code=code, exception=ended)

@@ -1,0 +1,111 @@
+"""One declaration of an option serves the parser, the run's key and whoever reads configs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from encore.config import JudgeConfig, RateConfig, StageConfig, identity_of, option
+from encore.errors import InputError
+from encore.options import UsageError, build, command, new_app, options_of, run_main
+
+
+class InnerConfig(StageConfig):
+    model: str = option(name="backbone", help="Where to start.")
+    length: int = option(8, ge=2, group="Input", help="Tokens.")
+
+
+class OuterConfig(StageConfig):
+    study: Path = option(positional=True, identity=False, help="The study.")
+    inner: InnerConfig
+    rate: float = option(0.5, gt=0, help="Speed.")
+    kind: Literal["a", "b"] = option("a", help="Which.")
+    sets: dict[str, bool | int | float | str] = option(dict, name="set", help="More.")
+    threads: int = option(1, identity=False, help="Changes no result.")
+    later: int | None = option(None, since=True, help="Added after runs existed.")
+
+
+def parse(*tokens: str) -> OuterConfig:
+    found: list[OuterConfig] = []
+
+    def run(config: OuterConfig) -> None:
+        """Collect."""
+        found.append(config)
+
+    run.__annotations__["config"] = OuterConfig
+    app = new_app("try", help="")
+    app.default(command(run))
+    app(list(tokens), exit_on_error=False, print_error=False)
+    return found[0]
+
+
+def test_nested_configs_are_flattened_and_only_given_values_replace_defaults():
+    config = parse("here", "--backbone", "m", "--set", "n=4", "--set", "quant=fp8")
+    assert config == OuterConfig(
+        study=Path("here"), inner=InnerConfig(model="m"), sets={"n": 4, "quant": "fp8"}
+    )
+    assert "rate" not in config.model_fields_set
+
+
+def test_names_and_panels_come_from_the_fields():
+    options = {one.flag: one.group for one in options_of(OuterConfig)}
+    assert list(options)[:3] == ["STUDY", "--backbone", "--length"]
+    assert options["--length"] == "Input"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "kind", "words"),
+    [
+        (("inner", "length"), 1, UsageError, "--length 1"),
+        (("kind",), "c", UsageError, "--kind 'c'"),
+        (("rate",), 0, InputError, "--rate 0"),
+    ],
+)
+def test_a_refusal_names_the_option_and_the_value(path, value, kind, words):
+    given = {("study",): "s", ("inner", "model"): "m", path: value}
+    with pytest.raises(kind, match=words):
+        build(OuterConfig, given)
+
+
+def test_the_key_holds_what_changes_results_and_no_later_field_at_its_default():
+    base = {"study": Path("s"), "inner": InnerConfig(model="m")}
+    assert identity_of(OuterConfig(**base)) == {
+        "inner": {"model": "m", "length": 8},
+        "rate": 0.5,
+        "kind": "a",
+        "sets": {},
+    }
+    assert identity_of(OuterConfig(**base, threads=4)) == identity_of(OuterConfig(**base))
+    assert identity_of(OuterConfig(**base, later=3))["later"] == 3
+
+
+def test_a_config_is_frozen_and_knows_all_its_fields():
+    with pytest.raises(ValueError, match="frozen"):
+        JudgeConfig(model="m").model = "n"  # type: ignore[misc]
+    with pytest.raises(ValueError, match="Extra inputs"):
+        RateConfig(study=Path(), judge=JudgeConfig(model="m"), nosuch=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "words"),
+    [
+        (InputError("bad"), 1, "error: bad"),
+        (KeyboardInterrupt(), 130, "error: interrupted"),
+        (OSError(28, "No space left", "f"), 1, "error: f: No space left"),
+        (None, 0, ""),
+    ],
+)
+def test_ends_are_one_line_and_an_exit_code(capsys, raised, code, words):
+    app = new_app("try", help="")
+
+    @app.default
+    def run() -> None:
+        if raised is not None:
+            raise raised
+
+    with pytest.raises(SystemExit) as end:
+        run_main(app, [])
+    assert end.value.code == code
+    assert capsys.readouterr().err.startswith(words)
