@@ -29,7 +29,8 @@ from encore.errors import EncoreError, InputError
 from encore.terminal import console, fail, say
 
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
-#: Bounds and choices that a parser can check alone: breaking one is a wrong call.
+#: Closed bounds and choices are the parser's to check: breaking one is a wrong call. What has an
+#: open bound, or concerns several options, is an input error.
 _WRONG_CALL = {"greater_than_equal", "less_than_equal", "literal_error", "missing", "enum"}
 
 _ARGUMENTS = Group("Arguments", sort_key=0)
@@ -332,10 +333,14 @@ def _add_required_branches(model: type[BaseModel], tree: dict[str, Any]) -> None
 def _refusal(model: type[BaseModel], error: ValidationError) -> EncoreError:
     problem = error.errors(include_url=False)[0]
     message = problem["msg"].removeprefix("Value error, ")
-    flags = {one.path: one.flag for one in options_of(model)}
+    options = {one.path: one for one in options_of(model)}
     where = tuple(part for part in problem["loc"] if isinstance(part, str))
-    flag = next(
-        (flags[where[:end]] for end in range(len(where), 0, -1) if where[:end] in flags), ""
+    found = next(
+        (options[where[:n]] for n in range(len(where), 0, -1) if where[:n] in options), None
     )
-    kind = UsageError if problem["type"] in _WRONG_CALL else InputError
-    return kind(f"{flag} {problem['input']!r}: {message}" if flag else message)
+    if found is None:
+        return InputError(message)
+    has_open_bound = any(hasattr(one, "gt") or hasattr(one, "lt") for one in found.field.metadata)
+    is_wrong_call = problem["type"] in _WRONG_CALL and not has_open_bound
+    kind = UsageError if is_wrong_call else InputError
+    return kind(f"{found.flag} {problem['input']!r}: {message}")
