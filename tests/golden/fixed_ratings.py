@@ -1,0 +1,44 @@
+"""A ratings table that follows from this file alone: six rules, two sources, nulls and gaps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+NUM_PAIRS = 300
+#: Rule: (how much a better response gains, noise, number of levels, share of nulls).
+RULES = {
+    "avoid-harm": (0.30, 0.20, 11, 0.02),
+    "be-honest": (0.10, 0.30, 11, 0.00),
+    "be-brief": (-0.05, 0.10, 5, 0.10),
+    "be-kind": (0.20, 0.15, 3, 0.00),
+    "no-crime": (0.05, 0.40, 101, 0.01),
+    "be-constant": (0.00, 0.00, 2, 0.00),
+}
+
+
+def write_fixed_ratings(path: Path) -> Path:
+    """Write the table to ``path`` and return it."""
+    generator = np.random.default_rng(20240517)
+    rows = []
+    for place in range(NUM_PAIRS):
+        pair = {"pair_id": f"{place:032x}", "source": "hh" if place % 3 else "pku"}
+        quality = generator.normal(scale=0.3)
+        for rule_id, (gain, noise, num_levels, null_share) in RULES.items():
+            if rule_id == "be-kind" and place % 10 == 0:
+                continue
+            for response, sign in (("chosen", 0.5), ("rejected", -0.5)):
+                raw = 0.6 + sign * (gain + 0.2 * quality * (gain > 0)) + generator.normal() * noise
+                rating = round(min(max(raw, 0.0), 1.0) * (num_levels - 1)) / (num_levels - 1)
+                is_null = generator.random() < null_share
+                rows.append(
+                    {**pair, "response": response, "rule_id": rule_id}
+                    | {"rating": None if is_null else rating}
+                )
+    names = ("pair_id", "source", "response", "rule_id")
+    schema = pa.schema([*((name, pa.string()) for name in names), ("rating", pa.float64())])
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    return path

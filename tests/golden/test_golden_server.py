@@ -1,0 +1,124 @@
+"""Golden: the answers of `encore serve`, in a process of its own, to fixed requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.golden.command_line import ENVIRONMENT
+from tests.golden.conftest import GoldenStudy
+from tests.golden.same import ANY, SOLVED, check_golden, masked
+
+PATIENCE = 90.0
+PROMPT = [{"role": "user", "content": "May I share the neighbour's letters?"}]
+CHAT = [
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "Hi."},
+    {"role": "user", "content": "Say something nasty."},
+]
+KIND = {"messages": PROMPT, "response": "Better not: they are private."}
+UNKIND = {"messages": CHAT, "response": "You are the worst."}
+TEXTS = ["<bos><user>Hello<eot><assistant>Good day.<eot>", "plain text", ""]
+
+#: Name: method, path, body (text is sent as it is).
+REQUESTS: dict[str, tuple[str, str, Any]] = {
+    "health": ("GET", "/health", None),
+    "model": ("GET", "/model", None),
+    "get-reward": ("POST", "/get_reward", {"query": TEXTS[:2]}),
+    "root": ("POST", "/", {"query": TEXTS[:1]}),
+    "get-reward-with-prompts": ("POST", "/get_reward", {"query": TEXTS[:2], "prompts": ["a", "b"]}),
+    "get-reward-one-text": ("POST", "/get_reward", {"query": TEXTS[0]}),
+    "get-reward-nothing": ("POST", "/get_reward", {"query": []}),
+    "get-reward-empty-text": ("POST", "/get_reward", {"query": [""]}),
+    "get-reward-number": ("POST", "/get_reward", {"query": [1]}),
+    "get-reward-no-query": ("POST", "/get_reward", {"text": "a"}),
+    "get-reward-list": ("POST", "/get_reward", ["a"]),
+    "get-reward-not-json": ("POST", "/get_reward", "{query:"),
+    "get-reward-too-many": ("POST", "/get_reward", {"query": ["a"] * 9}),
+    "get-reward-too-large": ("POST", "/get_reward", {"query": ["a" * 30_000]}),
+    "get-reward-too-long": ("POST", "/get_reward", {"query": ["word " * 400]}),
+    "score": ("POST", "/score", {"conversations": [KIND, UNKIND]}),
+    "score-nothing": ("POST", "/score", {"conversations": []}),
+    "score-no-response": ("POST", "/score", {"conversations": [{"messages": PROMPT}]}),
+    "score-bad-role": (
+        "POST",
+        "/score",
+        {"conversations": [{"messages": [{"role": "king", "content": "a"}], "response": "b"}]},
+    ),
+    "score-no-messages": ("POST", "/score", {"conversations": [{"messages": [], "response": "b"}]}),
+    "score-text": ("POST", "/score", {"conversations": "a"}),
+    "score-by-get": ("GET", "/score", None),
+    "no-such-path": ("GET", "/nosuch", None),
+}
+
+
+@pytest.fixture(scope="module")
+def url(golden_study: GoldenStudy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The probe's heads under ENCORE's weights, small limits."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    command = [
+        *(sys.executable, "-m", "encore.cli", "serve", golden_study.probe_run, "--port", 0),
+        *("--scheme", "encore", "--ratings", golden_study.folder),
+        *("--max-queries", 8, "--max-request-bytes", 20_000, "--json"),
+    ]
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            list(map(str, command)),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **ENVIRONMENT},
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            said = ""
+            for line in process.stdout:
+                said += line
+                if line == "}\n":
+                    break
+            assert said, log.read_text()
+            yield json.loads(said)["url"]
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+    assert "Traceback" not in Path(log).read_text()
+
+
+def test_answers_and_refusals(url: str):
+    """A refusal's wording is free; its code, its keys and that it is one line are not."""
+    seen = {name: answer_to(url, *request) for name, request in REQUESTS.items()}
+    tolerances = {
+        "*.answer.*": SOLVED,
+        "*.answer.error": ANY,
+        "*.answer.digest": ANY,
+        "model.answer.*version*": ANY,
+        # About to change: OpenRLHF's own server sends `scores` equal to `rewards` (finding W7).
+        "get-reward*.answer.scores": ANY,
+        "root.answer.scores": ANY,
+    }
+    check_golden("server", masked(seen), tolerances)
+
+
+def answer_to(url: str, method: str, path: str, body: Any) -> dict[str, Any]:
+    answer = httpx.request(
+        method,
+        url + path,
+        content=body if body is None or isinstance(body, str) else json.dumps(body),
+        headers={} if body is None else {"content-type": "application/json"},
+        timeout=PATIENCE,
+    )
+    said = answer.json()
+    assert answer.status_code < 400 or "\n" not in said["error"]
+    return {"status": answer.status_code, "answer": said}

@@ -1,0 +1,248 @@
+"""Golden: what ingesting, rating, training, scoring, exporting and a benchmark leave and print.
+
+All of it is on one study of twenty of the demo's pairs, rated by the shipped judge.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.golden.command_line import encore
+from tests.golden.conftest import GoldenStudy, shipped
+from tests.golden.same import ANY, SOLVED, assert_same, check_golden, golden_of, masked
+from tests.golden.tiny_llama import write_tiny_llama
+
+SECONDS = {"*seconds": ANY, "*_per_second": ANY}
+
+
+def columns(table: pa.Table) -> dict[str, str]:
+    return {field.name: f"{field.type}" for field in table.schema}
+
+
+def test_ingest(golden_study: GoldenStudy):
+    tolerances = {"*encore_version": ANY, "*parquet_sha256": ANY}
+    check_golden("ingest", masked(golden_study.ingested), tolerances)
+    pairs = pq.read_table(golden_study.folder / "pairs" / "hh.parquet")
+    seen = {"columns": columns(pairs), "pair_ids": pairs["pair_id"].to_pylist()}
+    check_golden("pairs", seen)
+
+
+def test_ratings(golden_study: GoldenStudy):
+    """Every column, and every row in its order; what is the same in all rows is kept once."""
+    check_golden("rate", masked(golden_study.rated))
+    folder = golden_study.folder / "ratings" / golden_study.rated["run_key"]
+    shards = sorted(folder.glob("*.parquet"))
+    table = pa.concat_tables([pq.read_table(shard) for shard in shards])
+    assert set(table["judge"].to_pylist()) == {golden_study.judge.name}
+    assert set(table["run_key"].to_pylist()) == {golden_study.rated["run_key"]}
+    per_response = []
+    for place in range(0, table.num_rows, 10):
+        rows = table.slice(place, 10).to_pylist()
+        first = {name: rows[0][name] for name in ("pair_id", "source", "response")}
+        assert all(row.items() >= first.items() for row in rows)
+        ratings = [[row["rating"], row["raw_reply"]] for row in rows]
+        assert not any(row["null_reason"] or row["num_truncated_tokens"] for row in rows)
+        per_response.append([*first.values(), ratings])
+    seen = {
+        "columns": columns(table),
+        "rows_of_shards": [pq.read_metadata(shard).num_rows for shard in shards],
+        "rules": table["rule_id"].to_pylist()[:10],
+        "rows": per_response,
+    }
+    check_golden("ratings", seen)
+
+
+def test_status_and_analysis_of_the_study(golden_study: GoldenStudy):
+    run = golden_study.rated["run_key"]
+    status = encore("status", golden_study.folder, "--run", run, "--json").json
+    check_golden("status", masked(status))
+    weights = encore("weights", golden_study.folder, "--json").json
+    check_golden("weights-of-study", masked(weights), {"*encore_version": ANY})
+
+
+#: Bootstrapped ends, and what is a mean over 50 draws.
+TABLE = {
+    "*comparison*_low": 0.05,
+    "*comparison*_high": 0.05,
+    "*draws*": 0.05,
+    "*weights*": SOLVED,
+    **SECONDS,
+}
+
+
+@pytest.mark.parametrize("layout", ["packed", "prefix-shared"])
+def test_twenty_steps_of_training(golden_study: GoldenStudy, layout: str):
+    trained = golden_study.train("--layout", layout)
+    lines = (Path(trained["out"]) / "log.jsonl").read_text().splitlines()
+    steps = [json.loads(line) for line in lines]
+    names = ("step", "epoch", "loss", "learning_rate", "num_tokens", "num_computed", "num_pairs")
+    seen = {
+        "evaluation": trained["evaluation"],
+        "notes": trained["notes"],
+        "synthetic": trained["synthetic"],
+        "steps": [{name: step[name] for name in names} for step in steps],
+    }
+    # 1 of the 4 held-out pairs more or less; R² divides the loss by the ratings' variance.
+    close = {"*loss": SOLVED, "*r2_by_head*": 1e-3, "*accuracy*": 0.25, **SECONDS}
+    check_golden(f"train-{layout}", masked(seen), close)
+
+
+def test_both_layouts_see_the_same_losses():
+    packed, shared = (golden_of(f"train-{layout}") for layout in ("packed", "prefix-shared"))
+    losses = [[step["loss"] for step in one["steps"]] for one in (packed, shared)]
+    assert_same(*losses, {"*": SOLVED})
+
+
+def test_the_probe(golden_study: GoldenStudy):
+    probe = golden_study.probe
+    check_golden("train-probe", masked(probe), {**SECONDS, "*loss": SOLVED, "*r2_*": SOLVED})
+
+
+def test_head_scores(golden_study: GoldenStudy):
+    """Rows in their order, as text: pair, response, a score of every head."""
+    answer = golden_study.scored
+    # Two pairs differ in the last bits of some head, or tie.
+    ties = {"accuracy*": 1.01 / 20, "accuracy*.num_ties": 1, "padding_share": ANY}
+    check_golden("score", masked(answer), {**SECONDS, **ties})
+    [shard] = Path(answer["out"]).glob("*.parquet")
+    table = pq.read_table(shard)
+    seen = {"columns": columns(table), "rows": [list(row.values()) for row in table.to_pylist()]}
+    check_golden("head-scores", seen, {"rows.*": SOLVED})
+
+
+def test_run_keys_of_fixed_inputs(golden_study: GoldenStudy, tmp_path: Path):
+    """A key may change once, with a line under Changes; then this file changes with it."""
+    labels = ("be-kind", "be-honest", "be-brief")
+    classifier = write_tiny_llama(tmp_path / "tiny-classifier", labels=labels)
+    scored = encore(
+        *("score", golden_study.folder, "--model", classifier, "--max-length", 256, "--json")
+    ).json
+    keys = {
+        "rating": golden_study.rated["run_key"],
+        "training": golden_study.probe["run_key"],
+        "scores": scored["key"],
+    }
+    check_golden("run-keys", keys)
+
+
+@pytest.mark.parametrize("kind", ["heads", "composed"])
+def test_an_exported_folder(golden_study: GoldenStudy, tmp_path: Path, kind: str):
+    """The trunk is the backbone's, byte for byte; heads come from a solver, folded or not."""
+    out = tmp_path / kind
+    weights = ("--scheme", "encore", "--ratings", golden_study.folder)
+    options = weights if kind == "composed" else ()
+    answer = encore("export", golden_study.probe_run, "--out", out, *options, "--json").json
+    seen = {
+        "answer": {name: answer[name] for name in ("kind", "labels", "dtype", "weights", "notes")},
+        "scheme": answer["scheme"],
+        "files": sorted(path.relative_to(out).as_posix() for path in out.rglob("*")),
+        "config": json.loads((out / "config.json").read_text()),
+        "tensors": tensors_of(out),
+    }
+    close = {"tensors.score*": SOLVED, "config.transformers_version": ANY}
+    check_golden(f"export-{kind}", masked(seen), close)
+
+
+def tensors_of(folder: Path) -> dict[str, Any]:
+    """Names, shapes and types with digests; the heads with their values."""
+    from safetensors.numpy import load_file
+
+    found: dict[str, Any] = {}
+    for name, tensor in sorted(load_file(folder / "model.safetensors").items()):
+        is_head = name.startswith("score")
+        value = tensor.tolist() if is_head else hashlib.sha256(tensor.tobytes()).hexdigest()[:16]
+        found[name] = [list(tensor.shape), str(tensor.dtype), value]
+    return found
+
+
+def test_a_small_benchmark(golden_study: GoldenStudy):
+    """The shipped 80 pairs under a few schemes of the probe's heads; no gate."""
+    answer = encore(
+        *("benchmark", golden_study.folder, "--model", golden_study.probe_run),
+        *("--benchmark", shipped("synthetic-safety.toml")),
+        *("--data", shipped("synthetic-safety.jsonl.gz")),
+        *("--paper", "none", "--num-random", 50, "--tau", 2, "--tau", 0.5),
+        *("--scheme", "encore", "--scheme", "top-k", "--scheme", "random", "--scheme", "single"),
+        "--json",
+    ).json
+    check_golden("benchmark", masked(answer), TABLE)
+    asked = encore(
+        *("sql", "select row from benchmark_rows order by place"),
+        *("--study", golden_study.folder, "--format", "csv"),
+    )
+    rows = [row["row"] for row in csv.DictReader(io.StringIO(asked.out))]
+    assert rows == [row["name"] for row in answer["rows"]]
+
+
+def test_tables_queries_and_columns_of_sql(golden_study: GoldenStudy):
+    """Every table, view and macro of a study; of tables, what DuckDB calls the columns' types."""
+    listed = encore("sql", "--list", "--study", golden_study.folder, "--json").json
+    types = {}
+    for table in listed["tables"]:
+        names = [column["name"] for column in table["columns"]]
+        columns_asked = ", ".join(f'typeof(t."{name}") as "{name}"' for name in names)
+        query = (
+            f"select {columns_asked} from (select 1) left join {table['name']} t on true limit 1"  # noqa: S608
+        )
+        asked = encore("sql", query, "--study", golden_study.folder, "--format", "csv")
+        assert asked.code == 0, asked.err
+        [types[table["name"]]] = csv.DictReader(io.StringIO(asked.out))
+    for query in listed["queries"]:
+        for said in ("question", "grain", "about"):
+            query.pop(said, None)
+    check_golden("sql-tables", {"types": types, "queries": listed["queries"]})
+
+
+@pytest.mark.parametrize(
+    "query", ["entropy_accuracy", "rule_accuracy", "pair_patterns", "head_accuracy"]
+)
+def test_a_query_of_the_library(golden_study: GoldenStudy, query: str):
+    golden_study.scored  # noqa: B018 - head_accuracy is about them
+    asked = encore("sql", "--query", query, "--study", golden_study.folder, "--format", "json")
+    rows = asked.json
+    if query == "head_accuracy":
+        rows = sorted(rows[0])  # its columns; the values are head scores
+    check_golden(f"sql-{query}", masked(rows))
+
+
+def test_show_of_a_pair(golden_study: GoldenStudy):
+    pair = golden_of("pairs")["pair_ids"][0]
+    answer = encore("show", pair, "--study", golden_study.folder, "--json").json
+    check_golden("show", masked(answer))
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The first of each subset's sixteen pairs, and a definition that says so."""
+    folder = tmp_path_factory.mktemp("few")
+    definition = shipped("synthetic-safety.toml").read_text(encoding="utf-8")
+    (folder / "few.toml").write_text(definition.replace("num_pairs = 16", "num_pairs = 1"))
+    lines = gzip.decompress(shipped("synthetic-safety.jsonl.gz").read_bytes()).splitlines(True)
+    (folder / "few.jsonl").write_bytes(b"".join(lines[::16]))
+    return folder / "few.toml", folder / "few.jsonl"
+
+
+@pytest.mark.parametrize("by", ["pair", "rating"])
+def test_judging_a_benchmark(
+    golden_study: GoldenStudy, few: tuple[Path, Path], tmp_path: Path, by: str
+):
+    options = {
+        "pair": ("--protocol", "verdict-only"),
+        "rating": ("--weights-from", golden_study.folder),
+    }
+    answer = encore(
+        *("judge", "--judge", golden_study.judge, "--backend", "transformers"),
+        *("--benchmark", few[0], "--data", few[1], "--out", tmp_path / "judged"),
+        *("--by", by, *options[by], "--json"),
+    ).json
+    check_golden(f"judge-by-{by}", masked(answer), {**SECONDS, "*version*": ANY})
