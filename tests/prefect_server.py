@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,14 +20,17 @@ import httpx
 _START_SECONDS = 240.0
 _STOP_SECONDS = 60.0
 _RUN_SECONDS = 400.0
+_DEPLOYMENTS = Path(__file__).parents[1] / "infra" / "prefect.yaml"
+_LINES = re.MULTILINE | re.DOTALL
 _FINAL = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefectServer:
-    """Where a server answers; ``environ`` is that of its clients."""
+    """Where a server answers; ``environ`` is that of its clients, ``folder`` where it started."""
 
     url: str
+    folder: Path
     environ: Mapping[str, str]
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
@@ -61,36 +65,48 @@ class PrefectServer:
 
 @contextlib.contextmanager
 def running_server(folder: Path) -> Iterator[PrefectServer]:
-    """A server that writes under ``folder`` only; it is gone afterwards."""
+    """A server started as infra/prefect.yaml says, in a folder; it is gone afterwards."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    environ = {
-        **os.environ,
-        # PREFECT_HOME alone moves neither the results nor the memo store.
-        "PREFECT_HOME": str(folder),
-        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(folder / "storage"),
-        "PREFECT_SERVER_MEMO_STORE_PATH": str(folder / "memo.toml"),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "DO_NOT_TRACK": "1",
-        # The UI asks this address, and the default names the default port.
-        "PREFECT_SERVER_UI_API_URL": f"{url}/api",
-    }
-    environ.pop("PREFECT_API_URL", None)
-    command = ("server", "start", "--host", "127.0.0.1", "--port", str(port))
-    with prefect_process(*command, environ=environ, log=folder / "server.log") as process:
-        _wait_until_healthy(url, process, log=folder / "server.log")
-        yield PrefectServer(url=url, environ={**environ, "PREFECT_API_URL": f"{url}/api"})
+    environ = {name: value for name, value in os.environ.items() if "PREFECT" not in name}
+    environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # The UI asks this address, and the default names the default port.
+    environ["PREFECT_SERVER_UI_API_URL"] = f"{url}/api"
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder.parent / f"{folder.name}.log"
+    command = ("bash", "-ec", documented_start().replace("--port 4200", f"--port {port}"))
+    with background_process(*command, environ=environ, log=log, cwd=folder) as process:
+        _wait_until_healthy(url, process, log=log)
+        home = folder / "scratch" / "prefect"
+        client = {
+            **environ,
+            "PREFECT_HOME": str(home),
+            "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "storage"),
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "DO_NOT_TRACK": "1",
+            "PREFECT_API_URL": f"{url}/api",
+        }
+        yield PrefectServer(url=url, folder=folder, environ=client)
+
+
+def documented_start() -> str:
+    """The commands of infra/prefect.yaml that start a server."""
+    text = _DEPLOYMENTS.read_text(encoding="utf-8")
+    found = re.search(r"^#   export PREFECT_HOME.*?^#   (prefect server start.*?)$", text, _LINES)
+    assert found is not None, "infra/prefect.yaml says how to start a server"
+    lines = [line.removeprefix("#").strip() for line in found.group().splitlines()]
+    return "\n".join([*lines[:-1], f"exec {lines[-1]}"])  # SIGTERM goes to the server
 
 
 @contextlib.contextmanager
-def prefect_process(
-    *arguments: str, environ: Mapping[str, str], log: Path, cwd: Path | None = None
+def background_process(
+    *command: str, environ: Mapping[str, str], log: Path, cwd: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A ``prefect`` command in the background, stopped by SIGTERM afterwards."""
+    """A command in the background, stopped by SIGTERM afterwards."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "prefect", *arguments],
+            command,
             env=dict(environ),
             cwd=cwd,
             stdout=stream,

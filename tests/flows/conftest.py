@@ -10,20 +10,19 @@ from pathlib import Path
 
 import pytest
 from prefect.settings import (
+    PREFECT_API_URL,
     PREFECT_HOME,
     PREFECT_RESULTS_LOCAL_STORAGE_PATH,
     PREFECT_SERVER_ANALYTICS_ENABLED,
-    PREFECT_SERVER_MEMO_STORE_PATH,
     temporary_settings,
 )
-from prefect.testing.utilities import prefect_test_harness
 
 from encore.config import JudgeConfig, RatingConfig
 from encore.ingestion import ingest
+from tests.prefect_server import PrefectServer, running_server
 from tests.tiny_judge import make_tiny_judge
 
 NUM_PAIRS = 6
-_SERVER_START_SECONDS = 240
 _HERE = Path(__file__).parent
 
 
@@ -42,19 +41,25 @@ def _collect_sockets() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Prefect on a database of its own; nothing is written to the user's home."""
-    home = tmp_path_factory.mktemp("prefect")
-    with (
-        temporary_settings(
-            updates={
-                PREFECT_HOME: home,
-                PREFECT_RESULTS_LOCAL_STORAGE_PATH: home / "storage",
-                PREFECT_SERVER_MEMO_STORE_PATH: home / "memo.toml",
-                PREFECT_SERVER_ANALYTICS_ENABLED: False,
-            }
-        ),
-        prefect_test_harness(server_startup_timeout=_SERVER_START_SECONDS),
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+    """The session's one server, started as infra/prefect.yaml says."""
+    with running_server(tmp_path_factory.mktemp("prefect") / "fresh") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def prefect_api(
+    prefect_server: PrefectServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Flows of this process use the server; nothing is written to the user's home."""
+    home = tmp_path_factory.mktemp("client")
+    with temporary_settings(
+        updates={
+            PREFECT_API_URL: f"{prefect_server.url}/api",
+            PREFECT_HOME: home,
+            PREFECT_RESULTS_LOCAL_STORAGE_PATH: home / "storage",
+            PREFECT_SERVER_ANALYTICS_ENABLED: False,
+        }
     ):
         yield
 

@@ -14,15 +14,9 @@ import pytest
 from encore.shards import choose_run, read_run, run_status
 from encore.study import open_study
 from tests.flows.conftest import NUM_PAIRS
-from tests.prefect_server import PrefectServer, prefect_process, running_server
+from tests.prefect_server import PrefectServer, background_process
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory):
-    with running_server(tmp_path_factory.mktemp("server")) as server:
-        yield server
 
 
 def prefect(*arguments: str, environ: Mapping[str, str]) -> None:
@@ -37,9 +31,20 @@ def start_run(server: PrefectServer, name: str, parameters: Mapping[str, object]
     return str(server.post(f"deployments/{deployment_id}/create_flow_run", body)["id"])
 
 
-def test_a_worker_runs_the_deployments_from_the_api(
-    server: PrefectServer, tmp_path: Path, pairs_file: Path, tiny_judge: Path
+def test_the_documented_start_needs_no_folder_and_writes_under_one(
+    prefect_server: PrefectServer,
 ) -> None:
+    """Prefect makes one level of PREFECT_HOME, and builds its pages beside its own code."""
+    assert [path.name for path in prefect_server.folder.iterdir()] == ["scratch"]
+    home = prefect_server.folder / "scratch" / "prefect"
+    assert {"prefect.db", "memo.toml", "pages"} <= {path.name for path in home.iterdir()}
+    assert httpx.get(prefect_server.url, timeout=60, follow_redirects=True).is_success
+
+
+def test_a_worker_runs_the_deployments_from_the_api(
+    prefect_server: PrefectServer, tmp_path: Path, pairs_file: Path, tiny_judge: Path
+) -> None:
+    server = prefect_server
     environ = {**server.environ, "ENCORE_ROOT": str(ROOT)}
     environ.pop("PYTHONPATH", None)  # the working directory must be enough
     prefect("work-pool", "create", "encore", "--type", "process", environ=environ)
@@ -51,8 +56,8 @@ def test_a_worker_runs_the_deployments_from_the_api(
         "max_reply_tokens": 8,
     }
     common = {"study": str(study), "rating": rating}
-    with prefect_process(
-        *("worker", "start", "--pool", "encore", "--limit", "1"),
+    with background_process(
+        *(sys.executable, "-m", "prefect", "worker", "start", "--pool", "encore", "--limit", "1"),
         environ=environ,
         log=tmp_path / "worker.log",
         cwd=tmp_path,
