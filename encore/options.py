@@ -165,6 +165,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {one.name: one.annotation for one in (*ordered, *plain)}
     run.__doc__ = function.__doc__
     run.__name__ = function.__name__
+    run.configs = tuple(configs.values())  # type: ignore[attr-defined]  # for the reference page
     return run
 
 
@@ -293,15 +294,20 @@ def _default(field: FieldInfo) -> Any:
     return None if field.default_factory is not None else field.default
 
 
-def _help(field: FieldInfo) -> str:
-    bounds = [
-        f"{word} {getattr(one, name)}"
+def bounds_of(field: FieldInfo) -> str:
+    """A field's bounds in a few words, e.g. ``≥ 1, ≤ 100``."""
+    signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+    return ", ".join(
+        f"{sign} {getattr(one, name)}"
         for one in field.metadata
-        for name, word in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+        for name, sign in signs
         if hasattr(one, name)
-    ]
-    text = field.description or ""
-    return f"{text} [{', '.join(bounds)}]" if bounds else text
+    )
+
+
+def _help(field: FieldInfo) -> str:
+    bounds = bounds_of(field)
+    return f"{field.description} [{bounds}]" if bounds else field.description or ""
 
 
 def _value(option: Option, value: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 
+from encore.cli.reference import reference_page
 from encore.config import JudgeConfig, RateConfig, StageConfig, identity_of, option
 from encore.errors import InputError
 from encore.options import UsageError, build, command, new_app, options_of, run_main
@@ -109,3 +110,10 @@ def test_ends_are_one_line_and_an_exit_code(capsys, raised, code, words):
         run_main(app, [])
     assert end.value.code == code
     assert capsys.readouterr().err.startswith(words)
+
+
+def test_the_reference_page_is_what_the_configs_say():
+    page = Path(__file__).parents[1] / "docs" / "reference.md"
+    assert page.read_text(encoding="utf-8") == reference_page(), (
+        "run `python -m encore.cli.reference`"
+    )
