@@ -72,7 +72,10 @@ def train_gate_over(
     except Exception as error:
         release_memory(error)
         raise
-    get_run_logger().info("gate: %d pairs learnt from, in %s", result.num_pairs, result.out)
+    logger = get_run_logger()
+    logger.info("%s; %d pairs learnt from, in %s", result.losses, result.num_pairs, result.out)
+    for note in result.notes:
+        logger.warning(note)
     return result
 
 

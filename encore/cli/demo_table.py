@@ -132,7 +132,8 @@ def _gate(study: Path, *, recipe: Recipe, heads: Path, book: StageBook) -> Path:
 
     def work() -> StageResult:
         say(f"for comparison: a gate that weighs the heads by the prompt, {config.num_steps} steps")
-        train_gate_of(study, model=heads / "model", config=config, out=out_dir)
+        result = train_gate_of(study, model=heads / "model", config=config, out=out_dir)
+        say(result.losses)
         names = ("gate.json", "gate.safetensors", "gate-result.json")
         return StageResult(outputs=tuple(out_dir / name for name in names))
 

@@ -72,11 +72,14 @@ def gate(
     if result.synthetic:
         synthetic = ", ".join(result.synthetic)
         warn(f"synthetic: {synthetic}; read these figures as an example, not as evidence")
+    for note in result.notes:
+        warn(note)
     if as_json:
         print_json({**dataclasses.asdict(result), "out": str(result.out)})
         return
     rows = [(head_id, f"{weight:.4f}") for head_id, weight in result.mean_weights.items()]
     out.print(compact_table(("head", "mean weight"), rows, title="The gate over held-out prompts"))
+    say(result.losses)
     if result.accuracy_gated is not None and result.accuracy_uniform is not None:
         say(
             f"accuracy on {result.num_evaluation_pairs} held-out pairs: gated "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from scipy.optimize import minimize
+from scipy.special import expit
 from torch import nn
 from torch.nn import functional as F
 
@@ -31,6 +33,9 @@ from encore.files import atomic_path, atomic_write_bytes
 GATE_FILE = "gate.json"
 WEIGHTS_FILE = "gate.safetensors"
 _ROWS_PER_BLOCK = 8192
+#: Bounds of the scale times the root mean square of the margins: it has no finite optimum where
+#: every pair is ranked as people did, and is 0 where most are ranked the other way round.
+_MIN_STANDARD_SCALE, _MAX_STANDARD_SCALE = 0.1, 1e3
 
 _Floats = NDArray[np.float32]
 
@@ -58,6 +63,21 @@ class GateRecord:
     step: int
     loss: float
     learning_rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ConstantWeights:
+    """The weights that minimise the Bradley-Terry loss when they are the same for every prompt.
+
+    Attributes:
+        weight_R: On the simplex.
+        scale: Of the margins in the loss.
+        loss: Mean over pairs.
+    """
+
+    weight_R: NDArray[np.float64]
+    scale: float
+    loss: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,6 +109,46 @@ class TrainedGate:
         """The weighted sum of centred head scores [P, R] for each prompt, shape [P]."""
         return np.asarray((self.weights(prompt_PD) * score_PR).sum(axis=1), dtype=np.float32)
 
+    def loss(self, prompt_PD: _Floats, margin_PR: _Floats) -> float:
+        """Mean Bradley-Terry loss over all pairs, without dropout."""
+        gated_P = (self.weights(prompt_PD) * margin_PR).sum(axis=1, dtype=np.float64)
+        return float(np.logaddexp(0, -self.scale * gated_P).mean())
+
+    @property
+    def scale(self) -> float:
+        """Of the margins in the loss."""
+        return float(self.network.log_scale.detach().exp())
+
+
+def best_constant_weights(margin_PR: NDArray[Any]) -> ConstantWeights:
+    """The best simplex weights and scale for margins score(chosen) - score(rejected), [P, R].
+
+    Scale times weights is any vector without negative entries, so that this is a logistic
+    regression with bounds: convex, with one optimum. A gate that reads the prompt should not have
+    a larger loss on the same pairs.
+    """
+    margin_PR = np.asarray(margin_PR, dtype=np.float64)
+    spread = float(np.sqrt(np.square(margin_PR).mean())) or 1.0
+    feature_PR = margin_PR / spread
+
+    def loss_and_gradient(weight_R: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        logit_P = feature_PR @ weight_R
+        gradient_R = -(feature_PR * expit(-logit_P)[:, None]).mean(axis=0)
+        return float(np.logaddexp(0, -logit_P).mean()), gradient_R
+
+    num_heads = margin_PR.shape[1]
+    found = minimize(
+        loss_and_gradient,
+        x0=np.full(num_heads, 1 / num_heads),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, _MAX_STANDARD_SCALE)] * num_heads,  # else infinite for separable pairs
+        options={"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8},
+    )
+    total = float(found.x.sum())
+    weight_R = found.x / total if total > 0 else np.full(num_heads, 1 / num_heads)
+    return ConstantWeights(weight_R=weight_R, scale=total / spread, loss=float(found.fun))
+
 
 class GatingNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any here
     """Hidden layers with ReLU and dropout, then a softmax over heads.
@@ -107,9 +167,9 @@ class GatingNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any 
             layers += [nn.Linear(size, next_size), nn.ReLU(), nn.Dropout(config.dropout)]
         self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], num_heads))
         self.temperature = config.temperature
-        # Weights that sum to 1 bound the margins; the loss sees them times a free scale, which
-        # ranks nothing differently.
-        self.scale = nn.Parameter(torch.ones(()))
+        # Weights that sum to 1 bound the margins, and heads that predict ratings have margins of
+        # a few hundredths: at scale 1 the loss is nearly linear, and its optimum is one-hot.
+        self.log_scale = nn.Parameter(torch.zeros(()))
 
     def forward(self, prompt_BD: Any) -> Any:
         """The weights of the heads, [B, D] -> [B, R]."""
@@ -117,8 +177,8 @@ class GatingNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any 
 
     def loss(self, prompt_BD: Any, margin_BR: Any) -> Any:
         """Mean Bradley-Terry loss of the gated margins score(chosen) - score(rejected)."""
-        gated_B = self.scale * (self(prompt_BD) * margin_BR).sum(dim=-1)
-        return F.softplus(-gated_B).mean()
+        gated_B = (self(prompt_BD) * margin_BR).sum(dim=-1)
+        return F.softplus(-self.log_scale.exp() * gated_B).mean()
 
 
 def train_gate(
@@ -132,6 +192,10 @@ def train_gate(
     on_step: Callable[[GateRecord], None] | None = None,
 ) -> TrainedGate:
     """Train a gate on pairs whose head scores are known.
+
+    The loss sees the gated margins times a scale, which changes no ranking. The scale starts where
+    it is best for uniform weights, is trained as a logarithm, and is set to its optimum for the
+    trained weights at the end.
 
     The same inputs and seed give the same gate, bit by bit, on the same machine's CPU.
 
@@ -151,12 +215,14 @@ def train_gate(
     """
     config = config or GateConfig()
     _check_inputs(prompt_PD, score_chosen_PR, score_rejected_PR, head_ids)
+    margin_PR = score_chosen_PR - score_rejected_PR
     prompt = torch.from_numpy(_float32(prompt_PD)).to(device)
-    margin = torch.from_numpy(_float32(score_chosen_PR - score_rejected_PR)).to(device)
+    margin = torch.from_numpy(_float32(margin_PR)).to(device)
     devices = [prompt.device] if prompt.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(config.seed)
         network = GatingNetwork(prompt.shape[1], len(head_ids), config).to(device)
+        _set_scale(network, margin_PR.mean(axis=1))
         optimizer = torch.optim.AdamW(
             network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
@@ -166,9 +232,11 @@ def train_gate(
             log.append(record)
             if on_step is not None:
                 on_step(record)
-    return TrainedGate(
+    gate = TrainedGate(
         network=network.cpu().eval(), head_ids=tuple(head_ids), config=config, log=tuple(log)
     )
+    _set_scale(gate.network, (gate.weights(prompt_PD) * margin_PR).sum(axis=1))
+    return gate
 
 
 def save_gate(folder: Path, gate: TrainedGate) -> None:
@@ -185,6 +253,7 @@ def save_gate(folder: Path, gate: TrainedGate) -> None:
         "config": gate.config.model_dump(),
         "head_ids": list(gate.head_ids),
         "num_inputs": gate.network.layers[0].in_features,
+        "margin_scale": "exp(log_scale)",
     }
     atomic_write_bytes(folder / GATE_FILE, json.dumps(description, indent=1).encode() + b"\n")
 
@@ -210,8 +279,11 @@ def load_gate(folder: Path, *, head_ids: Sequence[str] | None = None) -> Trained
     path = folder / WEIGHTS_FILE
     try:
         with safe_open(path, framework="pt") as file:
-            network.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 - no mapping
-    except (OSError, SafetensorError, RuntimeError) as error:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        if description.margin_scale == "scale":
+            tensors["log_scale"] = tensors.pop("scale").clamp(min=1e-3).log()
+        network.load_state_dict(tensors)
+    except (OSError, SafetensorError, RuntimeError, KeyError) as error:
         raise InputError(
             f"{path}: no weights of this gate ({str(error).splitlines()[0]}); train it again"
         ) from error
@@ -228,6 +300,8 @@ class _Description(BaseModel):
     config: GateConfig
     head_ids: tuple[str, ...]
     num_inputs: int
+    #: How the loss reads the scale among the weights; gates of earlier versions do not say it.
+    margin_scale: Literal["scale", "exp(log_scale)"] = "scale"
 
 
 def _read_description(folder: Path) -> _Description:
@@ -268,6 +342,16 @@ def _step(
     loss.backward()
     optimizer.step()
     return GateRecord(step=step, loss=loss_value, learning_rate=learning_rate)
+
+
+def _set_scale(network: GatingNetwork, margin_P: NDArray[Any]) -> None:
+    """Set the scale to the optimum for these margins of a weighted sum."""
+    if not np.isfinite(margin_P).all():
+        return  # the first step says what is wrong
+    smallest = _MIN_STANDARD_SCALE / (float(np.sqrt(np.square(margin_P).mean())) or 1.0)
+    scale = max(best_constant_weights(margin_P[:, None]).scale, smallest)
+    with torch.no_grad():
+        network.log_scale.fill_(math.log(scale))
 
 
 def _rows(num_pairs: int, *, step: int, config: GateConfig) -> NDArray[np.int64]:

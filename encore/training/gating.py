@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,14 @@ from encore.training.config import TrainingConfig
 from encore.training.embeddings import OnProgress, embed_examples, embed_prompts
 from encore.training.evaluation import accuracy_half
 from encore.training.examples import TrainingExamples, read_examples
-from encore.training.gate import GateConfig, GateRecord, TrainedGate, save_gate, train_gate
+from encore.training.gate import (
+    GateConfig,
+    GateRecord,
+    TrainedGate,
+    best_constant_weights,
+    save_gate,
+    train_gate,
+)
 from encore.training.machine import available_device
 from encore.training.splits import Split, split
 from encore.versions import package_versions
@@ -31,6 +38,9 @@ from encore.versions import package_versions
 # Suffixes: P pairs, R heads, D hidden.
 
 RESULT_FILE = "gate-result.json"
+#: A head with more of the mean weight than this is all that the gate reads.
+_COLLAPSED_SHARE = 0.99
+_LOSS_TOLERANCE = 1e-3
 _Floats = NDArray[np.float32]
 
 
@@ -46,7 +56,12 @@ class GateResult:
             half; None where none are held out.
         accuracy_uniform: The same of the plain mean of the heads, for comparison.
         mean_weights: Mean weight of each head over the held-out prompts (all, where none are).
-        final_loss: Of the last step.
+        final_loss: Of the last step, with dropout.
+        training_loss: Mean over the pairs learnt from, without dropout.
+        best_constant_loss: The same of the best weights that do not read the prompt, at their best
+            scale: what a gate should not exceed.
+        scale: Of the margins in the loss.
+        notes: What a reader should know of the gate and its data, a sentence each.
         synthetic: What of the data is synthetic, in words.
         seconds: Of this call.
     """
@@ -58,8 +73,20 @@ class GateResult:
     accuracy_uniform: float | None
     mean_weights: dict[str, float]
     final_loss: float
+    training_loss: float
+    best_constant_loss: float
+    scale: float
+    notes: tuple[str, ...]
     synthetic: tuple[str, ...]
     seconds: float
+
+    @property
+    def losses(self) -> str:
+        """The gate's training loss beside that of the best constant weights, as a sentence."""
+        return (
+            f"gate: training loss {self.training_loss:.4f}; of the best constant weights "
+            f"{self.best_constant_loss:.4f}"
+        )
 
 
 def train_gate_of(
@@ -117,10 +144,25 @@ def train_gate_of(
         device=available_device(),
         on_step=on_step,
     )
+    margin_PR = chosen_PR[rows] - rejected_PR[rows]
+    training_loss = gate.loss(prompt_PD[rows], margin_PR)
+    best_constant_loss = best_constant_weights(margin_PR).loss
+    evaluated = _evaluated(gate, parts, prompt_PD, chosen_PR, rejected_PR)
     result = GateResult(
         out=out,
-        **_evaluated(gate, parts, prompt_PD, chosen_PR, rejected_PR),
+        **evaluated,
         final_loss=gate.log[-1].loss,
+        training_loss=training_loss,
+        best_constant_loss=best_constant_loss,
+        scale=gate.scale,
+        notes=(
+            *gate_warnings(
+                evaluated["mean_weights"],
+                training_loss=training_loss,
+                best_constant_loss=best_constant_loss,
+            ),
+            *examples.notes,
+        ),
         synthetic=synthetic_marks(
             study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
         ),
@@ -189,13 +231,29 @@ def _evaluated(
     }
 
 
+def gate_warnings(
+    mean_weights: Mapping[str, float], *, training_loss: float, best_constant_loss: float
+) -> tuple[str, ...]:
+    """How a gate failed, a sentence each: it is one-hot, or worse than constant weights."""
+    notes = [
+        f"head {head_id!r} has {weight:.2%} of the gate's mean weight: this gate is a single head"
+        for head_id, weight in mean_weights.items()
+        if weight > _COLLAPSED_SHARE
+    ]
+    if training_loss > best_constant_loss + _LOSS_TOLERANCE:
+        notes.append(
+            f"the gate's training loss {training_loss:.4f} exceeds that of the best constant "
+            f"weights, {best_constant_loss:.4f}: train it for more steps"
+        )
+    return tuple(notes)
+
+
 def _write_result(result: GateResult, model: Path, examples: TrainingExamples) -> None:
     """What the gate was made from, beside it; no machine's path."""
     content = {
         **{name: value for name, value in asdict(result).items() if name != "out"},
         "model": f"sha256:{folder_digest(model)}",
         "data_sha256": examples.digest,
-        "notes": list(examples.notes),
         "device": "cuda" if torch.cuda.is_available() else "cpu",
         "versions": package_versions(),
     }

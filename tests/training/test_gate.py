@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from safetensors.torch import load_file, save_file
 
 from encore.errors import EncoreError, InputError
 from encore.training.gate import (
     GATE_FILE,
     WEIGHTS_FILE,
     GateConfig,
+    best_constant_weights,
     load_gate,
     save_gate,
     train_gate,
@@ -69,6 +73,46 @@ def test_the_loss_falls_below_that_of_equal_weights_at_any_scale(gate):
     uniform = min(np.logaddexp(0, -scale * margin_P).mean() for scale in np.linspace(0, 10, 101))
     losses = [record.loss for record in gate.log]
     assert np.mean(losses[-50:]) < uniform - 0.05
+
+
+def small_margins(num_pairs=600):
+    """Heads that predict ratings: mean margins of 0.01 to 0.09, noise of 0.15."""
+    generator = np.random.default_rng(3)
+    mean_R = np.linspace(0.01, 0.09, 5)
+    margin_PR = (mean_R + 0.15 * generator.normal(size=(num_pairs, 5))).astype(np.float32)
+    rejected_PR = generator.normal(size=(num_pairs, 5)).astype(np.float32)
+    prompt_PD = generator.normal(size=(num_pairs, 8)).astype(np.float32)
+    return prompt_PD, rejected_PR + margin_PR, rejected_PR
+
+
+def test_small_margins_do_not_make_a_gate_one_hot():
+    prompt_PD, chosen_PR, rejected_PR = small_margins()
+    gate = train_gate(prompt_PD, chosen_PR, rejected_PR, head_ids="abcde", config=SMALL)
+    margin_PR = chosen_PR - rejected_PR
+    best = best_constant_weights(margin_PR)
+    assert gate.loss(prompt_PD, margin_PR) <= best.loss + 1e-3
+    assert gate.weights(prompt_PD).mean(axis=0).max() < 0.5
+
+
+def test_training_starts_at_the_best_scale_for_uniform_weights():
+    prompt_PD, chosen_PR, rejected_PR = small_margins()
+    config = SMALL.model_copy(update={"num_steps": 1, "batch_pairs": 600, "temperature": 100.0})
+    gate = train_gate(prompt_PD, chosen_PR, rejected_PR, head_ids="abcde", config=config)
+    margin_P = (chosen_PR - rejected_PR).mean(axis=1)
+    uniform = min(np.logaddexp(0, -scale * margin_P).mean() for scale in np.linspace(0, 200, 401))
+    assert gate.log[0].loss == pytest.approx(uniform, abs=1e-3)
+
+
+def test_the_best_constant_weights_of_two_known_worlds():
+    # One head with margin m in a share p of the pairs and -m in the others: the loss is least
+    # where sigmoid(s m) = p, so s = ln(p / (1 - p)) / m, and it is then the entropy of p.
+    margin_P1 = np.where(np.arange(400) % 4 == 0, -0.05, 0.05)[:, None]
+    best = best_constant_weights(margin_P1)
+    assert best.scale == pytest.approx(np.log(3) / 0.05, rel=1e-3)
+    assert best.loss == pytest.approx(-0.75 * np.log(0.75) - 0.25 * np.log(0.25), abs=1e-6)
+    # A second head that is always wrong gets nothing.
+    best = best_constant_weights(np.hstack([margin_P1, -np.abs(margin_P1)]))
+    assert best.weight_R == pytest.approx([1, 0])
 
 
 def test_the_same_seed_gives_the_same_gate_to_the_last_bit():
@@ -132,6 +176,20 @@ def test_a_gate_comes_back_as_it_was(gate, tmp_path):
     assert np.array_equal(again.weights(prompt_PD), gate.weights(prompt_PD))
     assert (again.head_ids, again.config) == (HEADS, SMALL)
     assert sorted(path.name for path in (tmp_path / "gate").iterdir()) == [GATE_FILE, WEIGHTS_FILE]
+
+
+def test_a_gate_of_an_earlier_version_with_a_plain_scale_is_read(gate, tmp_path):
+    save_gate(tmp_path, gate)
+    tensors = load_file(tmp_path / WEIGHTS_FILE)
+    tensors["scale"] = tensors.pop("log_scale").exp()
+    save_file(tensors, tmp_path / WEIGHTS_FILE)
+    about = json.loads((tmp_path / GATE_FILE).read_text())
+    assert about.pop("margin_scale") == "exp(log_scale)"
+    (tmp_path / GATE_FILE).write_text(json.dumps(about))
+    again = load_gate(tmp_path)
+    assert again.scale == pytest.approx(gate.scale)
+    prompt_PD = world(seed=3)[0]
+    assert np.array_equal(again.weights(prompt_PD), gate.weights(prompt_PD))
 
 
 def test_a_gate_of_other_heads_is_refused(gate, tmp_path):

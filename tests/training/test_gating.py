@@ -13,7 +13,7 @@ from encore.cli.app import app
 from encore.errors import InputError
 from encore.training.driver import train_study
 from encore.training.gate import GateConfig, load_gate
-from encore.training.gating import RESULT_FILE, train_gate_of
+from encore.training.gating import RESULT_FILE, gate_warnings, train_gate_of
 from encore.training.records import SilentReporter
 from tests.training.studies import (
     RULES,
@@ -58,6 +58,7 @@ def test_a_gate_lies_beside_its_model_and_weighs_its_heads(study: Path, model: P
     recorded = json.loads((result.out / RESULT_FILE).read_text())
     assert recorded["accuracy_gated"] == result.accuracy_gated
     assert recorded["model"].startswith("sha256:")
+    assert recorded["best_constant_loss"] == result.best_constant_loss
 
 
 def test_what_the_model_has_learnt_from_is_not_held_out_from_the_gate(
@@ -120,3 +121,14 @@ def test_the_command_prints_weights_and_accuracies(
     answer = json.loads(done.stdout)
     assert set(answer["mean_weights"]) == set(RULES)
     assert answer["num_evaluation_pairs"] > 0
+    assert answer["training_loss"] > 0
+    assert answer["best_constant_loss"] > 0
+
+
+def test_a_gate_that_is_a_single_head_or_worse_than_constant_weights_is_reported() -> None:
+    fine = {"a": 0.98, "b": 0.02}
+    assert gate_warnings(fine, training_loss=0.6, best_constant_loss=0.6) == ()
+    [collapsed] = gate_warnings({"a": 0.995, "b": 0.005}, training_loss=0, best_constant_loss=0)
+    assert "head 'a' has 99.50% of the gate's mean weight" in collapsed
+    [worse] = gate_warnings(fine, training_loss=0.602, best_constant_loss=0.6)
+    assert "exceeds that of the best constant weights" in worse
