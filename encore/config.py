@@ -33,6 +33,7 @@ def option(
     help: str,  # noqa: A002  # the word that every parser uses
     group: str | None = None,
     name: str | None = None,
+    alias: str | None = None,
     positional: bool = False,
     hidden: bool = False,
     identity: bool = True,
@@ -48,6 +49,7 @@ def option(
         help: What it says, for the command line, the Prefect form and the reference page.
         group: Panel of the help text.
         name: Option name on the command line, if not the field's.
+        alias: A second option name.
         positional: An argument instead of an option.
         hidden: No option on the command line.
         identity: Whether it changes results and so is part of a run's key.
@@ -59,6 +61,7 @@ def option(
     about = {
         "group": group,
         "name": name,
+        "alias": alias,
         "positional": positional,
         "hidden": hidden,
         "identity": identity,

@@ -271,8 +271,9 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
     takes_pairs = typing.get_origin(field.annotation) is dict
     annotation = list[str] | None if takes_pairs else field.annotation
     is_required = field.is_required()
+    alias = about_option(field).get("alias")
     about = Parameter(
-        name=option.flag,
+        name=(option.flag, f"--{alias}") if alias else option.flag,
         help=_help(field),
         group=_ARGUMENTS if option.is_positional else groups.get(option.group or "", _OPTIONS),
         metavar="NAME=VALUE" if takes_pairs else about_option(field).get("metavar"),

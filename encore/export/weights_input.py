@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from encore.errors import InputError
 from encore.export.records import Composition
 from encore.weighting.head_weights import reward_weights
-from encore.weighting.scheme import SchemeOptions
+from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 from encore.weighting.weigh import weigh_rules
+from encore.weighting.weight_choice import WeightChoice
 
 
 class _WeightsFile(BaseModel):
@@ -94,6 +95,32 @@ def scheme_weights(
     label = "table" if not isinstance(ratings, str | Path) else str(ratings)
     _check(composition, head_ids, source=f"ratings {label}")
     return composition
+
+
+def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composition | None:
+    """The weights that a `WeightChoice` names for a model's heads; None where it names none.
+
+    Raises:
+        InputError: Weights for other rules than the heads, or that cannot be read.
+    """
+    if choice.weights is not None:
+        return read_weights(choice.weights, head_ids=head_ids)
+    if choice.rule is not None:
+        return one_rule(choice.rule, head_ids=head_ids)
+    if choice.scheme is None or choice.ratings is None:
+        return None
+    return scheme_weights(
+        choice.ratings,
+        head_ids=head_ids,
+        scheme=choice.scheme,
+        options=SchemeOptions(
+            tau=DEFAULT_TAU if choice.tau is None else choice.tau,
+            seed=choice.seed or 0,
+            k=DEFAULT_K if choice.k is None else choice.k,
+        ),
+        run=choice.run,
+        judge=choice.judge,
+    )
 
 
 def one_rule(rule: str, *, head_ids: Sequence[str]) -> Composition:

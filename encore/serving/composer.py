@@ -1,10 +1,8 @@
-"""From head scores to a reward, and what each rule contributes to it.
+"""From head scores to a reward, and what each rule contributes to it. Legend: N texts, R rules.
 
-Legend: N texts, R rules.
-
-A head gives a centred score: its rule's mean was taken from the ratings it learnt. The reward is
-the weighted sum of centred scores, which is what an exported model with folded weights gives; a
-number for people has the means added back.
+A head gives a centred score: its rule's mean was taken from the ratings it was trained on. The
+reward is the weighted sum of centred scores, which is what an exported model with folded weights
+gives; a number for people has the means added back.
 """
 
 from __future__ import annotations
@@ -62,8 +60,16 @@ class Composer:
 
     @property
     def reward_mean(self) -> float:
-        """What is added to a reward before people see it: the weighted means."""
+        """The weighted means: what is added to a reward before people see it."""
         return float(self.weight_R @ self.mean_R)
+
+    @property
+    def words(self) -> str:
+        """What a reward is made of, for people."""
+        if len(self.head_ids) == 1:
+            return f"the head {self.head_ids[0]}"
+        params = "".join(f", {name} {value}" for name, value in self.origin["params"].items())
+        return f"{len(self.head_ids)} rules, weights of scheme {self.origin['scheme']}{params}"
 
     def compose(self, score_NR: NDArray[np.floating[Any]]) -> Composed:
         """Rewards and contributions of centred scores, in float64."""
@@ -93,7 +99,15 @@ def make_composer(
         InputError: several heads and no weights; weights for other rules than the heads.
     """
     if composition is None:
-        composition = _only_head(head_ids)
+        if len(head_ids) > 1:
+            more = ", …" if len(head_ids) > _SHOWN_RULES else ""
+            raise InputError(
+                f"the model has {len(head_ids)} heads ({', '.join(head_ids[:_SHOWN_RULES])}{more}) "
+                "and a reward is one number; say what they weigh: --weights FILE, as `encore "
+                "weights --json` writes it, or one rule alone with --rule"
+            )
+        [only] = head_ids
+        composition = Composition(weights={only: 1.0}, scheme="single", params={"rule": only})
     return Composer(
         head_ids=tuple(head_ids),
         weight_R=reward_weights(composition.weights, head_ids=head_ids),
@@ -104,14 +118,3 @@ def make_composer(
             "provenance": composition.provenance,
         },
     )
-
-
-def _only_head(head_ids: Sequence[str]) -> Composition:
-    if len(head_ids) > 1:
-        more = ", …" if len(head_ids) > _SHOWN_RULES else ""
-        raise InputError(
-            f"the model has {len(head_ids)} heads ({', '.join(head_ids[:_SHOWN_RULES])}{more}) and "
-            "a reward is one number; say what they weigh: --weights FILE, as `encore weights "
-            "--json` writes it, or one rule alone with --rule"
-        )
-    return Composition(weights={head_ids[0]: 1.0}, scheme="single", params={"rule": head_ids[0]})

@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from encore.errors import InputError
-from encore.training.backbone_shape import (
-    BackboneShape,
-    attention_length,
-    flops_per_token,
-    shape_from_config,
-)
 from encore.training.config import Method
-from encore.training.gpus import peak_flops
+from encore.training.plan.flops import attention_length, flops_per_token, mfu, peak_flops
+from encore.training.plan.kinds import shape_from_config
+from encore.training.plan.shapes import ModelShape
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
@@ -48,7 +44,7 @@ class Arithmetic:
         share: Of full training's operations that this method needs.
     """
 
-    shape: BackboneShape
+    shape: ModelShape
     peak_flops: float
     share: float = 1.0
 
@@ -82,7 +78,7 @@ class SpeedMeter:
         tokens, times, work = (sum(values) for values in zip(*self._steps, strict=True))
         used = None
         if self._arithmetic is not None:
-            used = work / times / self._arithmetic.peak_flops
+            used = mfu(work / times, flops_per_token=1.0, peak_flops=self._arithmetic.peak_flops)
         return Speed(tokens_per_second=tokens / times, mfu=used)
 
 

@@ -68,7 +68,6 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     from encore.model.opening import open_reward_model
     from encore.model.scoring import score_sequences
     from encore.serving.composer import make_composer
-    from encore.serving.encoding import RequestEncoder
     from tests.perf.training.model_folder import write_model
     from tests.serving.conversations import real
     from tests.serving.models import running
@@ -78,7 +77,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     conversations = real(options.pairs or data_paths()["synthetic-hh"], options.num_texts)
     texts = [opened.tokenizer.render(*one) for one in conversations]
     (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-    sequences = [text.token_ids for text in RequestEncoder(opened.tokenizer).encode_queries(texts)]
+    sequences = [opened.tokenizer.encode(*one).token_ids for one in conversations]
     num_tokens = sum(map(len, sequences))
     print(
         f"{num_weights / 1e6:.1f}M weights on {opened.model.heads.weight.device}, {len(texts)} "

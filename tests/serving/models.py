@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
 from encore.records import Message
 from encore.serving.composer import Composer, make_composer
-from encore.serving.config import ServerConfig
-from encore.serving.server import RewardServer, bind
+from encore.serving.reward_server import listen, make_server, url_of
+from encore.serving.serve_config import ServeLimits
 
 HEAD_IDS = ("privacy", "no-violence", "honesty")
 WEIGHTS = {"honesty": 0.5, "privacy": 0.2, "no-violence": 0.3}  # not in head order
@@ -108,31 +107,26 @@ def running(
     opened: OpenedModel | None = None,
     *,
     composed: Composer | None = None,
-    send_bytes: int | None = None,
+    stop_seconds: int = 25,
     **limits: Any,
 ) -> Iterator[Running]:
-    """A server in a thread of this process; it has stopped afterwards.
-
-    ``send_bytes``: what the system may hold of its answers to one client.
-    """
-    listener = bind("127.0.0.1", 0)
-    if send_bytes is not None:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
+    """A server in a thread of this process; it has stopped afterwards."""
+    listener = listen("127.0.0.1", 0)
     is_ready = threading.Event()
-    server = RewardServer(
+    server = make_server(
         opened or opened_model(),
         composer=composed or composer(),
-        listener=listener,
-        config=ServerConfig(**limits),
-        on_ready=lambda _url: is_ready.set(),
+        limits=ServeLimits(**limits),
+        stop_seconds=stop_seconds,
+        on_ready=is_ready.set,
     )
-    found = Running(url=server.url, port=listener.getsockname()[1])
-    thread = threading.Thread(target=server.run, name="server")
+    found = Running(url=url_of(listener), port=listener.getsockname()[1])
+    thread = threading.Thread(target=server.run, args=([listener],), name="server")
     thread.start()
     try:
         assert is_ready.wait(PATIENCE)
         yield found
     finally:
-        server.stop()
+        server.should_exit = True
         thread.join(PATIENCE)
         assert not thread.is_alive()

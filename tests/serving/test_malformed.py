@@ -16,8 +16,7 @@ import httpx
 import pytest
 from pydantic_core import from_json
 
-from encore.serving.refusal import Refusal
-from encore.serving.requests import RewardRequest, ScoreRequest, read_request
+from encore.serving.reward_requests import Refusal, RewardRequest, ScoreRequest, read_request
 from tests.serving.models import PATIENCE, Running, running
 
 JSON = {"content-type": "application/json"}
@@ -72,8 +71,8 @@ def test_each_kind_of_malformed_body_hears_what_is_wrong(server, path, body, sta
     assert "\n" not in answer.json()["error"]
 
 
-LARGEST = 8 << 20
-NUM_KEYS = 800_000
+LARGEST = 1 << 20
+NUM_KEYS = 90_000
 
 
 def filled(item: str, *, before: str, after: str) -> bytes:
@@ -94,27 +93,27 @@ MESSAGES = '{"conversations": [{"response": "b", "messages": '
 @pytest.mark.parametrize(
     ("kind", "body", "status", "reason"),
     [
-        (RewardRequest, filled("1", before='{"query":[', after="]}"), 413, "query: 41"),
+        (RewardRequest, filled("1", before='{"query":[', after="]}"), 413, "query: 524"),
         (
             RewardRequest,
             filled("1", before='{"query":["a"],"labels":[', after="]}"),
             413,
-            "labels: 41",
+            "labels: 52",
         ),
         (ScoreRequest, filled("1", before='{"conversations":[', after="]}"), 413, "conversations:"),
         (ScoreRequest, filled("1", before=MESSAGES + "[", after="]}]}"), 422, "messages[0]"),
-        (RewardRequest, many_keys(), 422, "800000 keys, expected only query, prompts, labels"),
+        (RewardRequest, many_keys(), 422, "90000 keys, expected only query, prompts, labels"),
         (
             ScoreRequest,
             many_keys(before='{"conversations":[', after="]}"),
             422,
-            "conversations[0]: 800000 keys, expected only messages, response",
+            "conversations[0]: 90000 keys, expected only messages, response",
         ),
         (
             ScoreRequest,
             many_keys(before=MESSAGES + "[", after="]}]}"),
             422,
-            "messages[0]: 800000 keys, expected only role, content",
+            "messages[0]: 90000 keys, expected only role, content",
         ),
     ],
     ids=[
@@ -197,17 +196,6 @@ def test_other_paths_methods_and_types_are_refused_in_json(server, method, path,
     assert ("allow" in answer.headers) == (status == 405)
 
 
-@pytest.mark.parametrize("host", ["[", "]", "a b", "//", "é", "a:b:c"])
-def test_an_odd_host_header_is_no_mistake_of_the_server(server, host):
-    status, text = status_of_raw(server, f"GET /nowhere HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
-    assert status in (400, 404)
-    assert set(json.loads(text)) == {"error"}
-
-
-def test_a_path_is_repeated_as_it_was_asked_for(server):
-    assert server.get("/a%0Ab%3Fc").json()["error"].startswith("'GET /a\\nb?c': not found")
-
-
 def test_a_path_is_repeated_without_its_control_characters(server):
     answer = server.get("/%1b%5b31m%0d%0aset-cookie:%20a")
     assert answer.status_code == 404
@@ -218,115 +206,64 @@ def test_a_path_is_repeated_without_its_control_characters(server):
 # --- by chance ------------------------------------------------------------------------------------
 
 
-def any_json(chance: random.Random, depth: int = 0) -> Any:
-    """Something of JSON that is neither request."""
-    leaves: list[Any] = [None, True, -1, 1e300, "", "é\u2028", 10**40, "x" * chance.randrange(300)]
-    if depth > 3 or chance.random() < 0.4:
-        return chance.choice(leaves)
-    if chance.random() < 0.5:
-        return [any_json(chance, depth + 1) for _ in range(chance.randrange(4))]
-    keys = ["query", "prompts", "conversations", "messages", "role", "content", "response", "z"]
-    return {chance.choice(keys): any_json(chance, depth + 1) for _ in range(chance.randrange(4))}
-
-
-def wrong_shape(chance: random.Random) -> bytes:
-    """A good request with a part replaced by something that is never right there."""
-    wrong = chance.choice([None, 7, {"a": 1}, [[]], True, [None]])
+def malformed(chance: random.Random) -> bytes:
+    """A good request with a wrong part, cut off, damaged or nested too deep; or noise."""
+    wrong = chance.choice([None, 7, {"a": 1}, [[]], True, [None], "é\u2028", 1e300])
+    turn = {"role": "user", "content": wrong} if wrong != "é\u2028" else {"role": wrong}
     bodies: list[Any] = [
+        wrong,
         {"query": wrong},
-        {"query": ["a", wrong]},
-        {"query": ["a"], "prompts": {"a": 1}},
+        {"query": ["a", wrong, 3]},
         {"query": ["a"], "labels": "a"},
-        {"conversations": wrong},
         {"conversations": [wrong]},
-        {"conversations": [{"messages": wrong, "response": "b"}]},
-        {"conversations": [{"messages": [wrong], "response": "b"}]},
-        {"conversations": [{"messages": [{"role": wrong, "content": "a"}], "response": "b"}]},
-        {"conversations": [{"messages": [{"role": "user", "content": wrong}], "response": "b"}]},
+        {"conversations": [{"messages": [turn], "response": "b"}]},
         {**GOOD_SCORE, "extra": wrong},
-        any_json(chance),
     ]
-    return json.dumps(chance.choice(bodies)).encode()
-
-
-def cut_off(chance: random.Random) -> bytes:
-    """A good request without its last bytes."""
-    body = json.dumps(chance.choice([GOOD_SCORE, {"query": ["some text é"]}])).encode()
-    return body[: chance.randrange(len(body))]
-
-
-def damaged(chance: random.Random) -> bytes:
-    """A good request with a byte that UTF-8 never has somewhere in it."""
-    body = bytearray(json.dumps(GOOD_SCORE).encode())
-    body[chance.randrange(len(body))] = chance.choice([0x80, 0xC0, 0xFE, 0xFF])
-    return bytes(body)
-
-
-def nested(chance: random.Random) -> bytes:
-    """Brackets, far too deep."""
-    depth = chance.randrange(1_000, 60_000)
-    return b'{"query":' + chance.choice(
-        [b"[" * depth, b'{"a":' * depth, b"[" * depth + b"]" * depth]
+    good = json.dumps(GOOD_SCORE).encode()
+    damaged = bytearray(good)
+    damaged[chance.randrange(len(good))] = chance.choice([0x80, 0xC0, 0xFE, 0xFF])
+    return chance.choice(
+        [
+            json.dumps(chance.choice(bodies)).encode(),
+            good[: chance.randrange(len(good))],
+            bytes(damaged),
+            b'{"query":' + b"[" * chance.randrange(1_000, 60_000),
+            chance.randbytes(chance.randrange(1, 2_000)),
+            b'{"query": ["a"], "labels": [%s]}' % chance.choice([b"NaN", b"1e", b"01", b"'a'"]),
+        ]
     )
 
 
-def noise(chance: random.Random) -> bytes:
-    """Bytes by chance."""
-    return chance.randbytes(chance.randrange(1, 2_000))
+def test_malformed_requests_by_chance_are_refused_with_a_reason(server):
+    chance = random.Random(2)
+    good = server.post("/score", GOOD_SCORE).json()
+    with httpx.Client(timeout=PATIENCE, headers=JSON) as client:
+        for number in range(300):
+            sent, path = malformed(chance), chance.choice(["/get_reward", "/", "/score"])
+            answer = client.post(server.url + path, content=sent)
+            assert 400 <= answer.status_code < 500, (number, answer.status_code, sent[:200])
+            reason = answer.json()["error"]
+            assert reason
+            assert "Traceback" not in reason
+    assert server.post("/score", GOOD_SCORE).json() == good
 
 
-def not_a_number(chance: random.Random) -> bytes:
-    """What some call JSON."""
-    word = chance.choice(["NaN", "Infinity", "-Infinity", "nan", "undefined", "1e", "01", "'a'"])
-    return f'{{"query": ["a"], "labels": [{word}]}}'.encode()
-
-
-KINDS = (wrong_shape, cut_off, damaged, nested, noise, not_a_number)
-
-RAW = (
-    b"GET\r\n\r\n",
-    b"POST /score HTTP/9.9\r\n\r\n",
-    b"POST /score HTTP/1.1\r\ncontent-length: -5\r\n\r\n",
-    b"POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: 1e3\r\n\r\n",
-    b"POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
-    (
-        b"POST /score HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
-        b"content-type: application/json\r\n\r\nzz\r\n"
-    ),
-    b"POST /score HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n",
-    b"GET / HTTP/1.1\r\nx: " + b"y" * 200_000 + b"\r\n\r\n",
-    b"\x00" * 50 + b"\r\n\r\n",
-    b"POST \xff\xfe HTTP/1.1\r\nhost: x\r\n\r\n",
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET\r\n\r\n",
+        b"POST /score HTTP/1.1\r\ncontent-length: -5\r\n\r\n",
+        b"POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
+        b"GET / HTTP/1.1\r\nx: " + b"y" * 200_000 + b"\r\n\r\n",
+        b"\x16\x03\x01\x02\x00 hello \x00\r\n\r\n",
+        b"GET /nowhere HTTP/1.1\r\nhost: [\r\n\r\n",
+    ],
 )
-
-
-def status_of_raw(server: Running, sent: bytes) -> tuple[int, str]:
-    """Status and body of the answer to bytes on a connection of their own."""
+def test_what_is_not_http_is_refused_and_harms_nobody(server, sent):
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
         with contextlib.suppress(ConnectionError):  # it may have closed before all was sent
             connection.sendall(sent)
         answer = http.client.HTTPResponse(connection)
         answer.begin()
-        return answer.status, answer.read().decode()
-
-
-def test_a_thousand_malformed_requests_by_chance_are_refused_with_a_reason(server):
-    chance = random.Random(2)
-    good = server.post("/score", GOOD_SCORE).json()
-    with httpx.Client(timeout=PATIENCE, headers=JSON) as client:
-        for number in range(1_000):
-            if number % 10 == 9:
-                sent = chance.choice(RAW)
-                status, text = status_of_raw(server, sent)
-                reason = json.loads(text)["error"]
-            else:
-                sent = chance.choice(KINDS)(chance)
-                path = chance.choice(["/get_reward", "/", "/score"])
-                answer = client.post(server.url + path, content=sent)
-                status, reason = answer.status_code, answer.json()["error"]
-            assert 400 <= status < 500, (number, status, reason, sent[:200])
-            assert isinstance(reason, str)
-            assert reason
-            assert "Traceback" not in reason
-    assert server.post("/score", GOOD_SCORE).json() == good
-    assert server.get("/health").status_code == 200
+        assert answer.status in (400, 404)
+    assert server.post("/score", GOOD_SCORE).status_code == 200

@@ -1,12 +1,11 @@
-"""Bodies of requests: JSON in, checked records out, one line of reason where it is neither.
+"""Bodies of requests: JSON in, checked records out, or a refusal with its reason in one line.
 
-Millions of mistakes fit into one body. Lists are looked at up to the first one, and records with
-many unknown keys are refused before each of those is described.
+Millions of mistakes fit into one body. A list is checked up to its first mistake, and a record with
+many unknown keys is refused before each key is described.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
@@ -20,14 +19,39 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, from_json
 
-from encore.records import Message, Role
-from encore.serving.refusal import Refusal
+from encore.records import Role
 
 #: Far beyond any dialogue; a template is a program that runs once per turn.
 MAX_TURNS: Final = 1000
 _SHOWN_CHARACTERS = 80
 #: That are named one by one.
 _MAX_UNKNOWN_KEYS = 8
+
+
+class Refusal(Exception):
+    """Why a request is refused; the client gets ``{"error": reason}``.
+
+    Args:
+        status: Of HTTP.
+        reason: One line, without paths of the server and without a stack trace.
+        retry_after_seconds: When to come back, where that helps.
+        closes: Whether the connection ends, because the rest of the body is not read.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        *,
+        retry_after_seconds: int | None = None,
+        closes: bool = False,
+    ) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.headers = {"connection": "close"} if closes else {}
+        if retry_after_seconds is not None:
+            self.headers["retry-after"] = str(retry_after_seconds)
 
 
 class _Record(BaseModel):
@@ -38,7 +62,7 @@ class _Record(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _few_unknown_keys(cls, given: Any) -> Any:
-        """Every key that is not a field costs a record of its own in pydantic's error."""
+        """Pydantic's error has a record for every key that is not a field."""
         fields = cls.model_fields
         if isinstance(given, dict) and len(given) > len(fields) + _MAX_UNKNOWN_KEYS:
             raise PydanticCustomError(
@@ -86,11 +110,6 @@ class Conversation(_Record):
     messages: Annotated[list[Turn], FailFast(), Field(min_length=1, max_length=MAX_TURNS)]
     response: StrictStr
 
-    @property
-    def prompt(self) -> tuple[Message, ...]:
-        """The turns as the library's own records."""
-        return tuple(Message(role=turn.role, content=turn.content) for turn in self.messages)
-
 
 class ScoreRequest(_Record):
     """Conversations to score rule by rule."""
@@ -98,61 +117,42 @@ class ScoreRequest(_Record):
     conversations: Annotated[list[Conversation], FailFast(), Field(min_length=1)]
 
 
-#: One of the two, the same throughout a signature.
 AnyRequest = TypeVar("AnyRequest", RewardRequest, ScoreRequest)
 
 
 def read_request(body: bytes, kind: type[AnyRequest], *, max_texts: int) -> AnyRequest:
-    """The request that a body holds.
+    """The request in a body.
 
     Raises:
         Refusal: 400 for what is not UTF-8 or not JSON, 422 for JSON of another shape, 413 for
             more than ``max_texts`` texts.
     """
-    given = _json(body)
-    _check_lengths(given, kind, max_texts=max_texts)
     try:
-        return kind.model_validate(given)
-    except ValidationError as error:
-        raise Refusal(422, _first_problem(error)) from None  # its text quotes the input
-
-
-def _check_lengths(given: Any, kind: type[BaseModel], *, max_texts: int) -> None:
-    """Refuse long lists before anything is made of their items."""
-    if not isinstance(given, dict):
-        return
-    for name in kind.model_fields:
-        values = given.get(name)
+        given = from_json(body.decode("utf-8"), allow_inf_nan=False, cache_strings="keys")
+    except UnicodeDecodeError as error:
+        raise Refusal(
+            400, f"body: byte {error.start} is not UTF-8 ({error.reason}); expected JSON in UTF-8"
+        ) from None
+    except ValueError as error:
+        raise Refusal(400, f"body: not JSON: {error}") from None
+    for name in kind.model_fields if isinstance(given, dict) else ():
+        values = given.get(name)  # counted before anything is made of the items
         if isinstance(values, list) and len(values) > max_texts:
             raise Refusal(
                 413,
                 f"{name}: {len(values)} texts in one request, expected at most {max_texts}: send "
                 "several requests",
             )
-
-
-def _json(body: bytes) -> Any:
     try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Refusal(
-            400, f"body: byte {error.start} is not UTF-8 ({error.reason}); expected JSON in UTF-8"
-        ) from None
-    try:
-        return from_json(text, allow_inf_nan=False, cache_strings="keys")
-    except ValueError as error:
-        raise Refusal(400, f"body: not JSON: {error}") from None
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise Refusal(422, _first_problem(error)) from None  # its text quotes the input
 
 
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = _path(problem["loc"])
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{where}: {problem['msg']}{more}"
-
-
-def _path(location: Sequence[int | str]) -> str:
     path = "body"
-    for part in location:
+    for part in problem["loc"]:
         path += f"[{part}]" if isinstance(part, int) else f".{part[:_SHOWN_CHARACTERS]}"
-    return path.removeprefix("body.")
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{path.removeprefix('body.')}: {problem['msg']}{more}"

@@ -1,0 +1,57 @@
+"""Options of `encore serve`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from encore.config import StageConfig, option
+from encore.options import UsageError
+from encore.weighting.weight_choice import WeightChoice
+
+#: Tokens that may wait, in batches of the largest size.
+_QUEUED_BATCHES = 64
+
+
+class ServeLimits(StageConfig):
+    """What the clients of a reward server may ask for."""
+
+    max_batch_tokens: int = option(8_192, ge=1, help="Tokens that are computed together.")
+    max_queue_tokens: Annotated[int, Field(ge=1)] | None = option(
+        None, help="Tokens that may wait; default: 64 full batches."
+    )
+    max_request_bytes: int = option(8 << 20, ge=1, help="Of a request's body.")
+    max_queries: int = option(1024, ge=1, help="Texts in one request.")
+
+    @property
+    def queue_tokens(self) -> int:
+        """The limit of the queue."""
+        return self.max_queue_tokens or _QUEUED_BATCHES * self.max_batch_tokens
+
+
+class ServeConfig(StageConfig):
+    """A reward model behind a port."""
+
+    model: str = option(
+        positional=True,
+        help="What `encore train` or `encore export` wrote, or a reward model's hub id.",
+    )
+    composition: WeightChoice = WeightChoice()
+    host: str = option("127.0.0.1", help="Address to listen on; the default is this machine alone.")
+    port: int = option(5000, ge=0, le=65_535, help="0: any free one.")
+    limits: ServeLimits = ServeLimits()
+    max_length: Annotated[int, Field(ge=16)] | None = option(
+        None, help="Tokens of a text; default: as the model was trained."
+    )
+    revision: str | None = option(None, help="Of a hub id.")
+    device: str | None = option(None, help="Default: the GPU where there is one.")
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "auto", help="Of the backbone's weights; auto: bfloat16 on CUDA, float32 on CPU."
+    )
+
+    @model_validator(mode="after")
+    def _ratings_belong_to_scheme(self) -> Self:
+        if self.composition.ratings is not None and self.composition.scheme is None:
+            raise UsageError("--ratings belongs to --scheme, which is not given")
+        return self

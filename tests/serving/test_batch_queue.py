@@ -1,0 +1,263 @@
+"""Texts of many clients are scored together, a full queue says so, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from encore.errors import InputError
+from encore.serving.batch_queue import BatchQueue
+from encore.serving.reward_requests import Refusal
+
+PATIENCE = 20.0
+
+
+class Scorer:
+    """Scores a text by its first token and its length; waits until it is told to go on."""
+
+    def __init__(self, *, is_held: bool = False) -> None:
+        self.batches: list[list[int]] = []
+        self.may_go_on = threading.Event()
+        if not is_held:
+            self.may_go_on.set()
+
+    def __call__(self, sequences: Sequence[NDArray[np.int32]]) -> NDArray[np.float32]:
+        self.batches.append([len(ids) for ids in sequences])
+        assert self.may_go_on.wait(PATIENCE)
+        return np.array([[ids[0], len(ids)] for ids in sequences], dtype=np.float32)
+
+
+def text(first: int, length: int) -> NDArray[np.int32]:
+    return np.full(length, first, dtype=np.int32)
+
+
+def with_queue(
+    scorer: Callable[..., Any],
+    use: Callable[[BatchQueue], Awaitable[None]],
+    *,
+    batch: int = 100,
+    waiting: int = 10_000,
+    **more: Any,
+) -> None:
+    """Run ``use`` beside a queue; the queue is cancelled afterwards."""
+
+    async def run() -> None:
+        queue = BatchQueue(scorer, max_batch_tokens=batch, max_queue_tokens=waiting, **more)
+        task = asyncio.create_task(queue.run())
+        async with asyncio.timeout(PATIENCE):
+            await use(queue)
+        task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(run())
+
+
+def submit(queue: BatchQueue, *texts: NDArray[np.int32]) -> asyncio.Task[NDArray[np.float32]]:
+    return asyncio.create_task(queue.score(texts))
+
+
+async def started(scorer: Scorer) -> None:
+    """Wait until the first batch is with the scorer."""
+    while not scorer.batches:
+        await asyncio.sleep(0.005)
+
+
+def test_everybody_gets_their_own_scores_in_their_own_order():
+    async def use(queue):
+        tasks = [submit(queue, text(7 * n, n + 1), text(7 * n + 1, 90)) for n in range(1, 20)]
+        for n, found in enumerate(await asyncio.gather(*tasks), start=1):
+            np.testing.assert_array_equal(found, [[7 * n, n + 1], [7 * n + 1, 90]])
+
+    with_queue(Scorer(), use)
+
+
+def test_batches_hold_what_fits_and_a_large_request_takes_turns_with_a_small_one():
+    scorer = Scorer(is_held=True)
+    counted: list[tuple[int, int]] = []
+
+    async def use(queue):
+        first = submit(queue, text(0, 10))
+        await started(scorer)
+        large = submit(queue, *[text(1, 60)] * 3, text(1, 500), text(1, 50))
+        small = submit(queue, text(2, 40))
+        await asyncio.sleep(0)
+        assert (queue.num_texts, queue.num_tokens) == (6, 770)
+        scorer.may_go_on.set()
+        await asyncio.gather(first, large, small)
+
+    def on_batch(num_texts, num_tokens, _seconds):
+        counted.append((num_texts, num_tokens))
+
+    with_queue(scorer, use, on_batch=on_batch)
+    # 60 and 60 do not fit into 100, a text above 100 goes alone, 50 and 40 fit.
+    assert scorer.batches == [[10], [60], [60], [60], [500], [50, 40]]
+    assert counted == [(1, 10), (1, 60), (1, 60), (1, 60), (1, 500), (2, 90)]
+
+
+def test_a_full_queue_says_when_to_come_back():
+    scorer = Scorer(is_held=True)
+
+    async def use(queue):
+        first = submit(queue, text(1, 10))
+        await started(scorer)
+        second = submit(queue, text(2, 5_000))  # an empty queue takes what would never fit
+        await asyncio.sleep(0)
+        with pytest.raises(Refusal, match="5000 tokens wait") as caught:
+            await queue.score([text(3, 1)])
+        assert (caught.value.status, caught.value.headers) == (503, {"retry-after": "1"})
+        scorer.may_go_on.set()
+        await asyncio.gather(first, second)
+
+    with_queue(scorer, use, waiting=100)
+
+
+def test_what_nobody_waits_for_is_not_computed():
+    scorer = Scorer(is_held=True)
+
+    async def use(queue):
+        first = submit(queue, text(1, 10))
+        await started(scorer)
+        gone, last = submit(queue, text(2, 20)), submit(queue, text(3, 30))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0)
+        scorer.may_go_on.set()
+        await asyncio.gather(first, last)
+        assert queue.num_tokens == 0
+
+    with_queue(scorer, use)
+    assert scorer.batches == [[10], [30]]
+
+
+@pytest.mark.parametrize("error", [TypeError, MemoryError, RuntimeError])
+def test_an_error_fails_its_own_batch_and_several_in_a_row_are_reported(error, caplog):
+    def score(sequences):
+        if sequences[0][0] == 13:
+            raise error("not as planned")
+        return np.zeros((len(sequences), 1), dtype=np.float32)
+
+    async def use(queue):
+        for is_alive_after in (True, True, False):
+            with pytest.raises(Refusal, match="the model failed on this batch") as caught:
+                await queue.score([text(13, 10)])
+            assert caught.value.status == 500
+            assert queue.is_alive == is_alive_after
+        # Requests are answered all the same, and one success makes it well again.
+        assert (await queue.score([text(1, 10)])).tolist() == [[0.0]]
+        assert queue.is_alive
+
+    with_queue(score, use)
+    assert "a batch of 1 texts could not be scored" in caplog.text
+
+
+def test_too_few_scores_fail_the_batch_and_not_the_queue():
+    async def use(queue):
+        with pytest.raises(Refusal, match="the model failed"):
+            await queue.score([text(1, 10), text(2, 10)])
+        assert queue.is_alive
+
+    with_queue(lambda _: np.zeros((1, 1), dtype=np.float32), use)
+
+
+def test_a_text_that_the_model_refuses_fails_its_own_request_alone():
+    scorer = Scorer()
+
+    def score(sequences):
+        if max(map(len, sequences)) > 50:
+            raise InputError("attention window 50 tokens")
+        return scorer(sequences)
+
+    async def use(queue):
+        mates = [submit(queue, text(n, n)) for n in range(1, 8)]
+        bad = submit(queue, text(8, 8), text(9, 60), text(10, 10))
+        mates += [submit(queue, text(n, n)) for n in range(11, 16)]
+        with pytest.raises(Refusal, match=r"text 1 \(counted from 0\) of 60 tokens") as caught:
+            await bad
+        assert caught.value.status == 422
+        found = [scores.tolist() for scores in await asyncio.gather(*mates)]
+        assert found == [[[n, n]] for n in [*range(1, 8), *range(11, 16)]]
+        for _ in range(5):  # a client's doing, however often: no sign of a broken model
+            with pytest.raises(Refusal):
+                await queue.score([text(1, 60)])
+        assert queue.is_alive
+
+    with_queue(score, use, batch=1_000)
+
+
+def test_a_lost_device_ends_the_queue_and_leaves_nobody_waiting():
+    def score(_sequences):
+        raise torch.AcceleratorError("device-side assert triggered")
+
+    async def use(queue):
+        first, second = submit(queue, text(1, 10)), submit(queue, text(2, 10))
+        with pytest.raises(Refusal, match="the model failed"):
+            await first
+        with pytest.raises(Refusal, match="the server stops"):
+            await second
+        assert not queue.is_alive
+        with pytest.raises(Refusal, match="the server stops"):
+            await queue.score([text(3, 10)])
+
+    with_queue(score, use, batch=10)
+
+
+@pytest.mark.parametrize("num_done", [0, 1])
+def test_no_client_of_a_dead_worker_is_left_waiting(num_done, caplog):
+    """Neither those of the batch in progress nor those that wait behind it."""
+    batches = []
+
+    def score(sequences):
+        batches.append(len(sequences))
+        return np.zeros((len(sequences), 1), dtype=np.float32)
+
+    def on_batch(*_):
+        if len(batches) > num_done:
+            raise TypeError("not as planned")
+
+    async def use(queue):
+        # The last text of the first request lies in the batch behind the one that fails.
+        tasks = [submit(queue, *[text(n, 10)] * (1 + num_done), text(n, 20)) for n in range(3)]
+        done, pending = await asyncio.wait(tasks, timeout=PATIENCE / 2)
+        assert not pending
+        reasons = {str(task.exception()) for task in done}
+        assert reasons == {"the server stops; send it to another one"}
+        assert not queue.is_alive
+
+    with_queue(score, use, batch=10, on_batch=on_batch)
+    assert "the queue has ended" in caplog.text
+
+
+def test_a_batch_in_progress_when_the_queue_is_cancelled_is_not_left_waiting():
+    scorer = Scorer(is_held=True)
+
+    async def run():
+        queue = BatchQueue(scorer, max_batch_tokens=10, max_queue_tokens=100)
+        running = asyncio.create_task(queue.run())
+        first, second = submit(queue, text(1, 10)), submit(queue, text(2, 10))
+        await started(scorer)
+        running.cancel()
+        threading.Timer(0.1, scorer.may_go_on.set).start()
+        for task in (first, second):
+            with pytest.raises(Refusal, match="the server stops"):
+                await asyncio.wait_for(task, PATIENCE)
+
+    asyncio.run(run())
+
+
+def test_a_thousand_requests_all_come_back():
+    scorer = Scorer()
+
+    async def use(queue):
+        tasks = [submit(queue, text(n, 1 + n % 7)) for n in range(1, 1001)]
+        found = await asyncio.gather(*tasks)
+        assert [one.tolist() for one in found] == [[[n, 1 + n % 7]] for n in range(1, 1001)]
+
+    with_queue(scorer, use, batch=64)
+    assert len(scorer.batches) < 1000
