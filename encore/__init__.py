@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from encore.benchmarks.judging.ways import judge_benchmark
     from encore.benchmarks.run import run_benchmark
     from encore.config import JudgeConfig, RatingConfig
+    from encore.data.ingestion import ingest
+    from encore.data.rules import load_rule_set
     from encore.errors import EncoreError
     from encore.evidence.convergence import convergence
     from encore.evidence.retest import retest
     from encore.evidence.theory.theorem import theory
     from encore.export import export_model
-    from encore.ingestion import ingest
     from encore.model.opening import open_reward_model
     from encore.publish.database import publish_database
     from encore.publish.dataset import publish_dataset
     from encore.rating_driver import rate
-    from encore.rules import load_rule_set
     from encore.scores.head_scores import read_head_scores
     from encore.scores.score import score_study
     from encore.shards import status
@@ -50,9 +50,9 @@ _WHERE = {
     "compare_schemes": "encore.weighting.comparison",
     "convergence": "encore.evidence.convergence",
     "export_model": "encore.export",
-    "ingest": "encore.ingestion",
+    "ingest": "encore.data.ingestion",
     "judge_benchmark": "encore.benchmarks.judging.ways",
-    "load_rule_set": "encore.rules",
+    "load_rule_set": "encore.data.rules",
     "open_reward_model": "encore.model.opening",
     "publish_database": "encore.publish.database",
     "publish_dataset": "encore.publish.dataset",

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from encore.data.pairs import read_pairs, records_of
+from encore.data.records import PreferencePair
+from encore.data.study import Study
 from encore.errors import InputError
-from encore.pairs import read_pairs, records_of
 from encore.prompts import prompt_digest, render_conversation, render_rating_prompt
-from encore.records import PreferencePair
 from encore.shards import RunManifest, read_run, run_status, validated_shards
-from encore.study import Study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,17 +18,17 @@ import pyarrow.compute as pc
 
 from encore import shards
 from encore.config import RatingConfig
+from encore.data.pairs import data_digest_of, read_pairs, records_of
+from encore.data.records import RESPONSES, PreferencePair, Response, RuleSet
+from encore.data.rules import load_rule_set
+from encore.data.study import Study
 from encore.errors import GenerationInterruptedError, InputError
 from encore.judges import open_judge
 from encore.judges.base import Judge, Reply
-from encore.pairs import data_digest_of, read_pairs, records_of
 from encore.prompts import prompt_digest, render_conversation, render_rating_prompt
-from encore.records import RESPONSES, PreferencePair, Response, RuleSet
 from encore.replies import PARSER_VERSION, ParsedReply, parse_reply
-from encore.rules import load_rule_set
 from encore.schemas import RATINGS
 from encore.shards import RunManifest, Shard
-from encore.study import Study
 from encore.versions import package_versions
 
 #: A Python list takes some 40 bytes a token, an array 4: prompts are tokenised a few at a time.

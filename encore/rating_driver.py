@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from encore.config import RatingConfig
+from encore.data.study import open_study
 from encore.errors import InputError, JudgeUnavailableError
 from encore.rating import RatingProgress, RatingRun, ShardOutcome, open_run, rate_shard
 from encore.shards import Shard, inspect_shard
-from encore.study import open_study
 
 logger = logging.getLogger(__name__)
 

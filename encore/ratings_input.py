@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from encore.data.study import MARKER, open_study
 from encore.errors import InputError
 from encore.ratings_schema import PROVENANCE_COLUMNS, check_schema, read_file_schema
 from encore.shards import (
@@ -22,7 +23,6 @@ from encore.shards import (
     run_status,
     validated_shards,
 )
-from encore.study import MARKER, open_study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from encore.data.rules.load import rules_digest
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_path, atomic_write_bytes, file_sha256
-from encore.rules.load import rules_digest
 
 RUN_FILE = "run.json"
 _FOOTER_KEY = "encore.shard"

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from encore.data.pairs import PairsManifest, labels_of, read_manifest
+from encore.data.study import MARKER, open_study
 from encore.demo import data_paths, judge_path
 from encore.judges.model_files import folder_digest
-from encore.pairs import PairsManifest, labels_of, read_manifest
 from encore.shards import RunManifest, list_runs, read_run
-from encore.study import MARKER, open_study
 
 #: A source whose label begins like this is synthetic, whoever made it.
 SYNTHETIC_LABEL = "synthetic"

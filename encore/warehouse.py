@@ -13,11 +13,11 @@ from typing import Any, Self
 import duckdb
 import pyarrow as pa
 
+from encore.data.records import RESPONSES
 from encore.errors import EncoreError, InputError
 from encore.queries import load_query
 from encore.ratings_input import RatingsInput
 from encore.ratings_schema import PROVENANCE_COLUMNS, check_schema, read_file_schema
-from encore.records import RESPONSES
 from encore.schemas import RATINGS, RATINGS_CONTRACT
 from encore.settings import load_settings
 

@@ -21,11 +21,11 @@ from pydantic import Field
 from encore.cli import rating_options as options
 from encore.cli.output import visible
 from encore.config import RatingConfig
+from encore.data.sources.pku import Prefer
 from encore.rating_driver import NUM_WORKERS
 from encore.recipes.changes import JudgeChanges, changed
 from encore.recipes.recipe import Recipe
 from encore.recipes.shipped import RecipeName, load_recipe
-from encore.sources.pku import Prefer
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 from flows.command import run_command, run_flow

@@ -14,9 +14,10 @@ from prefect.utilities.annotations import quote
 
 from encore.benchmarks.run import BENCHMARKS_DIR, TABLE_MARKDOWN, Opening
 from encore.benchmarks.schemes import SchemeRowOptions
+from encore.data.pairs import data_digest, labels_of, pair_files
+from encore.data.study import open_study
 from encore.errors import InputError
 from encore.model.config import BackboneConfig
-from encore.pairs import data_digest, labels_of, pair_files
 from encore.recipes.findings import write_analysis, write_weights
 from encore.recipes.inputs import (
     ingest_inputs,
@@ -27,7 +28,6 @@ from encore.recipes.inputs import (
 )
 from encore.recipes.recipe import Recipe, RowModel
 from encore.recipes.stages import StageBook, StageRecord, StageResult
-from encore.study import open_study
 from encore.training.config import TrainingConfig
 from encore.weighting.scheme import SchemeOptions
 from tasks.analyze import analyze_ratings

@@ -9,8 +9,8 @@ from pathlib import Path
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from encore.ingestion import ingest
-from encore.sources.pku import Prefer
+from encore.data.ingestion import ingest
+from encore.data.sources.pku import Prefer
 from tasks.errors import is_worth_retrying
 
 
@@ -43,7 +43,7 @@ def ingest_pairs(
         replace: Put other content in the place of a label's pairs.
 
     Raises:
-        EncoreError: As `encore.ingestion.ingest`; the study is then as it was.
+        EncoreError: As `encore.data.ingestion.ingest`; the study is then as it was.
     """
     log = get_run_logger()
     report = ingest(sources, out=study, prefer=prefer, replace=replace, on_note=log.info)

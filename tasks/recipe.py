@@ -116,8 +116,8 @@ def export_composed(
 
 def _some_pairs(study: Path) -> Any:
     """The first by content hash: a fair sample."""
-    from encore.pairs import iter_pairs
-    from encore.study import open_study
+    from encore.data.pairs import iter_pairs
+    from encore.data.study import open_study
 
     by_hash = sorted(iter_pairs(open_study(study)), key=lambda pair: pair.pair_id)
     return by_hash[:_FLIP_PAIRS]

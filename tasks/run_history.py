@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from encore.data.study import open_study
 from encore.shards import list_runs, read_run
-from encore.study import open_study
 from encore.training.log import read_log
 from encore.training.records import CheckpointRecord
 from encore.training.run import TrainingRun

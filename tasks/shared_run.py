@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from encore.config import RatingConfig
+from encore.data.study import open_study
 from encore.rating import RatingRun, open_run
-from encore.study import open_study
 from tasks.errors import RatingStoppedError
 
 _Key = tuple[Path, str]

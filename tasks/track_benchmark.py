@@ -22,9 +22,9 @@ from encore.benchmarks.rows import TableRow
 from encore.benchmarks.rule_table import RuleLine, rule_csv, rule_lines
 from encore.benchmarks.run import BenchmarkRun
 from encore.benchmarks.table import TableLine
-from encore.pairs import labels_of, read_manifest
+from encore.data.pairs import labels_of, read_manifest
+from encore.data.study import open_study
 from encore.shards import run_key_of
-from encore.study import open_study
 from tasks import evaluation_words as words
 from tasks.outbox import Figures
 from tasks.track import (

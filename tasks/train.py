@@ -12,9 +12,9 @@ from pathlib import Path
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
+from encore.data.study import open_study
 from encore.model.config import BackboneConfig
 from encore.settings import quiet_environment
-from encore.study import open_study
 from encore.training.config import TrainingConfig
 from encore.training.records import TrainingResult
 from tasks.attempts import is_worth_another_attempt, release_memory

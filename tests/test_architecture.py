@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 TOP_LEVEL = {
-    *("encore", "tasks", "flows", "sql", "tests", "infra", "docs", ".ci", ".github"),
+    *("encore", "tasks", "flows", "sql", "tests", "infra", "docs", "examples", ".ci", ".github"),
     *("pyproject.toml", "README.md", "LICENSE", "Makefile", ".gitignore"),
 }
 HEAVY = {
@@ -73,7 +73,7 @@ def test_tasks_never_import_flows():
 
 
 def test_only_the_warehouse_and_its_queries_import_duckdb():
-    allowed = {"encore/warehouse.py", "encore/queries.py", "encore/database/study_database.py"}
+    allowed = {"encore/warehouse.py", "encore/queries.py", "encore/query/study_database.py"}
     assert importers("duckdb", "encore", "tasks", "flows") <= allowed
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore import shards
-from encore.ingestion import ingest
+from encore.data.ingestion import ingest
 from tests.test_rating import write_source
 from tests.tiny_judge import make_tiny_judge
 

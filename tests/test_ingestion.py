@@ -22,12 +22,19 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from encore.cli.ingest import ingest as ingest_command
+from encore.data.ingestion import (
+    IngestReport,
+    Progress,
+    data_digest,
+    ingest,
+    iter_pairs,
+    read_pairs,
+)
+from encore.data.pairs import PairsManifest, labels_of, read_manifest
+from encore.data.sources.identity import pair_id_of
+from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
-from encore.ingestion import IngestReport, Progress, data_digest, ingest, iter_pairs, read_pairs
-from encore.pairs import PairsManifest, labels_of, read_manifest
 from encore.schemas import PAIRS, SET_ASIDE_FIELDS
-from encore.sources.identity import pair_id_of
-from encore.study import open_study
 from tests.test_study import everything
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -453,7 +460,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, is_there: bool) -> None:
         import resource, sys
         from pathlib import Path
         from encore.errors import EncoreError
-        from encore.ingestion import ingest
+        from encore.data.ingestion import ingest
         resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
         try:
             ingest([sys.argv[1]], out=Path(sys.argv[2]))

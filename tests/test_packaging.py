@@ -73,7 +73,7 @@ def test_the_library_works_from_the_wheel_alone(wheel, tmp_path):
         archive.extractall(tmp_path)
     code = (
         "import encore.cli.app, encore.queries;"
-        "from encore.rules.load import load_rule_set;"
+        "from encore.data.rules.load import load_rule_set;"
         "assert encore.queries.__file__.startswith(sys.argv[1]), encore.queries.__file__;"
         "assert encore.queries.load_query('rule_statistics');"
         "print(len(load_rule_set('encore-20').rules))"

@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore.data.records import Message
+from encore.data.rules import load_rule_set
 from encore.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
-from encore.records import Message
-from encore.rules import load_rule_set
 
 GOLDEN = Path(__file__).parent / "golden" / "rating-prompt.txt"
 

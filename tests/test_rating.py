@@ -16,18 +16,18 @@ import pytest
 
 from encore import shards
 from encore.config import JudgeConfig, RatingConfig
+from encore.data.ingestion import ingest
+from encore.data.pairs import data_digest, data_digest_of, read_pairs, records_of
+from encore.data.rules import load_rule_set
+from encore.data.study import Study, open_study
 from encore.errors import (
     GenerationInterruptedError,
     InputError,
     JudgeUnavailableError,
 )
-from encore.ingestion import ingest
-from encore.pairs import data_digest, data_digest_of, read_pairs, records_of
 from encore.prompts import render_conversation, render_rating_prompt
 from encore.rating import RatingRun, open_run, rate_shard
 from encore.rating_driver import rate_run
-from encore.rules import load_rule_set
-from encore.study import Study, open_study
 from tests.scripted_judge import ScriptedJudge, hashed_score
 
 NUM_PAIRS = 25
@@ -362,7 +362,7 @@ def test_a_full_disk_while_writing_is_recorded_as_that_shards_failure(study, mon
 
 
 def test_a_study_without_pairs_says_what_to_do(tmp_path):
-    from encore.study import create_study
+    from encore.data.study import create_study
 
     with pytest.raises(InputError, match="encore ingest"):
         opened(create_study(tmp_path / "empty"), ScriptedJudge())

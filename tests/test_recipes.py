@@ -18,6 +18,9 @@ from pydantic import ValidationError
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
 from encore.config import JudgeConfig
+from encore.data.rules import load_rule_set
+from encore.data.sources.locate import locate
+from encore.data.study import create_study
 from encore.demo.benchmark import benchmark_data_path, benchmark_path
 from encore.demo.make_benchmark import PAIRS_PER_SUBSET, SUBSETS, render_benchmark
 from encore.demo.make_data import SEED, demo_pairs, hh_record, pku_record
@@ -36,9 +39,6 @@ from encore.recipes.needs import (
 from encore.recipes.recipe import Recipe, RowModel, TablePlan, Weighing
 from encore.recipes.shipped import RECIPE_NAMES, SHAPE_OF, SKYWORK, demo, load_recipe
 from encore.recipes.stages import StageBook, StageResult
-from encore.rules import load_rule_set
-from encore.sources.locate import locate
-from encore.study import create_study
 from encore.synthetic import SYNTHETIC_LABEL
 from encore.training.config import TrainingConfig
 from encore.training.plan.estimate import Settings, estimate_training

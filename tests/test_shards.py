@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore import shards
+from encore.data.rules.load import rules_digest
 from encore.errors import EncoreError, InputError
-from encore.rules.load import rules_digest
 from encore.schemas import RATINGS
 from encore.shards import RunManifest, Shard
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from encore.data.study import changed_study, create_study, open_study
 from encore.errors import EncoreError, InputError
-from encore.study import changed_study, create_study, open_study
 
 
 def everything(folder: Path) -> dict[str, bytes]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from encore.data.rules import load_rule_set
 from encore.prompts import RATING_TEMPLATE
-from encore.rules import load_rule_set
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast

@@ -11,7 +11,7 @@ from typing import Literal
 
 from encore.analysis.correlation import Correlation
 from encore.analysis.statistics import POOLED, EntropyKind, RuleStats, TiePolicy
-from encore.rules import load_rule_set
+from encore.data.rules import load_rule_set
 
 #: How the paper counts ties: equation "Acc" has a strict inequality.
 PAPER_POLICY: TiePolicy = "strict"

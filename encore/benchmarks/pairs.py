@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from encore.benchmarks.definition import Benchmark
+from encore.data.records import PreferencePair
+from encore.data.sources.hub import resolve_commit, stream_records
+from encore.data.sources.local import data_files, data_suffix, read_records
+from encore.data.sources.malformed import MalformedRecordError
+from encore.data.sources.pairs import parse
+from encore.data.sources.raw import RawRecord
 from encore.errors import InputError
-from encore.records import PreferencePair
-from encore.sources.hub import resolve_commit, stream_records
-from encore.sources.local import data_files, data_suffix, read_records
-from encore.sources.malformed import MalformedRecordError
-from encore.sources.pairs import parse
-from encore.sources.raw import RawRecord
 
 # Suffix: P pairs.
 

@@ -44,10 +44,10 @@ from encore.benchmarks.schemes import (
 )
 from encore.benchmarks.scoring import ScoredBenchmark
 from encore.benchmarks.table import BenchmarkTable, PaperTables, make_table
+from encore.data.study import Study, open_study
 from encore.errors import InputError
 from encore.files import atomic_write_bytes
 from encore.scores.run import HowToCompute
-from encore.study import Study, open_study
 from encore.training.disk import named_when_full
 from encore.weighting.evidence import Evidence
 from encore.weighting.opening import open_evidence

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from encore.benchmarks.models import ScoredModel
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import TableRow
-from encore.pairs import labels_of, verified_path
-from encore.study import Study
+from encore.data.pairs import labels_of, verified_path
+from encore.data.study import Study
 from encore.synthetic import SYNTHETIC_LABEL, synthetic_in
 from encore.weighting.evidence import Evidence
 

@@ -19,11 +19,11 @@ import pyarrow as pa
 import torch
 
 from encore.benchmarks.pairs import BenchmarkPairs
+from encore.data.records import RESPONSES, PreferencePair
 from encore.errors import InputError
 from encore.model.conversation import ConversationTokenizer, EncodedPair
 from encore.model.opening import OpenedModel
 from encore.model.templates import freeze_template, plain_template
-from encore.records import RESPONSES, PreferencePair
 from encore.scores.folder import ScoreManifest, claim_folder, identity_of, inspect_scores
 from encore.scores.head_scores import HeadScores, read_head_scores
 from encore.scores.run import (

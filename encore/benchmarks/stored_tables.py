@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from encore.benchmarks.results import StoredResults, read_pair_results
 from encore.benchmarks.units import unit_credits, unit_weights, units_of
+from encore.data.study import open_study
 from encore.errors import InputError
-from encore.study import open_study
 
 #: As `encore.benchmarks.run` names them, which needs torch.
 BENCHMARKS_DIR, RESULTS_FILE, TABLE_JSON = "benchmarks", "results.parquet", "table.json"

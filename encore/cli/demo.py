@@ -149,11 +149,11 @@ def _export(
 
 def _score_and_compose(study: Path, opened: OpenedModel, weights: Mapping[str, float]) -> None:
     from encore.cli.score import show_scoring
-    from encore.pairs import iter_pairs
+    from encore.data.pairs import iter_pairs
+    from encore.data.study import open_study
     from encore.scores.accuracy import accuracy_of
     from encore.scores.head_scores import read_head_scores
     from encore.scores.held_out import held_out_P
-    from encore.study import open_study
 
     result = show_scoring(study, opened)
     scores = read_head_scores(result.out)

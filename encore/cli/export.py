@@ -15,9 +15,9 @@ from encore.cli.stopping import stopped_by_sigterm
 from encore.errors import InputError
 
 if TYPE_CHECKING:
+    from encore.data.records import PreferencePair
     from encore.export import Composition, ExportResult
     from encore.export.push import PushResult
-    from encore.records import PreferencePair
 
 _INCOMPLETE = 3
 #: By which a gate's folder is known.
@@ -157,8 +157,8 @@ def _refuse_gate(model: str) -> None:
 
 def _pairs(ratings: Path | None) -> Sequence[PreferencePair]:
     """Some pairs of a study, by content hash; none of anything else, which is said."""
-    from encore.pairs import iter_pairs
-    from encore.study import MARKER, open_study
+    from encore.data.pairs import iter_pairs
+    from encore.data.study import MARKER, open_study
 
     if ratings is None:
         return ()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as ProgressBar
     from rich.progress import TaskID
 
-    from encore.ingestion import IngestReport, Progress, SourceReport
+    from encore.data.ingestion import IngestReport, Progress, SourceReport
 
 _SOURCES_HELP = (
     "What to read, each as [LABEL=][FORMAT:]WHERE. WHERE is hh, hh/harmless-base, pku or hh-pku "
@@ -69,7 +69,7 @@ def ingest(
     Examples: `encore ingest hh-pku --out study`,
     `encore ingest mine=my-pairs.jsonl.gz --out study`.
     """
-    from encore.ingestion import ingest as ingest_sources
+    from encore.data.ingestion import ingest as ingest_sources
 
     with progress_bar() as bar:
         report = ingest_sources(

@@ -23,7 +23,7 @@ from encore.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from encore.database.shell import QueryResult
+    from encore.query.shell import QueryResult
 
 Format = Literal["table", "csv", "json"]
 

@@ -47,9 +47,9 @@ def rate_and_report(
     as_json: bool = False,
 ) -> None:
     """Rate, with a progress bar and a closing summary; raises when shards failed."""
+    from encore.data.study import open_study
     from encore.rating import open_run
     from encore.rating_driver import choose_shards, rate_run
-    from encore.study import open_study
 
     run = open_run(open_study(study), config)
     todo = choose_shards(run, only)

@@ -24,8 +24,8 @@ from encore.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from encore.data.records import PreferencePair
     from encore.inspection import PairInRun, RatedResponse
-    from encore.records import PreferencePair
 
 
 def show(
@@ -45,9 +45,9 @@ def show(
     Prints the conversation, both responses, what the judge was asked, what it replied and which
     rating that became; in every run of the study, or in the one given with --run.
     """
+    from encore.data.study import open_study
     from encore.inspection import find_pair, pair_in_run
     from encore.shards import choose_run, list_runs
-    from encore.study import open_study
 
     opened = open_study(study)
     pairs = find_pair(opened, pair)

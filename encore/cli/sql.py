@@ -16,8 +16,8 @@ from encore.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from encore.database.query_files import QueryFile
-    from encore.database.shell import StudyShell
+    from encore.query.query_files import QueryFile
+    from encore.query.shell import StudyShell
 
 _DEFAULT_SECONDS = 60.0
 _DEFAULT_ROWS = 50
@@ -80,8 +80,8 @@ def sql(
     if show_list:
         _print_list(wanted)
     else:
-        from encore.database.shell import StudyShell
-        from encore.database.study_database import Limits
+        from encore.query.shell import StudyShell
+        from encore.query.study_database import Limits
 
         text = _text(statement, file, query)
         limits = Limits(seconds=timeout, memory=memory_limit)
@@ -102,7 +102,7 @@ def _ways(
 
 def _text(statement: str | None, file: Path | None, query: str | None) -> str:
     if query is not None:
-        from encore.database.shell import named_query
+        from encore.query.shell import named_query
 
         return named_query(query)
     if file is None:
@@ -127,8 +127,8 @@ def _answer(shell: StudyShell, text: str, *, format_name: Format, max_rows: int)
 
 
 def _print_list(format_name: Format) -> None:
-    from encore.database.query_files import query_files
-    from encore.database.study_tables import TABLE_DOCS
+    from encore.query.query_files import query_files
+    from encore.query.study_tables import TABLE_DOCS
 
     if format_name == "json":
         tables = [

@@ -18,8 +18,8 @@ def status(study: StudyArgument, run: RunOption = None, as_json: JsonOption = Fa
     Exit code 0: complete. 3: shards are missing, damaged or failed (with the recorded error);
     `encore rate` with the same parameters rates exactly these.
     """
+    from encore.data.study import open_study
     from encore.shards import choose_run, list_runs, run_status
-    from encore.study import open_study
 
     ratings_dir = open_study(study).ratings_dir
     run_dirs = list_runs(ratings_dir) if run is None else (choose_run(ratings_dir, run),)

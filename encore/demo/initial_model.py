@@ -58,8 +58,8 @@ def _records() -> list[dict[str, object]]:
 
 
 def _made(root: Path, *, lines: str, config: TrainingConfig) -> Path:
+    from encore.data.ingestion import ingest
     from encore.export import export_model
-    from encore.ingestion import ingest
     from encore.model.opening import open_reward_model
     from encore.training.driver import train_study
     from encore.training.records import SilentReporter

@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
+from encore.data.rules import load_rule_set
 from encore.demo.training.batches import rating_batches, sentence_batches
 from encore.demo.training.embedding import (
     content_tokens,
@@ -36,7 +37,6 @@ from encore.demo.training.teacher import WordVectors, read_teacher
 from encore.demo.training.vocabulary import build_tokenizer
 from encore.demo.world.lexicon import load_lexicon
 from encore.demo.world.texts import frame_texts, lexicon_texts, words_of
-from encore.rules import load_rule_set
 
 _LOG = logging.getLogger(__name__)
 SEED = 2

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from encore.data.records import PreferencePair
 from encore.errors import InputError
 from encore.export.architecture import classifier_class
 from encore.export.card import model_card
@@ -33,7 +34,6 @@ from encore.export.verify import Written, verify_export
 from encore.export.weights_files import INDEX_FILE, classifier_tensors, write_tensors
 from encore.files import atomic_folder
 from encore.model.export_file import COMPOSED, EXPORT_FILE
-from encore.records import PreferencePair
 from encore.versions import package_versions
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encore.records import Message
+from encore.data.records import Message
 
 Conversation = tuple[tuple[Message, ...], str]
 

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from encore.data.records import Message
 from encore.errors import InputError
 from encore.model.conversation import ConversationTokenizer
-from encore.records import Message
 
 _PROBE = (Message(role="user", content="Hi."),)
 _PROBE_RESPONSE = "Yes."

@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from encore.data.records import PreferencePair
 from encore.errors import EncoreError, InputError
 from encore.export.probes import EXAMPLE, PROBES, Conversation
 from encore.export.records import Verification
 from encore.export.weights_files import cast
 from encore.model.quiet import quiet_transformers
 from encore.model.scoring import score_sequences
-from encore.records import PreferencePair
 
 if TYPE_CHECKING:
     from encore.model.opening import OpenedModel

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.data.records import Message, PreferencePair
 from encore.errors import InputError
 from encore.model.templates import freeze_template, pin_template, plain_template
-from encore.records import Message, PreferencePair
 from encore.token_encoder import TokenEncoder
 
 #: Tokens that exist to pad with, tried where a tokenizer's own choice is an end token or missing.

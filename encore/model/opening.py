@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
+from encore.data.records import Message
 from encore.errors import InputError
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
@@ -26,7 +27,6 @@ from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.trunks import is_taken_apart, max_positions, trunk_kind
 from encore.model.whole_classifier import WholeClassifier, padding_effect
 from encore.model_files import ModelFiles, ModelRole
-from encore.records import Message
 
 _REWARD_MODEL = ModelRole(name="reward model", error=InputError)
 #: Of a training run's folder: where its model is, and the file by which it is known.

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from encore.database.study_tables import StudyTables
 from encore.publish.licences import joint_identifier, licences_of
 from encore.publish.provenance import origin_text, provenance
+from encore.query.study_tables import StudyTables
 from encore.shards import RunManifest
 from encore.synthetic import is_synthetic_source
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from encore.database.query_files import query_files
-from encore.database.shell import definition_of
-from encore.database.study_database import Limits, StudyDatabase, literal, quoted
-from encore.database.study_tables import (
+from encore.data.study import open_study
+from encore.errors import InputError
+from encore.files import atomic_path
+from encore.publish.provenance import PROVENANCE_ABOUT, provenance_table
+from encore.query.query_files import query_files
+from encore.query.shell import definition_of
+from encore.query.study_database import Limits, StudyDatabase, literal, quoted
+from encore.query.study_tables import (
     TABLE_DOCS,
     StudyTable,
     StudyTables,
     ratings_of,
     study_tables,
 )
-from encore.errors import InputError
-from encore.files import atomic_path
-from encore.publish.provenance import PROVENANCE_ABOUT, provenance_table
-from encore.study import open_study
 
 #: The oldest storage format that the current DuckDB writes and 1.4, its long-term release, reads.
 STORAGE_VERSION = "v1.4.0"

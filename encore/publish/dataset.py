@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.database.query_files import query_file
-from encore.database.study_database import Limits, StudyDatabase, literal, quoted
-from encore.database.study_tables import StudyTables, study_tables
+from encore.data.study import open_study
 from encore.errors import InputError
 from encore.files import atomic_folder
 from encore.publish.card import CardFacts, NullCount, data_set_card
 from encore.publish.folder import refuse_occupied
+from encore.query.query_files import query_file
+from encore.query.study_database import Limits, StudyDatabase, literal, quoted
+from encore.query.study_tables import StudyTables, study_tables
 from encore.schemas import MESSAGE
-from encore.study import open_study
 
 DEFAULT_ROWS_PER_FILE = 100_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from encore.pairs import Origin, PairsManifest
+from encore.data.pairs import Origin, PairsManifest
 from encore.synthetic import is_synthetic_source
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from encore.database.study_tables import StudyTables
-from encore.pairs import Origin, PairsManifest, data_digest
+from encore.data.pairs import Origin, PairsManifest, data_digest
+from encore.query.study_tables import StudyTables
 from encore.shards import RunStatus
 from encore.versions import package_versions
 

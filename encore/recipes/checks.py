@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
+from encore.data.rules.load import load_rule_set
 from encore.errors import InputError
 from encore.recipes.recipe import Recipe
-from encore.rules.load import load_rule_set
 from encore.weighting import load_scheme
 
 

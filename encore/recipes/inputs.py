@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from encore.data.sources.local import data_suffix
+from encore.data.sources.locate import locate
 from encore.files import file_sha256
 from encore.model.config import BackboneConfig
 from encore.model_files import folder_digest
 from encore.recipes.recipe import Recipe, RowModel, TablePlan
-from encore.sources.local import data_suffix
-from encore.sources.locate import locate
 from encore.training.config import TrainingConfig
 
 

@@ -12,8 +12,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from encore.config import RatingConfig
+from encore.data.sources.pku import Prefer
 from encore.model.config import BackboneConfig
-from encore.sources.pku import Prefer
 from encore.training.config import TrainingConfig
 from encore.weighting import SCHEMES
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU

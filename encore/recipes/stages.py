@@ -21,9 +21,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from encore.data.study import is_free
 from encore.errors import EncoreError
 from encore.files import atomic_write_bytes, file_sha256
-from encore.study import is_free
 
 #: In a study: a folder for each recipe that was run in it.
 RECIPES_DIR = "recipes"

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from encore.analysis.statistics import RuleStats
+from encore.data.pairs import labels_of, read_manifest
+from encore.data.study import MARKER, open_study
 from encore.files import file_sha256
-from encore.pairs import labels_of, read_manifest
 from encore.ratings_input import RatingsInput
 from encore.report.words import count, plural, printable
 from encore.shards import RunManifest, RunStatus, run_status, shard_path
-from encore.study import MARKER, open_study
 from encore.synthetic import SYNTHETIC_LABEL, is_synthetic_judge, is_synthetic_source
 from encore.versions import installed_version, package_versions
 

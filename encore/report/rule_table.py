@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from encore.analysis.statistics import POOLED, RuleStats
-from encore.records import slug
+from encore.data.records import slug
 from encore.report.chart import Missing
 from encore.report.findings import Findings
 from encore.report.words import count, number, percent

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from encore.benchmarks.stored_tables import StoredTable
+from encore.data.study import MARKER
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_write_bytes
 from encore.ratings_input import ratings_input
@@ -19,7 +20,6 @@ from encore.report.charts.benchmark_rows import benchmark_rows
 from encore.report.findings import BENCHMARK_FIGURE, Findings, benchmark_figures
 from encore.report.gather import StepHook, gather
 from encore.report.page import page_notes, render_page
-from encore.study import MARKER
 
 PAGE_NAME = "report.html"
 FIGURES_FOLDER = "figures"

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from encore.data.records import RESPONSES
+from encore.data.study import MARKER
 from encore.errors import InputError, StudyIncompleteError
-from encore.records import RESPONSES
 from encore.scores.folder import MANIFEST_FILE, choose_scores, score_status
 from encore.scores.schema import head_ids_of
-from encore.study import MARKER
 from encore.weighting.head_weights import head_weights
 
 _Objects = NDArray[np.object_]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.pairs import iter_pairs
-from encore.records import PreferencePair
+from encore.data.pairs import iter_pairs
+from encore.data.records import PreferencePair
+from encore.data.study import open_study
 from encore.scores.accuracy import HeadAccuracy, head_accuracies
 from encore.scores.head_scores import HeadScores, read_head_scores
-from encore.study import open_study
 from encore.training.groups import group_of, place_of
 
 if TYPE_CHECKING:

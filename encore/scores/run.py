@@ -16,13 +16,13 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from encore.data.pairs import records_of
+from encore.data.records import RESPONSES, PreferencePair
 from encore.errors import EncoreError
 from encore.model.conversation import EncodedPair
 from encore.model.layouts import LayoutName
 from encore.model.opening import OpenedModel
 from encore.model.scoring import best_layout, computed_batches
-from encore.pairs import records_of
-from encore.records import RESPONSES, PreferencePair
 from encore.scores.folder import ScoreManifest, inspect_scores
 from encore.scores.schema import KEY_NAMES, head_scores_schema
 from encore.shards import (

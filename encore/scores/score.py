@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from encore.data.pairs import data_digest_of, labels_of, read_manifest, read_pairs
+from encore.data.records import PreferencePair
+from encore.data.study import Study, open_study
 from encore.errors import InputError
 from encore.model.opening import OpenedModel, open_reward_model
-from encore.pairs import data_digest_of, labels_of, read_manifest, read_pairs
-from encore.records import PreferencePair
 from encore.scores.driver import OnProgress, ScoreResult, score_run
 from encore.scores.folder import SCORES_DIR, SYNTHETIC_MODEL, ScoreManifest, identity_of
 from encore.scores.run import HowToCompute, Layout, ScoreRun, refuse_not_finite, score_encoded
 from encore.scores.schema import head_scores_schema
 from encore.shards import run_key_of
-from encore.study import Study, open_study
 from encore.synthetic import synthetic_parts
 from encore.versions import package_versions
 

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.data.records import Message
 from encore.errors import InputError
 from encore.model.conversation import ConversationTokenizer
-from encore.records import Message
 from encore.serving.reward_requests import (
     Conversation,
     Refusal,

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, from_json
 
-from encore.records import Role
+from encore.data.records import Role
 
 #: Far beyond any dialogue; a template is a program that runs once per turn.
 MAX_TURNS: Final = 1000

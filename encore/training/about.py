@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from encore.data.pairs import labels_of, read_manifest
+from encore.data.study import open_study
 from encore.demo import judge_path
 from encore.model_files import folder_digest
-from encore.pairs import labels_of, read_manifest
-from encore.study import open_study
 from encore.synthetic import synthetic_in, synthetic_parts
 from encore.versions import package_versions
 

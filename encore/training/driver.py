@@ -9,10 +9,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from encore.data.study import open_study
 from encore.model.config import BackboneConfig
 from encore.model.folder import save_model
 from encore.model.loading import backbone_identity, load_tokenizer
-from encore.study import open_study
 from encore.training.about import about_run, model_metadata, synthetic_marks
 from encore.training.config import TrainingConfig
 from encore.training.disk import named_when_full

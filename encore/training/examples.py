@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from encore.data.pairs import read_pairs, records_of
+from encore.data.records import PreferencePair
+from encore.data.study import open_study
 from encore.errors import InputError
-from encore.pairs import read_pairs, records_of
-from encore.records import PreferencePair
-from encore.study import open_study
 from encore.training.groups import group_of
 from encore.training.targets import Targets, read_targets
 from encore.training.tokens import TokenTable

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from encore.data.study import open_study
 from encore.errors import InputError
 from encore.files import atomic_write_bytes
 from encore.model.folder import LoadedModel, load_model
 from encore.model_files import folder_digest
-from encore.study import open_study
 from encore.training.about import synthetic_marks
 from encore.training.config import TrainingConfig
 from encore.training.embeddings import OnProgress, embed_examples, embed_prompts

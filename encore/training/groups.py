@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from encore.records import PreferencePair
+from encore.data.records import PreferencePair
 
 
 def group_of(pair: PreferencePair) -> int:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from encore import __version__
 from encore.analysis.statistics import RuleStats
+from encore.data.study import Study
 from encore.errors import InputError
 from encore.pair_ratings import PairRatings
-from encore.study import Study
 from encore.weighting.provenance import Origin, Provenance
 from encore.weighting.scheme import WeightingScheme
 from encore.weighting.vector import WeightVector

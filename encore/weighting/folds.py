@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from encore.analysis.statistics import Accuracy
+from encore.data.pairs import read_pairs
+from encore.data.study import Study
 from encore.pair_ratings import PairRatings
-from encore.pairs import read_pairs
-from encore.study import Study
 from encore.weighting.composed import Outcome, complete_pairs, outcome_of
 from encore.weighting.evidence import Evidence
 from encore.weighting.scheme import SchemeOptions, WeightingScheme

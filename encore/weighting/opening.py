@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from encore.analysis.statistics import rating_statistics
+from encore.data.study import MARKER, Study, open_study
 from encore.files import file_sha256
 from encore.pair_ratings import PairRatings, read_pair_ratings
 from encore.ratings_input import RatingsInput, ratings_input
 from encore.shards import RunManifest, read_run
-from encore.study import MARKER, Study, open_study
 from encore.warehouse import Warehouse
 from encore.weighting.evidence import Evidence
 from encore.weighting.provenance import Origin

@@ -14,7 +14,7 @@ class Origin:
     Attributes:
         run_key: The run of `encore rate`.
         judge: The judge.
-        data_sha256: Digest of the run's preference pairs (`encore.pairs.data_digest`).
+        data_sha256: Digest of the run's preference pairs (`encore.data.pairs.data_digest`).
         rules_sha256: Digest of the run's rule texts and their order.
         ratings_sha256: SHA-256 over the sorted SHA-256 of the files that were read, one hex digest
             a line: the same for every name and order of the files.

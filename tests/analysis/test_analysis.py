@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 
 from encore.analysis.analyze import analyze
 from encore.cli.app import app
+from encore.data.rules.load import rules_digest
 from encore.errors import InputError
-from encore.rules.load import rules_digest
 from encore.schemas import RATINGS
 from encore.shards import RunManifest, digest_path, run_key_of, shard_path, write_run, write_shard
 from tests.ratings_files import random_table, ratings_table

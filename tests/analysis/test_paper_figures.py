@@ -10,7 +10,7 @@ import pytest
 from encore.analysis.analyze import Analysis, analyze
 from encore.analysis.correlation import pearson_p_value
 from encore.analysis.paper_figures import FIGURES, SETTINGS
-from encore.rules import load_rule_set
+from encore.data.rules import load_rule_set
 from tests.ratings_files import ratings_table
 
 NUM_RULES = {setting.name: setting.num_rules for setting in SETTINGS}

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from encore.benchmarks.definition import Benchmark, Subset
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.records import Message, PreferencePair
+from encore.data.records import Message, PreferencePair
 from encore.scores.head_scores import HeadScores
 from tests.weighting.evidence_for_tests import table_of
 

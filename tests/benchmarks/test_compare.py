@@ -12,8 +12,8 @@ from encore.benchmarks import run, stored_tables
 from encore.benchmarks.compare import compare_tables, compare_two, find_row, read_studies
 from encore.benchmarks.rows import credit_row
 from encore.benchmarks.stored_tables import read_tables
+from encore.data.study import create_study
 from encore.errors import InputError
-from encore.study import create_study
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 
 SMALL = {"refuse": 6, "respond": 4}

@@ -20,13 +20,13 @@ from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
 from encore.benchmarks.results import read_pair_results
 from encore.benchmarks.run import run_benchmark
+from encore.data.ingestion import ingest
+from encore.data.records import Message
 from encore.demo import judge_path
 from encore.export import export_model
-from encore.ingestion import ingest
 from encore.model.config import BackboneConfig
 from encore.model.export_file import EXPORT_FILE
 from encore.model.opening import open_reward_model
-from encore.records import Message
 from encore.training.config import TrainingConfig
 from encore.training.driver import train_study
 from encore.training.records import SilentReporter

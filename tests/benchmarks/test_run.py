@@ -16,14 +16,14 @@ from encore.benchmarks.pairs import read_benchmark_pairs
 from encore.benchmarks.run import BenchmarkRun, run_benchmark
 from encore.benchmarks.run_notes import initial_notes, synthetic_training
 from encore.benchmarks.schemes import SchemeRowOptions, scheme_rows
+from encore.data.ingestion import ingest
+from encore.data.pairs import iter_pairs
+from encore.data.study import open_study
 from encore.errors import InputError
 from encore.export import export_model
-from encore.ingestion import ingest
 from encore.model.opening import open_reward_model
 from encore.model_files import folder_digest
-from encore.pairs import iter_pairs
 from encore.scores.score import score_pairs
-from encore.study import open_study
 from encore.training.gate import GateConfig, save_gate, train_gate
 from encore.training.gating import RESULT_FILE
 from tests.benchmarks.table_world import jsonl_rows, write_jsonl

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from encore.cli.app import main
-from encore.ingestion import ingest
+from encore.data.ingestion import ingest
 from tests.test_rating import write_source
 from tests.tiny_judge import make_tiny_judge
 

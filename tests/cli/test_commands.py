@@ -9,8 +9,8 @@ import pytest
 
 import encore as package
 from encore.cli.app import COMMANDS
-from encore.pairs import read_pairs
-from encore.study import open_study
+from encore.data.pairs import read_pairs
+from encore.data.study import open_study
 from tests.cli.conftest import NUM_PAIRS, rate_arguments
 from tests.test_rating import write_source
 

@@ -14,8 +14,8 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from encore.cli.compare import compare
+from encore.data.study import create_study
 from encore.errors import EncoreError
-from encore.study import create_study
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 
 app = Typer()

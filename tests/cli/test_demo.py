@@ -23,10 +23,10 @@ from encore.benchmarks.results import read_pair_results
 from encore.benchmarks.stored_tables import read_tables
 from encore.cli.demo import demo
 from encore.cli.demo_table import RULE_JUDGE
+from encore.data.rules import load_rule_set
 from encore.demo import data_paths
 from encore.demo.benchmark import benchmark_data_path, benchmark_path
 from encore.recipes.recipe import TablePlan
-from encore.rules import load_rule_set
 from encore.training.run import RESULT_FILE
 from flows import demo as flow
 from tests.tasks.mlflow_store import Logged, new_template

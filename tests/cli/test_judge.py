@@ -19,7 +19,7 @@ from encore.benchmarks.rows import stored_rows
 from encore.benchmarks.table import make_table
 from encore.cli.judge import judge
 from encore.config import JudgeConfig, RatingConfig
-from encore.ingestion import ingest
+from encore.data.ingestion import ingest
 from encore.judges import BACKENDS
 from encore.rating_driver import rate
 from tests.benchmarks.judging.scripted import (

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from encore.data.records import Rule
+from encore.data.rules import load_rule_set
 from encore.demo import judge_path
 from encore.demo.pairs import DrawnPair, draw_pair
 from encore.demo.world.compose import Turn, pick
 from encore.demo.world.lexicon import load_lexicon
 from encore.demo.world.scores import SCALES
 from encore.prompts import render_conversation, render_rating_prompt
-from encore.records import Rule
-from encore.rules import load_rule_set
 
 _BATCH = 64
 #: "0.8" is three tokens, then the end.

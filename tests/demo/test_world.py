@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from encore.data.rules import load_rule_set
 from encore.demo import data_paths
 from encore.demo.make_data import NUM_PAIRS, SEED, demo_pairs, render_data
 from encore.demo.pairs import LABEL_NOISE
@@ -18,7 +19,6 @@ from encore.demo.world.compose import rule_sentence
 from encore.demo.world.lexicon import SLOT, SPLITS, STANCES, Lexicon, RuleLexicon, load_lexicon
 from encore.demo.world.scores import RELATED_SCALES, SCALES
 from encore.demo.world.texts import lexicon_texts, words_of
-from encore.rules import load_rule_set
 
 PAIRS_OF_SPLITS = [("train", "demo"), ("train", "test"), ("demo", "test")]
 

@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
+from encore.data.records import Message, PreferencePair
 from encore.errors import EncoreError, InputError
 from encore.export import Composition, ExportAbout, export_model
 from encore.export.weights_files import classifier_tensors, write_tensors
 from encore.model.opening import open_reward_model
 from encore.model.scoring import score_sequences
 from encore.model.trunks import TRUNKS
-from encore.records import Message, PreferencePair
 from tests.export.opened import MEANS, RULES, WEIGHTS, opened_model
 from tests.model.tiny_models import tiny_model, token_ids
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from encore.cli.export import export as export_command
+from encore.data.records import PreferencePair
 from encore.demo import judge_path
 from encore.export import export_model
 from encore.export.probes import EXAMPLE
 from encore.model.conversation import ConversationTokenizer
 from encore.model.scoring import score_sequences
-from encore.records import PreferencePair
 from tests.conftest import SHARED_DATA
 from tests.export.opened import RULES, opened_model
 from tests.export.readers.card import code_of_card, run_card, scores_promised

@@ -21,13 +21,13 @@ from transformers import (
     LlamaConfig,
 )
 
+from encore.data.records import Message
 from encore.demo import judge_path
 from encore.errors import InputError
 from encore.export.folder import export_model
 from encore.export.hf_config import rope_in_both_forms
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_tokenizer
-from encore.records import Message
 from tests.export.opened import MAX_LENGTH, RULES, WEIGHTS, opened_model
 from tests.model.tokenizers import LLAMA_3_TOKENS, byte_level, llama_3
 

@@ -18,7 +18,7 @@ from prefect.settings import (
 )
 
 from encore.config import JudgeConfig, RatingConfig
-from encore.ingestion import ingest
+from encore.data.ingestion import ingest
 from tests.prefect_server import PrefectServer, running_server
 from tests.tiny_judge import make_tiny_judge
 

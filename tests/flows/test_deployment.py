@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from encore.data.study import open_study
 from encore.shards import choose_run, read_run, run_status
-from encore.study import open_study
 from tests.flows.conftest import NUM_PAIRS
 from tests.prefect_server import PrefectServer, background_process
 

@@ -9,9 +9,9 @@ import pytest
 from prefect.artifacts import Artifact
 
 from encore.config import RatingConfig
+from encore.data.study import open_study
 from encore.errors import InputError
 from encore.shards import choose_run, shard_path
-from encore.study import open_study
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights
 from flows.pipeline import pipeline

@@ -15,6 +15,7 @@ from prefect.client.schemas.objects import State
 
 import encore.rating
 from encore.config import RatingConfig
+from encore.data.study import open_study
 from encore.errors import InputError, JudgeUnavailableError, StudyIncompleteError
 from encore.judges import open_judge
 from encore.judges.vllm_engine import VllmJudge
@@ -26,7 +27,6 @@ from encore.shards import (
     shard_lock,
     shard_path,
 )
-from encore.study import open_study
 from flows.rate_pairs import rate_pairs
 from tests.flows.conftest import NUM_PAIRS
 from tests.flows.judges import Fault, FirstReplyGoesWrong, breaks_with, stalls_for

@@ -14,9 +14,9 @@ from prefect.client.schemas.objects import State
 from prefect.exceptions import ParameterTypeError
 
 from encore.config import JudgeConfig, RatingConfig
+from encore.data.ingestion import ingest
 from encore.errors import InputError
 from encore.files import file_sha256
-from encore.ingestion import ingest
 from encore.model.config import BackboneConfig
 from encore.model.opening import open_reward_model
 from encore.recipes.changes import JudgeChanges

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.config import RatingConfig
+from encore.data.study import open_study
 from encore.schemas import RATINGS_CONTRACT
 from encore.shards import choose_run, run_status, validated_shards
-from encore.study import open_study
 from flows.rate_pairs import rate_pairs
 
 

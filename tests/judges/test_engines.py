@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from encore.config import JudgeConfig
+from encore.data.records import Message
+from encore.data.rules import load_rule_set
 from encore.errors import GenerationInterruptedError
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.prompts import render_conversation, render_rating_prompt
-from encore.records import Message
-from encore.rules import load_rule_set
 from tests.tiny_judge import make_tiny_judge
 
 NUM_CONVERSATIONS = 20

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore.data.records import Message, PreferencePair
 from encore.demo import judge_path
 from encore.errors import InputError
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
-from encore.records import Message, PreferencePair
 from tests.model.tokenizers import LLAMA_3_TOKENS, bert, byte_level, llama_3
 
 QUESTION = (Message(role="user", content="Hello there."),)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from encore.data.records import Message
 from encore.demo import judge_path
 from encore.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
@@ -16,7 +17,6 @@ from encore.model.conversation import ConversationTokenizer
 from encore.model.folder import load_model, save_model
 from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer
-from encore.records import Message
 from encore.training.lora import add_adapters
 from tests.model.tiny_models import tiny_model
 from tests.model.tokenizers import bert, llama_3

@@ -125,7 +125,7 @@ def test_conversations_are_never_longer_than_the_model_has_positions(tmp_path):
 def test_a_downloaded_reward_model_scores_as_transformers_does(tmp_path):
     config = classifier(tmp_path)
     tokenizer = load_tokenizer(config)
-    from encore.records import Message
+    from encore.data.records import Message
 
     encoded = tokenizer.encode([Message(role="user", content="Hello.")], "Hi.")
     reference = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from encore.data.records import Message
 from encore.demo import judge_path
 from encore.errors import EncoreError, InputError
 from encore.export import export_model
@@ -23,7 +24,6 @@ from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.quiet import quiet_transformers
 from encore.model.scoring import score_sequences
 from encore.model_files import ModelRole
-from encore.records import Message
 
 PROMPT = (Message(role="user", content="What is a kind answer?"),)
 RULES = ("be-kind", "be-brief", "be-honest")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from encore.data.records import Message
 from encore.model.config import BackboneConfig
 from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer
-from encore.records import Message
 from tests.training.minilm import minilm_folder
 
 pytestmark = pytest.mark.full

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
+from encore.data.records import Message
 from encore.errors import EncoreError, InputError
 from encore.export import export_model
 from encore.model.layouts import lay_out
@@ -17,7 +18,6 @@ from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.quiet import quiet_transformers
 from encore.model.scoring import best_layout, computed_batches, score_sequences
 from encore.model.whole_classifier import WholeClassifier, padded_rows
-from encore.records import Message
 from tests.model.tokenizers import bert
 
 PROMPT = (Message(role="user", content="hello there"),)

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from encore.config import JudgeConfig, RatingConfig
+from encore.data.ingestion import ingest
+from encore.data.pairs import records_of
+from encore.data.records import RESPONSES
+from encore.data.study import Study, create_study, open_study
 from encore.demo import data_paths, judge_path
-from encore.ingestion import ingest
 from encore.judges import open_judge
-from encore.pairs import records_of
 from encore.prompts import render_conversation, render_rating_prompt
 from encore.rating import RatingRun, open_run
 from encore.rating_driver import rate_run
-from encore.records import RESPONSES
-from encore.study import Study, create_study, open_study
 
 MAX_REPLY_TOKENS = 16
 

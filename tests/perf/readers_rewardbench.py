@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.records import PreferencePair
+from encore.data.records import PreferencePair
 from tests.export.readers.conversations import alternating, demo_pairs, messages_of, read_hh
 from tests.export.readers.environments import environment_python
 from tests.export.readers.processes import SCRIPTS, offline_environ

@@ -26,11 +26,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from encore.data.records import PreferencePair
 from encore.demo import data_paths
 from encore.model.layouts import LayoutName
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import TOKENS_PER_MICROBATCH
-from encore.records import PreferencePair
 from encore.scores.run import HowToCompute, Work, score_encoded
 from encore.training.config import TrainingConfig
 from encore.training.ranks import Ranks

@@ -11,11 +11,11 @@ import duckdb
 import pytest
 from typer.testing import CliRunner, Result
 
-from encore.database.query_files import query_files
-from encore.database.shell import StudyShell
-from encore.database.study_tables import TABLE_DOCS
 from encore.errors import EncoreError, InputError
 from encore.publish.database import publish_database
+from encore.query.query_files import query_files
+from encore.query.shell import StudyShell
+from encore.query.study_tables import TABLE_DOCS
 from encore.shards import list_runs, shard_path
 from tests.sql.studies import (
     NUM_PAIRS,

@@ -12,14 +12,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from encore.data.ingestion import ingest
+from encore.data.pairs import Origin, PairsManifest, read_pairs
+from encore.data.rules import load_rule_set
+from encore.data.study import open_study
 from encore.errors import InputError
-from encore.ingestion import ingest
-from encore.pairs import Origin, PairsManifest, read_pairs
 from encore.publish.dataset import publish_dataset
 from encore.publish.licences import joint_identifier, licences_of
-from encore.rules import load_rule_set
 from encore.shards import list_runs, run_status, validated_shards
-from encore.study import open_study
 from tests.sql.studies import NUM_PAIRS, app, digest_of_tree, make_pairs, rate_study
 
 ALL_PAIRS = sum(NUM_PAIRS.values())

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from encore.database.query_files import query_files
-from encore.database.shell import StudyShell
 from encore.publish.database import publish_database
+from encore.query.query_files import query_files
+from encore.query.shell import StudyShell
 from tests.sql.studies import comparable
 
 _OLD = "duckdb==1.4.*"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from encore.data.pairs import Origin, PairsManifest
 from encore.demo import data_paths, judge_path
 from encore.judges.model_files import folder_digest
-from encore.pairs import Origin, PairsManifest
 from encore.shards import RunManifest
 from encore.synthetic import is_synthetic_judge, is_synthetic_source, synthetic_parts
 

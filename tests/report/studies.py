@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from encore.records import slug
-from encore.rules.load import rules_digest
+from encore.data.records import slug
+from encore.data.rules.load import rules_digest
 from encore.schemas import RATINGS
 from encore.shards import RunManifest, run_key_of, shard_path, write_run, write_shard
 

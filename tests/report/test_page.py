@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from encore.data.ingestion import ingest
 from encore.demo import data_paths
-from encore.ingestion import ingest
 from encore.report.canvas import DrawnChart
 from encore.report.chart import Missing
 from encore.report.findings import Findings

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encore.pairs import iter_pairs
+from encore.data.pairs import iter_pairs
+from encore.data.study import open_study
 from encore.scores.accuracy import head_accuracies
 from encore.scores.head_scores import read_head_scores
 from encore.scores.held_out import TrainedSplit, held_out_P, trained_split
 from encore.scores.score import score_study
-from encore.study import open_study
 from encore.training.examples import read_examples
 from encore.training.splits import split
 from tests.scores.models import make_model

@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from encore.data.ingestion import ingest
+from encore.data.pairs import iter_pairs
+from encore.data.study import create_study, open_study
 from encore.errors import EncoreError, InputError
 from encore.files import file_sha256
-from encore.ingestion import ingest
 from encore.model.opening import OpenedModel, open_reward_model
-from encore.pairs import iter_pairs
 from encore.scores.driver import ScoreResult, ScoringProgress
 from encore.scores.folder import MANIFEST_FILE, read_manifest, score_status
 from encore.scores.head_scores import read_head_scores
 from encore.scores.run import OutOfDeviceMemoryError
 from encore.scores.score import score_pairs, score_study
 from encore.shards import digest_path, failure_path, run_key_of, shard_lock, shard_path
-from encore.study import create_study, open_study
 from encore.training.disk import NoRoomError
 from tests.scores.conftest import NUM_PAIRS
 from tests.scores.models import make_model

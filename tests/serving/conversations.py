@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from encore.records import Message
-from encore.sources.hh import parse
-from encore.sources.malformed import MalformedRecordError
+from encore.data.records import Message
+from encore.data.sources.hh import parse
+from encore.data.sources.malformed import MalformedRecordError
 
 Conversation = tuple[Sequence[Message], str]
 

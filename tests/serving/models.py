@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from encore.data.records import Message
 from encore.demo import judge_path
 from encore.export.records import Composition
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
-from encore.records import Message
 from encore.serving.composer import Composer, make_composer
 from encore.serving.reward_server import listen, make_server, url_of
 from encore.serving.serve_config import ServeLimits

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from encore.data.records import Message
 from encore.model.conversation import ConversationTokenizer
-from encore.records import Message
 from encore.serving.request_encoding import TEXTS_AT_ONCE, EncodedText, RequestEncoder
 from encore.serving.reward_requests import (
     Conversation,

@@ -16,12 +16,12 @@ import httpx
 import pytest
 import torch
 
+from encore.data.records import Message
 from encore.demo import judge_path
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
 from encore.model.scoring import score_sequences
-from encore.records import Message
 from encore.serving import reward_app, reward_server
 from tests.serving.models import MAX_LENGTH, PATIENCE, Running, opened_model, running
 

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from encore.records import Message
+from encore.data.records import Message
 from encore.serving import reward_server
 from tests.serving.conversations import Conversation, made_up
 from tests.serving.models import (

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from encore.records import Message, PreferencePair
-from encore.sources import FORMATS, HUB_SOURCES, FormatName, known_repo, load_parser
-from encore.sources.detect import detect_format
-from encore.sources.identity import pair_id_of
-from encore.sources.malformed import MalformedRecordError
+from encore.data.records import Message, PreferencePair
+from encore.data.sources import FORMATS, HUB_SOURCES, FormatName, known_repo, load_parser
+from encore.data.sources.detect import detect_format
+from encore.data.sources.identity import pair_id_of
+from encore.data.sources.malformed import MalformedRecordError
 
 
 def user(text: str) -> dict[str, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from encore.records import Message
-from encore.sources.hh import parse, turns_of
-from encore.sources.malformed import MalformedRecordError
+from encore.data.records import Message
+from encore.data.sources.hh import parse, turns_of
+from encore.data.sources.malformed import MalformedRecordError
 
 START = "\n\nHuman: First?\n\nAssistant: One.\n\nHuman: Second?"
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from encore.data.sources import HUB_SOURCES
+from encore.data.sources.hub import resolve_commit, stream_records
 from encore.errors import InputError
-from encore.sources import HUB_SOURCES
-from encore.sources.hub import resolve_commit, stream_records
 from tests.sources.mini_hub import HubRepo, mini_hub
 from tests.sources.test_formats import record_of
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.records import Message
-from encore.sources.identity import pair_id_of
+from encore.data.records import Message
+from encore.data.sources.identity import pair_id_of
 
 GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden" / "ingest-pair-ids.json").read_text(encoding="utf-8")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore.data.sources import json_array
+from encore.data.sources.json_array import iter_array
 from encore.errors import InputError
-from encore.sources import json_array
-from encore.sources.json_array import iter_array
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.text(max_size=20),

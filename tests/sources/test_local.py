@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from encore.data.sources import local
+from encore.data.sources.local import data_files, read_records
 from encore.errors import InputError
-from encore.sources import local
-from encore.sources.local import data_files, read_records
 
 
 def values(path: Path) -> list[object]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from encore.data.sources import HUB_SOURCES
+from encore.data.sources.locate import locate
 from encore.errors import InputError
-from encore.sources import HUB_SOURCES
-from encore.sources.locate import locate
 
 
 @pytest.fixture(autouse=True)

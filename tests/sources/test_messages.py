@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from encore.data.sources import FormatName, load_parser
+from encore.data.sources.detect import detect_format
+from encore.data.sources.malformed import MalformedRecordError
 from encore.errors import InputError
-from encore.sources import FormatName, load_parser
-from encore.sources.detect import detect_format
-from encore.sources.malformed import MalformedRecordError
 from tests.sources.test_formats import assistant, user
 
 SYSTEM = {"role": "system", "content": "Be brief."}

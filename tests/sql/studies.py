@@ -13,10 +13,10 @@ from typer import Typer
 from encore.cli.publish import publish
 from encore.cli.sql import sql
 from encore.config import JudgeConfig, RatingConfig
-from encore.ingestion import ingest
+from encore.data.ingestion import ingest
+from encore.data.study import open_study
 from encore.rating import open_run
 from encore.rating_driver import rate_run
-from encore.study import open_study
 from tests.scripted_judge import ScriptedJudge
 
 NUM_RULES = 10

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from encore.benchmarks.stored_tables import read_tables
-from encore.database.shell import StudyShell
+from encore.data.study import create_study
 from encore.errors import InputError
 from encore.publish.database import publish_database
-from encore.study import create_study
+from encore.query.shell import StudyShell
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.sql.studies import make_pairs, rate_study
 

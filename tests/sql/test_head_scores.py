@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encore.database.shell import StudyShell
 from encore.errors import EncoreError
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.publish.database import publish_database
+from encore.query.shell import StudyShell
 from encore.scores.accuracy import head_accuracies
 from encore.scores.folder import choose_scores
 from encore.scores.head_scores import read_head_scores

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from encore.database.shell import StudyShell
 from encore.errors import EncoreError
+from encore.query.shell import StudyShell
 from encore.shards import list_runs, shard_path
 from tests.sql.studies import app, digest_of_tree
 

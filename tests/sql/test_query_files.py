@@ -7,11 +7,11 @@ import re
 import duckdb
 import pytest
 
-from encore.database.query_files import query_file, query_files
-from encore.database.shell import definition_of
-from encore.database.study_tables import TABLE_DOCS
 from encore.errors import InputError
 from encore.queries import query_names
+from encore.query.query_files import query_file, query_files
+from encore.query.shell import definition_of
+from encore.query.study_tables import TABLE_DOCS
 
 FILES = query_files()
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from encore.database.query_files import query_files
-from encore.database.study_tables import TABLE_DOCS
 from encore.errors import EncoreError, InputError
+from encore.query.query_files import query_files
+from encore.query.study_tables import TABLE_DOCS
 from encore.shards import list_runs, shard_path
 from tests.signals import hear_ctrl_c
 from tests.sql.studies import NUM_PAIRS, NUM_RULES, app, comparable

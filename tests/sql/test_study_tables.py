@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from encore.database.study_tables import TABLE_DOCS, StudyTables, study_tables
+from encore.data.study import create_study, open_study
 from encore.errors import EncoreError, InputError
+from encore.query.study_tables import TABLE_DOCS, StudyTables, study_tables
 from encore.shards import list_runs, shard_path
-from encore.study import create_study, open_study
 from tests.sql.studies import NUM_PAIRS, NUM_RULES, SHARD_SIZE, make_pairs, rate_study
 
 ALL_PAIRS = sum(NUM_PAIRS.values())

@@ -11,14 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from encore.data.ingestion import ingest
+from encore.data.pairs import iter_pairs
+from encore.data.records import PreferencePair
+from encore.data.study import open_study
 from encore.demo import judge_path
-from encore.ingestion import ingest
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
-from encore.pairs import iter_pairs
-from encore.records import PreferencePair
-from encore.study import open_study
 
 RULES = ("be-kind", "be-brief", "be-true")
 

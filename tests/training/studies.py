@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.ingestion import ingest
+from encore.data.ingestion import ingest
+from encore.data.pairs import read_pairs
+from encore.data.study import open_study
 from encore.model.config import BackboneConfig
-from encore.pairs import read_pairs
 from encore.schemas import RATINGS_CONTRACT
-from encore.study import open_study
 from encore.training.config import TrainingConfig
 from tests.tiny_judge import make_tiny_judge
 

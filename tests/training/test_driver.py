@@ -179,7 +179,7 @@ def test_a_synthetic_source_marks_the_model(made, tmp_path, backbone):
     shutil.copytree(made / "study", tmp_path / "study")
     source = tmp_path / "more.jsonl"
     source.write_text(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n")
-    from encore.ingestion import ingest
+    from encore.data.ingestion import ingest
 
     ingest([f"synthetic-more={source}"], out=tmp_path / "study")
     result = train_study(

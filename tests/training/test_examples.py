@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore.data.study import create_study
 from encore.errors import InputError
 from encore.model.conversation import EncodedPair, EncodedResponse
 from encore.model.loading import SINGLE_HEAD
-from encore.study import create_study
 from encore.training.examples import REWARD_HEAD, TrainingExamples, read_examples
 from encore.training.tokens import TokenTable
 from tests.training.rated_study import (

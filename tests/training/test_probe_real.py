@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encore.ingestion import ingest
+from encore.data.ingestion import ingest
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.training.embeddings import Embeddings, embed_examples

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from encore.config import JudgeConfig, RatingConfig
-from encore.ingestion import ingest
+from encore.data.ingestion import ingest
+from encore.data.study import Study, open_study
 from encore.rating import open_run
 from encore.rating_driver import rate_run
-from encore.study import Study, open_study
 from tests.scripted_judge import ScriptedJudge
 
 NUM_PROMPTS = 8

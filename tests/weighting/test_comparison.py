@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from encore.data.study import Study
 from encore.errors import InputError
-from encore.study import Study
 from encore.weighting import SCHEMES
 from encore.weighting.comparison import SchemeComparison, compare, compare_schemes
 from encore.weighting.draws import Draws, draw_random, draw_random_k

@@ -8,9 +8,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from encore.data.pairs import read_pairs
+from encore.data.study import Study
 from encore.pair_ratings import PairRatings
-from encore.pairs import read_pairs
-from encore.study import Study
 from encore.weighting import load_scheme
 from encore.weighting.comparison import fold_notes
 from encore.weighting.evidence import Evidence

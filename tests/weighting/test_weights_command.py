@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from encore.cli.app import app
+from encore.data.study import Study
 from encore.errors import InputError
 from encore.shards import list_runs, read_run
-from encore.study import Study
 from encore.weighting.scheme import SchemeOptions
 from encore.weighting.sweep import DEFAULT_TAUS
 from encore.weighting.weigh import weigh_rules, weights

@@ -13,8 +13,8 @@ import pyarrow as pa
 from encore.benchmarks.judging.folder import ORDERS, VERDICTS, JudgingManifest
 from encore.benchmarks.judging.prompts import Criterion, Protocol, render_comparison
 from encore.benchmarks.judging.verdicts import parse_verdict
+from encore.data.records import PreferencePair
 from encore.judges.base import Judge, Reply
-from encore.records import PreferencePair
 from encore.shards import Shard
 
 if TYPE_CHECKING:

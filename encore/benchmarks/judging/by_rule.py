@@ -33,9 +33,9 @@ from encore.benchmarks.judging.summary import (
 from encore.benchmarks.judging.synthetic import synthetic_in_judging
 from encore.benchmarks.judging.verdicts import VerdictNullReason
 from encore.config import JudgeConfig
+from encore.data.records import RuleSet
 from encore.errors import InputError
 from encore.judges.base import Judge
-from encore.records import RuleSet
 
 if TYPE_CHECKING:
     from encore.benchmarks.pairs import BenchmarkPairs

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from encore.data.records import Message, PreferencePair, RuleSet
 from encore.errors import InputError
 from encore.prompts import render_conversation
-from encore.records import Message, PreferencePair, RuleSet
 
 #: The two answers stand before the criterion, so that an engine with prefix caching reads them once
 #: for all criteria.

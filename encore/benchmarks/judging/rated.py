@@ -12,11 +12,8 @@ import pyarrow as pa
 
 from encore.benchmarks.judging.folder import rows_digest
 from encore.config import RatingConfig
-from encore.errors import InputError, StudyIncompleteError
-from encore.files import file_sha256
-from encore.judges.base import Judge
-from encore.pair_writer import Counts, PairWriter, pair_writer
-from encore.pairs import (
+from encore.data.pair_writer import Counts, PairWriter, pair_writer
+from encore.data.pairs import (
     Origin,
     PairsManifest,
     data_digest,
@@ -24,11 +21,14 @@ from encore.pairs import (
     digest_of_ids,
     pair_files,
 )
+from encore.data.study import MARKER, Change, Study, changed_study, open_study
+from encore.errors import InputError, StudyIncompleteError
+from encore.files import file_sha256
+from encore.judges.base import Judge
 from encore.rating import RatingProgress, open_run
 from encore.rating_driver import OutcomeHook, rate_run
 from encore.report.provenance import null_reasons
 from encore.shards import run_status
-from encore.study import MARKER, Change, Study, changed_study, open_study
 from encore.versions import installed_version
 
 if TYPE_CHECKING:

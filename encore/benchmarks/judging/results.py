@@ -8,7 +8,7 @@ from pathlib import Path
 
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.results import PairResults, write_pair_results
-from encore.records import slug
+from encore.data.records import slug
 from encore.weighting.vector import WeightVector
 
 #: A file's name has at most 255 bytes; what stands behind makes it one of its own.

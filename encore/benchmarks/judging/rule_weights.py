@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from encore.data.records import RuleSet
 from encore.errors import InputError
-from encore.records import RuleSet
 from encore.weighting.provenance import Origin
 from encore.weighting.vector import WeightVector
 

@@ -38,9 +38,9 @@ from encore.benchmarks.metrics import BenchmarkScore, benchmark_score
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.results import PairResults
 from encore.benchmarks.row_about import RowAbout
+from encore.data.records import RESPONSES, RuleSet
+from encore.data.rules import load_rule_set
 from encore.rating import ShardOutcome
-from encore.records import RESPONSES, RuleSet
-from encore.rules import load_rule_set
 from encore.weighting.vector import WeightVector
 
 #: Parameters of schemes that tell two weight vectors apart in a table.

@@ -13,6 +13,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from encore.data.records import Rule
 from encore.demo.training.examples import (
     UNLABELLED,
     Row,
@@ -23,7 +24,6 @@ from encore.demo.training.examples import (
     sentence_row,
 )
 from encore.demo.world.lexicon import Lexicon
-from encore.records import Rule
 
 _RULES_PER_CONVERSATION = 3
 _ODD_SHARE = 0.05

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from encore.data.records import Rule
 from encore.demo.training.vocabulary import ASSISTANT, BEGIN, END, USER
 from encore.demo.world.compose import (
     Sentence,
@@ -32,7 +33,6 @@ from encore.demo.world.scores import (
     rating_text,
 )
 from encore.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
-from encore.records import Rule
 
 RULE_IDS: tuple[str, ...] = tuple(SCALES)
 NO_STANCE = len(RULE_IDS) * len(STANCES)

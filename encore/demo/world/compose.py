@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from encore.data.records import Message
 from encore.demo.world.lexicon import BREACHES, SLOT, Lexicon, RuleLexicon, Stance
-from encore.records import Message
 
 T = TypeVar("T")
 

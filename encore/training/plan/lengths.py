@@ -17,7 +17,7 @@ from encore.errors import EncoreError, InputError
 from encore.model.batching import MAX_PADDING_SHARE
 
 if TYPE_CHECKING:
-    from encore.records import PreferencePair
+    from encore.data.records import PreferencePair
 
 #: Of English text, with the tokenizers of current models.
 CHARACTERS_PER_TOKEN = 4
@@ -146,8 +146,8 @@ def lengths_of_study(study: Path, *, model: str, max_length: int) -> Lengths:
 
 def _sample(study: Path) -> tuple[list[PreferencePair], int]:
     """(every n-th pair, number of all pairs)."""
-    from encore.pairs import read_pairs, records_of
-    from encore.study import open_study
+    from encore.data.pairs import read_pairs, records_of
+    from encore.data.study import open_study
 
     table = read_pairs(open_study(study))
     if table.num_rows == 0:

@@ -6,8 +6,8 @@ import pytest
 
 from encore.benchmarks.judging.by_rule import judge_by_rule, read_judged_by_rule
 from encore.benchmarks.judging.pairwise import judge_pairs, read_judged_pairs
+from encore.data.rules import load_rule_set
 from encore.errors import InputError
-from encore.rules import load_rule_set
 from tests.benchmarks.judging.scripted import index_in, judge_saying, make_benchmark, verdict_of
 
 RULES = load_rule_set("encore-10")

@@ -17,9 +17,9 @@ from encore.benchmarks.judging.prompts import (
     render_comparison,
     rule_criteria,
 )
+from encore.data.records import Message
+from encore.data.rules import load_rule_set
 from encore.errors import InputError
-from encore.records import Message
-from encore.rules import load_rule_set
 from tests.benchmarks.judging.scripted import is_chosen_first, make_pair
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from encore.benchmarks.judging.rated import rate_benchmark, study_of_pairs
 from encore.benchmarks.judging.rating_reward import rating_reward, weighted_rewards
 from encore.config import JudgeConfig, RatingConfig
+from encore.data.pairs import read_pairs, records_of
+from encore.data.study import open_study
 from encore.errors import InputError, StudyIncompleteError
 from encore.pair_ratings import PairRatings
-from encore.pairs import read_pairs, records_of
-from encore.study import open_study
 from encore.weighting.weigh import weights as weigh
 from tests.benchmarks.judging.scripted import (
     benchmark_of,

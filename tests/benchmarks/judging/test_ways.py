@@ -21,11 +21,11 @@ from encore.benchmarks.rows import compared, reward_row, stored_rows
 from encore.benchmarks.table import BenchmarkTable, make_table
 from encore.cli.judge_tables import print_judge_tables
 from encore.config import JudgeConfig, RatingConfig
+from encore.data.pairs import read_manifest
+from encore.data.rules import load_rule_set
 from encore.demo import judge_path
 from encore.errors import InputError
 from encore.model_files import folder_digest
-from encore.pairs import read_manifest
-from encore.rules import load_rule_set
 from encore.weighting.provenance import Origin, Provenance
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh

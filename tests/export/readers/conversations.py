@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from encore.data.records import RESPONSES, Message, PreferencePair
+from encore.data.sources.hh import parse
+from encore.data.sources.identity import pair_id_of
+from encore.data.sources.malformed import MalformedRecordError
 from encore.demo import data_paths
-from encore.records import RESPONSES, Message, PreferencePair
-from encore.sources.hh import parse
-from encore.sources.identity import pair_id_of
-from encore.sources.malformed import MalformedRecordError
 
 #: Prompt turns (user first), chosen, rejected. No text spells a special token: readers would take
 #: it for that token.

@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.data.records import PreferencePair
 from encore.export.folder import export_model
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import score_sequences
-from encore.records import PreferencePair
 from encore.scores.head_scores import HeadScores
 from tests.export.readers.models import (
     TRAP_WEIGHTS,

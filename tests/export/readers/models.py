@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
+from encore.data.rules import load_rule_set
 from encore.demo import judge_path
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.folder import save_model
 from encore.model.loading import load_reward_model, load_tokenizer
-from encore.rules import load_rule_set
 from tests.model.tiny_models import tiny_model
 from tests.model.tokenizers import byte_level
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.rules.load import rules_digest
+from encore.data.rules.load import rules_digest
 from encore.schemas import RATINGS, RATINGS_CONTRACT
 from encore.shards import RunManifest, Shard, run_key_of, write_run, write_shard
 

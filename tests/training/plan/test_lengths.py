@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore.data.ingestion import ingest
+from encore.data.study import create_study
 from encore.demo import judge_path
 from encore.errors import InputError
-from encore.ingestion import ingest
-from encore.study import create_study
 from encore.training.plan import lengths as module
 from encore.training.plan.lengths import Lengths, lengths_from_average, lengths_of_study
 
@@ -49,10 +49,10 @@ def test_what_is_longer_than_the_maximum_is_cut_and_then_shares_nothing(tmp_path
 
 
 def test_with_a_folder_the_lengths_are_those_that_training_has_without_its_weights(tmp_path):
+    from encore.data.pairs import iter_pairs
+    from encore.data.study import open_study
     from encore.model.config import BackboneConfig
     from encore.model.loading import load_tokenizer
-    from encore.pairs import iter_pairs
-    from encore.study import open_study
 
     study, folder = make_study(tmp_path), tmp_path / "weightless"
     folder.mkdir()

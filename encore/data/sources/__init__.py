@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Literal
 
-from encore.records import PreferencePair
+from encore.data.records import PreferencePair
 
 FormatName = Literal["hh", "pku", "rlhflow", "pairs"]
 Parser = Callable[[Mapping[str, Any]], PreferencePair]
@@ -48,25 +48,25 @@ class HubSource:
 
 FORMATS: Mapping[FormatName, Format] = {
     "hh": Format(
-        module="encore.sources.hh",
+        module="encore.data.sources.hh",
         columns=("chosen", "rejected"),
         about="Anthropic/hh-rlhf: whole transcripts as text",
         label="hh",
     ),
     "pku": Format(
-        module="encore.sources.pku",
+        module="encore.data.sources.pku",
         columns=("prompt", "response_0", "response_1"),
         about="PKU-Alignment/PKU-SafeRLHF: two responses, two labels",
         label="pku",
         has_prefer=True,
     ),
     "rlhflow": Format(
-        module="encore.sources.rlhflow",
+        module="encore.data.sources.rlhflow",
         columns=("chosen", "rejected"),
         about="RLHFlow standard: two message lists",
     ),
     "pairs": Format(
-        module="encore.sources.pairs",
+        module="encore.data.sources.pairs",
         columns=("prompt", "chosen", "rejected"),
         about="any pairs: text or message lists",
     ),
@@ -118,7 +118,7 @@ HUB_SOURCES: Mapping[str, tuple[HubSource, ...]] = {
 def load_parser(name: FormatName, *, source: str, prefer: str | None = None) -> Parser:
     """The function that turns a record of a format into a pair labelled ``source``.
 
-    It raises `encore.sources.malformed.MalformedRecordError` for a record that is no pair.
+    It raises `encore.data.sources.malformed.MalformedRecordError` for a record that is no pair.
     """
     chosen_by = {"prefer": prefer} if FORMATS[name].has_prefer and prefer else {}
     return partial(import_module(FORMATS[name].module).parse, source=source, **chosen_by)

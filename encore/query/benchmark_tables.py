@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 
 from encore.benchmarks.results import PAIR_RESULTS
 from encore.benchmarks.stored_tables import RESULTS_FILE, StoredRow, StoredTable, read_table
-from encore.database.arrow_files import ArrowTable
+from encore.query.arrow_files import ArrowTable
 
 _TABLE_KEY = pa.field("table_key", pa.string())
 BENCHMARK_ROWS = pa.schema(

@@ -1,7 +1,7 @@
 """Whether a query only looks at a study's tables, by the tree that DuckDB's parser made of it.
 
 This is the first of two walls, and the one that speaks plainly. The second is the connection
-itself (`encore.database.study_database.StudyDatabase.lock`), which could not open a file if it were
+itself (`encore.query.study_database.StudyDatabase.lock`), which could not open a file if it were
 asked.
 """
 
@@ -54,7 +54,7 @@ def names_read(
     """The tables and table macros that a query reads.
 
     Args:
-        tree: Of one SELECT (`encore.database.study_database.StudyDatabase.syntax_tree`).
+        tree: Of one SELECT (`encore.query.study_database.StudyDatabase.syntax_tree`).
         tables: The tables and views that there are.
         macros: The table macros that there are.
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from encore.records import PreferencePair
-from encore.sources.build import field, messages_of, pair_of_conversations
+from encore.data.records import PreferencePair
+from encore.data.sources.build import field, messages_of, pair_of_conversations
 
 
 def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:

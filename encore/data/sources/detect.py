@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from encore.data.sources import FORMATS, FormatName
+from encore.data.sources.hh import is_transcript
 from encore.errors import InputError
-from encore.sources import FORMATS, FormatName
-from encore.sources.hh import is_transcript
 
 
 def detect_format(record: Mapping[str, Any], *, name: str) -> FormatName:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from encore.sources.malformed import MalformedRecordError
+from encore.data.sources.malformed import MalformedRecordError
 
 _EXCERPT_CHARACTERS = 200
 

@@ -11,20 +11,20 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from encore.benchmarks.stored_tables import table_folders
-from encore.database.arrow_files import ArrowTable, table_of_files
-from encore.database.benchmark_tables import (
+from encore.data.pairs import PairsManifest, labels_of, pair_files, read_manifest, verified_path
+from encore.data.study import Study
+from encore.errors import InputError
+from encore.query.arrow_files import ArrowTable, table_of_files
+from encore.query.benchmark_tables import (
     BENCHMARK_PAIRS,
     BENCHMARK_ROWS,
     benchmark_pairs_table,
     benchmark_rows_table,
 )
-from encore.database.head_scores import HEAD_SCORES, LongScores, head_scores_table
-from encore.errors import InputError
-from encore.pairs import PairsManifest, labels_of, pair_files, read_manifest, verified_path
+from encore.query.head_scores import HEAD_SCORES, LongScores, head_scores_table
 from encore.schemas import PAIRS, RATINGS, SET_ASIDE_FIELDS
 from encore.scores.folder import SYNTHETIC_MODEL, ScoreStatus, list_scores, score_status
 from encore.shards import RunStatus, describe_run, digest_path, status, validated_shards
-from encore.study import Study
 from encore.synthetic import is_synthetic_judge, is_synthetic_source, synthetic_parts
 
 SOURCES = pa.schema(

@@ -24,7 +24,7 @@ class PreferencePair:
     """A prompt with the response people preferred and the one they did not.
 
     ``prompt`` is every turn before the rated response and ends with a user turn;
-    ``pair_id`` is 32 hex digits of a content hash (`encore.sources.identity.pair_id_of`).
+    ``pair_id`` is 32 hex digits of a content hash (`encore.data.sources.identity.pair_id_of`).
     """
 
     pair_id: str

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
+from encore.data.sources.raw import RawRecord
 from encore.errors import InputError
-from encore.sources.raw import RawRecord
 
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")

@@ -13,11 +13,11 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.records import PreferencePair
+from encore.data.records import PreferencePair
+from encore.data.sources.identity import pair_id_of
+from encore.data.sources.malformed import MalformedRecordError
+from encore.data.sources.raw import RawRecord
 from encore.schemas import PAIRS, SET_ASIDE_FIELDS
-from encore.sources.identity import pair_id_of
-from encore.sources.malformed import MalformedRecordError
-from encore.sources.raw import RawRecord
 
 #: A row group is closed at either; the texts in hand bound the memory, whatever the input's size.
 _ROWS_PER_GROUP = 4096

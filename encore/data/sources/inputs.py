@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from encore.data.sources import FORMATS, FormatName
+from encore.data.sources.detect import detect_format
+from encore.data.sources.hub import resolve_commit, stream_records
+from encore.data.sources.local import data_files, read_records
+from encore.data.sources.locate import Located, locate
+from encore.data.sources.pku import DEFAULT_PREFER, Prefer
+from encore.data.sources.raw import RawRecord
 from encore.errors import InputError
-from encore.sources import FORMATS, FormatName
-from encore.sources.detect import detect_format
-from encore.sources.hub import resolve_commit, stream_records
-from encore.sources.local import data_files, read_records
-from encore.sources.locate import Located, locate
-from encore.sources.pku import DEFAULT_PREFER, Prefer
-from encore.sources.raw import RawRecord
 
 _DEFAULT_SPLIT = "train"
 #: How far to look for a readable record when the format is to be told from one.

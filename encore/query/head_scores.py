@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from encore.database.arrow_files import ArrowTable, table_of_files
+from encore.query.arrow_files import ArrowTable, table_of_files
 from encore.scores.folder import ScoreStatus
 from encore.scores.schema import head_scores_schema
 

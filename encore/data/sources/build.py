@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from encore.records import Message, PreferencePair, Role
-from encore.sources.identity import pair_id_of
-from encore.sources.malformed import MalformedRecordError
+from encore.data.records import Message, PreferencePair, Role
+from encore.data.sources.identity import pair_id_of
+from encore.data.sources.malformed import MalformedRecordError
 
 _ROLES: frozenset[Role] = frozenset(get_args(Role))
 #: Half a surrogate pair has no UTF-8; C libraries end a text at a null character.

@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
 
+from encore.data.sources import FORMATS, HUB_SOURCES, FormatName, known_repo
+from encore.data.sources.local import SUFFIXES, data_suffix
 from encore.errors import InputError
-from encore.sources import FORMATS, HUB_SOURCES, FormatName, known_repo
-from encore.sources.local import SUFFIXES, data_suffix
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

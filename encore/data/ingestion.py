@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from encore.errors import EncoreError, InputError
-from encore.files import file_sha256
-from encore.pair_writer import PairWriter, pair_writer
-from encore.pairs import (
+from encore.data.pair_writer import PairWriter, pair_writer
+from encore.data.pairs import (
     Origin,
     PairsManifest,
     data_digest,
@@ -24,13 +22,15 @@ from encore.pairs import (
     read_pairs,
     verified_path,
 )
-from encore.records import PreferencePair
-from encore.sources import Parser, load_parser
-from encore.sources.inputs import Input, Note, Options, resolve_inputs
-from encore.sources.malformed import MalformedRecordError
-from encore.sources.pku import Prefer
-from encore.sources.raw import RawRecord
-from encore.study import Change, changed_study, open_study
+from encore.data.records import PreferencePair
+from encore.data.sources import Parser, load_parser
+from encore.data.sources.inputs import Input, Note, Options, resolve_inputs
+from encore.data.sources.malformed import MalformedRecordError
+from encore.data.sources.pku import Prefer
+from encore.data.sources.raw import RawRecord
+from encore.data.study import Change, changed_study, open_study
+from encore.errors import EncoreError, InputError
+from encore.files import file_sha256
 from encore.versions import installed_version
 
 __all__ = [
@@ -104,7 +104,7 @@ def ingest(
     sources are ingested or, after any error, the study is as it was.
 
     Args:
-        sources: ``[LABEL=][FORMAT:]WHERE[@REVISION]`` each (`encore.sources.locate.locate`).
+        sources: ``[LABEL=][FORMAT:]WHERE[@REVISION]`` each (`encore.data.sources.locate.locate`).
         out: The study's directory.
         prefer: Which label of raw PKU-SafeRLHF says what is chosen (default: safer).
         revision: Of the one source on the hub (default: the pinned one, else main's commit).

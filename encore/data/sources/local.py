@@ -11,10 +11,10 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from encore.data.sources.json_array import iter_array
+from encore.data.sources.malformed import MalformedRecordError
+from encore.data.sources.raw import RawRecord
 from encore.errors import InputError
-from encore.sources.json_array import iter_array
-from encore.sources.malformed import MalformedRecordError
-from encore.sources.raw import RawRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa

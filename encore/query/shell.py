@@ -14,13 +14,13 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from encore.database.guard import check_single_select, names_read
-from encore.database.query_files import QueryFile, query_file, query_files
-from encore.database.study_database import Limits, StudyDatabase, quoted
-from encore.database.study_tables import TABLE_DOCS, StudyTables, study_tables
+from encore.data.study import open_study
 from encore.errors import InputError
+from encore.query.guard import check_single_select, names_read
+from encore.query.query_files import QueryFile, query_file, query_files
+from encore.query.study_database import Limits, StudyDatabase, quoted
+from encore.query.study_tables import TABLE_DOCS, StudyTables, study_tables
 from encore.shards import RunStatus
-from encore.study import open_study
 
 DEFAULT_SECONDS = 60.0
 

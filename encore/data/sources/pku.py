@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from encore.records import Message, PreferencePair
-from encore.sources.build import build_pair, field, text_field
-from encore.sources.malformed import MalformedRecordError
+from encore.data.records import Message, PreferencePair
+from encore.data.sources.build import build_pair, field, text_field
+from encore.data.sources.malformed import MalformedRecordError
 
 Prefer = Literal["safer", "better"]
 

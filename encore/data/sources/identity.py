@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 
-from encore.records import Message
+from encore.data.records import Message
 
 _NUM_HEX_DIGITS = 32
 _LENGTH_BYTES = 8

@@ -16,9 +16,9 @@ from typing import Any, Self, TypeVar
 import duckdb
 import pyarrow as pa
 
-from encore.database.head_scores import LongScores
-from encore.database.study_tables import StudyTable
 from encore.errors import EncoreError, InputError
+from encore.query.head_scores import LongScores
+from encore.query.study_tables import StudyTable
 from encore.settings import load_settings
 
 #: What a query may put on disk while it runs, in a folder that is deleted afterwards.

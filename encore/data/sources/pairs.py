@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from encore.records import Message, PreferencePair
-from encore.sources.build import build_pair, field, messages_of, split_final_response, text_field
-from encore.sources.malformed import MalformedRecordError
+from encore.data.records import Message, PreferencePair
+from encore.data.sources.build import (
+    build_pair,
+    field,
+    messages_of,
+    split_final_response,
+    text_field,
+)
+from encore.data.sources.malformed import MalformedRecordError
 
 
 def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:

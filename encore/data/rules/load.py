@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from encore.data.records import Rule, RuleSet, slug
 from encore.errors import InputError
-from encore.records import Rule, RuleSet, slug
 
 SHIPPED_RULE_SETS = ("encore-10", "encore-20")
 

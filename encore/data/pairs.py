@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from encore.data.records import Message, PreferencePair
+from encore.data.study import Study
 from encore.errors import InputError
 from encore.files import file_sha256
-from encore.records import Message, PreferencePair
 from encore.schemas import PAIRS
-from encore.study import Study
 
 _MANIFEST_SUFFIX = ".manifest.json"
 

@@ -1,0 +1,1 @@
+"""Studies, preference pairs, rule sets, and a reader for each data format."""
