@@ -155,6 +155,8 @@ def _same_value(actual: Any, golden: Any, tolerance: float) -> bool:
     numbers = all(
         isinstance(one, int | float) and not isinstance(one, bool) for one in (actual, golden)
     )
-    if not numbers or (isinstance(actual, int) and isinstance(golden, int) and tolerance <= EXACT):
+    if not numbers or (tolerance <= EXACT and not isinstance(golden, float)):
         return type(actual) is type(golden) and actual == golden
+    if tolerance <= EXACT and not isinstance(actual, float):
+        return False
     return abs(actual - golden) <= tolerance * max(1.0, abs(golden))

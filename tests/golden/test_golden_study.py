@@ -10,9 +10,11 @@ import gzip
 import hashlib
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -80,9 +82,20 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("layout", ["packed", "prefix-shared"])
-def test_twenty_steps_of_training(golden_study: GoldenStudy, layout: str):
-    trained = golden_study.train("--layout", layout)
+#: By the name of their golden file. The objective of preferences, adapters and a start from the
+#: probe are beside the two layouts.
+TRAININGS = {
+    "packed": ("--layout", "packed"),
+    "prefix-shared": ("--layout", "prefix-shared"),
+    "bradley-terry": ("--objective", "bradley-terry", "--layout", "sorted"),
+    "lora": ("--method", "lora", "--lora-rank", 4, "--lora-alpha", 8),
+    "head-init-probe": ("--head-init", "probe", "--layout", "single"),
+}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_twenty_steps_of_training(golden_study: GoldenStudy, name: str):
+    trained = golden_study.train(*TRAININGS[name])
     lines = (Path(trained["out"]) / "log.jsonl").read_text().splitlines()
     steps = [json.loads(line) for line in lines]
     names = ("step", "epoch", "loss", "learning_rate", "num_tokens", "num_computed", "num_pairs")
@@ -94,7 +107,7 @@ def test_twenty_steps_of_training(golden_study: GoldenStudy, layout: str):
     }
     # 1 of the 4 held-out pairs more or less; R² divides the loss by the ratings' variance.
     close = {"*loss": SOLVED, "*r2_by_head*": 1e-3, "*accuracy*": 0.25, **SECONDS}
-    check_golden(f"train-{layout}", masked(seen), close)
+    check_golden(f"train-{name}", masked(seen), close)
 
 
 def test_both_layouts_see_the_same_losses():
@@ -184,23 +197,31 @@ def test_a_small_benchmark(golden_study: GoldenStudy):
     assert rows == [row["name"] for row in answer["rows"]]
 
 
+def columns_of(golden_study: GoldenStudy, name: str) -> dict[str, str]:
+    """The columns of a table or view and what DuckDB calls their types; it may have no rows."""
+    csv_of_study = ("--study", golden_study.folder, "--format", "csv")
+    asked = encore("sql", f"from {name} limit 1", *csv_of_study)
+    assert asked.code == 0, asked.err
+    names = next(csv.reader(io.StringIO(asked.out)))
+    types = ", ".join(f'typeof(t."{one}") as "{one}"' for one in names)
+    query = f"select {types} from (select 1) left join {name} t on true limit 1"  # noqa: S608
+    asked = encore("sql", query, *csv_of_study)
+    [found] = csv.DictReader(io.StringIO(asked.out))
+    return dict(found)
+
+
 def test_tables_queries_and_columns_of_sql(golden_study: GoldenStudy):
     """Every table, view and macro of a study; of tables, what DuckDB calls the columns' types."""
     listed = encore("sql", "--list", "--study", golden_study.folder, "--json").json
     types = {}
     for table in listed["tables"]:
-        names = [column["name"] for column in table["columns"]]
-        columns_asked = ", ".join(f'typeof(t."{name}") as "{name}"' for name in names)
-        query = (
-            f"select {columns_asked} from (select 1) left join {table['name']} t on true limit 1"  # noqa: S608
-        )
-        asked = encore("sql", query, "--study", golden_study.folder, "--format", "csv")
-        assert asked.code == 0, asked.err
-        [types[table["name"]]] = csv.DictReader(io.StringIO(asked.out))
+        types[table["name"]] = columns_of(golden_study, table["name"])
+        assert list(types[table["name"]]) == [column["name"] for column in table["columns"]]
+    queries = {}
     for query in listed["queries"]:
-        for said in ("question", "grain", "about"):
-            query.pop(said, None)
-    check_golden("sql-tables", {"types": types, "queries": listed["queries"]})
+        name = query["call"].replace("tau", "2") if query["call"] else query["name"]
+        queries[query["name"]] = columns_of(golden_study, name) | {"kind": query["kind"]}
+    check_golden("sql-tables", {"types": types, "queries": queries})
 
 
 @pytest.mark.parametrize(
@@ -246,3 +267,72 @@ def test_judging_a_benchmark(
         *("--by", by, *options[by], "--json"),
     ).json
     check_golden(f"judge-by-{by}", masked(answer), {**SECONDS, "*version*": ANY})
+
+
+def test_an_incomplete_run(golden_study: GoldenStudy, tmp_path: Path):
+    """Code 3, and the figures of what is there; the same command rates what is missing."""
+    study = tmp_path / "study"
+    shutil.copytree(golden_study.folder, study)
+    run = golden_study.rated["run_key"]
+    shards = sorted((study / "ratings" / run).glob("*.parquet"))
+    shards[-1].unlink()
+    status = encore("status", study, "--run", run, "--json")
+    analysis = encore("analyze", study, "--json")
+    weights = encore("weights", study, "--json")
+    assert (status.code, analysis.code, weights.code) == (3, 3, 3)
+    again = encore(
+        *("rate", study, "--judge", golden_study.judge, "--backend", "transformers"),
+        *("--shard-size", 12, "--json"),
+    ).json
+    assert again["run_key"] == run
+    seen = {
+        "status": json.loads(status.out)["runs"],
+        "provenance": json.loads(weights.out)["provenance"],
+        "num_ratings": [rule["num_ratings"] for rule in json.loads(analysis.out)["rules"]],
+        "again": again,
+    }
+    check_golden("incomplete", masked(seen), {"*encore_version": ANY})
+    assert encore("status", study, "--run", run).code == 0
+
+
+def test_a_comparison_of_benchmark_rows(golden_study: GoldenStudy, tmp_path: Path):
+    study = tmp_path / "study"
+    shutil.copytree(golden_study.folder, study)
+    shutil.rmtree(study / "benchmarks", ignore_errors=True)
+    made = encore(
+        *("benchmark", study, "--model", golden_study.probe_run, "--paper", "none"),
+        *("--benchmark", shipped("synthetic-safety.toml"), "--scheme", "encore", "--tau", 2),
+        *("--data", shipped("synthetic-safety.jsonl.gz"), "--scheme", "top-k", "--json"),
+    )
+    assert made.code == 0, made.err
+    answer = encore("compare", study, "--json").json
+    check_golden("compare", masked(answer), {"*low": 0.05, "*high": 0.05})
+
+
+def test_what_is_published(golden_study: GoldenStudy, tmp_path: Path):
+    """The data set's files and columns, the database's tables and macros."""
+    database, dataset = tmp_path / "study.duckdb", tmp_path / "rated"
+    done = encore("publish", golden_study.folder, "--out", database, "--dataset", dataset)
+    assert done.code == 0, done.err
+    data = sorted(dataset.rglob("*.parquet"))
+    with duckdb.connect(database, read_only=True) as connection:
+        tables = connection.execute(
+            "select table_name, column_name, data_type from information_schema.columns "
+            "order by table_name, ordinal_position"
+        ).fetchall()
+        macros = connection.execute(
+            "select function_name from duckdb_functions() where not internal order by 1"
+        ).fetchall()
+    found: dict[str, dict[str, str]] = {}
+    for table, column, data_type in tables:
+        if table == "other_ratings":
+            continue  # a view behind judge_comparison alone
+        found.setdefault(table, {})[column] = data_type
+    seen = {
+        "files": sorted(path.relative_to(dataset).as_posix() for path in dataset.rglob("*.*")),
+        "columns": [columns(pq.read_table(path)) for path in data],
+        "num_rows": [pq.read_metadata(path).num_rows for path in data],
+        "tables": found,
+        "macros": sorted({name for (name,) in macros}),
+    }
+    check_golden("published", seen)

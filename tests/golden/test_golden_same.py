@@ -1,0 +1,47 @@
+"""The comparison with golden values sees what it is there to see."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tests.golden.same import ANY, assert_same, masked
+
+GOLDEN = {"name": "a", "count": 3, "share": 0.5, "rows": [{"loss": 2.0}, {"loss": None}]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "tolerances"),
+    [
+        ({"name": "b"}, {}),
+        ({"count": 4}, {}),
+        ({"count": 3.0}, {}),
+        ({"share": 0.5 + 2e-9}, {}),
+        ({"share": math.nan}, {"*": 1.0}),
+        ({"new": 1}, {}),
+        ({"rows": [{"loss": 2.0}]}, {}),
+        ({"rows": [{"loss": 2.0 + 3e-5}, {"loss": None}]}, {"rows.*.loss": 1e-5}),
+        ({"rows": [{"loss": 2.0}, {"loss": 0.0}]}, {"rows.*.loss": 1e-5}),
+    ],
+)
+def test_a_difference_is_seen(changed: dict[str, Any], tolerances: dict[str, float]):
+    with pytest.raises(AssertionError, match=next(iter(changed))):
+        assert_same({**GOLDEN, **changed}, GOLDEN, tolerances)
+
+
+def test_a_key_that_is_gone_is_seen():
+    with pytest.raises(AssertionError, match="lost"):
+        assert_same({"name": "a"}, {"name": "a", "count": 3}, {"*": 1.0})
+
+
+def test_what_is_within_its_tolerance_is_the_same():
+    close = {**GOLDEN, "share": 0.5 + 5e-10, "rows": [{"loss": 2.0 + 1e-5}, {"loss": None}]}
+    assert_same(close, GOLDEN, {"rows.*.loss": 1e-5})
+    assert_same({**GOLDEN, "name": 7}, GOLDEN, {"name": ANY})
+
+
+def test_keys_and_temporary_places_are_masked():
+    seen = {"run": "run 0123456789abcdef of /x", "at": "/tmp/pytest-of-me/pytest-1/s"}  # noqa: S108
+    assert masked([seen]) == [{"run": "run KEY of /x", "at": "PATH"}]
