@@ -123,7 +123,7 @@ class ModelRole:
                 f"{self.name} {model!r}: a revision ({revision!r}) belongs to a hub id, not to "
                 "a folder; leave it out (the folder is identified by its content)"
             )
-        config = self._read_config(folder)
+        config = self.read_config(folder)
         if needs_weights and not any(folder.glob("*.safetensors")):
             found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
             raise self.error(
@@ -151,10 +151,15 @@ class ModelRole:
             name=model,
             revision=commit,
             hub_revision=commit,
-            config=self._read_config(path.parent),
+            config=self.read_config(path.parent),
         )
 
-    def _read_config(self, folder: Path) -> dict[str, Any]:
+    def read_config(self, folder: Path) -> dict[str, Any]:
+        """The content of a folder's config.json, with a text model's settings one level up.
+
+        Raises:
+            EncoreError: (the role's own) no such file, or not a JSON object.
+        """
         try:
             loaded: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except FileNotFoundError as error:

@@ -21,7 +21,7 @@ from tasks.errors import is_worth_retrying
 
 if TYPE_CHECKING:
     from encore.export.records import ExportResult
-    from encore.training.gating import GateResult
+    from encore.training.gate import GateResult
 
 _ON_A_DEVICE: dict[str, Any] = {
     "retries": 2,
@@ -59,20 +59,23 @@ def train_gate_over(
     """The paper's MoE gate over a model's heads, beside the model.
 
     Raises:
-        EncoreError: As `encore.training.gating.train_gate_of`.
+        EncoreError: As `encore.training.gate.train_gate`.
     """
     quiet_environment()
-    from encore.training.gate import GateConfig
-    from encore.training.gating import train_gate_of
+    from encore.data.study import open_study
+    from encore.training.gate import GateConfig, TrainGateConfig, train_gate
 
+    gate = GateConfig(num_steps=num_steps)
+    config = TrainGateConfig(study=study, model=model, gate=gate, limit=limit)
     try:
-        result = train_gate_of(
-            study, model=model, config=GateConfig(num_steps=num_steps), limit=limit
-        )
+        result = train_gate(open_study(study), config)
     except Exception as error:
         release_memory(error)
         raise
-    get_run_logger().info("gate: %d pairs learnt from, in %s", result.num_pairs, result.out)
+    logger = get_run_logger()
+    logger.info("%s; %d pairs learnt from, in %s", result.losses, result.num_pairs, result.out)
+    for note in result.notes:
+        logger.warning(note)
     return result
 
 

@@ -41,11 +41,7 @@ from encore.recipes.shipped import RECIPE_NAMES, SHAPE_OF, SKYWORK, demo, load_r
 from encore.recipes.stages import StageBook, StageResult
 from encore.synthetic import SYNTHETIC_LABEL
 from encore.training.config import TrainingConfig
-from encore.training.plan.estimate import Settings, estimate_training
-from encore.training.plan.gpus import gpu_named
-from encore.training.plan.lengths import lengths_from_average
-from encore.training.plan.locate import find_shape
-from encore.training.plan.recipes import recipe_named
+from encore.training.plan import PlanTrainConfig, plan_training
 from tests.model.test_whole_classifier import make_classifier
 
 PAPERS = [name for name in RECIPE_NAMES if name != "demo"]
@@ -480,16 +476,11 @@ PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text(encoding="u
 def test_the_pages_hours_and_memory_are_the_plans(
     recipes: list[str], num_pairs: int, method: str
 ) -> None:
-    shape = find_shape(SHAPE_OF[SKYWORK])
-    lengths = lengths_from_average(num_pairs, tokens_per_response=300, max_length=1024)
-    plan = estimate_training(
-        shape,
-        lengths=lengths,
-        gpu=gpu_named("h100-80"),
-        recipe=recipe_named(method),
-        settings=Settings(),
+    config = PlanTrainConfig(
+        backbone=SHAPE_OF[SKYWORK], recipe=method, pairs=num_pairs, tokens_per_response=300
     )
-    [planned] = [each.hours for each in plan.hours if each.layout == Settings().layout]
+    plan = plan_training(config)
+    planned = plan["hours"][config.layout]["hours"]
     for name in recipes:
         num_trained = 1 + sum(row.training is not None for row in load_recipe(name).rows)
         [line] = [
@@ -499,7 +490,7 @@ def test_the_pages_hours_and_memory_are_the_plans(
         assert float(cells[2].split()[0].rstrip(";")) == pytest.approx(
             num_trained * planned, abs=0.05
         ), name
-        assert cells[3].startswith(f"{plan.memory.total:.1f} GiB"), name
+        assert cells[3].startswith(f"{plan['memory']['total_gib']:.1f} GiB"), name
 
 
 def test_the_pages_python_runs_a_recipe_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,8 @@ from encore.model_files import folder_digest
 from encore.scores.head_scores import HeadScores
 from encore.training.embeddings import embed_prompts
 from encore.training.examples import TrainingExamples
-from encore.training.gate import GATE_FILE, WEIGHTS_FILE, TrainedGate, load_gate
-from encore.training.gating import RESULT_FILE
+from encore.training.gate import RESULT_FILE
+from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, TrainedGate, load_gate
 from encore.training.groups import group_of
 from encore.training.tokens import TokenTable
 
@@ -66,7 +66,7 @@ def open_gate(gate: Path, *, opened: OpenedModel, model: str | Path) -> OpenedGa
             another model with heads of the same names.
     """
     trained = load_gate(gate, head_ids=opened.model.head_ids)
-    num_inputs = int(trained.network.layers[0].in_features)
+    num_inputs = trained.num_inputs
     if num_inputs != opened.model.hidden_size:
         raise InputError(
             f"gate {gate}: it reads states of {num_inputs} numbers, those of model {opened.name} "

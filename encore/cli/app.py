@@ -19,7 +19,7 @@ COMMANDS = (
 #: Commands that are not generated from a config yet; see `_run_written_by_hand`.
 WRITTEN_BY_HAND = {
     *("demo", "ingest", "status", "show", "analyze", "weights", "theory", "report"),
-    *("plan", "gate", "score", "benchmark", "judge", "compare", "paper"),
+    *("score", "benchmark", "judge", "compare", "paper"),
     *("export", "sql", "publish", "doctor"),
 }
 

@@ -123,16 +123,18 @@ def _reward_models(
 
 def _gate(study: Path, *, recipe: Recipe, heads: Path, book: StageBook) -> Path:
     """The paper's MoE gate over the heads."""
+    from encore.data.study import open_study
     from encore.recipes.stages import StageResult
-    from encore.training.gate import GateConfig
-    from encore.training.gating import train_gate_of
+    from encore.training.gate import GateConfig, TrainGateConfig, train_gate
 
     assert recipe.gate_steps is not None, "the demo's recipe has a gate"
     config, out_dir = GateConfig(num_steps=recipe.gate_steps), heads / "gate"
+    over_heads = TrainGateConfig(study=study, model=heads / "model", gate=config, out=out_dir)
 
     def work() -> StageResult:
         say(f"for comparison: a gate that weighs the heads by the prompt, {config.num_steps} steps")
-        train_gate_of(study, model=heads / "model", config=config, out=out_dir)
+        result = train_gate(open_study(study), over_heads)
+        say(result.losses)
         names = ("gate.json", "gate.safetensors", "gate-result.json")
         return StageResult(outputs=tuple(out_dir / name for name in names))
 

@@ -3,80 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from encore.cli.output import (
-    JsonOption,
-    StudyArgument,
-    compact_table,
-    out,
-    print_json,
-    progress_bar,
-    say,
-    warn,
-)
+from encore.cli.output import compact_table
+from encore.options import JsonOption, command
+from encore.terminal import out, print_json, say, terminal_reporter, warn
+from encore.training.gate import TrainGateConfig
 
 
-def gate(
-    study: StudyArgument,
-    model: Annotated[
-        Path,
-        typer.Option(
-            metavar="MODEL", help="What `encore train` wrote, e.g. study/training/KEY/model."
-        ),
-    ],
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Of initial weights, batches and dropout.")] = 0,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Pilot: this many pairs, by content hash.")
-    ] = None,
-    out_dir: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="The gate's folder; default: beside MODEL."),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+@command
+def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
     """Train a gate: a small network that reads the prompt and weighs the model's heads.
 
-    The paper's baseline "MoE gating". Backbone and heads stay as they are;
-    three hidden layers learn from people's preferences which heads count for
-    which prompt. ENCORE's weights need no such training. A gate cannot be
-    folded into one head.
+    The paper's baseline "MoE gating". Backbone and heads stay as they are; three hidden layers
+    learn from people's preferences which heads count for which prompt. ENCORE's weights need no
+    such training. A gate cannot be folded into one head.
 
-    Shown is the accuracy on the prompts that were held out from the model's
-    training, beside that of the plain mean of the heads. What is computed is
-    kept: the same command goes on after a stop.
+    Shown is the accuracy on the prompts that were held out from the model's training, beside that
+    of the plain mean of the heads, and the training loss beside that of the best weights that do
+    not read the prompt. What is computed is kept: the same command goes on after a stop.
 
-    For example:
-
-    encore gate study --model study/training/KEY/model
+    Example: encore gate study --model study/training/KEY/model
     """
-    from encore.training.gate import GateConfig
-    from encore.training.gating import train_gate_of
+    from encore.data.study import open_study
+    from encore.training.gate import train_gate
 
-    with progress_bar() as bar:
-        embedding = bar.add_task("embedding", total=None, rate="")
-        training = bar.add_task("gate", total=steps, rate="")
-        result = train_gate_of(
-            study,
-            model=model,
-            config=GateConfig(num_steps=steps, seed=seed),
-            limit=limit,
-            out=out_dir,
-            on_embedded=lambda done, total: bar.update(embedding, completed=done, total=total),
-            on_step=lambda record: bar.update(training, completed=record.step),
-        )
+    with terminal_reporter() as reporter:
+        result = train_gate(open_study(config.study), config, reporter=reporter)
     if result.synthetic:
         synthetic = ", ".join(result.synthetic)
         warn(f"synthetic: {synthetic}; read these figures as an example, not as evidence")
-    if as_json:
+    for note in result.notes:
+        warn(note)
+    if json:
         print_json({**dataclasses.asdict(result), "out": str(result.out)})
         return
     rows = [(head_id, f"{weight:.4f}") for head_id, weight in result.mean_weights.items()]
     out.print(compact_table(("head", "mean weight"), rows, title="The gate over held-out prompts"))
+    say(result.losses)
     if result.accuracy_gated is not None and result.accuracy_uniform is not None:
         say(
             f"accuracy on {result.num_evaluation_pairs} held-out pairs: gated "

@@ -28,6 +28,7 @@ SEGMENT_ATTENTION = "encore-segments"
 
 _KERNEL_DTYPES = (torch.bfloat16, torch.float16)
 _MAX_KERNEL_HEAD_DIM = 256
+_KERNEL_CAPABILITY = (8, 0)
 #: What some architectures add to attention and this one does not compute.
 _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
@@ -161,7 +162,12 @@ def segment_attention(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling
         )
         return output, None
-    if _kernel_takes(query, dropout):
+    if query.is_cuda and kernel_takes(
+        query.dtype,
+        query.shape[-1],
+        capability=torch.cuda.get_device_capability(query.device),
+        dropout=dropout,
+    ):
         from torch.nn.attention.varlen import varlen_attn
 
         return attend_at_once(query, key, value, segment_plan, scaling, varlen_attn), None
@@ -239,12 +245,20 @@ def attend_at_once(
     return output[None]
 
 
-def _kernel_takes(query: torch.Tensor, dropout: float) -> bool:
-    """Whether flash attention computes this: half precision on CUDA, no dropout, fitting heads."""
-    head_dim = query.shape[-1]
+def kernel_takes(
+    dtype: torch.dtype, head_dim: int, *, capability: tuple[int, int], dropout: float
+) -> bool:
+    """Whether flash attention of torch computes this; older GPUs (T4, V100) have no kernel.
+
+    Args:
+        dtype: Of queries and keys.
+        head_dim: Of one head.
+        capability: Compute capability of the GPU.
+        dropout: On attention weights.
+    """
     return (
-        query.is_cuda
-        and query.dtype in _KERNEL_DTYPES
+        capability >= _KERNEL_CAPABILITY
+        and dtype in _KERNEL_DTYPES
         and dropout == 0.0
         and head_dim <= _MAX_KERNEL_HEAD_DIM
         and head_dim % 8 == 0

@@ -8,12 +8,30 @@ estimate, not a measurement). Matrix products and attention stay as they are.
 
 from __future__ import annotations
 
+import os
+import shutil
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
 from types import MethodType
 from typing import Any
 
 import torch
 
 _ENDINGS = ("RMSNorm", "MLP")
+
+
+def has_compiler(environ: Mapping[str, str] = os.environ, *, headers: Path | None = None) -> bool:
+    """Whether Triton can build what starts its kernels: a C compiler and Python's headers.
+
+    Args:
+        environ: ``CC`` may name the compiler.
+        headers: The folder of Python.h; None: where this Python keeps it.
+    """
+    names = (environ.get("CC"), "cc", "gcc", "clang")
+    folder = headers or Path(sysconfig.get_paths()["include"])
+    found = any(name is not None and shutil.which(name) is not None for name in names)
+    return found and (folder / "Python.h").is_file()
 
 
 def fuse_elementwise(trunk: Any, *, backend: str = "inductor") -> int:

@@ -18,9 +18,8 @@ from encore.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
 from encore.recipes.recipe import Recipe
 from encore.recipes.shipped import SHAPE_OF
+from encore.training.backbone_shape import BackboneShape, find_shape
 from encore.training.config import TrainingConfig
-from encore.training.plan.locate import find_shape
-from encore.training.plan.shapes import ModelShape
 
 _GIB = 1 << 30
 _HALF_BYTES, _FLOAT_BYTES = 2, 4
@@ -147,7 +146,7 @@ def _training_bytes(
     return weight + (_8BIT_STATES if training.optimizer == "adamw-8bit" else 2 * weight)
 
 
-def _shape(model: str, *, revision: str | None) -> ModelShape | None:
+def _shape(model: str, *, revision: str | None) -> BackboneShape | None:
     try:
         return find_shape(SHAPE_OF.get(model, model), revision=revision)
     except InputError:  # of another kind, or not to be had: opening it says so in its own words

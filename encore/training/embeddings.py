@@ -101,7 +101,8 @@ def embed_prompts(
     """The pooled state of every rendered prompt, shape [P, D], float32.
 
     Of a causal backbone that is the state where the assistant's turn begins, which the gate reads
-    (`encore.training.gate`). A prompt that was cut away whole counts as its sequence's first token.
+    (`encore.training.gating_network`). A prompt that was cut away whole counts as its sequence's
+    first token.
     Arguments as for `embed_examples`.
     """
     num_tokens_P = np.maximum(examples.prompt_tokens_P, 1)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from encore.model.compiling import has_compiler
 from encore.model.config import BackboneConfig
-from encore.model.fusing import fuse_elementwise
+from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.loading import load_reward_model
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.config import TrainingConfig

@@ -1,299 +1,256 @@
-"""The MoE baseline: a small network reads the prompt and weighs the heads anew for each one.
-
-Backbone and heads stay as they are. The paper names "a three-layer MLP" and cites ArmoRM, whose
-published settings are the defaults here. A gate is no linear head: it cannot be folded into one.
-"""
+"""Train the gate of a trained model on a study's preferences: the paper's baseline "MoE gating"."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import nn
-from torch.nn import functional as F
+from encore.config import StageConfig, option
+from encore.errors import InputError
+from encore.files import atomic_write_bytes
+from encore.model_files import folder_digest
+from encore.reporting import SILENT, Reporter
+from encore.versions import package_versions
 
-from encore.errors import EncoreError, InputError
-from encore.files import atomic_path, atomic_write_bytes
+if TYPE_CHECKING:
+    from encore.data.study import Study
+    from encore.model.folder import LoadedModel
+    from encore.training.examples import TrainingExamples
+    from encore.training.splits import Split
 
-# Suffixes: P pairs, B pairs of a batch, D hidden, R heads.
-
-GATE_FILE = "gate.json"
-WEIGHTS_FILE = "gate.safetensors"
-_ROWS_PER_BLOCK = 8192
-
-_Floats = NDArray[np.float32]
+RESULT_FILE = "gate-result.json"
+#: A head with more of the mean weight than this is all that the gate reads.
+_COLLAPSED_SHARE = 0.99
+_LOSS_TOLERANCE = 1e-3
 
 
-class GateConfig(BaseModel):
+class GateConfig(StageConfig):
     """How a gate is built and trained; defaults as in ArmoRM (Wang et al., 2024)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    hidden_size: int = option(1024, hidden=True, ge=1, help="Units of a hidden layer.")
+    num_hidden_layers: int = option(3, hidden=True, ge=1, help="Hidden layers.")
+    dropout: float = option(0.2, hidden=True, ge=0, lt=1, help="After each hidden layer.")
+    temperature: float = option(10.0, hidden=True, gt=0, help="Of the softmax over heads.")
+    learning_rate: float = option(1e-3, hidden=True, gt=0, help="AdamW's, falling as a cosine.")
+    weight_decay: float = option(0.0, hidden=True, ge=0, help="AdamW's.")
+    num_steps: int = option(2000, name="steps", ge=1, help="Optimizer steps.")
+    batch_pairs: int = option(1024, hidden=True, ge=1, help="Pairs a step, drawn anew each time.")
+    seed: int = option(0, ge=0, help="Of initial weights, batches and dropout.")
 
-    hidden_size: int = Field(default=1024, ge=1, description="Units of a hidden layer.")
-    num_hidden_layers: int = Field(default=3, ge=1, description="Hidden layers.")
-    dropout: float = Field(default=0.2, ge=0, lt=1, description="After each hidden layer.")
-    temperature: float = Field(default=10.0, gt=0, description="Of the softmax over heads.")
-    learning_rate: float = Field(default=1e-3, gt=0, description="AdamW's, falling as a cosine.")
-    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's.")
-    num_steps: int = Field(default=2000, ge=1, description="Optimizer steps.")
-    batch_pairs: int = Field(default=1024, ge=1, description="Pairs a step, drawn anew each time.")
-    seed: int = Field(default=0, ge=0, description="Of initial weights, batches and dropout.")
+
+class TrainGateConfig(StageConfig):
+    """`encore gate`: a gate over the heads of one model."""
+
+    study: Path = option(positional=True, identity=False, help="The study directory.")
+    model: Path = option(
+        metavar="MODEL", help="What `encore train` wrote, e.g. study/training/KEY/model."
+    )
+    gate: GateConfig = GateConfig()
+    limit: int | None = option(None, ge=1, help="Pilot: this many pairs, by content hash.")
+    out: Path | None = option(
+        None, metavar="DIR", identity=False, help="The gate's folder; default: beside MODEL."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateRecord:
-    """One step: its number from 1, the loss before it, its learning rate."""
-
-    step: int
-    loss: float
-    learning_rate: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TrainedGate:
-    """A gate and how it came about.
+class GateResult:
+    """A trained gate and how it ranks pairs whose prompts it has not seen.
 
     Attributes:
-        network: In evaluation mode.
-        head_ids: The R heads that it weighs, in order.
-        config: Its shape and training.
-        log: One record a step; empty for a gate that was loaded.
+        out: Its folder.
+        num_pairs: Pairs learnt from.
+        num_evaluation_pairs: Pairs held out; whole prompt groups.
+        accuracy_gated: Share of held-out pairs that the gated reward ranks as people did, ties
+            half; None where none are held out.
+        accuracy_uniform: The same of the plain mean of the heads, for comparison.
+        mean_weights: Mean weight of each head over the held-out prompts (all, where none are).
+        final_loss: Of the last step, with dropout.
+        training_loss: Mean over the pairs learnt from, without dropout.
+        best_constant_loss: The same of the best weights that do not read the prompt, at their best
+            scale: what a gate should not exceed.
+        scale: Of the margins in the loss.
+        notes: What a reader should know of the gate and its data, a sentence each.
+        synthetic: What of the data is synthetic, in words.
+        seconds: Of this call.
     """
 
-    network: GatingNetwork
-    head_ids: tuple[str, ...]
-    config: GateConfig
-    log: tuple[GateRecord, ...] = ()
+    out: Path
+    num_pairs: int
+    num_evaluation_pairs: int
+    accuracy_gated: float | None
+    accuracy_uniform: float | None
+    mean_weights: dict[str, float]
+    final_loss: float
+    training_loss: float
+    best_constant_loss: float
+    scale: float
+    notes: tuple[str, ...]
+    synthetic: tuple[str, ...]
+    seconds: float
 
-    def weights(self, prompt_PD: _Floats) -> _Floats:
-        """The weight of every head for each prompt, shape [P, R]: none negative, sums of 1."""
-        blocks = [np.empty((0, len(self.head_ids)), dtype=np.float32)]
-        with torch.inference_mode():
-            for start in range(0, len(prompt_PD), _ROWS_PER_BLOCK):
-                prompt_BD = torch.from_numpy(_float32(prompt_PD[start : start + _ROWS_PER_BLOCK]))
-                blocks.append(self.network(prompt_BD).numpy())
-        return np.concatenate(blocks)
-
-    def rewards(self, prompt_PD: _Floats, score_PR: _Floats) -> _Floats:
-        """The weighted sum of centred head scores [P, R] for each prompt, shape [P]."""
-        return np.asarray((self.weights(prompt_PD) * score_PR).sum(axis=1), dtype=np.float32)
-
-
-class GatingNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any here
-    """Hidden layers with ReLU and dropout, then a softmax over heads.
-
-    Args:
-        num_inputs: D.
-        num_heads: R.
-        config: Its shape.
-    """
-
-    def __init__(self, num_inputs: int, num_heads: int, config: GateConfig) -> None:
-        super().__init__()
-        sizes = [num_inputs, *[config.hidden_size] * config.num_hidden_layers]
-        layers: list[Any] = []
-        for size, next_size in pairwise(sizes):
-            layers += [nn.Linear(size, next_size), nn.ReLU(), nn.Dropout(config.dropout)]
-        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], num_heads))
-        self.temperature = config.temperature
-        # Weights that sum to 1 bound the margins; the loss sees them times a free scale, which
-        # ranks nothing differently.
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, prompt_BD: Any) -> Any:
-        """The weights of the heads, [B, D] -> [B, R]."""
-        return F.softmax(self.layers(prompt_BD) / self.temperature, dim=-1)
-
-    def loss(self, prompt_BD: Any, margin_BR: Any) -> Any:
-        """Mean Bradley-Terry loss of the gated margins score(chosen) - score(rejected)."""
-        gated_B = self.scale * (self(prompt_BD) * margin_BR).sum(dim=-1)
-        return F.softplus(-gated_B).mean()
-
-
-def train_gate(
-    prompt_PD: _Floats,
-    score_chosen_PR: _Floats,
-    score_rejected_PR: _Floats,
-    *,
-    head_ids: Sequence[str],
-    config: GateConfig | None = None,
-    device: str = "cpu",
-    on_step: Callable[[GateRecord], None] | None = None,
-) -> TrainedGate:
-    """Train a gate on pairs whose head scores are known.
-
-    The same inputs and seed give the same gate, bit by bit, on the same machine's CPU.
-
-    Args:
-        prompt_PD: State where the assistant's turn begins, shape [P, D], from
-            `encore.training.embeddings.embed_prompts`.
-        score_chosen_PR: Centred head scores of the preferred responses, shape [P, R].
-        score_rejected_PR: The same of the other responses.
-        head_ids: The R heads.
-        config: None: ArmoRM's.
-        device: Where to train; the finished gate is on the CPU.
-        on_step: Told about every step.
-
-    Raises:
-        InputError: No pairs; scores, heads and prompts that do not belong together.
-        EncoreError: A loss that is not finite: at which step.
-    """
-    config = config or GateConfig()
-    _check_inputs(prompt_PD, score_chosen_PR, score_rejected_PR, head_ids)
-    prompt = torch.from_numpy(_float32(prompt_PD)).to(device)
-    margin = torch.from_numpy(_float32(score_chosen_PR - score_rejected_PR)).to(device)
-    devices = [prompt.device] if prompt.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(config.seed)
-        network = GatingNetwork(prompt.shape[1], len(head_ids), config).to(device)
-        optimizer = torch.optim.AdamW(
-            network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+    @property
+    def losses(self) -> str:
+        """The gate's training loss beside that of the best constant weights, as a sentence."""
+        return (
+            f"gate: training loss {self.training_loss:.4f}; of the best constant weights "
+            f"{self.best_constant_loss:.4f}"
         )
-        log = []
-        for step in range(1, config.num_steps + 1):
-            record = _step(network, optimizer, prompt, margin, step=step, config=config)
-            log.append(record)
-            if on_step is not None:
-                on_step(record)
-    return TrainedGate(
-        network=network.cpu().eval(), head_ids=tuple(head_ids), config=config, log=tuple(log)
-    )
 
 
-def save_gate(folder: Path, gate: TrainedGate) -> None:
-    """Write a gate's weights, then its description, each whole or not at all.
+def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SILENT) -> GateResult:
+    """Train a gate over the heads of a model folder; trunk and heads stay as they are.
+
+    The prompts that were held out from the model's training are held out from the gate's. States
+    of responses and prompts are kept beside the gate as they come: a killed call goes on from
+    them, and the gate itself takes seconds. The same arguments give the same gate on a CPU.
+
+    Args:
+        study: Whose preferences are learnt; no rating is read.
+        config: Model, gate and folder.
+        reporter: Hears of embedded pairs and of every step's loss.
 
     Raises:
-        OSError: as the file system reports it.
+        InputError: No such model, or a model with a single head.
+        EncoreError: A loss that is not finite.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.contiguous() for name, tensor in gate.network.state_dict().items()}
-    with atomic_path(folder / WEIGHTS_FILE) as temporary:
-        save_file(weights, temporary)
-    description = {
-        "config": gate.config.model_dump(),
-        "head_ids": list(gate.head_ids),
-        "num_inputs": gate.network.layers[0].in_features,
+    import numpy as np
+
+    from encore.model.folder import load_model
+    from encore.training.about import synthetic_marks
+    from encore.training.evaluation import accuracy_half
+    from encore.training.examples import read_examples
+    from encore.training.gating_network import best_constant_weights, fit_gate, save_gate
+    from encore.training.machine import available_device
+
+    began = time.monotonic()
+    loaded = load_model(config.model, device=available_device())
+    head_ids = loaded.model.head_ids
+    if len(head_ids) < 2:
+        raise InputError(
+            f"model {config.model}: its only head is {head_ids[0]!r}; a gate weighs several heads: "
+            "give a model trained with objective multi-head"
+        )
+    examples = read_examples(
+        study.path, tokenizer=loaded.tokenizer, objective="bradley-terry", limit=config.limit
+    )
+    parts = _split_of_model(loaded, examples, config.model)
+    out = config.out or config.model.parent / "gate"
+    prompt_PD, chosen_PR, rejected_PR = _states_and_scores(loaded, examples, out, reporter)
+    rows, held_out = parts.train_rows, parts.evaluation_rows
+    reporter.started("gate", total=config.gate.num_steps)
+    gate = fit_gate(
+        prompt_PD[rows],
+        chosen_PR[rows],
+        rejected_PR[rows],
+        head_ids=head_ids,
+        config=config.gate,
+        device=available_device(),
+        on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
+    )
+    margin_PR = chosen_PR[rows] - rejected_PR[rows]
+    losses = {
+        "training_loss": gate.loss(prompt_PD[rows], margin_PR),
+        "best_constant_loss": best_constant_weights(margin_PR).loss,
     }
-    atomic_write_bytes(folder / GATE_FILE, json.dumps(description, indent=1).encode() + b"\n")
-
-
-def load_gate(folder: Path, *, head_ids: Sequence[str] | None = None) -> TrainedGate:
-    """Read a gate back, in evaluation mode on the CPU.
-
-    Args:
-        folder: Where `save_gate` wrote it.
-        head_ids: The heads of the model it is to be used with (None: not checked).
-
-    Raises:
-        InputError: Missing or damaged files; a gate of other heads.
-    """
-    description = _read_description(folder)
-    if head_ids is not None and tuple(head_ids) != description.head_ids:
-        raise InputError(
-            f"gate {folder}: it weighs {len(description.head_ids)} heads "
-            f"({', '.join(description.head_ids)}), the model has {len(head_ids)} "
-            f"({', '.join(head_ids)}); train a gate for this model"
+    seen = held_out if len(held_out) else rows
+    weight_PR = gate.weights(prompt_PD[seen])
+    accuracies = [
+        accuracy_half(
+            (by_PR * chosen_PR[seen]).sum(axis=1), (by_PR * rejected_PR[seen]).sum(axis=1)
         )
-    network = GatingNetwork(description.num_inputs, len(description.head_ids), description.config)
-    path = folder / WEIGHTS_FILE
-    try:
-        with safe_open(path, framework="pt") as file:
-            network.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 - no mapping
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise InputError(
-            f"{path}: no weights of this gate ({str(error).splitlines()[0]}); train it again"
-        ) from error
-    return TrainedGate(
-        network=network.eval(), head_ids=description.head_ids, config=description.config
+        for by_PR in (weight_PR, np.full_like(weight_PR, 1 / len(head_ids)))
+    ]
+    mean_R = weight_PR.mean(axis=0, dtype=np.float64)
+    mean_weights = dict(zip(head_ids, mean_R.tolist(), strict=True))
+    result = GateResult(
+        out=out,
+        num_pairs=len(rows),
+        num_evaluation_pairs=len(held_out),
+        accuracy_gated=accuracies[0] if len(held_out) else None,
+        accuracy_uniform=accuracies[1] if len(held_out) else None,
+        mean_weights=mean_weights,
+        final_loss=gate.losses[-1],
+        **losses,
+        scale=gate.scale,
+        notes=(*gate_warnings(mean_weights, **losses), *examples.notes),
+        synthetic=synthetic_marks(
+            study.path, backbone_identity={}, rating_run=None, has_ratings_of_study=False
+        ),
+        seconds=time.monotonic() - began,
     )
+    save_gate(out, gate)
+    _write_result(result, config.model, examples)
+    reporter.saved(out, kind="gate")
+    return result
 
 
-class _Description(BaseModel):
-    """What `gate.json` says."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    config: GateConfig
-    head_ids: tuple[str, ...]
-    num_inputs: int
-
-
-def _read_description(folder: Path) -> _Description:
-    path = folder / GATE_FILE
-    try:
-        return _Description.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise InputError(f"gate {folder}: no {GATE_FILE} in it; train a gate first") from error
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"])) or "file"
-        raise InputError(f"{path}: damaged, {where}: {problem['msg']}; train it again") from error
-
-
-def _step(
-    network: GatingNetwork,
-    optimizer: Any,
-    prompt_PD: Any,
-    margin_PR: Any,
-    *,
-    step: int,
-    config: GateConfig,
-) -> GateRecord:
-    num_done = (step - 1) / config.num_steps
-    learning_rate = config.learning_rate * (1 + math.cos(math.pi * num_done)) / 2
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    rows_B = torch.from_numpy(_rows(len(prompt_PD), step=step, config=config))
-    rows_B = rows_B.to(prompt_PD.device)
-    optimizer.zero_grad()
-    loss = network.loss(prompt_PD[rows_B], margin_PR[rows_B])
-    loss_value = float(loss.detach())
-    if not math.isfinite(loss_value):
-        raise EncoreError(
-            f"gate: the loss is {loss_value} at step {step}; expected a finite number: check the "
-            "prompts' states and the scores, or lower the learning rate"
+def gate_warnings(
+    mean_weights: Mapping[str, float], *, training_loss: float, best_constant_loss: float
+) -> tuple[str, ...]:
+    """How a gate failed, a sentence each: it is one-hot, or worse than constant weights."""
+    notes = [
+        f"head {head_id!r} has {weight:.2%} of the gate's mean weight: this gate is a single head"
+        for head_id, weight in mean_weights.items()
+        if weight > _COLLAPSED_SHARE
+    ]
+    if training_loss > best_constant_loss + _LOSS_TOLERANCE:
+        notes.append(
+            f"the gate's training loss {training_loss:.4f} exceeds that of the best constant "
+            f"weights, {best_constant_loss:.4f}: train it for more steps"
         )
-    loss.backward()
-    optimizer.step()
-    return GateRecord(step=step, loss=loss_value, learning_rate=learning_rate)
+    return tuple(notes)
 
 
-def _rows(num_pairs: int, *, step: int, config: GateConfig) -> NDArray[np.int64]:
-    """The pairs of a step: a function of seed and step alone."""
-    generator = np.random.default_rng([config.seed, step])
-    size = min(config.batch_pairs, num_pairs)
-    return generator.choice(num_pairs, size=size, replace=False).astype(np.int64)
+def _write_result(result: GateResult, model: Path, examples: TrainingExamples) -> None:
+    """What the gate was made from, beside it; no machine's path."""
+    content = asdict(result) | {
+        "model": f"sha256:{folder_digest(model)}",
+        "data_sha256": examples.digest,
+        "versions": package_versions(),
+    }
+    del content["out"]
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    atomic_write_bytes(result.out / RESULT_FILE, text.encode())
 
 
-def _float32(array: NDArray[Any]) -> _Floats:
-    return np.ascontiguousarray(array, dtype=np.float32)
+def _split_of_model(loaded: LoadedModel, examples: TrainingExamples, model: Path) -> Split:
+    """The model's own: what it learnt from must not be held out here, nor the other way round."""
+    from encore.training.config import TrainingConfig
+    from encore.training.splits import split
+
+    recorded = loaded.metadata.get("config")
+    if not isinstance(recorded, dict):
+        raise InputError(
+            f"model {model}: it does not say which prompts were held out from its training; "
+            "expected a folder that `encore train` wrote"
+        )
+    config = TrainingConfig.model_validate(recorded)
+    return split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
 
 
-def _check_inputs(
-    prompt_PD: _Floats,
-    score_chosen_PR: _Floats,
-    score_rejected_PR: _Floats,
-    head_ids: Sequence[str],
-) -> None:
-    num_pairs = len(prompt_PD)
-    if num_pairs == 0:
-        raise InputError("gate: no pairs to learn from; expected at least one")
-    expected = (num_pairs, len(head_ids))
-    for name, score_PR in (("chosen", score_chosen_PR), ("rejected", score_rejected_PR)):
-        if score_PR.shape != expected:
-            raise InputError(
-                f"gate: scores of {name} have shape {score_PR.shape}, expected {expected}: a row "
-                "for each of the prompts, a column for each head"
-            )
+def _states_and_scores(
+    loaded: LoadedModel, examples: TrainingExamples, out: Path, reporter: Reporter
+) -> tuple[Any, Any, Any]:
+    """States where the assistant's turn begins, and the head scores of both responses."""
+    from encore.training.embeddings import embed_examples, embed_prompts
+
+    done = 0
+
+    def embedded(num_done: int, _total: int) -> None:
+        nonlocal done
+        reporter.advanced(num_done - done)
+        done = num_done
+
+    model, common = loaded.model, dict[str, Any](cache=out / "embeddings", on_progress=embedded)
+    common["pad_token_id"] = loaded.tokenizer.pad_token_id
+    reporter.started("embedding responses", total=len(examples.group_P))
+    responses = embed_examples(model, examples, **common)
+    done = 0
+    reporter.started("embedding prompts", total=len(examples.group_P))
+    prompt_PD = embed_prompts(model, examples, **common)
+    head_DR = model.heads.weight.detach().cpu().numpy().T
+    return prompt_PD, responses.chosen_PD @ head_DR, responses.rejected_PD @ head_DR

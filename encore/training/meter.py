@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from encore.errors import InputError
+from encore.training.backbone_shape import (
+    BackboneShape,
+    attention_length,
+    flops_per_token,
+    shape_from_config,
+)
 from encore.training.config import Method
-from encore.training.plan.flops import attention_length, flops_per_token, mfu, peak_flops
-from encore.training.plan.kinds import shape_from_config
-from encore.training.plan.shapes import ModelShape
+from encore.training.gpus import peak_flops
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
@@ -44,7 +48,7 @@ class Arithmetic:
         share: Of full training's operations that this method needs.
     """
 
-    shape: ModelShape
+    shape: BackboneShape
     peak_flops: float
     share: float = 1.0
 
@@ -78,7 +82,7 @@ class SpeedMeter:
         tokens, times, work = (sum(values) for values in zip(*self._steps, strict=True))
         used = None
         if self._arithmetic is not None:
-            used = mfu(work / times, flops_per_token=1.0, peak_flops=self._arithmetic.peak_flops)
+            used = work / times / self._arithmetic.peak_flops
         return Speed(tokens_per_second=tokens / times, mfu=used)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from encore.errors import InputError
 from encore.model.config import BackboneConfig
+from encore.training.backbone_shape import find_shape
 from encore.training.checkpoints import checkpoint_steps
 from encore.training.config import TrainingConfig
 from encore.training.disk import check_room
-from encore.training.plan.locate import find_shape
 from encore.training.run import TrainingRun
 
 #: Averages of AdamW, the gradient's and its square's, in the format of the weights.

@@ -24,8 +24,8 @@ from encore.export import export_model
 from encore.model.opening import open_reward_model
 from encore.model_files import folder_digest
 from encore.scores.score import score_pairs
-from encore.training.gate import GateConfig, save_gate, train_gate
-from encore.training.gating import RESULT_FILE
+from encore.training.gate import RESULT_FILE, GateConfig
+from encore.training.gating_network import fit_gate, save_gate
 from tests.benchmarks.table_world import jsonl_rows, write_jsonl
 from tests.scores.models import make_model
 from tests.training.studies import RULES, make_study, write_ratings
@@ -55,7 +55,7 @@ def small_gate(num_inputs: int = HIDDEN_SIZE, head_ids: tuple[str, ...] = RULES)
         for width in (num_inputs, len(head_ids), len(head_ids))
     )
     config = GateConfig(hidden_size=8, num_hidden_layers=1, num_steps=3, temperature=1.0)
-    return train_gate(prompt_PD, chosen_PR, rejected_PR, head_ids=head_ids, config=config)
+    return fit_gate(prompt_PD, chosen_PR, rejected_PR, head_ids=head_ids, config=config)
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ def again(done: Shown, tmp_path_factory: pytest.TempPathFactory) -> Shown:
         for work in (
             "encore.judges.transformers_model.TransformersJudge.start",
             "encore.training.driver._train",
-            "encore.training.gating.train_gate",
+            "encore.training.gating_network.fit_gate",
             "encore.export.export_model",
             "encore.scores.run._score",
             "encore.benchmarks.scoring._score",

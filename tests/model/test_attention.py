@@ -12,6 +12,7 @@ from encore.model.attention import (
     SegmentPlan,
     attend_at_once,
     attend_one_by_one,
+    kernel_takes,
     segment_attention,
 )
 from encore.model.layouts import Segment
@@ -152,6 +153,24 @@ def test_the_kernel_has_the_arguments_the_call_gives():
         "max_k",
     ]
     assert set(list(given)[7:]) <= set(parameters)
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_taken"),
+    [
+        ({}, True),
+        ({"capability": (9, 0)}, True),
+        ({"capability": (7, 5)}, False),  # T4
+        ({"capability": (7, 0)}, False),  # V100
+        ({"dtype": torch.float32}, False),
+        ({"head_dim": 264}, False),
+        ({"head_dim": 100}, False),
+        ({"dropout": 0.1}, False),
+    ],
+)
+def test_flash_attention_is_used_only_where_it_has_a_kernel(changed, is_taken):
+    case = {"dtype": torch.bfloat16, "head_dim": 128, "capability": (8, 0), "dropout": 0.0}
+    assert kernel_takes(**{**case, **changed}) is is_taken
 
 
 @pytest.mark.device

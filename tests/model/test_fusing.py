@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from encore.model.fusing import fuse_elementwise
+from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.layouts import lay_out
 from tests.model.tiny_models import PAD, tiny_model, token_ids
 
@@ -80,3 +80,16 @@ def test_training_evaluation_and_every_shape_of_batch_fit_into_torchs_limit_of_g
 
 def test_an_encoder_has_nothing_to_fuse():
     assert fuse_elementwise(tiny_model("bert").trunk) == 0
+
+
+def test_kernels_are_compiled_only_with_a_c_compiler_and_pythons_headers(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "Python.h").touch()
+    assert not has_compiler({}, headers=tmp_path)
+    compiler = tmp_path / "gcc"
+    compiler.write_text("#!/bin/sh\n")
+    compiler.chmod(0o755)
+    assert has_compiler({}, headers=tmp_path)
+    assert has_compiler({"CC": str(compiler)}, headers=tmp_path)
+    (tmp_path / "Python.h").unlink()  # a Python without its development files
+    assert not has_compiler({}, headers=tmp_path)

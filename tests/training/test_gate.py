@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
+from safetensors.torch import load_file, save_file
 
+from encore.cli.gate import gate as gate_command
+from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
+from encore.training.driver import train_study
 from encore.training.gate import (
+    RESULT_FILE,
+    GateConfig,
+    TrainGateConfig,
+    gate_warnings,
+    train_gate,
+)
+from encore.training.gating_network import (
     GATE_FILE,
     WEIGHTS_FILE,
-    GateConfig,
+    best_constant_weights,
+    fit_gate,
     load_gate,
     save_gate,
-    train_gate,
+)
+from encore.training.records import SilentReporter
+from tests.cli.invoking import Command
+from tests.training.studies import (
+    RULES,
+    backbone_config,
+    make_backbone,
+    make_study,
+    training_config,
+    write_ratings,
 )
 
 HEADS = ("first", "second", "third")
@@ -33,93 +56,94 @@ def world(num_pairs=800, seed=0):
     return prompt_PD, chosen_PR.astype(np.float32), (chosen_PR - margin_PR).astype(np.float32)
 
 
+def small_margins(num_pairs=600):
+    """Heads that predict ratings: mean margins of 0.01 to 0.09, noise of 0.15."""
+    generator = np.random.default_rng(3)
+    mean_R = np.linspace(0.01, 0.09, 5)
+    margin_PR = (mean_R + 0.15 * generator.normal(size=(num_pairs, 5))).astype(np.float32)
+    rejected_PR = generator.normal(size=(num_pairs, 5)).astype(np.float32)
+    prompt_PD = generator.normal(size=(num_pairs, 8)).astype(np.float32)
+    return prompt_PD, rejected_PR + margin_PR, rejected_PR
+
+
+def fitted(data, *, head_ids=HEADS, **settings):
+    return fit_gate(*data, head_ids=head_ids, config=SMALL.model_copy(update=settings))
+
+
 @pytest.fixture(scope="module")
 def gate():
-    return train_gate(*world(), head_ids=HEADS, config=SMALL)
-
-
-def accuracy(reward_chosen_P, reward_rejected_P):
-    return float((reward_chosen_P > reward_rejected_P).mean())
+    return fitted(world())
 
 
 def test_a_gate_finds_the_head_that_knows_each_kind_of_prompt(gate):
     prompt_PD, chosen_PR, rejected_PR = world(seed=1)
-    gated = accuracy(gate.rewards(prompt_PD, chosen_PR), gate.rewards(prompt_PD, rejected_PR))
-    uniform = accuracy(chosen_PR.mean(axis=1), rejected_PR.mean(axis=1))
+    margin_PR = chosen_PR - rejected_PR
+    weight_PR = gate.weights(prompt_PD)
     # An expert alone is right in Phi(0.3 / 0.3) = 84 % of pairs; a uniform mean in
     # Phi(0.3 / sqrt(0.09 + 2)) = 58 %.
-    assert uniform == pytest.approx(0.58, abs=0.05)
-    assert gated > 0.75
-    weight_PR = gate.weights(prompt_PD)
-    is_second_P = prompt_PD[:, 0] > 0.5
-    assert weight_PR[is_second_P, 1].mean() > 0.6
+    assert (margin_PR.mean(axis=1) > 0).mean() == pytest.approx(0.58, abs=0.05)
+    assert ((weight_PR * margin_PR).sum(axis=1) > 0).mean() > 0.75
+    assert weight_PR[prompt_PD[:, 0] > 0.5, 1].mean() > 0.6
     assert weight_PR[prompt_PD[:, 0] < -0.5, 0].mean() > 0.6
-
-
-def test_weights_are_on_the_simplex(gate):
-    weight_PR = gate.weights(world(seed=2)[0] * 100)
     assert (weight_PR >= 0).all()
     assert weight_PR.sum(axis=1) == pytest.approx(1, abs=1e-5)
-    assert gate.weights(np.empty((0, 6))).shape == (0, 3)
+    assert gate.weights(np.empty((0, 6), dtype=np.float32)).shape == (0, 3)
 
 
-def test_the_loss_falls_below_that_of_equal_weights_at_any_scale(gate):
-    _, chosen_PR, rejected_PR = world()
-    margin_P = (chosen_PR - rejected_PR).mean(axis=1)
-    uniform = min(np.logaddexp(0, -scale * margin_P).mean() for scale in np.linspace(0, 10, 101))
-    losses = [record.loss for record in gate.log]
-    assert np.mean(losses[-50:]) < uniform - 0.05
+def test_small_margins_do_not_make_a_gate_one_hot():
+    prompt_PD, chosen_PR, rejected_PR = small_margins()
+    gate = fitted((prompt_PD, chosen_PR, rejected_PR), head_ids="abcde")
+    margin_PR = chosen_PR - rejected_PR
+    assert gate.loss(prompt_PD, margin_PR) <= best_constant_weights(margin_PR).loss + 1e-3
+    assert gate.weights(prompt_PD).mean(axis=0).max() < 0.5
 
 
-def test_the_same_seed_gives_the_same_gate_to_the_last_bit():
-    config = SMALL.model_copy(update={"num_steps": 20})
-    before = torch.random.get_rng_state()
-    first = train_gate(*world(), head_ids=HEADS, config=config)
-    torch.rand(7)  # what others draw in between is no part of it
-    second = train_gate(*world(), head_ids=HEADS, config=config)
-    other_seed = config.model_copy(update={"seed": 1})
-    other = train_gate(*world(), head_ids=HEADS, config=other_seed)
-    states = [gate.network.state_dict() for gate in (first, second, other)]
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    assert not torch.equal(states[0]["layers.0.weight"], states[2]["layers.0.weight"])
-    assert first.log == second.log != other.log
-    torch.random.set_rng_state(before)
+def test_training_starts_at_the_best_scale_for_uniform_weights():
+    data = small_margins()
+    gate = fitted(data, head_ids="abcde", num_steps=1, batch_pairs=600, temperature=100.0)
+    margin_P = (data[1] - data[2]).mean(axis=1)
+    uniform = min(np.logaddexp(0, -scale * margin_P).mean() for scale in np.linspace(0, 200, 401))
+    assert gate.losses[0] == pytest.approx(uniform, abs=1e-3)
 
 
-def test_training_a_gate_leaves_torch_where_it_was():
+def test_the_best_constant_weights_of_two_known_worlds():
+    # One head with margin m in a share p of the pairs and -m in the others: the loss is least
+    # where sigmoid(s m) = p, so s = ln(p / (1 - p)) / m, and it is then the entropy of p.
+    margin_P1 = np.where(np.arange(400) % 4 == 0, -0.05, 0.05)[:, None]
+    best = best_constant_weights(margin_P1)
+    assert best.scale == pytest.approx(np.log(3) / 0.05, rel=1e-3)
+    assert best.loss == pytest.approx(-0.75 * np.log(0.75) - 0.25 * np.log(0.25), abs=1e-6)
+    # A second head that is always wrong gets nothing.
+    best = best_constant_weights(np.hstack([margin_P1, -np.abs(margin_P1)]))
+    assert best.weight_R == pytest.approx([1, 0])
+
+
+def test_a_gate_that_is_a_single_head_or_worse_than_constant_weights_is_reported():
+    fine = {"a": 0.98, "b": 0.02}
+    assert gate_warnings(fine, training_loss=0.6, best_constant_loss=0.6) == ()
+    [collapsed] = gate_warnings({"a": 0.995, "b": 0.005}, training_loss=0, best_constant_loss=0)
+    assert "head 'a' has 99.50% of the gate's mean weight" in collapsed
+    [worse] = gate_warnings(fine, training_loss=0.602, best_constant_loss=0.6)
+    assert "exceeds that of the best constant weights" in worse
+
+
+def test_the_same_seed_gives_the_same_gate_to_the_last_bit_and_leaves_torch_alone():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    config = SMALL.model_copy(update={"num_steps": 2})
-    train_gate(*world(), head_ids=HEADS, config=config)
+    first = fitted(world(), num_steps=20)
     assert torch.equal(torch.rand(3), expected)
-
-
-def test_the_learning_rate_falls_as_a_cosine(gate):
-    rates = [record.learning_rate for record in gate.log]
-    assert [record.step for record in gate.log] == list(range(1, 301))
-    assert rates[0] == 1e-3
-    assert rates[150] == pytest.approx(0.5e-3)  # cos(pi / 2) = 0
-    assert 0 < rates[-1] < 1e-6
-    assert rates == sorted(rates, reverse=True)
+    second, other = fitted(world(), num_steps=20), fitted(world(), num_steps=20, seed=1)
+    states = [gate.network.state_dict() for gate in (first, second, other)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not torch.equal(states[0]["layers.0.weight"], states[2]["layers.0.weight"])
+    assert first.losses == second.losses != other.losses
 
 
 def test_defaults_are_those_of_the_paper_it_comes_from():
     config = GateConfig()
     assert (config.num_hidden_layers, config.hidden_size, config.dropout) == (3, 1024, 0.2)
     assert (config.learning_rate, config.num_steps, config.batch_pairs) == (1e-3, 2000, 1024)
-    network = train_gate(
-        *world(), head_ids=HEADS, config=config.model_copy(update={"num_steps": 1})
-    ).network
-    sizes = [tuple(p.shape) for name, p in network.named_parameters() if name.endswith("weight")]
-    assert sizes == [(1024, 6), (1024, 1024), (1024, 1024), (3, 1024)]
-
-
-def test_every_step_is_told():
-    heard = []
-    config = SMALL.model_copy(update={"num_steps": 3})
-    trained = train_gate(*world(), head_ids=HEADS, config=config, on_step=heard.append)
-    assert tuple(heard) == trained.log
 
 
 # --- on disk ----------------------------------------------------------------------------------
@@ -132,25 +156,33 @@ def test_a_gate_comes_back_as_it_was(gate, tmp_path):
     assert np.array_equal(again.weights(prompt_PD), gate.weights(prompt_PD))
     assert (again.head_ids, again.config) == (HEADS, SMALL)
     assert sorted(path.name for path in (tmp_path / "gate").iterdir()) == [GATE_FILE, WEIGHTS_FILE]
-
-
-def test_a_gate_of_other_heads_is_refused(gate, tmp_path):
-    save_gate(tmp_path, gate)
-    with pytest.raises(InputError, match=r"weighs 3 heads .* the model has 2"):
-        load_gate(tmp_path, head_ids=HEADS[:2])
     with pytest.raises(InputError, match="train a gate for this model"):
-        load_gate(tmp_path, head_ids=HEADS[::-1])
+        load_gate(tmp_path / "gate", head_ids=HEADS[::-1])
+
+
+def test_a_gate_of_an_earlier_version_with_a_plain_scale_is_read(gate, tmp_path):
+    save_gate(tmp_path, gate)
+    tensors = load_file(tmp_path / WEIGHTS_FILE)
+    tensors["scale"] = tensors.pop("log_scale").exp()
+    save_file(tensors, tmp_path / WEIGHTS_FILE)
+    about = json.loads((tmp_path / GATE_FILE).read_text())
+    assert about.pop("margin_scale") == "exp(log_scale)"
+    (tmp_path / GATE_FILE).write_text(json.dumps(about))
+    again = load_gate(tmp_path)
+    assert again.scale == pytest.approx(gate.scale)
+    prompt_PD = world(seed=3)[0]
+    assert np.array_equal(again.weights(prompt_PD), gate.weights(prompt_PD))
 
 
 def test_missing_and_damaged_files_are_named(gate, tmp_path):
     with pytest.raises(InputError, match=f"no {GATE_FILE} in it"):
         load_gate(tmp_path)
     save_gate(tmp_path, gate)
-    weights = (tmp_path / WEIGHTS_FILE).read_bytes()
-    (tmp_path / WEIGHTS_FILE).write_bytes(weights[:100])
+    about = (tmp_path / GATE_FILE).read_text()
+    (tmp_path / GATE_FILE).write_text(about.replace('"num_inputs": 6', '"num_inputs": 7'))
     with pytest.raises(InputError, match="no weights of this gate"):
         load_gate(tmp_path)
-    (tmp_path / WEIGHTS_FILE).unlink()
+    (tmp_path / WEIGHTS_FILE).write_bytes((tmp_path / WEIGHTS_FILE).read_bytes()[:100])
     with pytest.raises(InputError, match="no weights of this gate"):
         load_gate(tmp_path)
     (tmp_path / GATE_FILE).write_text('{"config": {}, "head_ids": 3}')
@@ -158,36 +190,104 @@ def test_missing_and_damaged_files_are_named(gate, tmp_path):
         load_gate(tmp_path)
 
 
-def test_weights_of_another_shape_are_refused(gate, tmp_path):
-    save_gate(tmp_path, gate)
-    description = (tmp_path / GATE_FILE).read_text().replace('"num_inputs": 6', '"num_inputs": 7')
-    (tmp_path / GATE_FILE).write_text(description)
-    with pytest.raises(InputError, match="no weights of this gate"):
-        load_gate(tmp_path)
-
-
 # --- bad input --------------------------------------------------------------------------------
 
 
-def test_a_loss_that_is_not_finite_stops_and_says_where():
-    prompt_PD, chosen_PR, rejected_PR = world()
-    chosen_PR[17, 1] = np.nan
-    config = SMALL.model_copy(update={"batch_pairs": 800})
-    with pytest.raises(EncoreError, match="the loss is nan at step 1; expected a finite number"):
-        train_gate(prompt_PD, chosen_PR, rejected_PR, head_ids=HEADS, config=config)
-
-
-def test_scores_that_do_not_belong_to_the_prompts_are_refused():
+def test_data_that_cannot_be_learnt_from_is_refused():
     prompt_PD, chosen_PR, rejected_PR = world()
     with pytest.raises(InputError, match=r"scores of rejected have shape \(799, 3\), expected"):
-        train_gate(prompt_PD, chosen_PR, rejected_PR[1:], head_ids=HEADS)
-    with pytest.raises(InputError, match=r"\(800, 3\), expected \(800, 2\)"):
-        train_gate(prompt_PD, chosen_PR, rejected_PR, head_ids=HEADS[:2])
+        fitted((prompt_PD, chosen_PR, rejected_PR[1:]))
     with pytest.raises(InputError, match="no pairs to learn from"):
-        train_gate(prompt_PD[:0], chosen_PR[:0], rejected_PR[:0], head_ids=HEADS)
+        fitted((prompt_PD[:0], chosen_PR[:0], rejected_PR[:0]))
+    chosen_PR[17, 1] = np.nan
+    with pytest.raises(EncoreError, match="the loss is nan at step 1; expected a finite number"):
+        fitted((prompt_PD, chosen_PR, rejected_PR), batch_pairs=800)
 
 
-@pytest.mark.parametrize("field", ["num_steps", "hidden_size", "temperature", "learning_rate"])
-def test_settings_out_of_range_are_refused(field):
-    with pytest.raises(ValidationError, match=field):
-        GateConfig(**{field: 0})
+# --- over the heads of a trained model --------------------------------------------------------
+
+CONFIG = GateConfig(num_steps=20, hidden_size=16)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_study(tmp_path_factory.mktemp("gating") / "study", num_pairs=40)
+
+
+@pytest.fixture(scope="module")
+def model(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gated")
+    result = train_study(
+        study,
+        backbone=backbone_config(make_backbone(folder / "tiny")),
+        config=training_config(method="probe"),
+        ratings=write_ratings(study, folder / "ratings.parquet"),
+        reporter=SilentReporter(),
+    )
+    assert result.model_dir is not None
+    return result.model_dir
+
+
+def train(study: Path, model: Path, gate: GateConfig = CONFIG, **settings):
+    config = TrainGateConfig(study=study, model=model, gate=gate, **settings)
+    return train_gate(open_study(study), config)
+
+
+def test_a_gate_lies_beside_its_model_and_weighs_its_heads(study, model):
+    result = train(study, model)
+    assert result.out == model.parent / "gate"
+    assert load_gate(result.out, head_ids=sorted(RULES)).config == CONFIG
+    assert set(result.mean_weights) == set(RULES)
+    assert sum(result.mean_weights.values()) == pytest.approx(1.0, abs=1e-6)
+    assert result.num_pairs + result.num_evaluation_pairs == 40
+    recorded = json.loads((result.out / RESULT_FILE).read_text())
+    assert recorded["accuracy_gated"] == result.accuracy_gated is not None
+    assert recorded["model"].startswith("sha256:")
+    assert recorded["best_constant_loss"] == result.best_constant_loss
+
+
+def test_what_the_model_has_learnt_from_is_not_held_out_from_the_gate(study, model):
+    """The gate's seed is another one than the model's."""
+    result = train(study, model, CONFIG.model_copy(update={"seed": 7}))
+    recorded = json.loads((model.parent / "training.json").read_text())
+    assert result.num_evaluation_pairs == recorded["num_evaluation_pairs"]
+    assert result.num_pairs == recorded["num_pairs"]
+
+
+def test_training_it_again_gives_the_same_gate_from_kept_states(study, model, tmp_path):
+    def tensors() -> dict[str, object]:
+        train(study, model, out=tmp_path / "gate")
+        found = load_file(tmp_path / "gate" / WEIGHTS_FILE)
+        return {name: tensor.tolist() for name, tensor in found.items()}
+
+    first = tensors()
+    states = sorted((tmp_path / "gate" / "embeddings").rglob("*.safetensors"))
+    written = [path.stat().st_mtime_ns for path in states]
+    assert written
+    assert tensors() == first
+    assert [path.stat().st_mtime_ns for path in states] == written
+
+
+def test_a_model_with_a_single_head_has_nothing_to_weigh(study, tmp_path):
+    result = train_study(
+        study,
+        backbone=backbone_config(make_backbone(tmp_path / "tiny")),
+        config=training_config(method="probe", objective="bradley-terry"),
+        reporter=SilentReporter(),
+    )
+    assert result.model_dir is not None
+    with pytest.raises(InputError, match="its only head is 'reward'"):
+        train(study, result.model_dir)
+
+
+def test_the_command_prints_weights_losses_and_accuracies(study, model, tmp_path):
+    call = Command(gate_command)
+    arguments = [study, "--model", model, "--steps", "5", "--out", tmp_path / "gate"]
+    done = call(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert set(answer["mean_weights"]) == set(RULES)
+    assert answer["num_evaluation_pairs"] > 0
+    assert answer["training_loss"] > 0
+    assert answer["best_constant_loss"] > 0
+    assert call(study, "--model", model, "--steps", "0").exit_code == 2

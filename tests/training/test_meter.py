@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from encore.training.backbone_shape import find_shape, flops_per_token
 from encore.training.meter import Arithmetic, SpeedMeter, arithmetic_of, peak_memory_bytes
-from encore.training.plan.flops import flops_per_token
-from encore.training.plan.named import named_shape
 from tests.training.tiny_training import tiny_llama
 
 
@@ -23,7 +22,7 @@ def test_speed_is_over_the_last_twenty_steps():
 
 
 def test_utilisation_is_arithmetic_over_time_over_the_peak():
-    shape = named_shape("minilm")
+    shape = find_shape("minilm")
     meter = SpeedMeter(Arithmetic(shape=shape, peak_flops=1e12))
     # All sequences have 128 tokens, so the average token is in a sequence of 128.
     per_token = flops_per_token(shape, sequence_length=128)
@@ -32,7 +31,7 @@ def test_utilisation_is_arithmetic_over_time_over_the_peak():
 
 
 def test_padding_is_no_work_and_a_shared_prompt_is_work_once():
-    shape = named_shape("minilm")
+    shape = find_shape("minilm")
 
     def used(num_computed):
         meter = SpeedMeter(Arithmetic(shape=shape, peak_flops=1e12))

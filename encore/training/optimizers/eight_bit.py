@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from encore.errors import InputError
-from encore.model.compiling import has_compiler
+from encore.model.fusing import has_compiler
 from encore.training.optimizers.in_backward import InBackwardOptimizer
 from encore.training.optimizers.rounding import random_bits, round_stochastically, stream_key
 from encore.training.optimizers.step_optimizer import AdamSettings, copy_state

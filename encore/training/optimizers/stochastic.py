@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from encore.model.compiling import has_compiler
+from encore.model.fusing import has_compiler
 from encore.training.optimizers.in_backward import InBackwardOptimizer
 from encore.training.optimizers.rounding import (
     further_bits,

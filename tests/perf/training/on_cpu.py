@@ -99,8 +99,11 @@ def _contenders(folder: Path, options: argparse.Namespace) -> Iterator[Mapping[s
 def _arithmetic(model: Path, pairs: Pairs) -> Arithmetic:
     from transformers import AutoConfig
 
-    from encore.training.plan.flops import attention_length, flops_per_token
-    from encore.training.plan.kinds import shape_from_config
+    from encore.training.backbone_shape import (
+        attention_length,
+        flops_per_token,
+        shape_from_config,
+    )
 
     shape = shape_from_config(AutoConfig.from_pretrained(model).to_dict(), name="small")
     return Arithmetic(

@@ -82,9 +82,9 @@ def _model() -> tuple[Any, int]:
     from encore.model.attention import register_segment_attention
     from encore.model.fusing import fuse_elementwise
     from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.plan.named import named_shape
+    from encore.training.backbone_shape import find_shape
 
-    shape = named_shape(_SHAPE)
+    shape = find_shape(_SHAPE)
     assert shape is not None
     config = LlamaConfig(
         vocab_size=shape.vocab_size,
@@ -107,8 +107,8 @@ def _model() -> tuple[Any, int]:
 
 
 def _arithmetic(model: Any, pairs: Pairs) -> Arithmetic:
+    from encore.training.backbone_shape import attention_length, flops_per_token
     from encore.training.meter import arithmetic_of
-    from encore.training.plan.flops import attention_length, flops_per_token
 
     found = arithmetic_of(model, method="full")
     if found is None:

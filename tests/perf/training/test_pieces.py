@@ -80,7 +80,7 @@ from encore.model.attention import register_segment_attention
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.config import TrainingConfig
 from encore.training.optimizers import make_optimizer
-import encore.training.plan.named, tests.perf.training.on_gpu
+import encore.training.backbone_shape, tests.perf.training.on_gpu
 from tests.perf.training.data import synthesise
 from tests.perf.training.ours import train_round
 shape = dict(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2)

@@ -1,0 +1,219 @@
+"""How large a backbone is, from its config.json alone: parameters and operations per token.
+
+Symbols: D hidden size, I intermediate size, Q width of all query heads, K width of all key heads.
+
+A reward model loads neither the vocabulary-sized output layer (``lm_head``) nor an encoder's
+pooler, so no count here has them. Biases of queries and keys and their norms are left out: they
+are less than 0.1 % of a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from encore.errors import InputError
+from encore.model.trunks import max_positions, trunk_kind
+from encore.model_files import ModelRole
+
+_BACKBONE = ModelRole(name="backbone", error=InputError)
+_REQUIRED = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("vocab_size", "max_position_embeddings"),
+)
+#: What transformers assumes where a config.json does not say it.
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "gemma": {"head_dim": 256, "tie_word_embeddings": True},
+    "qwen3": {"head_dim": 128},
+}
+_ENCODER_DEFAULTS = {"max_position_embeddings": 512, "type_vocab_size": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackboneShape:
+    """The dimensions of a transformer without its output layer.
+
+    Attributes:
+        name: Of the model.
+        kind: ``model_type`` of config.json.
+        is_causal: Whether a token sees only earlier ones.
+        num_layers: Layers.
+        hidden_size: D.
+        intermediate_size: I.
+        query_size: Q.
+        key_size: K; the values' is the same.
+        num_table_rows: Rows of the embedding tables: vocabulary, positions, token types.
+        vocab_size: Rows of the vocabulary's table alone.
+        is_output_tied: Whether the output layer is the embedding table.
+        max_length: Longest sequence the model knows, in tokens.
+    """
+
+    name: str
+    kind: str
+    is_causal: bool
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    query_size: int
+    key_size: int
+    num_table_rows: int
+    vocab_size: int
+    is_output_tied: bool
+    max_length: int
+
+    @property
+    def matrices(self) -> tuple[tuple[int, int], ...]:
+        """(inputs, outputs) of each matrix of a layer; a decoder's feed-forward block is gated."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        attention = ((hidden, self.query_size), (self.query_size, hidden))
+        keys_and_values = ((hidden, self.key_size),) * 2
+        ways_up = ((hidden, inner),) * (2 if self.is_causal else 1)
+        return (*attention, *keys_and_values, *ways_up, (inner, hidden))
+
+    @property
+    def num_matrix_parameters(self) -> int:
+        """Weights that every token is multiplied with: what operations follow from."""
+        return self.num_layers * sum(inputs * outputs for inputs, outputs in self.matrices)
+
+    @property
+    def num_layer_parameters(self) -> int:
+        """Of one layer: matrices and norms, and the biases of an encoder."""
+        vectors = 2 * self.hidden_size
+        if not self.is_causal:  # two norms with biases, biases of four projections and of two more
+            vectors = 9 * self.hidden_size + self.intermediate_size
+        return self.num_matrix_parameters // self.num_layers + vectors
+
+    @property
+    def num_embedding_parameters(self) -> int:
+        """The tables that are looked up; a step makes a dense gradient of them all the same."""
+        return self.num_table_rows * self.hidden_size
+
+    @property
+    def num_parameters(self) -> int:
+        """All of them, with the norm after the last layer (of an encoder: after the tables)."""
+        norm = self.hidden_size * (1 if self.is_causal else 2)
+        return self.num_embedding_parameters + self.num_layers * self.num_layer_parameters + norm
+
+    @property
+    def num_output_parameters(self) -> int:
+        """What the output layer would add if it were loaded; 0 where it is the embedding table."""
+        is_none = self.is_output_tied or not self.is_causal
+        return 0 if is_none else self.vocab_size * self.hidden_size
+
+
+def flops_per_token(
+    shape: BackboneShape, *, sequence_length: float = 0.0, is_training: bool = True
+) -> float:
+    """Floating point operations for one token: two per weight forward, twice that backward.
+
+    Recomputation for gradient checkpointing is not counted (PaLM, appendix B). Attention adds, in
+    each layer, a score and a weighted sum over the tokens that are attended to: half the sequence
+    for a causal model.
+
+    Args:
+        shape: The backbone.
+        sequence_length: Length in tokens as a token sees it (`attention_length`); 0 leaves
+            attention over the sequence out, 0.6 % of the whole at 300 tokens of Llama 3.1 8B.
+        is_training: False: one forward pass alone.
+    """
+    attended = sequence_length / 2 if shape.is_causal else sequence_length
+    attention = 2 * shape.num_layers * shape.query_size * attended
+    return (6 if is_training else 2) * (shape.num_matrix_parameters + attention)
+
+
+def attention_length(lengths: Sequence[int]) -> float:
+    """The length of the sequence that an average token is in: Σ l² / Σ l, in tokens."""
+    total = sum(lengths)
+    return sum(length * length for length in lengths) / total if total else 0.0
+
+
+def shape_from_config(config: Mapping[str, Any], *, name: str) -> BackboneShape:
+    """The shape that a model's config.json describes.
+
+    Args:
+        config: Its content, or a transformers config's ``to_dict()``.
+        name: What to call the model in messages.
+
+    Raises:
+        InputError: An architecture that is not known, quantized weights, a missing dimension.
+    """
+    kind = trunk_kind(dict(config), name=name)
+    defaults = {} if kind.is_causal else _ENCODER_DEFAULTS
+    defaults = {**defaults, **_DEFAULTS.get(config["model_type"], {})}
+    found = {**defaults, **{key: value for key, value in config.items() if value is not None}}
+    if found.get("quantization_config"):
+        raise InputError(
+            f"backbone {name!r}: its config.json has quantization_config, and quantized weights "
+            "are not trained here; name the unquantized model"
+        )
+    for key in _REQUIRED:
+        if not isinstance(found.get(key), int) or isinstance(found[key], bool) or found[key] < 1:
+            raise InputError(
+                f"backbone {name!r}: {key} is {found.get(key)!r} in config.json, expected a whole "
+                "number above 0; save the model again with save_pretrained"
+            )
+    num_heads, positions = found["num_attention_heads"], found["max_position_embeddings"]
+    head_dim = found.get("head_dim") or found["hidden_size"] // num_heads
+    learnt = 0 if kind.is_causal else positions + found["type_vocab_size"]
+    return BackboneShape(
+        name=name,
+        kind=found["model_type"],
+        is_causal=kind.is_causal,
+        num_layers=found["num_hidden_layers"],
+        hidden_size=found["hidden_size"],
+        intermediate_size=found["intermediate_size"],
+        query_size=num_heads * head_dim,
+        key_size=found.get("num_key_value_heads", num_heads) * head_dim,
+        num_table_rows=found["vocab_size"] + learnt,
+        vocab_size=found["vocab_size"],
+        is_output_tied=bool(found.get("tie_word_embeddings")),
+        max_length=max_positions({**found, **config}, kind) or positions,
+    )
+
+
+_DIMENSIONS = (
+    *("model_type", "num_hidden_layers", "hidden_size", "intermediate_size"),
+    *("num_attention_heads", "num_key_value_heads", "vocab_size", "max_position_embeddings"),
+)
+_LLAMA_8B = ("llama", 32, 4096, 14336, 32, 8, 128_256)
+_NAMED = {
+    # The paper's backbones, Skywork-Reward-Llama-3.1-8B and FsfairX-LLaMA3-RM.
+    "llama-3.1-8b": (*_LLAMA_8B, 131_072),
+    "llama-3-8b": (*_LLAMA_8B, 8192),
+    "llama-3-70b": ("llama", 80, 8192, 28672, 64, 8, 128_256, 8192),
+    "llama-3.2-1b": ("llama", 16, 2048, 8192, 32, 8, 128_256, 131_072),
+    "llama-3.2-3b": ("llama", 28, 3072, 8192, 24, 8, 128_256, 131_072),
+    "mistral-7b": ("mistral", 32, 4096, 14336, 32, 8, 32_768, 32_768),
+    "qwen2.5-7b": ("qwen2", 28, 3584, 18944, 28, 4, 152_064, 32_768),
+    "qwen3-8b": ("qwen3", 36, 4096, 12288, 32, 8, 151_936, 40_960),
+    # sentence-transformers' all-MiniLM-L6-v2.
+    "minilm": ("bert", 6, 384, 1536, 12, 12, 30_522, 512),
+}
+_TIED = ("llama-3.2-1b", "llama-3.2-3b", "minilm")
+
+
+def find_shape(model: str, *, revision: str | None = None) -> BackboneShape:
+    """The shape of a backbone; of its files at most config.json is read.
+
+    Args:
+        model: A folder with config.json, a short name such as llama-3.1-8b, or a hub id.
+        revision: Commit, branch or tag of a hub id.
+
+    Raises:
+        InputError: Nothing of that name, a damaged config.json, an unknown kind of model.
+    """
+    folder, name = Path(model).expanduser(), model.lower()
+    if folder.is_dir():
+        return shape_from_config(_BACKBONE.read_config(folder), name=folder.resolve().name)
+    if name in _NAMED:
+        config = dict(zip(_DIMENSIONS, _NAMED[name], strict=True))
+        config |= {"tie_word_embeddings": name in _TIED, "sliding_window": None}
+        return shape_from_config(config, name=name)
+    if "/" not in model:
+        raise InputError(
+            f"backbone {model!r}: no such folder; expected one with config.json, a hub id such as "
+            f"meta-llama/Llama-3.1-8B-Instruct, or one of {', '.join(_NAMED)}"
+        )
+    return shape_from_config(_BACKBONE.find(model, revision=revision).config, name=model)

@@ -1,0 +1,314 @@
+"""The MoE baseline: a small network reads the prompt and weighs the heads anew for each one.
+
+Backbone and heads stay as they are. The paper names "a three-layer MLP" and cites ArmoRM, whose
+published settings are the defaults here. A gate is not linear in the heads, so it cannot be folded
+into one.
+
+Suffixes: P pairs, B pairs of a batch, D hidden, R heads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from scipy.optimize import minimize
+from scipy.special import expit
+from torch import nn
+from torch.nn import functional as F
+
+from encore.errors import EncoreError, InputError
+from encore.files import atomic_path, atomic_write_bytes
+from encore.training.gate import GateConfig
+
+GATE_FILE = "gate.json"
+WEIGHTS_FILE = "gate.safetensors"
+_ROWS_PER_BLOCK = 8192
+#: Bounds of the scale times the root mean square of the margins: it has no finite optimum where
+#: every pair is ranked as people did, and is 0 where most are ranked the other way round.
+_MIN_STANDARD_SCALE, _MAX_STANDARD_SCALE = 0.1, 1e3
+
+_Floats = NDArray[np.float32]
+
+
+class GatingNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any here
+    """Hidden layers with ReLU and dropout, then a softmax over heads.
+
+    Args:
+        num_inputs: D.
+        num_heads: R.
+        config: Its shape.
+    """
+
+    def __init__(self, num_inputs: int, num_heads: int, config: GateConfig) -> None:
+        super().__init__()
+        sizes = [num_inputs, *[config.hidden_size] * config.num_hidden_layers]
+        layers: list[Any] = []
+        for size, next_size in pairwise(sizes):
+            layers += [nn.Linear(size, next_size), nn.ReLU(), nn.Dropout(config.dropout)]
+        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], num_heads))
+        self.temperature = config.temperature
+        # Weights that sum to 1 bound the margins, and heads that predict ratings have margins of
+        # a few hundredths: at scale 1 the loss is nearly linear, and its optimum is one-hot.
+        self.log_scale = nn.Parameter(torch.zeros(()))
+
+    def forward(self, prompt_BD: Any) -> Any:
+        """The weights of the heads, [B, D] -> [B, R]."""
+        return F.softmax(self.layers(prompt_BD) / self.temperature, dim=-1)
+
+    def loss(self, prompt_BD: Any, margin_BR: Any) -> Any:
+        """Mean Bradley-Terry loss of the gated margins score(chosen) - score(rejected)."""
+        gated_B = (self(prompt_BD) * margin_BR).sum(dim=-1)
+        return F.softplus(-self.log_scale.exp() * gated_B).mean()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainedGate:
+    """A gate and how it came about.
+
+    Attributes:
+        network: In evaluation mode.
+        head_ids: The R heads that it weighs, in order.
+        config: Its shape and training.
+        losses: Of every step, before it; empty for a gate that was loaded.
+    """
+
+    network: GatingNetwork
+    head_ids: tuple[str, ...]
+    config: GateConfig
+    losses: tuple[float, ...] = ()
+
+    @property
+    def scale(self) -> float:
+        """Of the margins in the loss."""
+        return float(self.network.log_scale.detach().exp())
+
+    @property
+    def num_inputs(self) -> int:
+        """D."""
+        return int(self.network.layers[0].in_features)
+
+    def weights(self, prompt_PD: _Floats) -> _Floats:
+        """The weight of every head for each prompt, shape [P, R]: none negative, sums of 1."""
+        blocks = [np.empty((0, len(self.head_ids)), dtype=np.float32)]
+        with torch.inference_mode():
+            for start in range(0, len(prompt_PD), _ROWS_PER_BLOCK):
+                rows = prompt_PD[start : start + _ROWS_PER_BLOCK]
+                blocks.append(self.network(_tensor(rows)).numpy())
+        return np.concatenate(blocks)
+
+    def loss(self, prompt_PD: _Floats, margin_PR: _Floats) -> float:
+        """Mean Bradley-Terry loss over all pairs, without dropout."""
+        gated_P = (self.weights(prompt_PD) * margin_PR).sum(axis=1, dtype=np.float64)
+        return float(np.logaddexp(0, -self.scale * gated_P).mean())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ConstantWeights:
+    """Weights on the simplex that are the same for every prompt, their scale and mean loss."""
+
+    weight_R: NDArray[np.float64]
+    scale: float
+    loss: float
+
+
+def best_constant_weights(margin_PR: NDArray[Any]) -> ConstantWeights:
+    """The best simplex weights and scale for margins score(chosen) - score(rejected), [P, R].
+
+    Scale times weights is any vector without negative entries, so that this is a logistic
+    regression with bounds: convex, with one optimum. A gate that reads the prompt should not have
+    a larger loss on the same pairs.
+    """
+    margin_PR = np.asarray(margin_PR, dtype=np.float64)
+    spread = float(np.sqrt(np.square(margin_PR).mean())) or 1.0
+    feature_PR = margin_PR / spread
+
+    def loss_and_gradient(weight_R: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        logit_P = feature_PR @ weight_R
+        gradient_R = -(feature_PR * expit(-logit_P)[:, None]).mean(axis=0)
+        return float(np.logaddexp(0, -logit_P).mean()), gradient_R
+
+    uniform_R = np.full(margin_PR.shape[1], 1 / margin_PR.shape[1])
+    found = minimize(
+        loss_and_gradient,
+        x0=uniform_R,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, _MAX_STANDARD_SCALE)] * len(uniform_R),  # else infinite for separable pairs
+        options={"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8},
+    )
+    total = float(found.x.sum())
+    weight_R = found.x / total if total > 0 else uniform_R
+    return ConstantWeights(weight_R=weight_R, scale=total / spread, loss=float(found.fun))
+
+
+def fit_gate(
+    prompt_PD: _Floats,
+    score_chosen_PR: _Floats,
+    score_rejected_PR: _Floats,
+    *,
+    head_ids: Sequence[str],
+    config: GateConfig,
+    device: str = "cpu",
+    on_step: Callable[[float], None] = lambda _loss: None,
+) -> TrainedGate:
+    """Train a gate on pairs whose head scores are known.
+
+    The loss sees the gated margins times a scale, which changes no ranking. The scale starts where
+    it is best for uniform weights, is trained as a logarithm, and is set to its optimum for the
+    trained weights at the end.
+
+    The same inputs and seed give the same gate, bit by bit, on the same machine's CPU.
+
+    Args:
+        prompt_PD: State where the assistant's turn begins, shape [P, D], from
+            `encore.training.embeddings.embed_prompts`.
+        score_chosen_PR: Centred head scores of the preferred responses, shape [P, R].
+        score_rejected_PR: The same of the other responses.
+        head_ids: The R heads.
+        config: Its shape and training.
+        device: Where to train; the finished gate is on the CPU.
+        on_step: Called with the loss of every step.
+
+    Raises:
+        InputError: No pairs; scores, heads and prompts that do not belong together.
+        EncoreError: A loss that is not finite: at which step.
+    """
+    expected = (len(prompt_PD), len(head_ids))
+    if not len(prompt_PD):
+        raise InputError("gate: no pairs to learn from; expected at least one")
+    for name, score_PR in (("chosen", score_chosen_PR), ("rejected", score_rejected_PR)):
+        if score_PR.shape != expected:
+            raise InputError(
+                f"gate: scores of {name} have shape {score_PR.shape}, expected {expected}: a row "
+                "for each of the prompts, a column for each head"
+            )
+    margin_PR = score_chosen_PR - score_rejected_PR
+    prompt, margin = _tensor(prompt_PD).to(device), _tensor(margin_PR).to(device)
+    losses = []
+    with torch.random.fork_rng(devices=[prompt.device] if prompt.is_cuda else []):
+        torch.manual_seed(config.seed)
+        network = GatingNetwork(prompt.shape[1], len(head_ids), config).to(device)
+        _set_scale(network, margin_PR.mean(axis=1))
+        optimizer = torch.optim.AdamW(network.parameters(), weight_decay=config.weight_decay)
+        for step in range(1, config.num_steps + 1):
+            fall = (1 + math.cos(math.pi * (step - 1) / config.num_steps)) / 2
+            for group in optimizer.param_groups:
+                group["lr"] = config.learning_rate * fall
+            # The pairs of a step are a function of seed and step alone.
+            generator = np.random.default_rng([config.seed, step])
+            size = min(config.batch_pairs, len(prompt))
+            rows_B = torch.from_numpy(generator.choice(len(prompt), size=size, replace=False))
+            rows_B = rows_B.to(device)
+            optimizer.zero_grad()
+            loss = network.loss(prompt[rows_B], margin[rows_B])
+            losses.append(float(loss.detach()))
+            if not math.isfinite(losses[-1]):
+                raise EncoreError(
+                    f"gate: the loss is {losses[-1]} at step {step}; expected a finite number: "
+                    "check the prompts' states and the scores, or lower the learning rate"
+                )
+            loss.backward()
+            optimizer.step()
+            on_step(losses[-1])
+    network = network.cpu().eval()
+    gate = TrainedGate(
+        network=network, head_ids=tuple(head_ids), config=config, losses=tuple(losses)
+    )
+    _set_scale(network, (gate.weights(prompt_PD) * margin_PR).sum(axis=1))
+    return gate
+
+
+class _Description(BaseModel):
+    """What `gate.json` says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    config: GateConfig
+    head_ids: tuple[str, ...]
+    num_inputs: int
+    #: How the loss reads the scale among the weights; gates of earlier versions do not say it.
+    margin_scale: Literal["scale", "exp(log_scale)"] = "scale"
+
+
+def save_gate(folder: Path, gate: TrainedGate) -> None:
+    """Write a gate's weights, then its description, each whole or not at all.
+
+    Raises:
+        OSError: as the file system reports it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: tensor.contiguous() for name, tensor in gate.network.state_dict().items()}
+    with atomic_path(folder / WEIGHTS_FILE) as temporary:
+        save_file(weights, temporary)
+    description = _Description(
+        config=gate.config,
+        head_ids=gate.head_ids,
+        num_inputs=gate.num_inputs,
+        margin_scale="exp(log_scale)",
+    )
+    text = description.model_dump_json(indent=1) + "\n"
+    atomic_write_bytes(folder / GATE_FILE, text.encode())
+
+
+def load_gate(folder: Path, *, head_ids: Sequence[str] | None = None) -> TrainedGate:
+    """Read a gate back, in evaluation mode on the CPU.
+
+    Args:
+        folder: Where `save_gate` wrote it.
+        head_ids: The heads of the model it is to be used with (None: not checked).
+
+    Raises:
+        InputError: Missing or damaged files; a gate of other heads.
+    """
+    path = folder / GATE_FILE
+    try:
+        about = _Description.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(f"gate {folder}: no {GATE_FILE} in it; train a gate first") from error
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"])) or "file"
+        raise InputError(f"{path}: damaged, {where}: {problem['msg']}; train it again") from error
+    if head_ids is not None and tuple(head_ids) != about.head_ids:
+        raise InputError(
+            f"gate {folder}: it weighs {len(about.head_ids)} heads ({', '.join(about.head_ids)}), "
+            f"the model has {len(head_ids)} ({', '.join(head_ids)}); train a gate for this model"
+        )
+    network = GatingNetwork(about.num_inputs, len(about.head_ids), about.config)
+    path = folder / WEIGHTS_FILE
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        if about.margin_scale == "scale":
+            tensors["log_scale"] = tensors.pop("scale").clamp(min=1e-3).log()
+        network.load_state_dict(tensors)
+    except (OSError, SafetensorError, RuntimeError, KeyError) as error:
+        raise InputError(
+            f"{path}: no weights of this gate ({str(error).splitlines()[0]}); train it again"
+        ) from error
+    return TrainedGate(network=network.eval(), head_ids=about.head_ids, config=about.config)
+
+
+def _set_scale(network: GatingNetwork, margin_P: NDArray[Any]) -> None:
+    """Set the scale to the optimum for these margins of a weighted sum."""
+    if not np.isfinite(margin_P).all():
+        return  # the first step says what is wrong
+    smallest = _MIN_STANDARD_SCALE / (float(np.sqrt(np.square(margin_P).mean())) or 1.0)
+    scale = max(best_constant_weights(margin_P[:, None]).scale, smallest)
+    with torch.no_grad():
+        network.log_scale.fill_(math.log(scale))
+
+
+def _tensor(array: NDArray[Any]) -> Any:
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))

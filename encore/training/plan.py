@@ -1,0 +1,427 @@
+"""What a training run will need before anything is loaded: memory by part, hours, and what fits.
+
+Memory is that of one process when it is fullest, hours are those of training alone. A plan is a
+dictionary of plain JSON values: GiB, tokens, hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING, Any, Literal
+
+from encore.config import StageConfig, option
+from encore.errors import InputError
+from encore.model.config import BackboneConfig
+from encore.training.backbone_shape import BackboneShape, find_shape, flops_per_token
+from encore.training.config import MICROBATCH_TOKENS, LayoutName, Method, TrainingConfig
+from encore.training.gpus import gpu_named
+
+if TYPE_CHECKING:
+    from encore.data.study import Study
+
+_GIB = 1024**3
+_FLOAT32 = 4
+#: cuBLAS keeps 32 MiB on Hopper.
+_LIBRARY_BYTES = 32 * 1024**2
+#: Of full training's operations: four a frozen weight instead of six; a probe only goes forward.
+_SHARES = {"full": 1.0, "lora": 4 / 6, "probe": 2 / 6}
+_CHARACTERS_PER_TOKEN = 4
+#: Tokens that the two responses of a pair share with each other, of all tokens: measured on HH.
+_SHARED_SHARE = 0.365
+#: Rows of layout ``sorted`` are closed before their padding reaches this share.
+_SORTED_PADDING = 0.02
+_MAX_MEASURED_PAIRS = 2000
+_TRAINING: dict[str, Any] = dict(TrainingConfig.model_fields)
+_BACKBONE: dict[str, Any] = dict(BackboneConfig.model_fields)
+
+
+class PlanTrainConfig(StageConfig):
+    """`encore plan train`: a training run, as far as its memory and time depend on it."""
+
+    what: Literal["train"] = option("train", positional=True, help="The command to plan: train.")
+    study: Path | None = option(
+        None, positional=True, help="Its pairs say how many tokens; or use --pairs."
+    )
+    backbone: str = option(
+        "llama-3.1-8b",
+        metavar="MODEL",
+        help="Folder with config.json, hub id, or llama-3.1-8b, llama-3-70b, qwen3-8b, minilm…",
+    )
+    revision: str | None = _BACKBONE["revision"]
+    gpu: str = option("h100-80", metavar="GPU", help="h100-80, h200-141, a100-80, l40s-48…")
+    recipe: str = option(
+        "full-stochastic",
+        metavar="RECIPE",
+        help="full-stochastic, lora, probe, full-bfloat16, full-float32; the table has them all.",
+    )
+    pairs: int | None = option(None, ge=1, help="Instead of STUDY: so many preference pairs.")
+    tokens_per_response: float | None = option(
+        None, ge=1, help="With --pairs: mean tokens of a response with its prompt."
+    )
+    max_length: int = _BACKBONE["max_length"]
+    layout: LayoutName = _TRAINING["layout"]
+    batch_pairs: int = _TRAINING["batch_pairs"]
+    tokens_per_microbatch: int | None = _TRAINING["tokens_per_microbatch"]
+    gradient_checkpointing: bool | None = _TRAINING["gradient_checkpointing"]
+    epochs: int = _TRAINING["epochs"]
+    lora_rank: int = _TRAINING["lora_rank"]
+    heads: int = option(10, ge=1, help="Rules.")
+    utilisation: float = option(
+        0.4, ge=0.01, le=1, help="Share of the GPU's dense peak that useful arithmetic gets."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One way to train: bytes of a weight (and of activations), its gradient, AdamW's two means.
+
+    ``options`` are those of `encore train`; None for what it does not have, for comparison.
+    """
+
+    name: str
+    method: Method
+    weight_bytes: int
+    gradient_bytes: int
+    state_bytes: int
+    options: str | None
+    about: str
+
+
+_IN_BACKWARD, _LORA = "full-stochastic", "lora"
+#: In the order in which they are recommended: the first that fits is named.
+RECIPES = (
+    Recipe(
+        *(_IN_BACKWARD, "full", 2, 2, 4, "--method full --optimizer adamw-stochastic"),
+        "bfloat16 with stochastic rounding, applied in the backward pass; the default",
+    ),
+    Recipe(
+        *(_LORA, "lora", 2, 0, 0, "--method lora"),
+        "frozen trunk, low-rank adapters on every matrix, all bfloat16, rounded stochastically",
+    ),
+    Recipe(
+        *("probe", "probe", 2, 0, 0, "--method probe"),
+        "frozen bfloat16 trunk, heads in closed form",
+    ),
+    Recipe(
+        *("full-bfloat16", "full", 2, 2, 4, "--method full --optimizer adamw"),
+        "plain bfloat16 AdamW: at a learning rate of 2e-5 rounding leaves most weights unchanged",
+    ),
+    Recipe(
+        *("full-float32-states", "full", 2, 2, 8, None),
+        "bfloat16 weights and gradients, float32 states",
+    ),
+    Recipe(
+        *("full-float32", "full", 4, 4, 8, "--method full --dtype float32 --optimizer adamw"),
+        "float32 throughout: AdamW as its authors meant it",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lengths:
+    """Tokens of the responses with their prompts; ``attention``: Σ l² / Σ l; ``shared`` of a pair.
+
+    Tokens of a pair are spread by ``deviation`` around twice the mean.
+    """
+
+    num_pairs: int
+    mean: float
+    attention: float
+    shared: float
+    deviation: float
+    origin: str
+
+
+def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[str, Any]:
+    """Memory of every recipe, hours of every layout, and a recipe that fits, as JSON values.
+
+    Args:
+        config: The run; a maximum length beyond the model's is lowered to it.
+        study: The opened study of ``config.study``.
+
+    Raises:
+        InputError: A name that is not known, a backbone that cannot be trained here, a study
+            without pairs, an average length beyond the maximum.
+    """
+    gpu, shape = gpu_named(config.gpu), find_shape(config.backbone, revision=config.revision)
+    recipe = next((one for one in RECIPES if one.name == config.recipe), None)
+    if recipe is None:
+        names = ", ".join(one.name for one in RECIPES)
+        raise InputError(f"recipe {config.recipe!r}: expected one of {names}")
+    if config.layout == "prefix-shared" and not shape.is_causal:
+        raise InputError(
+            f"layout prefix-shared: backbone {shape.name!r} is an encoder, whose prompt changes "
+            "with its response; use layout packed"
+        )
+    max_length = min(config.max_length, shape.max_length)
+    budget = config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"]
+    settings = {"max_length": max_length, "tokens_per_microbatch": budget}
+    config = config.model_copy(update=settings)
+    lengths = _lengths_of_study(study, max_length) if study else _lengths_from_average(config)
+    step = _largest_step(lengths, config)
+    memory = {one.name: memory_of(one, shape, config, step=step) for one in RECIPES}
+    asked, limit = memory[recipe.name], gpu.usable_gib
+    peak = 1e12 * (gpu.fp32_tflops if recipe.weight_bytes == 4 else gpu.bf16_tflops)
+    flops_per_second = peak * config.utilisation
+    # Weights and states both ways, gradients once; of adapters no more weights than states.
+    moved = min(asked["weights_gib"], asked["optimizer_states_gib"]) + asked["optimizer_states_gib"]
+    update_seconds = (2 * moved + asked["gradients_gib"]) * _GIB / (gpu.bandwidth_gbps * 1e9)
+    step_seconds = step * flops_per_token(shape) / flops_per_second
+    return {
+        "model": {
+            "name": shape.name,
+            "kind": shape.kind,
+            "num_parameters": shape.num_parameters,
+            "num_embedding_parameters": shape.num_embedding_parameters,
+            "num_output_parameters_not_loaded": shape.num_output_parameters,
+            "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
+        },
+        "gpu": {
+            "name": gpu.name,
+            "memory_gib": gpu.memory_gib,
+            "usable_gib": round(limit, 3),
+            "bf16_tflops": gpu.bf16_tflops,
+            "bandwidth_gbps": gpu.bandwidth_gbps,
+        },
+        "recipe": recipe.name,
+        "fits": asked["total_gib"] <= limit,
+        "memory": asked,
+        "advice": None
+        if asked["total_gib"] <= limit
+        else _advice(recipe, shape, config, step=step, limit=limit),
+        "recipes": [
+            {
+                **{key: getattr(one, key) for key in ("name", "about", "options")},
+                "fits": memory[one.name]["total_gib"] <= limit,
+                **memory[one.name],
+            }
+            for one in RECIPES
+        ],
+        "tokens": {
+            "origin": lengths.origin,
+            "num_pairs": lengths.num_pairs,
+            "num_tokens": round(2 * lengths.num_pairs * lengths.mean),
+            "mean_length": round(lengths.mean, 1),
+            "max_length": config.max_length,
+            "largest_step": step,
+        },
+        "utilisation": config.utilisation,
+        "hours": dict(_hours(recipe, shape, config, lengths, flops_per_second)),
+        "optimizer_seconds": round(update_seconds, 4),
+        "notes": [
+            *_note_on_gradients(recipe, shape, config, step=step),
+            *_note_on_updates(update_seconds / (step_seconds + update_seconds)),
+        ],
+    }
+
+
+def refusal(plan: dict[str, Any]) -> str:
+    """Why the asked recipe of a plan does not fit, and what does: one line."""
+    gpu, advice = plan["gpu"], plan["advice"]
+    needs = (
+        f"recipe {plan['recipe']}: needs {plan['memory']['total_gib']:.1f} GiB for "
+        f"{plan['model']['name']}, {gpu['name']} has {gpu['usable_gib']:.1f} for tensors"
+    )
+    if advice is not None:
+        return (
+            f"{needs}; recipe {advice['recipe']} with microbatches of "
+            f"{advice['tokens_per_microbatch']:,} tokens fits with {advice['total_gib']:.1f}: "
+            f"{advice['options']}"
+        )
+    runnable = [row for row in plan["recipes"] if row["options"] is not None]
+    least = min(runnable, key=lambda row: row["total_gib"])
+    return (
+        f"{needs}; no recipe fits (the smallest, {least['name']}, needs "
+        f"{least['total_gib']:.1f}): take a GPU with more memory or a smaller backbone"
+    )
+
+
+def memory_of(
+    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, *, step: int
+) -> dict[str, float]:
+    """The memory that a recipe needs on one GPU, by part, in GiB.
+
+    With gradient checkpointing a pass keeps the input of every layer and everything of the one
+    layer that is computed again, otherwise everything of all layers. Flash attention never holds
+    the scores of all pairs of tokens.
+
+    Args:
+        recipe: How it is trained.
+        shape: The backbone.
+        config: Microbatch, heads, rank, checkpointing.
+        step: Tokens of the fullest step.
+    """
+    e, hidden, inner = recipe.weight_bytes, shape.hidden_size, shape.intermediate_size
+    tokens = min(_microbatch(config), step)
+    is_freed = recipe.name == _IN_BACKWARD and not _is_accumulating(config, step=step)
+    trained = shape.num_layer_parameters if is_freed else shape.num_parameters
+    heads = config.heads * hidden * _FLOAT32
+    matrices = shape.num_layers * sum(sum(sizes) for sizes in shape.matrices)
+    adapters = matrices * config.lora_rank * 2 if recipe.name == _LORA else 0  # in bfloat16
+    # Attention's inputs and output; the feed-forward block's gate, activated gate, up and product
+    # (an encoder's: before and after the activation); the norms' float32 inputs and results.
+    ways = 4 if shape.is_causal else 2
+    layer = e * (2 * (shape.query_size + shape.key_size) + ways * inner + 4 * hidden)
+    layer += 2 * _FLOAT32 * hidden
+    kept = shape.num_layers * layer
+    if config.gradient_checkpointing is not False:
+        kept = shape.num_layers * e * hidden + layer
+    activations = tokens * (kept + (e + _FLOAT32) * hidden)
+    # The backward pass adds the gradients of a layer's output and of its widest vector; the
+    # embedding's dense gradient comes last, when the activations are gone.
+    at_the_end = shape.num_embedding_parameters * recipe.gradient_bytes - activations
+    workspace = max(tokens * e * (inner + hidden), at_the_end)
+    if recipe.method == "probe":  # keeps nothing for a backward pass
+        activations = tokens * (e * ((ways - 1) * inner + 2 * hidden) + _FLOAT32 * hidden)
+        workspace = 0
+    trained_heads = 0 if recipe.method == "probe" else heads
+    parts = {
+        "weights": shape.num_parameters * e + adapters + heads,
+        "gradients": trained * recipe.gradient_bytes + adapters + trained_heads,
+        "optimizer_states": shape.num_parameters * recipe.state_bytes
+        + 2 * (adapters + trained_heads),
+        "activations": activations,
+        "workspace": workspace + _LIBRARY_BYTES,
+    }
+    parts["total"] = sum(parts.values())
+    return {f"{name}_gib": round(size / _GIB, 3) for name, size in parts.items()}
+
+
+def _microbatch(config: PlanTrainConfig) -> int:
+    """Its most tokens; a pair beyond the budget gets a microbatch of its own."""
+    assert config.tokens_per_microbatch is not None, "set by plan_training"
+    return max(config.tokens_per_microbatch, 2 * config.max_length)
+
+
+def _is_accumulating(config: PlanTrainConfig, *, step: int) -> bool:
+    """Whether a step has several microbatches: gradients then stay from the first to the last."""
+    return step > _microbatch(config) or config.layout not in ("packed", "prefix-shared")
+
+
+def _note_on_gradients(
+    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, *, step: int
+) -> Iterator[str]:
+    if recipe.name == _IN_BACKWARD and _is_accumulating(config, step=step):
+        whole = config.model_copy(update={"layout": "packed", "tokens_per_microbatch": step})
+        held, freed = (memory_of(recipe, shape, one, step=step) for one in (config, whole))
+        yield (
+            f"a step has up to about {step:,} tokens, in microbatches of "
+            f"{config.tokens_per_microbatch:,}: between them gradients are kept "
+            f"({held['gradients_gib']:.1f} GiB instead of {freed['gradients_gib']:.1f}); a packed "
+            "microbatch that holds a whole step would free them as it goes"
+        )
+
+
+def _note_on_updates(share: float) -> Iterator[str]:
+    if share >= 0.05:
+        yield (
+            f"updating the weights takes about {share:.0%} of a step, at best; more pairs a step "
+            "would make it rarer"
+        )
+
+
+def _hours(
+    recipe: Recipe,
+    shape: BackboneShape,
+    config: PlanTrainConfig,
+    lengths: _Lengths,
+    flops_per_second: float,
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Every layout's tokens and hours; rows padded to the maximum length are for comparison."""
+    num_tokens = 2 * lengths.num_pairs * lengths.mean
+    computed = {
+        "packed": num_tokens,
+        "prefix-shared": num_tokens - lengths.num_pairs * lengths.shared,
+        "sorted": num_tokens / (1 - _SORTED_PADDING),
+        "padded": 2.0 * lengths.num_pairs * config.max_length,
+    }
+    passes = 1 if recipe.method == "probe" else config.epochs
+    for layout, tokens in computed.items():
+        length = config.max_length if layout == "padded" else lengths.attention
+        flops = flops_per_token(shape, sequence_length=length) * _SHARES[recipe.method]
+        hours = passes * tokens * flops / flops_per_second / 3600
+        if shape.is_causal or layout != "prefix-shared":
+            yield layout, {"computed_tokens": round(passes * tokens), "hours": round(hours, 3)}
+
+
+def _advice(
+    asked: Recipe, shape: BackboneShape, config: PlanTrainConfig, *, step: int, limit: float
+) -> dict[str, Any] | None:
+    """The asked recipe with a smaller microbatch, else the first recipe that fits."""
+    for recipe in (asked, *(other for other in RECIPES if other != asked)):
+        budget = config.tokens_per_microbatch or 0
+        while recipe.options is not None and budget >= 2 * config.max_length:
+            smaller = config.model_copy(update={"tokens_per_microbatch": budget})
+            memory = memory_of(recipe, shape, smaller, step=step)
+            if memory["total_gib"] <= limit:
+                return {
+                    "recipe": recipe.name,
+                    "tokens_per_microbatch": budget,
+                    "options": f"{recipe.options} --tokens-per-microbatch {budget}",
+                    "total_gib": memory["total_gib"],
+                }
+            budget //= 2
+    return None
+
+
+def _largest_step(lengths: _Lengths, config: PlanTrainConfig) -> int:
+    """Tokens of the fullest of some thousand steps, about: the mean and four deviations."""
+    pairs = min(config.batch_pairs, lengths.num_pairs)
+    shared = lengths.shared if config.layout == "prefix-shared" else 0.0
+    largest = pairs * (2 * lengths.mean - shared) + 4 * lengths.deviation * pairs**0.5
+    return int(min(largest, 2 * pairs * config.max_length))
+
+
+def _lengths_from_average(config: PlanTrainConfig) -> _Lengths:
+    pairs, mean = config.pairs, config.tokens_per_response
+    assert pairs is not None, "checked by the command"
+    assert mean is not None, "checked by the command"
+    if mean > config.max_length:
+        raise InputError(
+            f"tokens per response {mean:g}: more than the maximum length of {config.max_length} "
+            "tokens; longer conversations are cut to it, so give at most that"
+        )
+    shared = 2 * mean * _SHARED_SHARE
+    return _Lengths(
+        num_pairs=pairs,
+        mean=mean,
+        attention=mean,
+        shared=shared,
+        deviation=2 * mean,  # conversations are spread about as widely as their mean
+        origin=f"{pairs:,} pairs of {mean:g} tokens a response with its prompt; shared prompts "
+        f"taken as {_SHARED_SHARE:.1%} of tokens, as in HH",
+    )
+
+
+def _lengths_of_study(study: Study, max_length: int) -> _Lengths:
+    """From the characters of a sample; what is beyond the maximum is cut, as in training."""
+    from encore.data.pairs import read_pairs, records_of
+
+    table = read_pairs(study)
+    num_pairs = table.num_rows
+    if num_pairs == 0:
+        raise InputError(
+            f"study {study.path}: no pairs; run `encore ingest SOURCE --out {study.path}` first"
+        )
+    every = -(-num_pairs // _MAX_MEASURED_PAIRS)
+    lengths, shared = [], []
+    for pair in records_of(table.take(list(range(0, num_pairs, every)))):
+        prompt = sum(len(turn.content) for turn in pair.prompt)
+        characters = [prompt + len(text) for text in (pair.chosen, pair.rejected)]
+        both = [max(1.0, number / _CHARACTERS_PER_TOKEN) for number in characters]
+        # Two sequences that are cut by different amounts begin differently.
+        shared.append(prompt / _CHARACTERS_PER_TOKEN if max(both) <= max_length else 0.0)
+        lengths.append([min(length, max_length) for length in both])
+    flat = [length for both in lengths for length in both]
+    return _Lengths(
+        num_pairs=num_pairs,
+        mean=fmean(flat),
+        attention=sum(length**2 for length in flat) / sum(flat),
+        shared=fmean(shared),
+        deviation=pstdev([sum(both) for both in lengths]),
+        origin=f"{len(lengths):,} of {num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a "
+        "token, not tokenised",
+    )

@@ -1,0 +1,198 @@
+"""The plan of a training run against counts that are derived by hand, and what it advises."""
+
+from __future__ import annotations
+
+import pytest
+
+from encore.errors import InputError
+from encore.training.backbone_shape import (
+    attention_length,
+    find_shape,
+    flops_per_token,
+    shape_from_config,
+)
+from encore.training.gpus import GPUS, gpu_named, peak_flops
+from encore.training.plan import RECIPES, PlanTrainConfig, plan_training, refusal
+from tests.model.tiny_models import tiny_model
+
+LLAMA = find_shape("llama-3.1-8b")
+NAMES = [recipe.name for recipe in RECIPES]
+PAPER = {"pairs": 70_000, "tokens_per_response": 300}
+
+
+def plan(**settings):
+    return plan_training(PlanTrainConfig(**{**PAPER, **settings}))
+
+
+def test_llama_8b_is_counted_as_its_config_says():
+    """A layer: queries and outputs 2 x 4096 x 4096, keys and values 2 x 4096 x 1024, feed-forward
+    3 x 4096 x 14336, two norms of 4096: 218,112,000. 32 layers, the last norm 4,096 and the table
+    128,256 x 4096. Six operations for each weight of a matrix: 41.9 GFLOP.
+    """
+    assert LLAMA.num_layer_parameters == 218_112_000
+    assert LLAMA.num_parameters == 32 * 218_112_000 + 4_096 + 128_256 * 4096 == 7_504_924_672
+    assert flops_per_token(LLAMA) == 6 * 32 * (218_112_000 - 8192)
+    # Of 300 tokens attention adds 2 operations x (scores + sum) x 4096 x half of it, three times.
+    added = flops_per_token(LLAMA, sequence_length=300) - flops_per_token(LLAMA)
+    assert added == 3 * 32 * 4 * 4096 * 150
+    assert flops_per_token(LLAMA, is_training=False) == flops_per_token(LLAMA) / 3
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "gemma", "phi3", "bert", "roberta"])
+def test_a_backbone_has_about_as_many_parameters_as_transformers_builds(kind):
+    trunk = tiny_model(kind).trunk
+    shape = shape_from_config(trunk.config.to_dict(), name=kind)
+    built = sum(parameter.numel() for parameter in trunk.parameters())
+    # Biases and norms of queries and keys are left out; of tiny layers they are a larger part.
+    assert shape.num_parameters == pytest.approx(built, rel=0.01)
+
+
+def test_an_average_token_is_in_a_long_sequence():
+    assert attention_length([100, 300]) == (100**2 + 300**2) / 400
+    assert attention_length([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"model_type": "gemma2"}, "architecture 'gemma2' is not one ENCORE can train on"),
+        ({"hidden_size": None}, "hidden_size is None in config.json"),
+        ({"quantization_config": {"bits": 4}}, "quantized weights are not trained here"),
+    ],
+)
+def test_a_config_that_cannot_be_planned_is_refused(changed, words):
+    config = tiny_model("llama").trunk.config.to_dict()
+    with pytest.raises(InputError, match=words):
+        shape_from_config({**config, **changed}, name="m")
+
+
+def test_peaks_are_those_of_the_device_and_the_format():
+    assert peak_flops("NVIDIA H100 80GB HBM3", dtype="torch.bfloat16") == 989.4e12
+    assert peak_flops("NVIDIA H100 80GB HBM3", dtype="float32") == pytest.approx(66.9e12)
+    assert peak_flops("NVIDIA H100 80GB HBM3", dtype="int8") is None
+    assert peak_flops("AMD EPYC") is None
+    assert gpu_named("NVIDIA L4") is gpu_named("L4-24")
+    for gpu in GPUS:  # sold with 80 GB, 79.2 GiB seen, 76.9 for tensors
+        advertised = float(gpu.name.rsplit("-", 1)[1])
+        assert 0.85 * advertised < gpu.usable_gib < advertised
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # P = 7.505e9 parameters, heads are small. P x (2 weight + 4 states) and one layer's
+        # gradients, 218,112,000 x 2 bytes = 0.41 GiB: 42.3.
+        ("full-stochastic", 42.34),
+        ("full-bfloat16", 55.92),  # P x (2 + 2 + 4)
+        ("full-float32-states", 83.88),  # P x (2 + 2 + 8)
+        ("full-float32", 111.83),  # P x (4 + 4 + 8)
+        # P x 2, and adapters of rank 64 on every matrix of a layer, 64 x 81,920 = 5,242,880
+        # numbers, 32 layers x 8 bytes: 1.25 GiB.
+        ("lora", 15.23),
+        ("probe", 13.98),
+    ],
+)
+def test_weights_gradients_and_states_are_bytes_times_parameters(name, expected):
+    memory = plan(recipe=name)["memory"]
+    parts = ("weights_gib", "gradients_gib", "optimizer_states_gib")
+    assert sum(memory[part] for part in parts) == pytest.approx(expected, abs=0.01)
+    # With activations the whole figure, of which the documentation names the first: 58.4.
+    assert memory["total_gib"] == pytest.approx(
+        sum(value for part, value in memory.items() if part != "total_gib"), abs=0.003
+    )
+
+
+def test_the_default_recipe_trains_the_papers_model_on_the_papers_gpu():
+    planned = plan()
+    assert planned["fits"]
+    assert planned["advice"] is None
+    assert planned["memory"]["total_gib"] == pytest.approx(58.4, abs=0.1)
+
+
+def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer():
+    """16,384 tokens; a layer keeps for a token, in bytes: attention 2 x 2 x (4096 + 1024),
+    feed-forward 2 x 4 x 14336, norms 2 x 4 x 4096 and 2 x 4 x 4096: 200,704. Its input is 8,192;
+    the last norm 24,576.
+    """
+    settings = {"tokens_per_microbatch": 16_384}
+    with_it = plan(**settings)["memory"]["activations_gib"]
+    without = plan(**settings, gradient_checkpointing=False)["memory"]["activations_gib"]
+    assert with_it == pytest.approx(16_384 * (32 * 8192 + 200_704 + 24_576) / 2**30, abs=0.001)
+    assert without == pytest.approx(16_384 * (32 * 200_704 + 24_576) / 2**30, abs=0.001)
+
+
+def test_gradients_that_stay_between_microbatches_are_counted_and_said():
+    """32 pairs of 600 tokens, spread as widely: 19,200 + 4 x 600 x √32 = 32,776 tokens a step."""
+    planned = plan(tokens_per_microbatch=16_384)
+    assert planned["tokens"]["largest_step"] == 32_776
+    assert planned["memory"]["gradients_gib"] == pytest.approx(13.98, abs=0.01)
+    [note] = planned["notes"]
+    assert "in microbatches of 16,384" in note
+    assert "14.0 GiB instead of 0.4" in note
+    assert plan(tokens_per_microbatch=32_776)["notes"] == []
+    padded = plan(layout="sorted", tokens_per_microbatch=10**6)
+    assert padded["memory"]["gradients_gib"] == pytest.approx(13.98, abs=0.01)
+
+
+def test_hours_are_operations_over_the_peak_that_is_used():
+    """42 M tokens x 41.876 G / (0.4 x 989.4 T) = 4,445 s; attention adds 0.56 %: 1.24 h."""
+    hours = {name: row["hours"] for name, row in plan()["hours"].items()}
+    assert hours["packed"] == pytest.approx(1.242, abs=0.001)
+    assert hours["prefix-shared"] == pytest.approx(0.635 * 1.242, abs=0.001)
+    assert hours["sorted"] == pytest.approx(1.242 / 0.98, abs=0.001)
+    assert hours["padded"] == pytest.approx(4.29, abs=0.01)
+    for settings, factor in (
+        ({"recipe": "lora"}, 4 / 6),
+        ({"recipe": "probe", "epochs": 3}, 2 / 6),
+        ({"epochs": 3}, 3),
+        ({"utilisation": 0.2}, 2),
+    ):
+        found = plan(**settings)["hours"]["packed"]["hours"]
+        assert found == pytest.approx(factor * 1.242, abs=0.003)
+
+
+def test_updating_weights_costs_bandwidth_and_is_named_where_it_is_slow():
+    """Weights and states both ways, gradients once: P x (2 x 2 + 2 + 2 x 4) = 105 GB, 31 ms."""
+    planned = plan(tokens_per_microbatch=16_384)
+    assert planned["optimizer_seconds"] == pytest.approx(7.505e9 * 14 / 3350e9, rel=0.002)
+    notes = plan(pairs=100, tokens_per_response=20, batch_pairs=1)["notes"]
+    assert any("updating the weights takes about" in note for note in notes)
+
+
+@pytest.mark.parametrize("gpu", ["h100-80", "a100-40", "l4-24"])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_advised_fits_and_can_be_run(gpu, name):
+    planned = plan(recipe=name, gpu=gpu)
+    advice = planned["advice"]
+    if planned["fits"]:
+        assert advice is None
+    elif advice is None:
+        assert "no recipe fits" in refusal(planned)
+    else:
+        assert advice["options"] in refusal(planned)
+        budget = advice["tokens_per_microbatch"]
+        again = plan(recipe=advice["recipe"], gpu=gpu, tokens_per_microbatch=budget)
+        assert again["fits"]
+
+
+def test_the_same_recipe_with_smaller_microbatches_comes_first():
+    planned = plan(
+        pairs=10_000, tokens_per_response=1000, batch_pairs=128, tokens_per_microbatch=131_072
+    )
+    assert planned["advice"]["recipe"] == "full-stochastic"
+    assert planned["advice"]["tokens_per_microbatch"] < 131_072
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"backbone": "minilm", "layout": "prefix-shared"}, "backbone 'minilm' is an encoder"),
+        ({"tokens_per_response": 1025}, "more than the maximum length of 1024"),
+        ({"recipe": "magic"}, "recipe 'magic': expected one of full-stochastic"),
+        ({"gpu": "tpu"}, "GPU 'tpu': not in the table"),
+        ({"backbone": "nothing"}, "backbone 'nothing': no such folder"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(settings, words):
+    with pytest.raises(InputError, match=words):
+        plan(**settings)
