@@ -57,6 +57,7 @@ def row_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(3600)  # two minutes on free cores, an hour on busy ones
 def test_the_demos_table(tmp_path: Path):
     done = encore_process("demo", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
