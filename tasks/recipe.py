@@ -86,7 +86,7 @@ def export_composed(
     """The model with its heads folded by the recipe's scheme, as a plain transformers folder.
 
     Raises:
-        EncoreError: As `encore.export.folder.export_model`; rules that are not the heads.
+        EncoreError: As `encore.export.write_export.export_model`; rules that are not the heads.
     """
     quiet_environment()
     from encore.export import ExportAbout, export_model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encore.export.folder import export_model
 from encore.export.records import Composition, ExportAbout, ExportResult
+from encore.export.write_export import export_model
 
 __all__ = ["Composition", "ExportAbout", "ExportResult", "export_model"]

@@ -3,35 +3,95 @@
 from __future__ import annotations
 
 import json
-import re
-import textwrap
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from encore.export.architecture import OLDEST_TESTED
-from encore.export.card_facts import CardFacts
-from encore.export.card_provenance import provenance, table
+import jinja2
+from huggingface_hub import ModelCard, ModelCardData
+
 from encore.export.probes import EXAMPLE
-from encore.export.records import Composition
+from encore.export.records import OLDEST_TESTED
 
-#: Delete, controls, line ends of Unicode, lone halves of characters and what is none.
-_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+if TYPE_CHECKING:
+    from encore.export.records import Exported
+
+#: Keys of a model's metadata that identify what it was trained on, with their words in the card.
+_OF_TRAINING = {
+    "run_key": "training run",
+    "data_sha256": "training data, SHA-256",
+    "objective": "objective",
+    "num_pairs": "pairs trained on",
+    "num_steps": "steps",
+    "backbone_name": "backbone",
+}
+_OF_BACKBONE = {"revision": "backbone's revision", "config_sha256": "backbone's config, SHA-256"}
+_OF_WEIGHTS = ("judge", "run_key", "ratings_sha256", "rules_sha256", "num_ratings", "num_pairs")
+_EXAMPLE_CODE = """\
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({folder})
+model = AutoModelForSequenceClassification.from_pretrained({folder}).eval()
+messages = [{user}]
+messages += [{assistant}]
+text = tokenizer.apply_chat_template(messages, tokenize=False)
+with torch.no_grad():
+    scores = model(**tokenizer(text, return_tensors="pt")).logits[0].tolist()
+print(dict(zip(model.config.id2label.values(), scores)))
+"""
 
 
-def model_card(facts: CardFacts) -> str:
-    """The text of ``README.md``: metadata that the hub reads, then words."""
-    sections = (
-        f"# {facts.name}\n",
-        _summary(facts),
-        _use(facts),
-        _rules(facts),
-        _scale(facts),
-        _readers(facts),
-        _evaluation(facts),
-        _limits(facts),
-        provenance(facts),
+def model_card(export: Exported) -> ModelCard:
+    """The content of ``README.md``: metadata that the hub reads, then words."""
+    source, rules, checked = export.source, export.rules, export.verification
+    composition, metadata = rules.composition, source.metadata
+    backbone = str(metadata.get("backbone_name", ""))
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-classification",
+        license=export.about.licence or "unknown",
+        base_model=backbone if backbone.count("/") == 1 else None,
+        tags=["reward-model", "safety", "encore", *(["synthetic"] if export.synthetic else [])],
     )
-    return _metadata(facts) + "\n" + "\n".join(section for section in sections if section)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - Markdown; cells are escaped by their own filter
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["cell"] = _cell
+    oldest = export.minimum_transformers
+    shown = list(checked.example_scores.items())[:3]
+    scores = ", ".join(f"{label!r}: {score:.6f}" for label, score in shown)
+    params = {} if composition is None else composition.params
+    evaluation = metadata.get("evaluation")
+    words = environment.get_template("model_card.md.jinja").render(
+        name=export.name,
+        synthetic=export.synthetic,
+        labels=export.labels,
+        means=rules.mean_by_rule,
+        weights=rules.weights,
+        is_centred=any(rules.mean_by_rule.values()),
+        is_average=rules.weights is None or rules.is_average,
+        mean_of_reward=rules.mean_of_reward,
+        composition=composition,
+        params=", ".join(f"{key} {value}" for key, value in params.items() if key != "log_base"),
+        architecture=export.architecture,
+        minimum_transformers=oldest,
+        dtype=export.dtype,
+        example_code=example_code(export.name),
+        example_scores=f"{{{scores}{', …' if len(export.labels) > 3 else ''}}}",
+        max_length=source.tokenizer.max_length,
+        # Its own transformers is the oldest one; it pads on the left, which moves positions.
+        rewardbench=oldest == OLDEST_TESTED and len(export.labels) == 1,
+        evaluation=evaluation if isinstance(evaluation, Mapping) else None,
+        original_positions=_original_positions(export),
+        checked=checked,
+        provenance=list(_provenance(export)),
+    )
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{words}")
 
 
 def example_code(folder: str) -> str:
@@ -43,256 +103,40 @@ def example_code(folder: str) -> str:
     prompt, response = EXAMPLE
     turns = [*((turn.role, turn.content) for turn in prompt), ("assistant", response)]
     user, assistant = (json.dumps({"role": role, "content": text}) for role, text in turns)
-    return textwrap.dedent(
-        f"""\
-        import torch
-        from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained({json.dumps(folder)})
-        model = AutoModelForSequenceClassification.from_pretrained({json.dumps(folder)}).eval()
-        messages = [{user}]
-        messages += [{assistant}]
-        text = tokenizer.apply_chat_template(messages, tokenize=False)
-        with torch.no_grad():
-            scores = model(**tokenizer(text, return_tensors="pt")).logits[0].tolist()
-        print(dict(zip(model.config.id2label.values(), scores)))
-        """
-    )
+    return _EXAMPLE_CODE.format(folder=json.dumps(folder), user=user, assistant=assistant)
 
 
-# --- metadata -------------------------------------------------------------------------------------
+def _original_positions(export: Exported) -> int | None:
+    """Tokens beyond which positions are scaled in another way (longrope), if any fit."""
+    rope = getattr(export.source.model.trunk.config, "rope_parameters", None) or {}
+    original = rope.get("original_max_position_embeddings")
+    if rope.get("rope_type") != "longrope" or not isinstance(original, int):
+        return None
+    return original if export.source.tokenizer.max_length > original else None
 
 
-def _metadata(facts: CardFacts) -> str:
-    """The YAML header; JSON values are YAML."""
-    backbone = str(facts.source.metadata.get("backbone_name", ""))
-    values: dict[str, Any] = {
-        "library_name": "transformers",
-        "pipeline_tag": "text-classification",
-        "license": facts.about.licence or "unknown",
-        **({"base_model": backbone} if backbone.count("/") == 1 else {}),
-        "tags": [
-            *("reward-model", "safety", "encore"),
-            *(("synthetic",) if facts.synthetic else ()),
-        ],
-    }
-    lines = (f"{name}: {_yaml(value)}" for name, value in values.items())
-    return "---\n" + "\n".join(lines) + "\n---\n"
-
-
-def _yaml(value: object) -> str:
-    """A JSON value, with those characters escaped that JSON leaves and YAML refuses or folds."""
-    text = json.dumps(value, ensure_ascii=False)
-    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-# --- words ----------------------------------------------------------------------------------------
-
-
-def _summary(facts: CardFacts) -> str:
-    warning = (
-        f"> **Synthetic** ({', '.join(facts.synthetic)}): an example of the format. Its scores "
-        "say nothing about real people, models or rules.\n\n"
-        if facts.synthetic
-        else ""
-    )
-    num_heads = len(facts.rules.mean_by_rule)
-    if facts.rules.weights is not None:
-        what = (
-            f"A reward model with one score, `{facts.labels[0]}`: the weighted sum of {num_heads} "
-            f"{_plural('head', num_heads)}, folded into one linear head."
-        )
-    elif num_heads == 1:
-        what = f"A reward model with one score, `{facts.labels[0]}`."
-    else:
-        what = (
-            f"A reward model with {num_heads} scores of a response, one under each rule. It is "
-            "**not** for tools that expect one score (they would take the first): those want the "
-            "composed export."
-        )
-    return (
-        f"{warning}{what} `{facts.architecture}`, weights in {facts.dtype}; nothing but "
-        f"transformers ({facts.minimum_transformers} or newer) is needed to run it. Higher is "
-        "better.\n"
-    )
-
-
-def _use(facts: CardFacts) -> str:
-    scores = ", ".join(
-        f"{label!r}: {score:.6f}"
-        for label, score in list(facts.verification.example_scores.items())[:3]
-    )
-    more = ", …" if len(facts.labels) > 3 else ""
-    rounding = (
-        ""
-        if facts.dtype == "float32"
-        else " transformers 4 computes in float32 unless told `torch_dtype`, so its last digits "
-        "differ."
-    )
-    return (
-        f"## Use\n\n```python\n{example_code(facts.name)}```\n\n"
-        f"With the folder at hand (or its hub id in its place) this prints `{{{scores}{more}}}` "
-        f"on a CPU.{rounding}\n"
-    )
-
-
-def _rules(facts: CardFacts) -> str:
-    weights, composition = facts.rules.weights, facts.rules.composition
-    entropies = {} if composition is None else composition.entropies
-    columns = ["rule"]
-    columns += ["mean rating"] if facts.is_centred else []
-    columns += ["weight"] if weights is not None else []
-    columns += ["entropy (nats)"] if entropies else []
-    rows = []
-    for head_id, mean in facts.rules.mean_by_rule.items():
-        row = [f"`{head_id}`"]
-        row += [f"{mean:.4f}"] if facts.is_centred else []
-        row += [f"{weights[head_id]:.6g}"] if weights is not None else []
-        row += [f"{entropies[head_id]:.4f}" if head_id in entropies else "–"] if entropies else []
-        rows.append(row)
-    return f"## Rules\n\n{_how_weighed(facts)}" + table(columns, rows)
-
-
-def _how_weighed(facts: CardFacts) -> str:
-    composition = facts.rules.composition
-    if facts.rules.weights is None or composition is None:
-        return ""
-    shown_apart = ("log_base",)
-    params = ", ".join(
-        f"{name} {value}" for name, value in composition.params.items() if name not in shown_apart
-    )
-    shown = f" ({params})" if params else ""
-    return f"Weights by scheme `{composition.scheme}`{shown}.{_about_weights(composition)}\n\n"
-
-
-def _about_weights(composition: Composition) -> str:
-    """Sentences on how the weights were made, each with the space before it."""
-    base = composition.params.get("log_base", "e")
-    sentences = []
-    if composition.scheme == "encore":
-        sentences.append(f"Weights are softmax(−entropy / tau), logarithms to base {base}.")
-    if learnt_from := composition.learnt_from:
-        sentences.append(
-            f"**They were learnt from {' and '.join(learnt_from)}**: measured on the same, this "
-            "model is flattered."
-        )
-    if composition.num_missing_shards:
-        sentences.append(
-            f"They come from an incomplete rating run: {composition.num_missing_shards} of "
-            f"{composition.num_shards} shards were not read."
-        )
-    return "".join(f" {sentence}" for sentence in sentences)
-
-
-def _scale(facts: CardFacts) -> str:
-    if not facts.is_centred:
-        return ""
-    rules = facts.rules
-    added = (
-        "a rule's mean rating to its score"
-        if rules.mean_of_reward is None
-        else f"{rules.mean_of_reward:.6f} (the weighted sum of the mean ratings)"
-    )
-    read_as = (
-        "on the scale of the ratings, 0 to 1."
-        if rules.weights is None or rules.is_average
-        else "as the weighted sum of ratings. It is not on their scale of 0 to 1, since the "
-        "weights are no average's (some negative, or their sum not 1)."
-    )
-    return (
-        "## Scale\n\nScores are centred: the heads learnt ratings from which each rule's mean was "
-        f"taken. Add {added} to read a score {read_as} Rankings do not depend on it.\n"
-    )
-
-
-def _readers(facts: CardFacts) -> str:
-    length = facts.source.tokenizer.max_length
-    # Its own transformers is the oldest one; it pads on the left, which moves positions.
-    is_readable = facts.minimum_transformers == OLDEST_TESTED and len(facts.labels) == 1
-    rewardbench = (
-        f"* RewardBench: `rewardbench --model {facts.name} --not_quantized --torch_dtype "
-        f"{facts.dtype} --max_length {length} --force_truncation --batch_size 1`; its defaults "
-        "(512 tokens that it does not keep to, float16, 8 bits for some names, batches padded on "
-        "the left) score otherwise.\n"
-        if is_readable
-        else ""
-    )
-    return (
-        f"## Other readers\n\n* vLLM: `vllm serve {facts.name} --runner pooling --dtype "
-        f"{facts.dtype} --max-model-len {length}`, then POST "
-        '`{"model": …, "messages": […]}` to `/classify`; what it calls probabilities are the '
-        f"scores.\n{rewardbench}* A text is what the chat template makes of a conversation. It "
-        "contains all special tokens; the tokenizer adds none.\n"
-    )
-
-
-def _evaluation(facts: CardFacts) -> str:
-    evaluation = facts.source.metadata.get("evaluation")
-    if not isinstance(evaluation, Mapping):
-        return "## Evaluation\n\nNone was recorded.\n"
-    r2, accuracy = evaluation.get("r2_by_head") or {}, evaluation.get("accuracy_half_by_head") or {}
-    rows = [
-        (f"`{head_id}`", _number(r2.get(head_id)), _percent(accuracy.get(head_id)))
-        for head_id in facts.rules.mean_by_rule
+def _provenance(export: Exported) -> Iterator[tuple[str, str]]:
+    source, checked = export.source, export.verification
+    composition = export.rules.composition
+    known: list[tuple[Any, Mapping[str, str]]] = [
+        (source.metadata, _OF_TRAINING),
+        (source.metadata.get("backbone_identity"), _OF_BACKBONE),
+        (
+            composition and composition.provenance,
+            {key: f"weights: {key.replace('_', ' ')}" for key in _OF_WEIGHTS},
+        ),
     ]
-    return (
-        f"## Evaluation\n\nOf each head alone, on {evaluation.get('num_pairs', 0):,} pairs whose "
-        "prompts were held out from training: how much of the rule's ratings it explains, and how "
-        "often it ranks a pair as people did (ties count half).\n\n"
-        + table(("rule", "R²", "accuracy"), rows)
-    )
+    yield "model", source.name
+    yield "model's weights, SHA-256", source.digest
+    for facts, words in known:
+        if isinstance(facts, Mapping):
+            yield from (
+                (words[key], str(facts[key])) for key in words if facts.get(key) is not None
+            )
+    within = f"scores within {checked.max_difference:.0e} in float32"
+    yield "read back with plain transformers", f"{checked.num_probes} conversations, {within}"
 
 
-def _limits(facts: CardFacts) -> str:
-    length = facts.source.tokenizer.max_length
-    checked = facts.verification
-    flips = (
-        f"* Against the model in float32, {checked.num_flipped:,} of {checked.num_margins:,} "
-        "rankings of pairs come out the other way round"
-        + (
-            f"; the largest margin among them was {checked.largest_flipped_margin:.1e}.\n"
-            if checked.largest_flipped_margin is not None
-            else ".\n"
-        )
-        + (
-            f"* {checked.num_tied:,} of these pairs tie in one of the two and not in the other.\n"
-            if checked.num_tied
-            else ""
-        )
-        if checked.num_margins
-        else ""
-    )
-    return (
-        "## Limits\n\n"
-        f"* Conversations beyond {length} tokens: ENCORE cuts the oldest tokens and keeps the one "
-        "every text begins with; other tools cut in their own ways or not at all.\n"
-        "* A message that spells a special token is taken for that token by plain readers; "
-        "ENCORE's own scoring reads it as text.\n"
-        f"{_long_positions(facts)}{flips}"
-        "* It measures what its rules and their judge measured, in the languages and on the kinds "
-        "of conversation it was trained on; a high score is no proof that a response is safe.\n"
-    )
-
-
-def _long_positions(facts: CardFacts) -> str:
-    original = facts.original_positions
-    if original is None:
-        return ""
-    return (
-        f"* Beyond {original} tokens positions are scaled in another way (longrope). transformers "
-        "does so with a whole batch that has one such conversation in it, vLLM with every "
-        f"conversation if `--max-model-len` is above {original}; scores of shorter ones then "
-        "differ. Score the two kinds apart.\n"
-    )
-
-
-def _number(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float | int) else "–"
-
-
-def _percent(value: object) -> str:
-    return f"{value:.1%}" if isinstance(value, float | int) else "–"
-
-
-def _plural(noun: str, number: int) -> str:
-    return noun if number == 1 else f"{noun}s"
+def _cell(text: str) -> str:
+    """A text that stays within its cell of a table and is read as text."""
+    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())

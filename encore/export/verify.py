@@ -5,8 +5,8 @@ Suffixes: N conversations, P pairs, K labels, R heads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from encore.data.records import PreferencePair
 from encore.errors import EncoreError, InputError
+from encore.export.export_files import rounded
 from encore.export.probes import EXAMPLE, PROBES, Conversation
 from encore.export.records import Verification
-from encore.export.weights_files import cast
 from encore.model.quiet import quiet_transformers
 from encore.model.scoring import score_sequences
 
@@ -54,6 +54,28 @@ class Written:
     labels: Sequence[str]
     dtype: Any
 
+    def scores(self, sequences: Sequence[_TokenIds]) -> _Scores:
+        """The labels' scores by the model in memory, [N, K]."""
+        model, pad_token_id = self.source.model, self.source.tokenizer.pad_token_id
+        score_NR = score_sequences(model, sequences, pad_token_id=pad_token_id)
+        return np.asarray(score_NR.astype(np.float64) @ self.mix_RK, dtype=np.float64)
+
+    def load(self, load: Callable[[], Any]) -> Any:
+        """What a loader of transformers gives; any error is one of the export."""
+        try:
+            with quiet_transformers():
+                return load()
+        except Exception as error:  # whatever a reader would meet
+            reason = " ".join(str(error).split())[:300]
+            raise self.wrong(f"does not load ({type(error).__name__}: {reason})") from error
+
+    def wrong(self, problem: str) -> EncoreError:
+        """What the folder says that the model does not."""
+        return EncoreError(
+            f"export of {self.source.name!r}: read back with plain transformers it is not this "
+            f"model: {problem}; nothing was kept: please report it with the model's config.json"
+        )
+
 
 def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> Verification:
     """Compare weights, tokens and scores; count the pairs that rank the other way round.
@@ -65,52 +87,46 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
     Raises:
         EncoreError: The folder says something else than the model: what, and by how much.
     """
-    tokenizer = _guarded(
-        written, lambda: AutoTokenizer.from_pretrained(written.folder, trust_remote_code=False)
+    tokenizer = written.load(
+        lambda: AutoTokenizer.from_pretrained(written.folder, trust_remote_code=False)
     )
     plain = _open(written, torch.float32)
     _compare_weights(written, plain)
-    if written.dtype is not torch.float32:
+    is_rounded = written.dtype is not torch.float32
+    if is_rounded:
         plain.load_state_dict({name: tensor.float() for name, tensor in written.tensors.items()})
-    probes = _rendered_probes(written)
-    _compare_tokens(written, tokenizer, probes)
+    probes = _probes(written)
+    for conversation, token_ids in probes:
+        _compare_tokens(written, tokenizer, conversation, token_ids.tolist())
     difference = _compare_scores(written, tokenizer, plain, probes)
-    if written.dtype is not torch.float32:
+    if is_rounded:
         del plain  # two large models in memory are enough
         plain = _open(written, written.dtype)
-    return _with_rankings(
-        written,
-        plain,
-        pairs,
+    prompt, response = EXAMPLE
+    [example_K] = _plain_scores(
+        plain, [written.source.tokenizer.encode(prompt, response).token_ids]
+    )
+    verification = Verification(
         num_probes=len(probes),
         max_difference=difference,
+        example_scores=dict(zip(written.labels, example_K.tolist(), strict=True)),
     )
+    return _with_rankings(verification, written, plain, pairs) if pairs else verification
 
 
 def _open(written: Written, dtype: Any) -> Any:
-    device = written.source.model.heads.weight.device
-    model, report = _guarded(
-        written,
+    model, report = written.load(
         lambda: AutoModelForSequenceClassification.from_pretrained(
             written.folder,
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-        ),
+        )
     )
     if absent := sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]])):
-        raise _wrong(written, f"the folder lacks {len(absent)} of its tensors, first {absent[0]}")
-    return model.eval().to(device)
-
-
-def _guarded(written: Written, load: Any) -> Any:
-    try:
-        with quiet_transformers():
-            return load()
-    except Exception as error:  # whatever a reader would meet
-        reason = " ".join(str(error).split())[:300]
-        raise _wrong(written, f"does not load ({type(error).__name__}: {reason})") from error
+        raise written.wrong(f"the folder lacks {len(absent)} of its tensors, first {absent[0]}")
+    return model.eval().to(written.source.model.heads.weight.device)
 
 
 def _compare_weights(written: Written, plain: Any) -> None:
@@ -118,17 +134,15 @@ def _compare_weights(written: Written, plain: Any) -> None:
     different = sorted(set(loaded) ^ set(written.tensors)) or [
         name
         for name, tensor in written.tensors.items()
-        if not torch.equal(loaded[name].cpu(), cast(tensor, written.dtype).float())
+        if not torch.equal(loaded[name].cpu(), rounded(tensor, written.dtype).float())
     ]
     if different:
-        raise _wrong(
-            written,
-            f"{len(different)} of its tensors are not those that were written, first "
-            f"{different[0]}",
+        raise written.wrong(
+            f"{len(different)} of its tensors are not those that were written, first {different[0]}"
         )
 
 
-def _rendered_probes(written: Written) -> list[tuple[Conversation, _TokenIds]]:
+def _probes(written: Written) -> list[tuple[list[dict[str, str]], _TokenIds]]:
     """The probes this model's template renders, with our tokens; those that would be cut are out.
 
     Templates may refuse a system turn; a backbone may have few positions.
@@ -140,116 +154,10 @@ def _rendered_probes(written: Written) -> list[tuple[Conversation, _TokenIds]]:
         except InputError:
             continue
         if not encoded.num_cut:
-            found.append(((prompt, response), encoded.token_ids))
+            found.append((_messages((prompt, response)), encoded.token_ids))
     if not found:
-        raise _wrong(written, "renders none of the test conversations uncut; raise max_length")
+        raise written.wrong("renders none of the test conversations uncut; raise max_length")
     return found
-
-
-def _compare_tokens(
-    written: Written, tokenizer: Any, probes: Sequence[tuple[Conversation, _TokenIds]]
-) -> None:
-    """Tokens of the rendered text, special tokens added or not, and of the template itself."""
-    for conversation, token_ids in probes:
-        messages = _messages(conversation)
-        text = tokenizer.apply_chat_template(messages, tokenize=False)
-        ways = {
-            "the template": tokenizer.apply_chat_template(messages, return_dict=True),
-            "its text": tokenizer(text),
-            "its text without special tokens added": tokenizer(text, add_special_tokens=False),
-        }
-        for way, encoded in ways.items():
-            if list(encoded["input_ids"]) != token_ids.tolist():
-                raise _wrong(
-                    written,
-                    f"{way} gives {len(encoded['input_ids'])} tokens for {conversation[1][:40]!r}, "
-                    f"the model was trained on {len(token_ids)} other ones",
-                )
-
-
-def _compare_scores(
-    written: Written,
-    tokenizer: Any,
-    plain: Any,
-    probes: Sequence[tuple[Conversation, _TokenIds]],
-) -> float:
-    """The largest difference over the probes, padded beside one another."""
-    texts = [
-        tokenizer.apply_chat_template(_messages(conversation), tokenize=False)
-        for conversation, _ in probes
-    ]
-    inputs = tokenizer(texts, padding=True, return_tensors="pt").to(plain.device)
-    with torch.inference_mode():
-        theirs_NK = plain(**inputs).logits.double().cpu().numpy()
-    ours_NK = _our_scores(written, [token_ids for _, token_ids in probes])
-    difference_K = np.abs(theirs_NK - ours_NK).max(axis=0)
-    allowed_K = TOLERANCE * np.maximum(1.0, np.abs(ours_NK).max(axis=0))
-    if not (difference_K <= allowed_K).all():  # also NaN
-        worst = int(np.argmax(difference_K / allowed_K))
-        raise _wrong(
-            written,
-            f"plain transformers scores differ by {difference_K[worst]:.1e} from the model in "
-            f"memory under {written.labels[worst]!r}, at most {allowed_K[worst]:.0e} was expected",
-        )
-    return float(difference_K.max())
-
-
-def _with_rankings(
-    written: Written,
-    plain: Any,
-    pairs: Sequence[PreferencePair],
-    *,
-    num_probes: int,
-    max_difference: float,
-) -> Verification:
-    prompt, response = EXAMPLE
-    example = written.source.tokenizer.encode(prompt, response).token_ids
-    [example_K] = _their_scores(plain, [example])
-    scores = dict(zip(written.labels, example_K.tolist(), strict=True))
-    if not pairs:
-        return Verification(
-            num_probes=num_probes, max_difference=max_difference, example_scores=scores
-        )
-    encoded = written.source.tokenizer.encode_pairs(pairs)
-    sequences = [one.token_ids for pair in encoded for one in (pair.chosen, pair.rejected)]
-    ours_PK = _margins(_our_scores(written, sequences))
-    theirs_PK = _margins(_their_scores(plain, sequences))
-    is_flipped_PK = ours_PK * theirs_PK < 0
-    is_tied_PK = (ours_PK == 0) != (theirs_PK == 0)
-    return Verification(
-        num_probes=num_probes,
-        max_difference=max_difference,
-        example_scores=scores,
-        num_margins=ours_PK.size,
-        num_flipped=int(is_flipped_PK.sum()),
-        num_tied=int(is_tied_PK.sum()),
-        largest_flipped_margin=(
-            float(np.abs(ours_PK[is_flipped_PK]).max()) if is_flipped_PK.any() else None
-        ),
-    )
-
-
-def _margins(score_NK: _Scores) -> _Scores:
-    """Of pairs whose responses follow one another."""
-    return np.asarray(score_NK[::2] - score_NK[1::2], dtype=np.float64)
-
-
-def _our_scores(written: Written, sequences: Sequence[_TokenIds]) -> _Scores:
-    source = written.source
-    score_NR = score_sequences(
-        source.model, sequences, pad_token_id=source.tokenizer.pad_token_id
-    ).astype(np.float64)
-    return np.asarray(score_NR @ written.mix_RK, dtype=np.float64)
-
-
-def _their_scores(plain: Any, sequences: Sequence[_TokenIds]) -> _Scores:
-    """One conversation at a time, so that no padding takes part."""
-    rows = []
-    with torch.inference_mode():
-        for token_ids in sequences:
-            input_ids = torch.from_numpy(token_ids.astype(np.int64))[None].to(plain.device)
-            rows.append(plain(input_ids=input_ids).logits[0].double().cpu().numpy())
-    return np.stack(rows)
 
 
 def _messages(conversation: Conversation) -> list[dict[str, str]]:
@@ -258,8 +166,74 @@ def _messages(conversation: Conversation) -> list[dict[str, str]]:
     return [*messages, {"role": "assistant", "content": response}]
 
 
-def _wrong(written: Written, problem: str) -> EncoreError:
-    return EncoreError(
-        f"export of {written.source.name!r}: read back with plain transformers it is not this "
-        f"model: {problem}; nothing was kept: please report it with the model's config.json"
+def _compare_tokens(
+    written: Written, tokenizer: Any, messages: list[dict[str, str]], token_ids: list[int]
+) -> None:
+    """Tokens of the rendered text, special tokens added or not."""
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    ways = {
+        "its text": tokenizer(text),
+        # What `apply_chat_template` with tokens and vLLM do.
+        "its text without special tokens added": tokenizer(text, add_special_tokens=False),
+    }
+    for way, encoded in ways.items():
+        if list(encoded["input_ids"]) != token_ids:
+            raise written.wrong(
+                f"{way} gives {len(encoded['input_ids'])} tokens for "
+                f"{messages[-1]['content'][:40]!r}, the model was trained on {len(token_ids)} "
+                "other ones"
+            )
+
+
+def _compare_scores(
+    written: Written,
+    tokenizer: Any,
+    plain: Any,
+    probes: Sequence[tuple[list[dict[str, str]], _TokenIds]],
+) -> float:
+    """The largest difference over the probes, padded beside one another."""
+    texts = [tokenizer.apply_chat_template(messages, tokenize=False) for messages, _ in probes]
+    inputs = tokenizer(texts, padding=True, return_tensors="pt").to(plain.device)
+    with torch.inference_mode():
+        theirs_NK = plain(**inputs).logits.double().cpu().numpy()
+    ours_NK = written.scores([token_ids for _, token_ids in probes])
+    difference_K = np.abs(theirs_NK - ours_NK).max(axis=0)
+    allowed_K = TOLERANCE * np.maximum(1.0, np.abs(ours_NK).max(axis=0))
+    if not (difference_K <= allowed_K).all():  # also NaN
+        worst = int(np.argmax(difference_K / allowed_K))
+        raise written.wrong(
+            f"plain transformers scores differ by {difference_K[worst]:.1e} from the model in "
+            f"memory under {written.labels[worst]!r}, at most {allowed_K[worst]:.0e} was expected"
+        )
+    return float(difference_K.max())
+
+
+def _with_rankings(
+    verification: Verification, written: Written, plain: Any, pairs: Sequence[PreferencePair]
+) -> Verification:
+    encoded = written.source.tokenizer.encode_pairs(pairs)
+    sequences = [one.token_ids for pair in encoded for one in (pair.chosen, pair.rejected)]
+    ours_PK, theirs_PK = (
+        score_NK[::2] - score_NK[1::2]
+        for score_NK in (written.scores(sequences), _plain_scores(plain, sequences))
     )
+    is_flipped_PK = ours_PK * theirs_PK < 0
+    return replace(
+        verification,
+        num_margins=ours_PK.size,
+        num_flipped=int(is_flipped_PK.sum()),
+        num_tied=int(((ours_PK == 0) != (theirs_PK == 0)).sum()),
+        largest_flipped_margin=(
+            float(np.abs(ours_PK[is_flipped_PK]).max()) if is_flipped_PK.any() else None
+        ),
+    )
+
+
+def _plain_scores(plain: Any, sequences: Sequence[_TokenIds]) -> _Scores:
+    """By plain transformers, one conversation at a time, so that no padding takes part."""
+    rows = []
+    with torch.inference_mode():
+        for token_ids in sequences:
+            input_ids = torch.from_numpy(token_ids.astype(np.int64))[None].to(plain.device)
+            rows.append(plain(input_ids=input_ids).logits[0].double().cpu().numpy())
+    return np.stack(rows)

@@ -12,12 +12,12 @@ from encore.options import UsageError
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU
 
-_GROUP = "Weights (one way or none; `serve` needs one for several heads)"
+WEIGHTS_GROUP = "Weights (one way or none; `serve` needs one for several heads)"
 _OF_SCHEME = ("tau", "seed", "k", "run", "judge")
 
 
 def _option(default: Any = None, **more: Any) -> Any:
-    return option(default, group=_GROUP, **more)
+    return option(default, group=WEIGHTS_GROUP, **more)
 
 
 class WeightChoice(StageConfig):

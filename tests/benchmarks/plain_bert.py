@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from encore.export.tokenizer_files import write_tokenizer
+from encore.export.export_files import write_tokenizer
 from encore.model.opening import OpenedModel
 from encore.model.quiet import quiet_transformers
 

@@ -286,5 +286,5 @@ def test_a_gate_a_folder_of_other_things_and_no_folder_are_refused(export, folde
 
 def test_help_teaches_the_ways_to_weigh(encore):
     text = encore("export", "--help").out
-    for word in ("--weights", "--scheme", "--rule", "--heads", "--push", "--dtype", "For example"):
+    for word in ("--weights", "--scheme", "--rule", "--heads", "--push", "--dtype", "Examples"):
         assert word in text

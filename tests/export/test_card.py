@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from encore.export import Composition, ExportAbout, export_model
-from encore.export.architecture import minimum_transformers
+from encore.export.classifier import minimum_transformers
 from encore.model.trunks import TRUNKS
 from encore.training.records import EvaluationRecord
 from tests.export.opened import RULES, WEIGHTS, opened_model

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.errors import InputError
-from encore.export.fold import fold
+from encore.export.classifier import fold
 
 HEADS = ("a", "b")
 

@@ -15,7 +15,8 @@ from transformers import AutoModelForSequenceClassification
 from encore.data.records import Message, PreferencePair
 from encore.errors import EncoreError, InputError
 from encore.export import Composition, ExportAbout, export_model
-from encore.export.weights_files import classifier_tensors, write_tensors
+from encore.export.classifier import classifier_tensors
+from encore.export.export_files import write_tensors
 from encore.model.opening import open_reward_model
 from encore.model.scoring import score_sequences
 from encore.model.trunks import TRUNKS
@@ -63,8 +64,8 @@ def test_every_causal_architecture_scores_the_same_in_its_own_class(model_type, 
     torch.testing.assert_close(
         plain_scores(tmp_path / "composed")[:, 0], expected_NR @ weight_R, atol=1e-5, rtol=0
     )
-    assert (heads.kind, heads.labels, heads.num_labels) == ("heads", RULES, 3)
-    assert (composed.kind, composed.labels, composed.num_labels) == ("composed", ("reward",), 1)
+    assert (heads.kind, heads.labels) == ("heads", RULES)
+    assert (composed.kind, composed.labels) == ("composed", ("reward",))
     assert heads.verification.max_difference < 1e-5
     assert heads.verification.num_probes >= 8
 
@@ -338,7 +339,7 @@ def test_an_error_in_the_middle_leaves_the_earlier_export(tmp_path, monkeypatch)
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("encore.export.folder.write_tokenizer", full)
+    monkeypatch.setattr("encore.export.write_export.write_tokenizer", full)
     with pytest.raises(OSError, match="No space left"):
         export_model(opened, out=tmp_path / "export", weights=WEIGHTS)
     assert len(json.loads((tmp_path / "export" / "config.json").read_text())["id2label"]) == 3

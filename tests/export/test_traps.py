@@ -24,8 +24,8 @@ from transformers import (
 from encore.data.records import Message
 from encore.demo import judge_path
 from encore.errors import InputError
-from encore.export.folder import export_model
-from encore.export.hf_config import rope_in_both_forms
+from encore.export.classifier import rope_in_both_forms
+from encore.export.write_export import export_model
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_tokenizer
 from tests.export.opened import MAX_LENGTH, RULES, WEIGHTS, opened_model

@@ -79,6 +79,15 @@ def special_tokens_added(folder: Path) -> None:
     changed("tokenizer.json", post_processor=processor)(folder)
 
 
+def first_token_left_to_the_tokenizer(folder: Path) -> None:
+    """Right for readers that add special tokens, wrong for those that do not."""
+    special_tokens_added(folder)
+    path = folder / "chat_template.jinja"
+    text = path.read_text()
+    assert "{{- '<|begin_of_text|>' -}}" in text
+    path.write_text(text.replace("{{- '<|begin_of_text|>' -}}", ""))
+
+
 ROPE = {"rope_type": "default", "rope_theta": 500.0}
 
 
@@ -92,8 +101,12 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "another head": (one_weight("score.weight", 1.5), r"1 of its tensors .* first score\.weight"),
     "one weight": (one_weight("model.layers.0.mlp.up_proj.weight", 1.02), "1 of its tensors"),
     "a weight less": (without_weight, r"lacks 1 of its tensors, first model\.norm\.weight"),
-    "a line break": (template_with_a_line_break, "the template gives .* other ones"),
+    "a line break": (template_with_a_line_break, "its text gives .* other ones"),
     "special tokens": (special_tokens_added, "its text gives"),
+    "no special tokens": (
+        first_token_left_to_the_tokenizer,
+        "its text without special tokens added gives",
+    ),
     "no tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "does not load"),
     "no config": (lambda f: (f / "config.json").write_text("{"), "does not load"),
 }

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.errors import InputError
-from encore.export.fold import fold
+from encore.export.classifier import fold
 from encore.export.records import Composition
 from encore.serving.composer import make_composer
 from tests.serving.models import HEAD_IDS, MEANS, composer

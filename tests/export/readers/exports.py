@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.data.records import PreferencePair
-from encore.export.folder import export_model
+from encore.export.write_export import export_model
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import score_sequences
 from encore.scores.head_scores import HeadScores

@@ -5,7 +5,6 @@ Suffixes: R heads, K labels, D hidden.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,21 +16,24 @@ import torch
 
 from encore.data.records import PreferencePair
 from encore.errors import InputError
-from encore.export.architecture import classifier_class
 from encore.export.card import model_card
-from encore.export.card_facts import CardFacts
-from encore.export.fold import fold
-from encore.export.hf_config import export_config
+from encore.export.classifier import (
+    classifier_class,
+    classifier_config,
+    classifier_tensors,
+    fold,
+    minimum_transformers,
+)
+from encore.export.export_files import INDEX_FILE, write_json, write_tensors, write_tokenizer
 from encore.export.records import (
     REWARD_LABEL,
     ExportAbout,
     ExportDtype,
+    Exported,
     ExportResult,
+    rules_of,
 )
-from encore.export.rules import rules_of
-from encore.export.tokenizer_files import write_tokenizer
 from encore.export.verify import Written, verify_export
-from encore.export.weights_files import INDEX_FILE, classifier_tensors, write_tensors
 from encore.files import atomic_folder
 from encore.model.export_file import COMPOSED, EXPORT_FILE
 from encore.versions import package_versions
@@ -41,14 +43,11 @@ if TYPE_CHECKING:
 
 #: Raised whenever `encore_export.json` changes its meaning.
 _FORMAT_VERSION = 1
-#: All that an export has beside its weights.
-_FILES = frozenset(
-    (
-        *("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
-        *("README.md", EXPORT_FILE, INDEX_FILE),
-    )
+#: All that an export has.
+_FILES = re.compile(
+    r"config\.json|tokenizer(_config)?\.json|chat_template\.jinja|README\.md"
+    rf"|{re.escape(EXPORT_FILE)}|{re.escape(INDEX_FILE)}|model(-\d+-of-\d+)?\.safetensors"
 )
-_WEIGHTS_FILE = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
 
 
 def export_model(
@@ -82,19 +81,22 @@ def export_model(
     about = about or ExportAbout()
     refuse_occupied(out)
     place = out.resolve()  # a link stays a link to the new one
-    _refuse_rounded(model)
-    classifier = classifier_class(model.model, name=model.name)
-    head_ids = model.model.head_ids
-    is_composed = weights is not None
-    labels = (REWARD_LABEL,) if is_composed else head_ids
-    head_weight_RD = model.model.heads.weight.detach().cpu()
-    head_weight_KD = head_weight_RD if weights is None else fold(head_weight_RD, weights, head_ids)
+    reward_model, head_ids = model.model, model.model.head_ids
+    if found := {parameter.dtype for parameter in reward_model.parameters()} - {torch.float32}:
+        names = ", ".join(sorted(str(one).removeprefix("torch.") for one in found))
+        raise InputError(
+            f"model {model.name!r}: opened in {names}; expected float32 (open_reward_model(…, "
+            'dtype="float32")), whatever the export is written in'
+        )
+    classifier = classifier_class(reward_model, name=model.name)
+    labels, head_weight_KD = head_ids, reward_model.heads.weight.detach().cpu()
     mix_RK = np.eye(len(head_ids))
     if weights is not None:
+        labels, head_weight_KD = (REWARD_LABEL,), fold(head_weight_KD, weights, head_ids)
         mix_RK = np.array([[weights[head_id]] for head_id in head_ids], dtype=np.float64)
-    tensors = classifier_tensors(model.model, classifier, head_weight_KD=head_weight_KD)
-    config = export_config(
-        model.model.trunk.config,
+    tensors = classifier_tensors(reward_model, classifier, head_weight_KD=head_weight_KD)
+    config = classifier_config(
+        reward_model.trunk.config,
         architecture=classifier.__name__,
         labels=labels,
         pad_token_id=model.tokenizer.pad_token_id,
@@ -105,7 +107,7 @@ def export_model(
     with atomic_folder(place) as temporary:
         write_tensors(tensors, temporary, dtype=torch_dtype)
         write_tokenizer(model.tokenizer, temporary)
-        _write_json(temporary / "config.json", config)
+        write_json(temporary / "config.json", config)
         written = Written(
             folder=temporary,
             source=model,
@@ -114,7 +116,7 @@ def export_model(
             labels=labels,
             dtype=torch_dtype,
         )
-        facts = CardFacts(
+        exported = Exported(
             name=place.name,
             source=model,
             labels=labels,
@@ -122,18 +124,19 @@ def export_model(
             dtype=dtype,
             about=about,
             architecture=classifier.__name__,
+            minimum_transformers=minimum_transformers(reward_model.trunk.config.model_type),
             verification=verify_export(written, pairs=pairs),
         )
-        (temporary / "README.md").write_text(model_card(facts), encoding="utf-8")
-        _write_json(temporary / EXPORT_FILE, _about_export(facts))
+        (temporary / "README.md").write_text(str(model_card(exported)), encoding="utf-8")
+        write_json(temporary / EXPORT_FILE, _about_export(exported))
     return ExportResult(
         folder=out,
-        kind=facts.kind,
+        kind=exported.kind,
         labels=tuple(labels),
         dtype=dtype,
         num_bytes=sum(path.stat().st_size for path in place.iterdir()),
-        verification=facts.verification,
-        notes=facts.notes,
+        verification=exported.verification,
+        notes=tuple(exported.notes()),
     )
 
 
@@ -169,7 +172,12 @@ def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
             f"--out {out}: this folder has something else in it than an export (no {EXPORT_FILE}); "
             "name a new or empty folder"
         )
-    if strangers := [entry.name for entry in entries if not _is_ours(entry)]:
+    strangers = [
+        entry.name
+        for entry in entries
+        if not _FILES.fullmatch(entry.name) or entry.is_symlink() or not entry.is_file()
+    ]
+    if strangers:
         more = f" and {len(strangers) - 3} more" if len(strangers) > 3 else ""
         raise InputError(
             f"--out {out}: {', '.join(strangers[:3])}{more} beside the export there would be lost; "
@@ -177,30 +185,13 @@ def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
         )
 
 
-def _is_ours(entry: Path) -> bool:
-    """Whether it is a file as exports have them: only those are replaced."""
-    is_known = entry.name in _FILES or _WEIGHTS_FILE.fullmatch(entry.name) is not None
-    return is_known and entry.is_file() and not entry.is_symlink()
-
-
-def _refuse_rounded(model: OpenedModel) -> None:
-    """What is compared to 1e-5 has to be computed in float32."""
-    found = {parameter.dtype for parameter in model.model.parameters()}
-    if found != {torch.float32}:
-        names = ", ".join(sorted(str(one).removeprefix("torch.") for one in found))
-        raise InputError(
-            f"model {model.name!r}: opened in {names}; expected float32 (open_reward_model(…, "
-            'dtype="float32")), whatever the export is written in'
-        )
-
-
-def _about_export(facts: CardFacts) -> dict[str, Any]:
+def _about_export(export: Exported) -> dict[str, Any]:
     """What `encore_export.json` says: everything of the card that a program may want."""
-    model, rules, composition = facts.source, facts.rules, facts.rules.composition
+    model, rules, composition = export.source, export.rules, export.rules.composition
     return {
         "format": _FORMAT_VERSION,
-        "kind": facts.kind,
-        "labels": list(facts.labels),
+        "kind": export.kind,
+        "labels": list(export.labels),
         "head_ids": list(rules.mean_by_rule),
         "weights": None if rules.weights is None else dict(rules.weights),
         "scheme": None if composition is None else composition.scheme,
@@ -210,14 +201,9 @@ def _about_export(facts: CardFacts) -> dict[str, Any]:
         "mean": dict(rules.mean_by_rule),
         "mean_of_reward": rules.mean_of_reward,
         "max_length": model.tokenizer.max_length,
-        "dtype": facts.dtype,
+        "dtype": export.dtype,
         "source": {"name": model.name, "digest": model.digest},
-        "verification": asdict(facts.verification),
+        "verification": asdict(export.verification),
         "model_metadata": {k: v for k, v in model.metadata.items() if k != COMPOSED},
         "versions": package_versions(),
     }
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,283 @@
+"""A reward model as a sequence classifier of transformers: class, config.json and tensors.
+
+Readers fill in what a config does not say, and each version fills in something else; so everything
+is said.
+
+Suffixes: R heads, K labels, D hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PretrainedConfig
+from transformers.modeling_layers import GenericForSequenceClassification
+
+from encore.errors import EncoreError, InputError
+from encore.export.records import OLDEST_TESTED, ExportDtype
+from encore.model.reward_model import MultiHeadRewardModel
+from encore.model.whole_classifier import WholeClassifier
+from encore.weighting.head_weights import reward_weights
+
+SCORE_WEIGHT = "score.weight"
+#: Classifiers that came later than `OLDEST_TESTED`: the oldest tested version that has them.
+_SINCE = {"olmo2": "5.19"}
+#: Keys by which a config.json asks its readers to put something between head and score.
+_ACTIVATION_KEYS = (
+    "function_to_apply",
+    "sbert_ce_default_activation_function",
+    "sentence_transformers",
+)
+_POOLED = {
+    "last": "last token",
+    "mean": "mean of the tokens",
+    "class-token": "class token without its dense layer",
+}
+#: Settings of a machine or of how a model was loaded, not of the model.
+_OF_THE_LOADER = ("_name_or_path", "name_or_path", "_attn_implementation", "auto_map")
+#: What `Phi3Config` of transformers 4 wants in `rope_scaling`: exactly these.
+_PHI3_SCALING = ("long_factor", "short_factor")
+
+
+def minimum_transformers(model_type: str) -> str:
+    """The oldest version of transformers that is known to read an export of this architecture."""
+    return _SINCE.get(model_type, OLDEST_TESTED)
+
+
+def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
+    """The backbone's own ``…ForSequenceClassification``: linear, without bias, on the last token.
+
+    Args:
+        model: A reward model.
+        name: What messages call it.
+
+    Raises:
+        InputError: An encoder or another pooling than the last token's, heads that are more than
+            linear, an architecture without such a class: why, and what would do.
+    """
+    if isinstance(model, WholeClassifier):
+        raise InputError(
+            f"model {name!r}: a classifier of transformers that is run whole; it is a folder that "
+            "other tools read already, and there is no linear layer to fold: give them that folder"
+        )
+    if not model.is_causal or model.pooling != "last":
+        kind = "a causal backbone" if model.is_causal else "an encoder"
+        raise InputError(
+            f"model {name!r}: {kind} whose heads read the {_POOLED[model.pooling]}; the classifier "
+            f"of {model.trunk.config.model_type!r} in transformers reads something else, so the "
+            "export would score differently; expected a causal backbone pooled at its last token: "
+            "serve this one with `encore serve`"
+        )
+    _refuse_other_heads(model, name=name)
+    config = model.trunk.config
+    found = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(config), None)
+    if found is None or not issubclass(found, GenericForSequenceClassification):
+        raise InputError(
+            f"model {name!r}: transformers has no sequence classifier for {config.model_type!r} "
+            "that is one linear layer on the last token, so no plain folder can say this model; "
+            "serve it with `encore serve`, or train on a Llama, Mistral, Qwen, Gemma or Phi"
+        )
+    return found
+
+
+def fold(weight_RD: Any, weights: Mapping[str, float], head_ids: Sequence[str]) -> Any:
+    """The one head whose score is the weighted sum of all: Σ w_k W_k, shape [1, D], float64.
+
+    Exact, because heads are linear and without bias (paper, eq. "encore"). Summed in float64 and
+    not rounded: the caller rounds once, to what it writes.
+
+    Args:
+        weight_RD: The heads' weights, shape [R, D].
+        weights: One per head, by head id.
+        head_ids: The heads, in order.
+
+    Raises:
+        InputError: Weights for other rules than the heads, or that are no finite numbers, or all 0.
+    """
+    weight_R = torch.from_numpy(reward_weights(weights, head_ids=head_ids))
+    return weight_R[None] @ weight_RD.detach().cpu().double()
+
+
+def classifier_tensors(
+    model: MultiHeadRewardModel, classifier: Any, *, head_weight_KD: Any
+) -> dict[str, Any]:
+    """The tensors of the classifier by name, the trunk's as they lie in memory.
+
+    Args:
+        model: Whose trunk it is.
+        classifier: Its class, from `classifier_class`.
+        head_weight_KD: One row per label.
+
+    Raises:
+        EncoreError: The class wants other tensors than the trunk has.
+    """
+    prefix = classifier.base_model_prefix
+    tensors = {f"{prefix}.{name}": tensor for name, tensor in model.trunk.state_dict().items()}
+    tensors[SCORE_WEIGHT] = head_weight_KD
+    with torch.device("meta"):
+        wanted = set(classifier(model.trunk.config).state_dict())
+    if different := sorted(wanted ^ set(tensors)):
+        raise EncoreError(
+            f"{classifier.__name__}: {len(different)} tensors differ from the trunk's, first "
+            f"{', '.join(different[:3])}; expected the same names: this version of transformers "
+            "builds it in another way, use the pinned one"
+        )
+    return tensors
+
+
+def classifier_config(
+    trunk_config: Any,
+    *,
+    architecture: str,
+    labels: Sequence[str],
+    pad_token_id: int,
+    dtype: ExportDtype,
+) -> dict[str, Any]:
+    """The content of an export's config.json, with all settings that have a default too.
+
+    Args:
+        trunk_config: The transformers config of the backbone.
+        architecture: Name of the sequence classifier's class.
+        labels: One per score, in order.
+        pad_token_id: Of a token that ends nothing.
+        dtype: Of the weights beside it.
+
+    Raises:
+        InputError: A rotary embedding that transformers 4 cannot be told.
+    """
+    config: dict[str, Any] = trunk_config.to_dict()
+    general = PretrainedConfig().to_dict()
+    found = {
+        key: value
+        for key, value in config.items()
+        if key not in _OF_THE_LOADER and not (key in general and value == general[key])
+    } | {"transformers_version": config["transformers_version"]}
+    return (
+        found
+        | rope_in_both_forms(found, model_type=trunk_config.model_type)
+        | {
+            "architectures": [architecture],
+            # Without it vLLM takes labels for classes and serves their sigmoid or softmax.
+            "problem_type": "regression",
+            "id2label": {str(index): label for index, label in enumerate(labels)},
+            "label2id": {label: index for index, label in enumerate(labels)},
+            # The last token that is not this one is what readers pool.
+            "pad_token_id": pad_token_id,
+            # transformers 5 reads the one, transformers 4 and others the other.
+            "dtype": dtype,
+            "torch_dtype": dtype,
+            "use_cache": False,
+        }
+    )
+
+
+def rope_in_both_forms(config: Mapping[str, Any], *, model_type: str) -> dict[str, Any]:
+    """Rotary settings as transformers 5 writes them (``rope_parameters``) and as 4 reads them.
+
+    Version 4 passes over ``rope_parameters`` and falls back on its own base without a word.
+
+    Args:
+        config: With ``rope_parameters``.
+        model_type: The architecture.
+
+    Raises:
+        InputError: Settings by layer type, or that some version 4 would take for others: of Phi-3
+            beyond the three that it knows, of YaRN where it would compute another factor.
+    """
+    rope = config.get("rope_parameters")
+    if not isinstance(rope, dict) or "rope_theta" not in rope:
+        raise InputError(
+            f"config of the {model_type!r} backbone: rope_parameters {rope!r}; expected one set of "
+            "them with rope_theta, for all layers, as transformers 4 knows them"
+        )
+    rope = {key: value for key, value in rope.items() if key != "type"}
+    moved = ("rope_theta", "partial_rotary_factor")
+    both: dict[str, Any] = {"rope_parameters": rope} | {
+        key: rope[key] for key in moved if key in rope
+    }
+    scaling: dict[str, Any] | None = {key: rope[key] for key in rope if key not in moved}
+    kind = rope.get("rope_type", "default")
+    if kind == "default":
+        scaling = None
+    elif model_type == "phi3":
+        scaling = _phi3_scaling(rope, moved)
+    elif kind == "yarn":
+        scaling = _yarn_scaling(rope, moved, max_positions=config["max_position_embeddings"])
+    elif kind == "longrope":
+        raise InputError(
+            f"config of the {model_type!r} backbone: longrope, whose original length transformers "
+            "4 reads in another place than 5; expected it of phi3 only: serve this model with "
+            "`encore serve`"
+        )
+    return both | {"rope_scaling": scaling}
+
+
+def _yarn_scaling(
+    rope: Mapping[str, Any], moved: Sequence[str], *, max_positions: int
+) -> dict[str, Any]:
+    """YaRN as 4.51, 4.57 and 5 compute the same of it.
+
+    4.51 passes over ``factor`` where the original length is said, and divides the positions by that
+    length; where it is not said, every version takes the positions for the original length. 4.57
+    wants a factor, and only 4.51 cannot leave the ramp's ends as they are (``truncate`` false).
+    """
+    if not rope.get("truncate", True):
+        raise InputError(
+            "config of the backbone: YaRN with truncate false, which transformers 4.51 does not "
+            "know and would score otherwise; serve this model with `encore serve`"
+        )
+    length = "original_max_position_embeddings"
+    original = rope.get(length) or max_positions
+    ratio = max_positions / original
+    factor = ratio if rope.get("factor") is None else float(rope["factor"])
+    left_out = (*moved, "truncate", length)
+    known = {key: rope[key] for key in rope if key not in left_out} | {"factor": factor}
+    if factor == ratio:
+        return known | {length: original}
+    if original == max_positions:
+        return known
+    raise InputError(
+        f"config of the backbone: YaRN factor {factor:g}, {max_positions} positions of {original} "
+        f"original ones; transformers 4.51 would take {ratio:g} for the factor: expected "
+        f"max_position_embeddings {round(factor * original)}, or the positions for the original "
+        "ones"
+    )
+
+
+def _phi3_scaling(rope: Mapping[str, Any], moved: Sequence[str]) -> dict[str, Any]:
+    """Version 4 refuses any other set of keys; the original length stands in the config itself."""
+    known = {"rope_type", "original_max_position_embeddings", *_PHI3_SCALING, *moved}
+    if strangers := sorted(set(rope) - known):
+        raise InputError(
+            f"config of the 'phi3' backbone: rope settings {', '.join(strangers)}, which "
+            "transformers 4 does not take; expected long_factor and short_factor only"
+        )
+    return {"type": rope["rope_type"], **{key: rope[key] for key in _PHI3_SCALING}}
+
+
+def _refuse_other_heads(model: MultiHeadRewardModel, *, name: str) -> None:
+    heads = model.heads
+    if type(heads) is not torch.nn.Linear:
+        raise InputError(
+            f"model {name!r}: its heads are {type(heads).__name__}, not one linear layer; a "
+            "sigmoid or a gate cannot be folded or said by a plain classifier: export the linear "
+            "heads, or serve the model with `encore serve`"
+        )
+    if heads.bias is not None:
+        raise InputError(
+            f"model {name!r}: its heads have a bias, which transformers would drop without a word; "
+            "expected heads without one (train on centred targets)"
+        )
+    if not torch.isfinite(heads.weight).all():
+        raise InputError(
+            f"model {name!r}: its heads hold values that are no finite numbers; train again"
+        )
+    config = model.trunk.config.to_dict()
+    for key in _ACTIVATION_KEYS:
+        if "sigmoid" in str(config.get(key, "")).casefold():
+            raise InputError(
+                f"model {name!r}: its config.json asks for a sigmoid after the head ({key}), which "
+                "cannot be folded; remove that key if the head's own score is wanted"
+            )

@@ -1,0 +1,57 @@
+"""Options of `encore export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from encore.config import StageConfig, option
+from encore.options import UsageError
+from encore.weighting.weight_choice import WEIGHTS_GROUP, WeightChoice
+
+
+class ExportConfig(StageConfig):
+    """`encore export`: one model as one plain folder."""
+
+    model: str = option(
+        positional=True,
+        help="A run or model folder of `encore train`, an export with all heads, or a hub id.",
+    )
+    out: Path = option(metavar="DIR", identity=False, help="The folder to write; one export.")
+    heads: bool = option(False, group=WEIGHTS_GROUP, help="One label per rule (the default).")
+    composition: WeightChoice = WeightChoice()
+    dtype: Literal["float32", "bfloat16"] = option(
+        "float32", help="Of the weights on disk; bfloat16 halves them and can flip near-ties."
+    )
+    max_length: Annotated[int, Field(ge=16)] | None = option(
+        None, help="Tokens of a conversation; default: as it was trained."
+    )
+    revision: str | None = option(None, help="Of a hub id.")
+    licence: str | None = option(
+        None,
+        name="license",
+        metavar="ID",
+        help="For the card: the hub's name of a licence, e.g. mit.",
+    )
+    push: str | None = option(
+        None,
+        metavar="REPO",
+        identity=False,
+        help="Then upload it to this repository of the Hugging Face hub (owner/name); the token is "
+        "that of `hf auth login` or HF_TOKEN. A new repository is private.",
+    )
+
+    @model_validator(mode="after")
+    def _options_belong_together(self) -> Self:
+        chosen = self.composition
+        ways = [f"--{name}" for name in ("weights", "rule", "scheme") if getattr(chosen, name)]
+        if self.heads and ways:
+            raise UsageError(f"--heads and {ways[0]} contradict each other; choose one")
+        if chosen.ratings is not None and chosen.scheme is None and self.dtype != "bfloat16":
+            raise UsageError(
+                "--ratings belongs to --scheme, or (a study) to --dtype bfloat16, which counts on "
+                "its pairs the rankings that it flips"
+            )
+        return self
