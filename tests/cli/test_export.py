@@ -174,8 +174,8 @@ def test_options_that_a_scheme_has_no_use_for_are_pointed_out(export, folder):
         *("--scheme", "uniform", "--ratings", folder / "ratings.parquet"), *("--tau", 2, "--k", 3)
     )
     assert finished.code == 0, finished.err
-    assert "scheme uniform has no temperature: --tau 2 changes nothing" in finished.err
-    assert "scheme uniform has no number of rules to select: --k 3" in finished.err
+    assert "scheme uniform has no use for --tau 2" in finished.err
+    assert "scheme uniform has no use for --k 3" in finished.err
 
 
 def test_an_export_with_all_heads_is_a_model_to_fold(export, tmp_path):
