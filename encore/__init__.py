@@ -10,7 +10,8 @@ The functions below are what the command line does, for Python: paths in (for `a
     analysis = encore.analyze(Path("study"), by_source=True)
     vector = encore.weights(Path("study"), scheme="encore", tau=2.0)
     table = encore.compare_schemes(Path("study"))
-    run = encore.run_benchmark(Path("study"), model="study/training/KEY")  # RewardBench's rows
+    study, config = encore.open_study(Path("study")), encore.BenchmarkConfig(model="a-model")
+    run = encore.run_benchmark(study, config)  # RewardBench's rows
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import analyze
+    from encore.benchmarks.benchmark_config import BenchmarkConfig
     from encore.benchmarks.judging.ways import judge_benchmark
     from encore.benchmarks.run import run_benchmark
     from encore.config import JudgeConfig, RatingConfig
     from encore.data.ingestion import ingest
     from encore.data.rules import load_rule_set
+    from encore.data.study import open_study
     from encore.errors import EncoreError
     from encore.evidence.convergence import convergence
     from encore.evidence.retest import retest
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
+    "BenchmarkConfig": "encore.benchmarks.benchmark_config",
     "EncoreError": "encore.errors",
     "JudgeConfig": "encore.config",
     "RatingConfig": "encore.config",
@@ -53,6 +57,7 @@ _WHERE = {
     "ingest": "encore.data.ingestion",
     "judge_benchmark": "encore.benchmarks.judging.ways",
     "load_rule_set": "encore.data.rules",
+    "open_study": "encore.data.study",
     "open_reward_model": "encore.model.opening",
     "publish_database": "encore.publish.database",
     "publish_dataset": "encore.publish.dataset",
@@ -67,6 +72,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "BenchmarkConfig",
     "EncoreError",
     "JudgeConfig",
     "RatingConfig",
@@ -78,6 +84,7 @@ __all__ = [
     "judge_benchmark",
     "load_rule_set",
     "open_reward_model",
+    "open_study",
     "publish_database",
     "publish_dataset",
     "rate",

@@ -16,10 +16,13 @@ from prefect.states import Completed
 from prefect.utilities.annotations import quote
 from pydantic import Field
 
+from encore.benchmarks.benchmark_config import (
+    DEFAULT_TAUS,
+    BenchmarkConfig,
+    PairsConfig,
+    RowsConfig,
+)
 from encore.benchmarks.comparison import MARGIN
-from encore.benchmarks.models import Opening
-from encore.benchmarks.schemes import DEFAULT_TAUS, SchemeRowOptions
-from encore.cli.benchmark import named_models, result_file
 from encore.cli.benchmark_options import (
     DEFAULT_BENCHMARK,
     AllowPartial,
@@ -34,7 +37,6 @@ from encore.weighting.scheme import DEFAULT_K
 from flows.command import run_command, run_flow
 from tasks.benchmark import (
     DEFAULT_RETRIES,
-    BenchmarkChoice,
     benchmark_study,
     evaluated_study,
     publish_candidate,
@@ -42,6 +44,7 @@ from tasks.benchmark import (
     publish_tracked,
     register,
     track_benchmark,
+    trainings_of,
 )
 from tasks.errors import log_expected_errors_in_one_line
 from tasks.model_registry import DEFAULT_MODEL, check_name
@@ -119,30 +122,30 @@ def evaluate(
     refuse_secret(tracking_uri)
     check_name(registered_model)
     uri = choose_tracking_uri(study, given=tracking_uri)
-    choice = BenchmarkChoice(
+    config = BenchmarkConfig(
         model=model,
-        reward_models=reward_models or {},
+        reward_models=tuple(f"{name}={one}" for name, one in (reward_models or {}).items()),
         gate=gate,
-        results=tuple(result_file(one) for one in results or ()),
-        benchmark=benchmark,
-        data=data,
-        allow_partial=allow_partial,
-        options=SchemeRowOptions(
+        results=tuple(results or ()),
+        pairs=PairsConfig(benchmark=benchmark, data=data, allow_partial=allow_partial),
+        rows=RowsConfig(
             schemes=tuple(schemes) if schemes else tuple(SCHEMES),
             taus=tuple(taus) if taus else DEFAULT_TAUS,
             k=k,
             seed=seed,
             num_random=num_random,
         ),
-        ratings=ratings,
+        ratings=None if ratings is None else Path(ratings),
         run=run,
         judge=judge,
         paper=paper,
-        opening=Opening(dtype=dtype, max_length=max_length, revision=revision),
+        max_length=max_length,
+        dtype=dtype,
+        revision=revision,
         out=out,
     )
     benchmarked = benchmark_study.with_options(retries=scoring_retries)(
-        study, choice=choice, candidate=candidate
+        study, config=config, candidate=candidate
     )
     publish_table(benchmarked)
     # Quoted: Prefect would look for futures in every pair.
@@ -151,7 +154,7 @@ def evaluate(
         study=study,
         uri=uri,
         experiment=experiment,
-        trainings=choice.trainings,
+        trainings=trainings_of(config),
     )
     publish_tracked(tracked)
     registered = None
@@ -278,7 +281,7 @@ def main(
         evaluate,
         study=study,
         model=model,
-        reward_models=named_models(reward_model or ()),
+        reward_models=dict(BenchmarkConfig(reward_models=tuple(reward_model or ())).named_models),
         gate=gate,
         results=results,
         benchmark=benchmark,

@@ -12,8 +12,8 @@ from typing import Any
 
 from prefect.utilities.annotations import quote
 
-from encore.benchmarks.run import BENCHMARKS_DIR, TABLE_MARKDOWN, Opening
-from encore.benchmarks.schemes import SchemeRowOptions
+from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
+from encore.benchmarks.stored_tables import BENCHMARKS_DIR, TABLE_MARKDOWN
 from encore.data.pairs import data_digest, labels_of, pair_files
 from encore.data.study import open_study
 from encore.errors import InputError
@@ -33,11 +33,11 @@ from encore.weighting.scheme import SchemeOptions
 from tasks.analyze import analyze_ratings
 from tasks.artifacts import publish_statistics, publish_weights
 from tasks.benchmark import (
-    BenchmarkChoice,
     benchmark_study,
     publish_table,
     publish_tracked,
     track_benchmark,
+    trainings_of,
 )
 from tasks.ingest import ingest_pairs
 from tasks.rate import RatingPlan
@@ -276,38 +276,31 @@ def benchmark(
     table = recipe.table
 
     def work() -> StageResult:
-        choice = BenchmarkChoice(
+        config = BenchmarkConfig(
             model=str(_model_of(job, model)),
-            reward_models={row.name: str(row.model) for row in rows},
+            reward_models=tuple(f"{row.name}={row.model}" for row in rows),
+            row_revisions={row.name: row.revision for row in rows if row.revision is not None},
             gate=None if gate is None else study / gate.facts[_OUT],
-            results=(),
-            benchmark=table.benchmark,
-            data=table.data,
-            allow_partial=False,
-            options=SchemeRowOptions(
+            pairs=PairsConfig(benchmark=table.benchmark, data=table.data),
+            rows=RowsConfig(
                 schemes=table.schemes,
                 taus=table.taus,
                 k=recipe.weighing.k,
                 num_random=table.num_random,
             ),
-            ratings=None,
             run=plan.run_key,
-            judge=None,
             paper=table.paper,
-            opening=Opening(
-                row_revisions={row.name: row.revision for row in rows if row.revision is not None}
-            ),
             # Two recipes may share a model and its head scores; each has a table of its own.
             out=table_path(study, recipe).parent,
         )
-        run = benchmark_study(study, choice=choice)
+        run = benchmark_study(study, config=config)
         publish_table(run)
         tracked = track_benchmark(
             quote(run),  # Prefect would look for futures in every pair
             study=study,
             uri=job.tracking_uri,
             experiment=None,
-            trainings=choice.trainings,
+            trainings=trainings_of(config),
         )
         publish_tracked(tracked)
         return StageResult(outputs=(run.results_path, run.json_path, run.markdown_path))

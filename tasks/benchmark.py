@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,11 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.runtime import flow_run
 from prefect.tasks import Task
 
-from encore.benchmarks.models import Opening
+from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.render import notes_of, render
 from encore.benchmarks.run import BenchmarkRun, run_benchmark
-from encore.benchmarks.schemes import SchemeRowOptions
-from encore.benchmarks.table import PaperTables
+from encore.data.study import open_study
+from encore.reporting import SilentReporter
 from encore.settings import quiet_environment
 from tasks.attempts import is_worth_another_attempt, release_memory
 from tasks.evaluation_words import PAGE_TAG
@@ -38,47 +38,10 @@ RETRY_DELAYS_SECONDS = (10.0, 60.0)
 _LOG_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkChoice:
-    """What is evaluated on what: the arguments of `encore.benchmarks.run.run_benchmark`.
-
-    Attributes:
-        model: With several heads.
-        reward_models: With one head each, by the name of their row.
-        gate: Over the heads of ``model``.
-        results: Files of rows that another call wrote, and what to call them (None: as they do).
-        benchmark: Name or TOML file.
-        data: Its rows as local files.
-        allow_partial: Accept other counts than the definition's.
-        options: Which rows of schemes.
-        ratings: Training ratings that are not the study's own.
-        run: Which rating run.
-        judge: Which judge's.
-        paper: The backbone of the paper's figures.
-        opening: How models are opened.
-        out: The folder of table and results.
-    """
-
-    model: str | None
-    reward_models: Mapping[str, str]
-    gate: Path | None
-    results: tuple[tuple[str | None, Path], ...]
-    benchmark: str
-    data: Path | None
-    allow_partial: bool
-    options: SchemeRowOptions
-    ratings: str | None
-    run: str | None
-    judge: str | None
-    paper: PaperTables
-    opening: Opening
-    out: Path | None
-
-    @property
-    def trainings(self) -> tuple[Path, ...]:
-        """Folders of the finished training runs that its models are of."""
-        own = () if self.model is None else (self.model,)
-        return trainings_behind((*own, *self.reward_models.values()))
+def trainings_of(config: BenchmarkConfig) -> tuple[Path, ...]:
+    """Folders of the finished training runs that a table's models are of."""
+    own = () if config.model is None else (config.model,)
+    return trainings_behind((*own, *config.named_models.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +82,7 @@ class EvaluatedStudy:
     persist_result=False,
 )
 def benchmark_study(
-    study: Path, *, choice: BenchmarkChoice, candidate: str | None = None
+    study: Path, *, config: BenchmarkConfig, candidate: str | None = None
 ) -> BenchmarkRun:
     """Score what is not scored yet, and write the table: the files of `encore benchmark`.
 
@@ -129,24 +92,8 @@ def benchmark_study(
     """
     quiet_environment()
     try:
-        run = run_benchmark(
-            study,
-            model=choice.model,
-            reward_models=choice.reward_models,
-            gate=choice.gate,
-            results=choice.results,
-            benchmark=choice.benchmark,
-            data=choice.data,
-            allow_partial=choice.allow_partial,
-            options=choice.options,
-            ratings=choice.ratings,
-            run=choice.run,
-            judge=choice.judge,
-            paper=choice.paper,
-            opening=choice.opening,
-            out=choice.out,
-            on_progress=_logged(get_run_logger()),
-        )
+        reporter = _Logged(get_run_logger())
+        run = run_benchmark(open_study(study), config, reporter=reporter)
     except Exception as error:
         release_memory(error)
         raise
@@ -279,19 +226,26 @@ def publish_candidate(registered: Registered) -> None:
     create_markdown_artifact(registered.summary, key="candidate")
 
 
-def _logged(
-    log: logging.Logger | logging.LoggerAdapter[logging.Logger],
-    *,
-    clock: Callable[[], float] = time.monotonic,
-) -> Callable[[str, int, int], None]:
-    """Tells the flow run's log now and then how far it is."""
-    next_line = clock()
+class _Logged(SilentReporter):
+    """Tells the flow run's log now and then how far scoring is."""
 
-    def tell(what: str, num_done: int, num_pairs: int) -> None:
-        nonlocal next_line
-        if clock() < next_line and num_done < num_pairs:
-            return
-        next_line = clock() + _LOG_SECONDS
-        log.info("%s: %d of %d pairs scored", what, num_done, num_pairs)
+    def __init__(
+        self,
+        log: logging.Logger | logging.LoggerAdapter[logging.Logger],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log, self._clock = log, clock
+        self._title, self._num_done, self._total = "", 0, 0
+        self._next_line = clock()
 
-    return tell
+    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
+        """A model's pairs are scored from now on."""
+        self._title, self._num_done, self._total = title, done, total or 0
+
+    def advanced(self, count: int = 1, *, note: str = "") -> None:  # noqa: ARG002  # the protocol's
+        """So many more pairs."""
+        self._num_done += count
+        if self._clock() >= self._next_line or self._num_done >= self._total:
+            self._next_line = self._clock() + _LOG_SECONDS
+            self._log.info("%s: %d of %d pairs scored", self._title, self._num_done, self._total)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
+from encore.benchmarks.paper_tables import BENCHMARK, paper_row
 from encore.config import JudgeConfig
 from encore.data.rules import load_rule_set
 from encore.data.sources.locate import locate
@@ -26,7 +27,6 @@ from encore.demo.make_benchmark import PAIRS_PER_SUBSET, SUBSETS, render_benchma
 from encore.demo.make_data import SEED, demo_pairs, hh_record, pku_record
 from encore.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
-from encore.paper.tables import BENCHMARK, paper_row
 from encore.recipes.changes import JudgeChanges, changed
 from encore.recipes.checks import check_names, check_within_reach
 from encore.recipes.inputs import backbone_inputs, data_digests, ingest_inputs

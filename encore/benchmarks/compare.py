@@ -6,7 +6,7 @@ together by its name and version, its headline, ties and weighting, and the dige
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,17 +35,33 @@ class ComparedRow:
         """McNemar's with the reference, where there is one (`Comparison.mcnemar_p`)."""
         return None if self.comparison is None else self.comparison.mcnemar_p
 
+    def as_dict(self) -> dict[str, Any]:
+        """One row of the JSON of ``encore compare --json``."""
+        row = self.row
+        same = ("row_id", "study", "model", "name", "kind", "params", "uses_labels")
+        return {
+            **{name: getattr(row, name) for name in same},
+            "synthetic": list(row.synthetic),
+            "notes": list(row.notes),
+            "figures": {
+                name: {
+                    "score": score,
+                    "ci_low": figure.ci_low,
+                    "ci_high": figure.ci_high,
+                    "num_pairs": figure.num_pairs,
+                }
+                for name, (score, figure) in row.figures.items()
+            },
+            "comparison": None if self.comparison is None else asdict(self.comparison),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DataSet:
     """All rows on the same pairs, by one definition of the benchmark.
 
     Attributes:
-        benchmark: Name of the benchmark.
-        version: Of its definition.
-        ties: What a tie was worth to the first table's reference.
-        weighting: How subsets add up to the headline.
-        digest: Of the pairs.
+        table: The first table, whose definition it is.
         is_partial: Whether pairs of the benchmark were missing.
         by: What the rows are sorted by: the headline or a subset.
         reference: The row id of what others are compared with.
@@ -53,11 +69,7 @@ class DataSet:
         synthetic: What is synthetic, in words.
     """
 
-    benchmark: str
-    version: str
-    ties: str
-    weighting: str
-    digest: str
+    table: StoredTable
     is_partial: bool
     by: str
     reference: str
@@ -66,17 +78,44 @@ class DataSet:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore compare --json``; scores are shares in [0, 1]."""
+        names = ("benchmark", "version", "ties", "weighting", "digest")
         return {
-            "benchmark": self.benchmark,
-            "version": self.version,
-            "ties": self.ties,
-            "weighting": self.weighting,
-            "digest": self.digest,
+            **{name: getattr(self.table, name) for name in names},
             "is_partial": self.is_partial,
             "by": self.by,
             "reference": self.reference,
             "synthetic": list(self.synthetic),
-            "rows": [_row_dict(one) for one in self.rows],
+            "rows": [one.as_dict() for one in self.rows],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TwoRows:
+    """The first row against the second.
+
+    Attributes:
+        first: A row.
+        second: Another.
+        comparison: On the headline, on the same pairs.
+        is_partial: Whether a table of theirs is on a part of the benchmark.
+        synthetic: What of the two rows and of the pairs they are on is synthetic, each said once.
+    """
+
+    first: StoredRow
+    second: StoredRow
+    comparison: Comparison
+    is_partial: bool
+    synthetic: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON of ``encore compare --row A --row B --json``."""
+        return {
+            "first": self.first.row_id,
+            "second": self.second.row_id,
+            "comparison": asdict(self.comparison),
+            "is_partial": self.is_partial,
+            "synthetic": list(self.synthetic),
+            "notes": {row.row_id: list(row.notes) for row in (self.first, self.second)},
         }
 
 
@@ -138,7 +177,7 @@ def compare_tables(
 
 def compare_two(
     tables: Sequence[StoredTable], first: str, second: str, *, seed: int = 0
-) -> tuple[StoredRow, StoredRow, Comparison]:
+) -> TwoRows:
     """The first row against the second, whichever tables they are in.
 
     Args:
@@ -151,23 +190,34 @@ def compare_two(
         InputError: No such row, several of this name, rows on different pairs or by different
             definitions, or one without results of its pairs.
     """
-    rows = [row for table in tables for row in table.rows]
+    rows = _distinct(tables)
     one, other = find_row(rows, first), find_row(rows, second)
     if one is other:
         raise InputError(f"rows {first!r} and {second!r} are one and the same; give two")
     comparison = _comparison(one, other, seed=seed)
-    first_table, second_table = _table_of(one, tables), _table_of(other, tables)
-    if first_table.definition != second_table.definition:
+    own = [next(table for table in tables if row in table.rows) for row in (one, other)]
+    if own[0].definition != own[1].definition:
         raise InputError(
             f"rows {first!r} and {second!r} are of two definitions of one benchmark "
-            f"({_definition(first_table)}; {_definition(second_table)}): run both with the same one"
+            f"({_definition(own[0])}; {_definition(own[1])}): run both with the same one"
         )
     if comparison is None:
         raise InputError(
             f"rows {first!r} and {second!r}: a mean over draws has no results of its pairs here, "
             "because several of them are one choice; compare it in its own table"
         )
-    return one, other, comparison
+    marks: list[str] = []
+    for row, table in zip((one, other), own, strict=True):
+        of_any = {part for each in table.rows for part in each.synthetic}  # not of another row
+        marks += [part for part in table.synthetic if part not in of_any]
+        marks += row.synthetic
+    return TwoRows(
+        first=one,
+        second=other,
+        comparison=comparison,
+        is_partial=any(table.is_partial for table in own),
+        synthetic=tuple(dict.fromkeys(marks)),
+    )
 
 
 def find_row(rows: Sequence[StoredRow], name: str) -> StoredRow:
@@ -186,27 +236,15 @@ def find_row(rows: Sequence[StoredRow], name: str) -> StoredRow:
     raise InputError(f"row {name!r}: several tables have one; give one of: {ids}")
 
 
-def marks_of(rows: Sequence[StoredRow], tables: Sequence[StoredTable]) -> tuple[str, ...]:
-    """What is synthetic of these rows and of the pairs they are on, in words, each said once.
-
-    What a table says of another of its rows alone is not said.
-    """
-    found: list[str] = []
-    for row in rows:
-        table = _table_of(row, tables)
-        of_any = {part for one in table.rows for part in one.synthetic}
-        found += [part for part in table.synthetic if part not in of_any]
-        found += row.synthetic
-    return tuple(dict.fromkeys(found))
-
-
-def is_partial(row: StoredRow, tables: Sequence[StoredTable]) -> bool:
-    """Whether a row's table is on a part of the benchmark."""
-    return _table_of(row, tables).is_partial
-
-
-def _table_of(row: StoredRow, tables: Sequence[StoredTable]) -> StoredTable:
-    return next(table for table in tables if any(one is row for one in table.rows))
+def _distinct(tables: Sequence[StoredTable]) -> list[StoredRow]:
+    """The rows of all tables; what two tables of one study have in common, once."""
+    found: dict[tuple[object, ...], StoredRow] = {}
+    for table in tables:
+        for row in table.rows:
+            credit = None if row.results is None else row.results.results.credit_P.tobytes()
+            key = (table.definition, row.study, row.model, row.name, credit)
+            found.setdefault(key if credit else (row.row_id,), row)
+    return list(found.values())
 
 
 def _definition(table: StoredTable) -> str:
@@ -219,28 +257,23 @@ def _definition(table: StoredTable) -> str:
 def _data_set(
     tables: Sequence[StoredTable], *, by: str | None, reference: str | None, seed: int
 ) -> DataSet:
-    first = tables[0]
-    rows = [row for table in tables for row in table.rows]
+    first, rows = tables[0], _distinct(tables)
     figure = _figure_name(rows, by or first.headline)
     chosen = first.rows[0] if reference is None else find_row(rows, reference)
-    compared = [_compared(row, chosen, seed=seed) for row in rows]
+    compared = [
+        ComparedRow(
+            row=row, comparison=None if row is chosen else _comparison(row, chosen, seed=seed)
+        )
+        for row in rows
+    ]
     return DataSet(
-        benchmark=first.benchmark,
-        version=first.version,
-        ties=first.ties,
-        weighting=first.weighting,
-        digest=first.digest,
+        table=first,
         is_partial=any(table.is_partial for table in tables),
         by=figure,
         reference=chosen.row_id,
         rows=tuple(sorted(compared, key=lambda one: -one.row.figures[figure][0])),
         synthetic=tuple(dict.fromkeys(part for table in tables for part in table.synthetic)),
     )
-
-
-def _compared(row: StoredRow, reference: StoredRow, *, seed: int) -> ComparedRow:
-    comparison = None if row is reference else _comparison(row, reference, seed=seed)
-    return ComparedRow(row=row, comparison=comparison)
 
 
 def _comparison(first: StoredRow, second: StoredRow, *, seed: int) -> Comparison | None:
@@ -256,33 +289,3 @@ def _figure_name(rows: Sequence[StoredRow], by: str) -> str:
     if not matches:
         raise InputError(f"--by {by!r}: no such figure (there are: {', '.join(names)})")
     return by if by in matches else matches[0]
-
-
-def _row_dict(one: ComparedRow) -> dict[str, Any]:
-    row = one.row
-    return {
-        "row_id": row.row_id,
-        "study": row.study,
-        "model": row.model,
-        "name": row.name,
-        "kind": row.kind,
-        "params": dict(row.params),
-        "uses_labels": row.uses_labels,
-        "synthetic": list(row.synthetic),
-        "notes": list(row.notes),
-        "figures": dict(_figure_dicts(row)),
-        "comparison": None if one.comparison is None else asdict(one.comparison),
-    }
-
-
-def _figure_dicts(row: StoredRow) -> Iterator[tuple[str, Mapping[str, float]]]:
-    for name, (score, figure) in row.figures.items():
-        yield (
-            name,
-            {
-                "score": score,
-                "ci_low": figure.ci_low,
-                "ci_high": figure.ci_high,
-                "num_pairs": figure.num_pairs,
-            },
-        )

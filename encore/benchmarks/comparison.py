@@ -1,4 +1,4 @@
-"""Do two models differ on the same benchmark: paired bootstrap, McNemar, and the rule of promotion.
+"""Do two models differ on the same benchmark: paired bootstrap and McNemar's test.
 
 Suffixes: P pairs or units, S those of one subset, C distinct differences, D draws.
 """
@@ -6,22 +6,20 @@ Suffixes: P pairs or units, S those of one subset, C distinct differences, D dra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encore.benchmarks.definition import Weighting
-from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.units import unit_credits, unit_weights, units_of_pairs
+from encore.benchmarks.metrics import unit_weights
 from encore.errors import InputError
 from encore.weighting.composed import Z_95
 
 NUM_DRAWS = 10_000
 #: A candidate may be worse than the champion by at most so much, at the interval's lower end.
 MARGIN = 0.01
-_TAIL = 0.025
 #: Cells drawn at a time: 32 MB.
 _BLOCK_CELLS = 4_000_000
 #: More distinct differences than that are drawn on a grid of so many points.
@@ -46,8 +44,9 @@ class Comparison:
         num_only_second: Those for which the second has.
         num_pairs: All of them.
         adjusted_low: A second lower end, from counts of pairs that differ: with one more win and
-            one more loss among two more pairs (Bonett and Price, 2012). Where every subset weighs
-            alike, so of each subset, their variances added up with squared weights.
+            one more loss among two more pairs (Bonett and Price, 2012). A bootstrap cannot draw a
+            difference that it has not seen. Where every subset weighs alike, so of each subset,
+            their variances added up with squared weights.
     """
 
     difference: float
@@ -90,101 +89,44 @@ def compare_credits(
     delta_P = _differences(first_P, second_P)
     if subset_P is None and weighting == "subsets":
         raise InputError("weighting 'subsets' without the pairs' subsets; give subset_P")
-    names = ("",) * len(delta_P) if subset_P is None else tuple(subset_P)
-    weight_P = unit_weights(names, weighting=weighting)
+    name_P = np.array(subset_P or [""] * len(delta_P), dtype=np.object_)
+    weight_P = unit_weights(name_P.tolist(), weighting=weighting)
     difference = float(weight_P @ delta_P)
     rng = np.random.default_rng(seed)
+    masks = [np.asarray(name_P == name) for name in dict.fromkeys(name_P)]
+    strata = [(delta_P[mask_P], float(weight_P[mask_P].sum())) for mask_P in masks]
     drawn_D = np.zeros(num_draws)
-    strata = list(_strata(delta_P, weight_P, names))
     for delta_S, weight in strata:
         drawn_D += weight * _drawn_means(delta_S, rng, num_draws=num_draws)
-    low, high = np.quantile(drawn_D, [_TAIL, 1 - _TAIL])
+    low, high = np.quantile(drawn_D, [0.025, 0.975])
     num_first, num_second = int((delta_P > 0).sum()), int((delta_P < 0).sum())
-    has_test = _are_whole(first_P) and _are_whole(second_P)
+    are_whole = all(bool(((one == 0) | (one == 1)).all()) for one in (first_P, second_P))
+    # Where all pairs weigh alike they are one sample: it would count a win too many per subset.
+    samples = [(delta_P, 1.0)] if weighting == "examples" else strata
+    variance = sum(weight**2 * _adjusted_variance(delta_S) for delta_S, weight in samples)
     return Comparison(
         difference=difference,
         ci_low=min(float(low), difference),
         ci_high=max(float(high), difference),
-        mcnemar_p=mcnemar_p(num_first, num_second) if has_test else None,
+        mcnemar_p=mcnemar_p(num_first, num_second) if are_whole else None,
         num_only_first=num_first,
         num_only_second=num_second,
         num_pairs=len(delta_P),
-        # Where all pairs weigh alike they are one sample: it would count a win too many per subset.
-        adjusted_low=_adjusted_low(
-            difference, [(delta_P, 1.0)] if weighting == "examples" else strata
-        ),
-    )
-
-
-def compare_on(
-    pairs: BenchmarkPairs,
-    first_P: _Floats,
-    second_P: _Floats,
-    *,
-    seed: int = 0,
-    num_draws: int = NUM_DRAWS,
-) -> Comparison:
-    """Compare two models on a benchmark, counted and weighted as its headline is.
-
-    Pairs of one row are one unit here: they share their chosen response, so they are drawn together
-    and right or wrong together.
-
-    Args:
-        pairs: The benchmark's.
-        first_P: Credit of the first model for each of them.
-        second_P: Of the second.
-        seed: Of the draws.
-        num_draws: How many.
-
-    Raises:
-        InputError: As `compare_credits`.
-    """
-    for credit_P in (first_P, second_P):
-        if credit_P.shape != (pairs.num_pairs,):
-            raise InputError(f"credits of shape {credit_P.shape} for {pairs.num_pairs} pairs")
-    units = units_of_pairs(pairs)
-    return compare_credits(
-        unit_credits(first_P, units=units),
-        unit_credits(second_P, units=units),
-        subset_P=units.subset_U,
-        weighting=pairs.benchmark.weighting,
-        seed=seed,
-        num_draws=num_draws,
+        adjusted_low=difference - Z_95 * math.sqrt(variance),
     )
 
 
 def mcnemar_p(num_only_first: int, num_only_second: int) -> float:
     """The exact two-sided p-value of McNemar's test: a fair coin for each pair that differs."""
-    from scipy.special import bdtr
+    from scipy.stats import binomtest
 
     num = num_only_first + num_only_second
-    return min(1.0, 2 * float(bdtr(min(num_only_first, num_only_second), num, 0.5)))
+    return float(binomtest(num_only_first, num).pvalue) if num else 1.0
 
 
 def is_promotable(comparison: Comparison, *, margin: float = MARGIN) -> bool:
-    """Whether the first model may take the second one's place: is it not worse by the margin?
-
-    Both lower 95 % bounds of the difference have to lie above ``-margin``: the bootstrap's, and one
-    that counts one more win and one more loss (`Comparison.adjusted_low`). The second matters where
-    models differ on next to no pairs: a bootstrap cannot draw a difference it has not seen, so on
-    ten pairs any model would do. With no difference seen, it takes 276 pairs to exclude one of a
-    point.
-
-    Args:
-        comparison: Candidate first, champion second.
-        margin: How much worse is acceptable, as a share.
-
-    Raises:
-        InputError: A negative margin.
-    """
-    if margin < 0:
-        raise InputError(f"margin {margin}: expected 0 or more, for example 0.01 for one point")
+    """Whether the first model is not worse than the second by the margin."""
     return min(comparison.ci_low, comparison.adjusted_low) > -margin
-
-
-def _adjusted_low(difference: float, strata: Sequence[tuple[_Floats, float]]) -> float:
-    variance = sum(weight**2 * _adjusted_variance(delta_S) for delta_S, weight in strata)
-    return difference - Z_95 * math.sqrt(variance)
 
 
 def _adjusted_variance(delta_S: _Floats) -> float:
@@ -192,11 +134,6 @@ def _adjusted_variance(delta_S: _Floats) -> float:
     num_first, num_second = int((delta_S > 0).sum()), int((delta_S < 0).sum())
     num = len(delta_S) + 2
     return (num_first + num_second + 2 - (num_first - num_second) ** 2 / num) / num**2
-
-
-def _are_whole(credit_P: _Floats) -> bool:
-    """Whether every pair is right or wrong, none a part of both."""
-    return bool(((credit_P == 0) | (credit_P == 1)).all())
 
 
 def _differences(first_P: _Floats, second_P: _Floats) -> _Floats:
@@ -211,20 +148,9 @@ def _differences(first_P: _Floats, second_P: _Floats) -> _Floats:
     return delta_P
 
 
-def _strata(
-    delta_P: _Floats, weight_P: _Floats, names: Sequence[str]
-) -> Iterator[tuple[_Floats, float]]:
-    """The differences of each subset, and what the subset weighs in all."""
-    name_P = np.array(names, dtype=np.object_)
-    for name in dict.fromkeys(names):
-        is_here_P = np.asarray(name_P == name)
-        yield delta_P[is_here_P], float(weight_P[is_here_P].sum())
-
-
 def _drawn_means(delta_S: _Floats, rng: np.random.Generator, *, num_draws: int) -> _Floats:
     value_C, share_C = distinct_shares(delta_S)
-    num = len(delta_S)
-    block = max(_BLOCK_CELLS // len(value_C), 1)
+    num, block = len(delta_S), max(_BLOCK_CELLS // len(value_C), 1)
     means = [
         rng.multinomial(num, share_C, size=min(block, num_draws - start)) @ value_C / num
         for start in range(0, num_draws, block)

@@ -1,6 +1,8 @@
 """Accuracy on a benchmark: credit for each pair, a score for each subset, the headline.
 
-What is counted is a *unit*: a row of the benchmark (`encore.benchmarks.units`).
+What is counted is a *unit*: a row of the benchmark with one chosen response. Nearly always a row is
+one pair. Where it has several rejected responses, its pairs are one choice among them all, right or
+wrong as a whole.
 
 Suffixes: P pairs, U units, S units of one subset, V models or weight vectors.
 """
@@ -10,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.benchmarks.definition import Ties
+from encore.benchmarks.definition import Ties, Weighting
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.units import Units, unit_credits, units_of_pairs
 from encore.errors import InputError
 from encore.weighting.composed import TIE_TOLERANCE, half_credit_interval
 
@@ -89,6 +91,80 @@ class BenchmarkScore:
     is_partial: bool
 
 
+# --- units ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Units:
+    """Which pairs are counted together, in the order of their first pair.
+
+    Attributes:
+        order_P: The pairs sorted so that those of one unit stand together.
+        start_U: Where each unit begins in ``order_P``.
+        subset_U: Subset of each unit.
+    """
+
+    order_P: NDArray[np.int64]
+    start_U: NDArray[np.int64]
+    subset_U: tuple[str, ...]
+
+
+def units_of(subset_P: Sequence[str], row_id_P: Sequence[str]) -> Units:
+    """The units of pairs: one for each (subset, row id)."""
+    place: dict[tuple[str, str], int] = {}
+    keys = zip(subset_P, row_id_P, strict=True)
+    unit_P = np.array([place.setdefault(key, len(place)) for key in keys], dtype=np.int64)
+    order_P = np.argsort(unit_P, kind="stable")
+    start_U = np.searchsorted(unit_P[order_P], np.arange(len(place)))
+    return Units(order_P=order_P, start_U=start_U, subset_U=tuple(subset for subset, _ in place))
+
+
+@lru_cache(maxsize=8)
+def units_of_pairs(pairs: BenchmarkPairs) -> Units:
+    """The units of a benchmark's pairs; worked out once for all the models compared on them."""
+    return units_of(pairs.subset_P, pairs.row_id_P)
+
+
+def unit_credits(credit_VP: _Floats, *, units: Units) -> _Floats:
+    """Credit of each unit, shape [U] or [V, U]: that of its pair, or of its choice among several.
+
+    With credits c of the chosen response against each rejected one, the choice is worth
+    1 / (1 + sum of (1 - c) / c), and 0 if any c is 0: the chance that the chosen response is taken
+    when c are the chances between two (Luce's choice rule). For wins and half ties that is
+    RewardBench 2's rule: 1 if it has the highest reward alone, 1/k if k share it, else 0.
+
+    Args:
+        credit_VP: 0 to 1 for each pair, shape [P] or [V, P].
+        units: Of those pairs.
+    """
+    if len(units.subset_U) == credit_VP.shape[-1]:
+        return credit_VP  # one pair each, in its order
+    sorted_VP = credit_VP[..., units.order_P]
+    with np.errstate(divide="ignore"):
+        odds_VP = (1 - sorted_VP) / sorted_VP
+    against_VU = np.add.reduceat(odds_VP, units.start_U, axis=-1)
+    return np.asarray(1 / (1 + against_VU), dtype=np.float64)
+
+
+def unit_weights(subset_U: Sequence[str], *, weighting: Weighting) -> _Floats:
+    """What each unit weighs in the headline; they add up to 1.
+
+    Args:
+        subset_U: Subset of each unit.
+        weighting: ``examples``: all alike. ``subsets``: all of one subset weigh as much together as
+            all of another.
+    """
+    if weighting == "examples":
+        return np.full(len(subset_U), 1 / max(len(subset_U), 1))
+    _, place_U, count_S = np.unique(
+        np.array(subset_U, dtype=np.str_), return_inverse=True, return_counts=True
+    )
+    return np.asarray(1 / (len(count_S) * count_S[place_U]), dtype=np.float64)
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
 def credit_of(margin_P: _Floats, *, ties: Ties) -> _Floats:
     """1 for a pair ranked as the benchmark has it, 0 for one ranked otherwise.
 
@@ -104,12 +180,7 @@ def credit_of(margin_P: _Floats, *, ties: Ties) -> _Floats:
         place = int(np.flatnonzero(np.isnan(margin_P))[0])
         raise InputError(f"margin {place} is NaN; expected a reward for both responses of a pair")
     win_P = (margin_P > TIE_TOLERANCE).astype(np.float64)
-    return win_P if ties == "loss" else win_P + 0.5 * is_tie(margin_P)
-
-
-def is_tie(margin_P: _Floats) -> _Bools:
-    """Whether a margin is a tie, any shape."""
-    return np.asarray(np.abs(margin_P) <= TIE_TOLERANCE, dtype=np.bool_)
+    return win_P if ties == "loss" else win_P + 0.5 * _is_tie(margin_P)
 
 
 def score_margins(margin_P: _Floats, *, pairs: BenchmarkPairs, ties: Ties) -> BenchmarkScore:
@@ -119,15 +190,11 @@ def score_margins(margin_P: _Floats, *, pairs: BenchmarkPairs, ties: Ties) -> Be
         InputError: As `credit_of` and `benchmark_score`.
     """
     credit_P = credit_of(margin_P, ties=ties)
-    return benchmark_score(credit_P, pairs=pairs, ties=ties, is_tie_P=is_tie(margin_P))
+    return benchmark_score(credit_P, pairs=pairs, ties=ties, is_tie_P=_is_tie(margin_P))
 
 
 def benchmark_score(
-    credit_P: _Floats,
-    *,
-    pairs: BenchmarkPairs,
-    ties: Ties,
-    is_tie_P: _Bools | None = None,
+    credit_P: _Floats, *, pairs: BenchmarkPairs, ties: Ties, is_tie_P: _Bools | None = None
 ) -> BenchmarkScore:
     """The score of credits: every subset and the headline, with 95 % intervals.
 
@@ -140,85 +207,80 @@ def benchmark_score(
     Raises:
         InputError: A credit too many or too few, or one outside [0, 1].
     """
-    _check(credit_P, num_pairs=pairs.num_pairs)
-    units = units_of_pairs(pairs)
-    credit_U = unit_credits(credit_P, units=units)
-    tie_U = _tied_units(credit_P, units=units, ties=ties, is_tie_P=is_tie_P)
-    subset_U = np.array(units.subset_U, dtype=np.object_)
-    subsets = tuple(
-        _subset_score(name, credit_U[chosen], None if tie_U is None else tie_U[chosen])
-        for name in _subset_order(pairs, units)
-        if (chosen := np.asarray(subset_U == name)).any()
-    )
-    return BenchmarkScore(
-        benchmark=pairs.benchmark.name,
-        ties=ties,
-        headline=_headline(credit_U, subsets, pairs=pairs),
-        subsets=subsets,
-        is_partial=pairs.is_partial,
-    )
-
-
-def _check(credit_P: _Floats, *, num_pairs: int) -> None:
-    if credit_P.shape[-1:] != (num_pairs,):
+    if credit_P.shape != (pairs.num_pairs,):
         raise InputError(
-            f"credits of shape {credit_P.shape} for {num_pairs} pairs; expected one for each pair"
+            f"credits of shape {credit_P.shape} for {pairs.num_pairs} pairs; expected one for each "
+            "pair"
         )
     if not ((credit_P >= 0) & (credit_P <= 1)).all():
         raise InputError("credits outside [0, 1]; expected 1 for a win, 0 for a loss")
-
-
-def _tied_units(
-    credit_P: _Floats, *, units: Units, ties: Ties, is_tie_P: _Bools | None
-) -> _Bools | None:
-    """Units without a lost pair but with a tied one; None where nobody can tell."""
-    if is_tie_P is None:
-        if ties == "loss":
-            return None
+    units = units_of_pairs(pairs)
+    if is_tie_P is None and ties == "half":
         is_tie_P = np.asarray((credit_P > 0) & (credit_P < 1))
-    is_lost_P = (credit_P == 0) & ~is_tie_P
-    any_lost_U = np.logical_or.reduceat(is_lost_P[units.order_P], units.start_U)
-    any_tied_U = np.logical_or.reduceat(is_tie_P[units.order_P], units.start_U)
-    return np.asarray(any_tied_U & ~any_lost_U, dtype=np.bool_)
+    tie_U: _Bools | None = None
+    if is_tie_P is not None:
+        is_lost_P = (credit_P == 0) & ~is_tie_P
+        any_lost_U, any_tied_U = (
+            np.logical_or.reduceat(one[units.order_P], units.start_U)
+            for one in (is_lost_P, is_tie_P)
+        )
+        tie_U = np.asarray(any_tied_U & ~any_lost_U)
+    return score_units(unit_credits(credit_P, units=units), pairs=pairs, ties=ties, tie_U=tie_U)
 
 
-def _subset_order(pairs: BenchmarkPairs, units: Units) -> tuple[str, ...]:
-    named = tuple(subset.name for subset in pairs.benchmark.subsets)
-    return named or tuple(dict.fromkeys(units.subset_U))
+def score_units(
+    credit_U: _Floats, *, pairs: BenchmarkPairs, ties: Ties, tie_U: _Bools | None = None
+) -> BenchmarkScore:
+    """The score of the credits of units, such as means over draws.
 
-
-def _subset_score(name: str, credit_S: _Floats, tie_S: _Bools | None) -> SubsetScore:
-    num_wins = int((credit_S == 1).sum())
-    num_ties = None if tie_S is None else int(tie_S.sum())
-    is_lost_S = credit_S == 0 if tie_S is None else (credit_S == 0) & ~tie_S
-    low, high = _interval(credit_S)
-    return SubsetScore(
-        subset=name,
-        num_pairs=len(credit_S),
-        num_wins=num_wins,
-        num_ties=num_ties,
-        num_losses=int(is_lost_S.sum()),
-        accuracy=float(credit_S.mean()),
-        ci_low=low,
-        ci_high=high,
+    Args:
+        credit_U: 0 to 1 for each unit of ``pairs``.
+        pairs: What they are credits on.
+        ties: The policy they were made with.
+        tie_U: Which of them tied; None: nobody said.
+    """
+    benchmark = pairs.benchmark
+    names_U = np.array(units_of_pairs(pairs).subset_U, dtype=np.object_)
+    ordered = [one.name for one in benchmark.subsets] or list(dict.fromkeys(names_U))
+    subsets = tuple(
+        _subset_score(name, credit_U[here_U], None if tie_U is None else tie_U[here_U])
+        for name in ordered
+        if (here_U := np.asarray(names_U == name)).any()
     )
-
-
-def _headline(
-    credit_U: _Floats, subsets: Sequence[SubsetScore], *, pairs: BenchmarkPairs
-) -> Headline:
-    if pairs.benchmark.weighting == "examples":
+    if benchmark.weighting == "examples":
         score = float(credit_U.mean())
         low, high = _interval(credit_U)
     else:
         score = sum(one.accuracy for one in subsets) / len(subsets)
         low, high = _interval_of_mean(score, subsets)
-    return Headline(
-        name=pairs.benchmark.headline,
-        score=score,
+    headline = Headline(
+        name=benchmark.headline, score=score, ci_low=low, ci_high=high, num_pairs=len(credit_U)
+    )
+    return BenchmarkScore(
+        benchmark=benchmark.name,
+        ties=ties,
+        headline=headline,
+        subsets=subsets,
+        is_partial=pairs.is_partial,
+    )
+
+
+def _is_tie(margin_P: _Floats) -> _Bools:
+    return np.asarray(np.abs(margin_P) <= TIE_TOLERANCE)
+
+
+def _subset_score(name: str, credit_S: _Floats, tie_S: _Bools | None) -> SubsetScore:
+    low, high = _interval(credit_S)
+    num_without = int((credit_S == 0).sum())
+    return SubsetScore(
+        subset=name,
+        num_pairs=len(credit_S),
+        num_wins=int((credit_S == 1).sum()),
+        num_ties=None if tie_S is None else int(tie_S.sum()),
+        num_losses=num_without - (0 if tie_S is None else int((tie_S & (credit_S == 0)).sum())),
+        accuracy=float(credit_S.mean()),
         ci_low=low,
         ci_high=high,
-        num_pairs=len(credit_U),
     )
 
 
@@ -227,8 +289,7 @@ def _interval(credit_S: _Floats) -> tuple[float, float]:
 
     A credit c between them takes c (1 - c) off the variance a (1 - a): a half tie takes 1/4.
     """
-    off = float((credit_S * (1 - credit_S)).mean())
-    mean = float(credit_S.mean())
+    off, mean = float((credit_S * (1 - credit_S)).mean()), float(credit_S.mean())
     low, high = half_credit_interval(mean, tie_rate=4 * off, num_pairs=len(credit_S))
     return min(low, mean), max(high, mean)  # at 0 and 1 rounding may leave it outside
 
@@ -238,6 +299,6 @@ def _interval_of_mean(score: float, subsets: Sequence[SubsetScore]) -> tuple[flo
 
     The distances of their ends add up as squares (Newcombe's method for sums of proportions).
     """
-    down = math.sqrt(sum((one.accuracy - one.ci_low) ** 2 for one in subsets)) / len(subsets)
-    up = math.sqrt(sum((one.ci_high - one.accuracy) ** 2 for one in subsets)) / len(subsets)
+    down = math.hypot(*(one.accuracy - one.ci_low for one in subsets)) / len(subsets)
+    up = math.hypot(*(one.ci_high - one.accuracy for one in subsets)) / len(subsets)
     return max(score - down, 0.0), min(score + up, 1.0)

@@ -1,89 +1,37 @@
-"""Models on a benchmark: open one, score the pairs, give its rows and what one must know of it."""
+"""Models on a benchmark: open one, score the pairs, give its rows and what one must know of it.
+
+Suffixes: P pairs, 2 responses (chosen, rejected), R heads, D hidden.
+"""
 
 from __future__ import annotations
 
+import gc
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from encore.benchmarks.gated import OpenedGate, gated_rewards, open_gate
+from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import TableRow, reward_row
-from encore.benchmarks.scoring import ScoredBenchmark, score_benchmark
+from encore.benchmarks.scoring import ScoredBenchmark, encoded_pairs, score_benchmark
 from encore.errors import InputError
 from encore.model.opening import OpenedModel, open_reward_model
+from encore.model_files import folder_digest
+from encore.reporting import Reporter
 from encore.scores.run import HowToCompute
-
-#: Told what is being scored, how many pairs are done, and of how many.
-OnProgress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """How models are opened: see `encore.model.opening.open_reward_model`.
-
-    Attributes:
-        device: Where they go.
-        dtype: Of their trunks.
-        max_length: In tokens.
-        revision: Of the hub id of the model whose heads are weighed.
-        row_revisions: Of the hub ids of reward models, by the name of their row.
-    """
-
-    device: str | None = None
-    dtype: str = "auto"
-    max_length: int | None = None
-    revision: str | None = None
-    row_revisions: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scorer:
-    """What is the same for all models of a table.
-
-    Attributes:
-        pairs: Of the benchmark.
-        root: Holds a folder for each model's head scores.
-        opening: How models are opened.
-        how: How they compute.
-        on_progress: Told how far it is.
-    """
-
-    pairs: BenchmarkPairs
-    root: Path
-    opening: Opening
-    how: HowToCompute
-    on_progress: OnProgress | None = None
-
-    def open(self, model: str | Path, *, revision: str | None = None) -> OpenedModel:
-        """A model, ready to score."""
-        return open_reward_model(
-            model,
-            device=self.opening.device,
-            dtype=self.opening.dtype,
-            max_length=self.opening.max_length,
-            revision=revision,
-        )
-
-    def score(self, opened: OpenedModel, *, shown: str) -> ScoredBenchmark:
-        """Its head scores, computed or found."""
-        return score_benchmark(
-            self.pairs,
-            opened=opened,
-            root=self.root,
-            how=self.how,
-            on_progress=self.progress_of(shown),
-        )
-
-    def progress_of(self, what: str) -> Callable[[int, int], None] | None:
-        """Progress under a name."""
-        on_progress = self.on_progress
-        if on_progress is None:
-            return None
-        return lambda num_done, num_pairs: on_progress(what, num_done, num_pairs)
+from encore.training.embeddings import embed_prompts
+from encore.training.examples import TrainingExamples
+from encore.training.gate import RESULT_FILE
+from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, TrainedGate, load_gate
+from encore.training.groups import group_of
+from encore.training.tokens import TokenTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,120 +59,254 @@ class ScoredModel:
         scored: Its head scores.
         rows: Its own rows; those of schemes over its heads are made elsewhere.
         synthetic: What of it is synthetic, in words.
-        revision: The hub's commit, or the digest of its content; None for a model of our training.
-        backbone: The same of the model that its training started from; None where not recorded.
-        gate: SHA-256 over the files of the gate behind its own rows; None without one.
+        behind: The model, and the gate behind its own rows.
+        backbone: Revision of the model that its training started from; None where not recorded.
     """
 
     scored: ScoredBenchmark
     rows: tuple[TableRow, ...]
     synthetic: tuple[str, ...]
-    revision: str | None = None
+    behind: ModelBehind
     backbone: str | None = None
-    gate: str | None = None
-
-    @property
-    def behind(self) -> ModelBehind:
-        """What is behind rows that weigh its heads, but for the gate's."""
-        return ModelBehind(
-            name=self.scored.model, digest=self.scored.model_digest, revision=self.revision
-        )
-
-    @classmethod
-    def of(
-        cls, opened: OpenedModel, scored: ScoredBenchmark, rows: Sequence[TableRow], *, shown: str
-    ) -> Self:
-        """With what the model's own record says; each row says it too."""
-        recorded: Sequence[str] = opened.metadata.get("synthetic", ())
-        synthetic = tuple(f"model {shown}: {part}" for part in recorded)
-        return cls(
-            scored=scored,
-            rows=tuple(
-                replace(
-                    row,
-                    synthetic=(*synthetic, *row.synthetic),
-                    notes=(*scored.notes, *row.notes),
-                )
-                for row in rows
-            ),
-            synthetic=synthetic,
-            revision=opened.metadata.get("revision"),
-            backbone=opened.metadata.get("backbone_identity", {}).get("revision"),
-        )
 
 
-def score_heads(
-    scorer: Scorer,
-    model: str | Path,
-    *,
-    gate: Path | None = None,
-    check_heads: Callable[[Sequence[str]], None] | None = None,
-) -> ScoredModel:
-    """Score the model whose heads are weighed, and its prompts where a gate reads them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scorer:
+    """Scores one model after the other on the same pairs.
 
-    Args:
-        scorer: What is the same for all.
-        model: With at least two heads.
-        gate: A folder of `encore gate` over them: the paper's row "MoE".
-        check_heads: Told the heads before anything is scored; raises where they are wrong.
-
-    Raises:
-        InputError: No such model, a single head, a gate of another model.
-        EncoreError: As `score_benchmark`.
+    Attributes:
+        pairs: Of the benchmark.
+        root: Holds a folder for each model's head scores.
+        config: How models are opened and compute.
+        reporter: Told how far it is.
     """
-    opened = scorer.open(model, revision=scorer.opening.revision)
-    if len(opened.model.head_ids) < 2:
-        raise InputError(
-            f"model {opened.name}: its only head is {opened.model.head_ids[0]!r}, there is "
-            "nothing to weigh; give it as a reward model (--reward-model NAME=…)"
-        )
-    if check_heads is not None:
+
+    pairs: BenchmarkPairs
+    root: Path
+    config: BenchmarkConfig
+    reporter: Reporter
+
+    def heads(self, check_heads: Callable[[Sequence[str]], None]) -> ScoredModel:
+        """Score the model whose heads are weighed, and its prompts where a gate reads them.
+
+        Args:
+            check_heads: Told the heads before anything is scored; raises where they are wrong.
+
+        Raises:
+            InputError: No such model, a single head, a gate of another model.
+            EncoreError: As `score_benchmark`.
+        """
+        config = self.config
+        assert config.model is not None, "the caller has looked"
+        opened = self._open(config.model, revision=config.revision)
+        if len(opened.model.head_ids) < 2:
+            raise InputError(
+                f"model {opened.name}: its only head is {opened.model.head_ids[0]!r}, there is "
+                "nothing to weigh; give it as a reward model (--reward-model NAME=…)"
+            )
         check_heads(opened.model.head_ids)
-    opened_gate = None if gate is None else open_gate(gate, opened=opened, model=model)
-    scored = scorer.score(opened, shown=opened.name)
-    rows = () if opened_gate is None else (_gated_row(scorer, opened, scored, opened_gate),)
-    found = ScoredModel.of(opened, scored, rows, shown=opened.name)
-    return replace(found, gate=None if opened_gate is None else opened_gate.digest)
+        gate = None if config.gate is None else _open_gate(config.gate, opened, config.model)
+        scored = self._score(opened, shown=opened.name)
+        rows = []
+        if gate is not None:
+            reward_P2 = self._gated_rewards(scored, opened, gate.trained)
+            row = reward_row(
+                "moe gate",
+                reward_P2,
+                pairs=self.pairs,
+                kind="scheme",
+                method="moe",
+                uses_labels=True,
+                synthetic=tuple(f"gate: {part}" for part in gate.synthetic),
+                notes=gate.notes,
+            )
+            rows.append(row)
+        return _scored_model(opened, scored, rows, shown=opened.name, gate=gate)
+
+    def reward_model(self, name: str, model: str) -> ScoredModel:
+        """Score a reward model with one head: a row of the table.
+
+        Args:
+            name: Of the row; the paper's method of that name stands beside it.
+            model: With one head.
+
+        Raises:
+            InputError: No such model, or several heads and no weights.
+            EncoreError: As `score_benchmark`.
+        """
+        opened = self._open(model, revision=self.config.row_revisions.get(name))
+        if len(opened.model.head_ids) != 1:
+            raise InputError(
+                f"reward model {name!r} ({opened.name}): it has {len(opened.model.head_ids)} heads "
+                "and says not how to weigh them; give it as --model, or fold its heads into one "
+                "with `encore export` first"
+            )
+        scored = self._score(opened, shown=name)
+        reward_P2 = scored.scores.score_P2R[:, :, 0].astype(np.float64)
+        row = reward_row(name, reward_P2, pairs=self.pairs, method=name)
+        return _scored_model(opened, scored, [row], shown=name)
+
+    def _open(self, model: str, *, revision: str | None) -> OpenedModel:
+        gc.collect()  # what is left of the model before makes room on the device
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return open_reward_model(
+            model,
+            device=self.config.device,
+            dtype=self.config.dtype,
+            max_length=self.config.max_length,
+            revision=revision,
+        )
+
+    def _score(self, opened: OpenedModel, *, shown: str) -> ScoredBenchmark:
+        config = self.config
+        return score_benchmark(
+            self.pairs,
+            opened=opened,
+            root=self.root,
+            how=HowToCompute(
+                layout=config.layout, tokens_per_microbatch=config.tokens_per_microbatch
+            ),
+            truncation=config.truncation,
+            shown=shown,
+            reporter=self.reporter,
+        )
+
+    def _gated_rewards(
+        self, scored: ScoredBenchmark, opened: OpenedModel, gate: TrainedGate
+    ) -> NDArray[np.float64]:
+        """The gate's weighted sum of centred head scores, reward_P2, chosen first.
+
+        The gate reads the state where the assistant's turn begins, so every prompt goes through the
+        trunk once more; what is computed is kept beside the head scores.
+        """
+        num_done = 0
+
+        def tell(num_prompts: int, _total: int) -> None:
+            nonlocal num_done
+            self.reporter.advanced(num_prompts - num_done)
+            num_done = num_prompts
+
+        title = f"{opened.name}, prompts of the gate"
+        self.reporter.started(title, total=self.pairs.num_pairs)
+        prompt_PD = embed_prompts(
+            opened.model,
+            _examples(self.pairs, opened, truncation=self.config.truncation),
+            cache=scored.folder / "prompts",
+            pad_token_id=opened.tokenizer.pad_token_id,
+            on_progress=tell,
+        )
+        weight_PR = gate.weights(prompt_PD).astype(np.float64)
+        score_P2R = scored.scores.score_P2R.astype(np.float64)
+        return np.asarray(np.einsum("pr,pcr->pc", weight_PR, score_P2R), dtype=np.float64)
 
 
-def score_reward_model(scorer: Scorer, name: str, model: str | Path) -> ScoredModel:
-    """Score a reward model with one head: a row of the table.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gate:
+    """A gate that belongs to a model, as far as its folder says."""
 
-    Args:
-        scorer: What is the same for all.
-        name: Of the row; the paper's method of that name stands beside it.
-        model: With one head.
+    trained: TrainedGate
+    digest: str
+    synthetic: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def _open_gate(gate: Path, opened: OpenedModel, model: str) -> _Gate:
+    """A gate over the heads of a model; nothing is computed yet.
 
     Raises:
-        InputError: No such model, or several heads and no weights.
-        EncoreError: As `score_benchmark`.
+        InputError: No gate there, or one of other heads, of a trunk of another width, or of
+            another model with heads of the same names.
     """
-    opened = scorer.open(model, revision=scorer.opening.row_revisions.get(name))
-    if len(opened.model.head_ids) != 1:
+    trained = load_gate(gate, head_ids=opened.model.head_ids)
+    num_inputs = trained.num_inputs
+    if num_inputs != opened.model.hidden_size:
         raise InputError(
-            f"reward model {name!r} ({opened.name}): it has {len(opened.model.head_ids)} heads "
-            "and says not how to weigh them; give it as --model, or fold its heads into one with "
-            "`encore export` first"
+            f"gate {gate}: it reads states of {num_inputs} numbers, those of model {opened.name} "
+            f"have {opened.model.hidden_size}; train a gate for this model with `encore gate`"
         )
-    scored = scorer.score(opened, shown=name)
-    reward_P2 = scored.scores.score_P2R[:, :, 0].astype(np.float64)
-    row = reward_row(name, reward_P2, pairs=scorer.pairs, method=name)
-    return ScoredModel.of(opened, scored, (row,), shown=name)
+    # Not of its report, which says how long the training took.
+    parts = (hashlib.sha256((gate / name).read_bytes()) for name in (GATE_FILE, WEIGHTS_FILE))
+    digest = hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
+    folder = Path(model).expanduser()  # the model's, or the run's around it; not there for the hub
+    digests = [folder_digest(one) for one in (folder, folder / "model") if one.is_dir()]
+    recorded = _recorded(gate)
+    synthetic = tuple(recorded.get("synthetic", ()))
+    if not recorded or not digests:
+        unknown = f"gate {gate.name}: nothing says that it was trained for model {opened.name}"
+        return _Gate(trained=trained, digest=digest, synthetic=synthetic, notes=(unknown,))
+    if recorded["model"] not in {f"sha256:{one}" for one in digests}:
+        raise InputError(
+            f"gate {gate}: it was trained for another model ({recorded['model'][:19]}…) than "
+            f"{opened.name}, whose heads have the same names; train one for this model with "
+            "`encore gate`"
+        )
+    return _Gate(trained=trained, digest=digest, synthetic=synthetic, notes=())
 
 
-def _gated_row(
-    scorer: Scorer, opened: OpenedModel, scored: ScoredBenchmark, gate: OpenedGate
-) -> TableRow:
-    reward_P2 = gated_rewards(
-        scored.scores,
-        scorer.pairs,
-        opened=opened,
-        gate=gate.trained,
-        cache=scored.folder / "prompts",
-        on_progress=scorer.progress_of(f"{opened.name}, prompts of the gate"),
+def _recorded(gate: Path) -> Mapping[str, Any]:
+    """What the gate's folder says of its training; nothing for a gate that came without it."""
+    path = gate / RESULT_FILE
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+        return {"model": str(found["model"]), "synthetic": list(found["synthetic"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: it does not say for which model the gate was trained "
+            f"({type(error).__name__}); train it again with `encore gate`"
+        ) from error
+
+
+def _scored_model(
+    opened: OpenedModel,
+    scored: ScoredBenchmark,
+    rows: Sequence[TableRow],
+    *,
+    shown: str,
+    gate: _Gate | None = None,
+) -> ScoredModel:
+    """With what the model's own record says; each row says it too."""
+    metadata = opened.metadata
+    synthetic = tuple(f"model {shown}: {part}" for part in metadata.get("synthetic", ()))
+    marked = (
+        replace(
+            row,
+            synthetic=(*synthetic, *row.synthetic),
+            notes=(*scored.notes, *row.notes),
+            num_cut_pairs=scored.num_cut_rows,
+        )
+        for row in rows
     )
-    row = reward_row(
-        "moe gate", reward_P2, pairs=scorer.pairs, kind="scheme", method="moe", uses_labels=True
+    return ScoredModel(
+        scored=scored,
+        rows=tuple(marked),
+        synthetic=synthetic,
+        behind=ModelBehind(
+            name=scored.model,
+            digest=scored.model_digest,
+            revision=metadata.get("revision"),
+            gate=None if gate is None else gate.digest,
+        ),
+        backbone=metadata.get("backbone_identity", {}).get("revision"),
     )
-    synthetic = tuple(f"gate: {part}" for part in gate.synthetic)
-    return replace(row, synthetic=synthetic, notes=gate.notes)
+
+
+def _examples(pairs: BenchmarkPairs, opened: OpenedModel, *, truncation: str) -> TrainingExamples:
+    """The pairs' tokens in the form that embedding takes; there is nothing to learn from them."""
+    encoded = encoded_pairs(opened, pairs.pairs, truncation=truncation)
+    no_target_PR = np.empty((len(encoded), 0), dtype=np.float32)
+    return TrainingExamples(
+        head_ids=opened.model.head_ids,
+        source_P=np.array([pair.source for pair in pairs.pairs], dtype=np.object_),
+        pair_id_P=np.array([pair.pair_id for pair in pairs.pairs], dtype=np.object_),
+        group_P=np.array([group_of(pair) for pair in pairs.pairs], dtype=np.int64),
+        chosen=TokenTable.of(pair.chosen.token_ids for pair in encoded),
+        rejected=TokenTable.of(pair.rejected.token_ids for pair in encoded),
+        prompt_tokens_P=np.array([pair.chosen.num_prompt for pair in encoded], dtype=np.int32),
+        target_chosen_PR=no_target_PR,
+        target_rejected_PR=no_target_PR,
+        mean_R=np.zeros(len(opened.model.head_ids)),
+        digest=pairs.digest,
+    )

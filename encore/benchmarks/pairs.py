@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,12 @@ class BenchmarkPairs:
         """P."""
         return len(self.pairs)
 
+    @property
+    def keys(self) -> list[tuple[str, str, str]]:
+        """Subset, row id and pair id of each pair, in order."""
+        ids = (pair.pair_id for pair in self.pairs)
+        return list(zip(self.subset_P, self.row_id_P, ids, strict=True))
+
 
 def read_benchmark_pairs(
     benchmark: Benchmark, *, data: Path | None = None, allow_partial: bool = False
@@ -77,24 +83,39 @@ def read_benchmark_pairs(
         InputError: The data cannot be read; a row that is no pair, for example without a rejected
             text; an id twice in a subset; counts that differ, unless allowed.
     """
-    name = _place(benchmark, data)
+    place = f"{benchmark.dataset}@{benchmark.revision}" if benchmark.dataset else "no --data"
+    where = f"benchmark {benchmark.name}, {place if data is None else data}"
     rows = _Rows(benchmark)
     try:
         for record in _records(benchmark, data):
             rows.add(record)
     except InputError as error:
-        raise InputError(f"benchmark {benchmark.name}, {name}: {error}") from error
-    pairs = _checked(rows, name=name, allow_partial=allow_partial)
-    return replace(pairs, is_from_hub=data is None)
-
-
-def _place(benchmark: Benchmark, data: Path | None) -> str:
-    """Where the rows are, for messages."""
-    if data is not None:
-        return str(data)
-    if benchmark.dataset is None:
-        return "no --data"
-    return f"{benchmark.dataset}@{benchmark.revision}"
+        raise InputError(f"{where}: {error}") from error
+    if not rows.pairs:
+        raise InputError(
+            f"{where}: none of its {rows.num_seen} rows belongs to this "
+            f"benchmark ({', '.join(one.name for one in benchmark.subsets) or 'no rows'})"
+        )
+    problems = "; ".join(_count_problems(benchmark, Counter(rows.subsets)))
+    if problems and not allow_partial:
+        raise InputError(
+            f"{where}: other pairs than its definition says: {problems}; get the whole data set, "
+            "or allow a partial benchmark (--allow-partial), which every table then says"
+        )
+    digest = hashlib.sha256()
+    ids = [pair.pair_id for pair in rows.pairs]
+    for key in sorted(zip(rows.subsets, rows.row_ids, ids, strict=True)):
+        digest.update("\0".join(key).encode() + b"\n")
+    return BenchmarkPairs(
+        benchmark=benchmark,
+        pairs=tuple(rows.pairs),
+        subset_P=tuple(rows.subsets),
+        row_id_P=tuple(rows.row_ids),
+        is_partial=bool(problems),
+        digest=digest.hexdigest(),
+        notes=tuple(_notes(rows, problems)),
+        is_from_hub=data is None,
+    )
 
 
 @dataclass(slots=True)
@@ -114,31 +135,27 @@ class _Rows:
     def add(self, record: RawRecord) -> None:
         """Take a record's pairs, or count it as one of another subset."""
         self.num_seen += 1
-        where = f"row {self.num_seen}"
-        if record.problem is not None or not isinstance(record.value, Mapping):
+        where, row = f"row {self.num_seen}", record.value
+        if record.problem is not None or not isinstance(row, Mapping):
             raise InputError(f"{where}: {record.problem or 'no object with columns'}; mend it")
-        subset = _subset_of(record.value, self.benchmark, where=where)
+        subset = _subset_of(row, self.benchmark, where=where)
         if subset is None:
             self.num_elsewhere += 1
             return
-        row_id = self._row_id(record.value, where=where)
+        row_id = row.get("id")
+        if row_id is None:
+            self.num_without_id += 1
+            row_id = self.num_seen
+        elif isinstance(row_id, bool) or not isinstance(row_id, int | str):
+            raise InputError(f"{where}: id is {row_id!r:.40}, expected a number or text")
         where = f"{where} (subset {subset}, id {row_id})"
-        first = self.places.setdefault((subset, row_id), self.num_seen)
+        first = self.places.setdefault((subset, str(row_id)), self.num_seen)
         if first != self.num_seen:
             raise InputError(f"{where}: row {first} has this id too; expected one row per id")
-        for texts in _pair_records(record.value, self.benchmark, where=where):
+        for texts in _pair_records(row, self.benchmark, where=where):
             self.pairs.append(self._pair(texts, where=where))
             self.subsets.append(subset)
-            self.row_ids.append(row_id)
-
-    def _row_id(self, row: Mapping[str, Any], *, where: str) -> str:
-        value = row.get("id")
-        if value is None:
-            self.num_without_id += 1
-            return str(self.num_seen)
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise InputError(f"{where}: id is {value!r:.40}, expected a number or text")
-        return str(value)
+            self.row_ids.append(str(row_id))
 
     def _pair(self, texts: Mapping[str, Any], *, where: str) -> PreferencePair:
         name = self.benchmark.name
@@ -150,9 +167,8 @@ class _Rows:
                 "mend the row"
             ) from error
         self.times_seen[pair.pair_id] += 1
-        if (times := self.times_seen[pair.pair_id]) > 1:
-            pair = parse(texts, source=f"{name}.{times}")
-        return pair
+        times = self.times_seen[pair.pair_id]
+        return pair if times == 1 else parse(texts, source=f"{name}.{times}")
 
 
 def _records(benchmark: Benchmark, data: Path | None) -> Iterator[RawRecord]:
@@ -169,19 +185,14 @@ def _records(benchmark: Benchmark, data: Path | None) -> Iterator[RawRecord]:
         raise InputError(f"{error}; here: --data PATH") from error
 
 
-def _files(path: Path, *, split: str | None) -> tuple[Path, ...]:
+def _files(path: Path, *, split: str | None) -> Sequence[Path]:
     if not path.exists():
         raise InputError("no such file or folder; give RewardBench's columns as JSON or Parquet")
     if path.is_dir() and (path / "data").is_dir():
         path = path / "data"  # a clone of a hub repository
     files = data_files(path)
-    of_split = tuple(file for file in files if split is not None and _is_of_split(file, split))
-    return of_split or files
-
-
-def _is_of_split(file: Path, split: str) -> bool:
-    stem = file.name.removesuffix(data_suffix(file) or "")
-    return stem == split or stem.startswith(f"{split}-")
+    stems = {file: file.name.removesuffix(data_suffix(file) or "") for file in files}
+    return [one for one in files if split and f"{stems[one]}-".startswith(f"{split}-")] or files
 
 
 def _subset_of(row: Mapping[str, Any], benchmark: Benchmark, *, where: str) -> str | None:
@@ -221,31 +232,6 @@ def _responses(row: Mapping[str, Any], name: str) -> list[Any]:
     return [] if value is None else [value]
 
 
-def _checked(rows: _Rows, *, name: str, allow_partial: bool) -> BenchmarkPairs:
-    benchmark = rows.benchmark
-    problems = tuple(_count_problems(benchmark, Counter(rows.subsets)))
-    if not rows.pairs:
-        raise InputError(
-            f"benchmark {benchmark.name}, {name}: none of its {rows.num_seen} rows belongs to this "
-            f"benchmark ({', '.join(one.name for one in benchmark.subsets) or 'no rows'})"
-        )
-    if problems and not allow_partial:
-        raise InputError(
-            f"benchmark {benchmark.name}, {name}: other pairs than its definition says: "
-            f"{'; '.join(problems)}; get the whole data set, or allow a partial benchmark "
-            "(--allow-partial), which every table then says"
-        )
-    return BenchmarkPairs(
-        benchmark=benchmark,
-        pairs=tuple(rows.pairs),
-        subset_P=tuple(rows.subsets),
-        row_id_P=tuple(rows.row_ids),
-        is_partial=bool(problems),
-        digest=_digest_of(rows.subsets, rows.row_ids, [pair.pair_id for pair in rows.pairs]),
-        notes=tuple(_notes(rows, problems)),
-    )
-
-
 def _count_problems(benchmark: Benchmark, count: Mapping[str, int]) -> Iterator[str]:
     for subset in benchmark.subsets:
         found, wanted = count.get(subset.name, 0), subset.num_pairs
@@ -255,22 +241,13 @@ def _count_problems(benchmark: Benchmark, count: Mapping[str, int]) -> Iterator[
             yield f"{subset.name} has {found} pairs, not {wanted}"
 
 
-def _notes(rows: _Rows, problems: Iterable[str]) -> Iterator[str]:
-    listed = "; ".join(problems)
-    if listed:
-        yield f"partial: {listed}"
+def _notes(rows: _Rows, problems: str) -> Iterator[str]:
+    if problems:
+        yield f"partial: {problems}"
     if rows.num_elsewhere:
         yield f"{rows.num_elsewhere} rows of other subsets are left out"
     if rows.num_without_id:
         yield f"{rows.num_without_id} rows have no id: their place in the data stands for it"
-    repeated = sum(times - 1 for times in rows.times_seen.values())
+    repeated = rows.times_seen.total() - len(rows.times_seen)
     if repeated:
         yield f"{repeated} pairs repeat the texts of another one; each counts, as in the data"
-
-
-def _digest_of(subset_P: Sequence[str], row_id_P: Sequence[str], pair_id_P: Sequence[str]) -> str:
-    """`BenchmarkPairs.digest` of pairs in any order."""
-    digest = hashlib.sha256()
-    for key in sorted(zip(subset_P, row_id_P, pair_id_P, strict=True)):
-        digest.update("\0".join(key).encode() + b"\n")
-    return digest.hexdigest()

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal
 
+from encore.benchmarks.metrics import units_of_pairs
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.table import BenchmarkTable, TableLine
-from encore.benchmarks.units import units_of_pairs
 
 Format = Literal["markdown", "latex", "json"]
 FORMATS: tuple[Format, ...] = ("markdown", "latex", "json")
 
-_NONE = "–"
-_MINUS = "−"
+NONE = "–"
+MINUS = "−"
 #: What LaTeX would act on; names come from data sets, paths and models.
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -38,14 +37,6 @@ _MARKDOWN_WORDS = re.compile(r"[|\r\n\\]")
 _CONTROL = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Column:
-    """A column: its heading, and what it shows of a line."""
-
-    heading: str
-    cell: Callable[[TableLine], str]
-
-
 def render(table: BenchmarkTable, *, form: Format) -> str:
     """The table as text that ends in a line break.
 
@@ -54,11 +45,7 @@ def render(table: BenchmarkTable, *, form: Format) -> str:
         form: ``markdown`` (a title, the table, a list of notes), ``latex`` (a tabular for
             booktabs, notes as comments) or ``json``.
     """
-    writers: Mapping[Format, Callable[[BenchmarkTable], str]] = {
-        "markdown": _markdown,
-        "latex": _latex,
-        "json": _json,
-    }
+    writers = {"markdown": _markdown, "latex": _latex, "json": _json}
     return writers[form](table)
 
 
@@ -67,7 +54,7 @@ def title_of(table: BenchmarkTable) -> str:
     benchmark = table.pairs.benchmark
     model = "" if table.model is None else f", {table.model}"
     partial = ", PARTIAL" if table.pairs.is_partial else ""
-    num_pairs, num_units = table.pairs.num_pairs, units_of_pairs(table.pairs).num_units
+    num_pairs, num_units = table.pairs.num_pairs, len(units_of_pairs(table.pairs).subset_U)
     units = "" if num_units == num_pairs else f" in {num_units:,} choices"
     return f"{benchmark.title}: {num_pairs:,} pairs{units}{partial}{model}"
 
@@ -111,106 +98,81 @@ def _reading(table: BenchmarkTable) -> list[str]:
     return found
 
 
-# --- columns --------------------------------------------------------------------------------------
+# --- cells ----------------------------------------------------------------------------------------
 
 
-def _columns(table: BenchmarkTable) -> list[_Column]:
-    headline = table.pairs.benchmark.headline
-    columns = [_Column(heading="Method", cell=lambda line: line.name)]
-    columns += [_subset_column(name) for name in table.subsets]
-    columns += [
-        _Column(heading=headline, cell=_of_row(_score)),
-        _Column(heading="95 %", cell=_of_row(_interval)),
-        _Column(heading=f"Δ {table.reference or ''}".strip(), cell=_of_row(_difference)),
-        _Column(heading="95 % of Δ", cell=_of_row(_difference_interval)),
-        _Column(heading="p", cell=_of_row(_p_value)),
+def _cells(table: BenchmarkTable) -> tuple[list[str], list[list[str]]]:
+    """The headings, and a row of text for each line."""
+    has_draws = any(line.row is not None and line.row.draws is not None for line in table.lines)
+    headings = [
+        "Method",
+        *table.subsets,
+        table.pairs.benchmark.headline,
+        "95 %",
+        f"Δ {table.reference or ''}".strip(),
+        "95 % of Δ",
+        "p",
+        *(["draws"] if has_draws else []),
+        *(["paper", f"ours {MINUS} paper"] if table.has_paper else []),
     ]
-    if any(line.row is not None and line.row.draws is not None for line in table.lines):
-        columns.append(_Column(heading="draws", cell=_of_row(_draws)))
-    if table.has_paper:
-        columns += [
-            _Column(heading="paper", cell=_paper),
-            _Column(heading=f"ours {_MINUS} paper", cell=_to_paper),
-        ]
-    return columns
+    rows = []
+    for line in table.lines:
+        num_ours = len(table.subsets) + 5 + has_draws
+        ours = [NONE] * num_ours if line.row is None else _row_cells(line.row, table.subsets)
+        paper = [_paper(line), _signed(line.difference_to_paper)] if table.has_paper else []
+        rows.append([line.name, *ours[:num_ours], *paper])
+    return headings, rows
 
 
-def _of_row(cell: Callable[[TableRow], str]) -> Callable[[TableLine], str]:
-    """A cell that is empty where there is no row of ours."""
-    return lambda line: _NONE if line.row is None else cell(line.row)
-
-
-def _subset_column(name: str) -> _Column:
-    def cell(row: TableRow) -> str:
-        found = [one.accuracy for one in row.score.subsets if one.subset == name]
-        return _percent(found[0]) if found else _NONE
-
-    return _Column(heading=name, cell=_of_row(cell))
-
-
-def _score(row: TableRow) -> str:
-    return _percent(row.score.headline.score)
-
-
-def _interval(row: TableRow) -> str:
-    return _range(row.score.headline.ci_low, row.score.headline.ci_high)
-
-
-def _difference(row: TableRow) -> str:
-    return _NONE if row.comparison is None else _signed(row.comparison.difference)
-
-
-def _difference_interval(row: TableRow) -> str:
-    if row.comparison is None:
-        return _NONE
-    return f"{_signed(row.comparison.ci_low)} to {_signed(row.comparison.ci_high)}"
-
-
-def _p_value(row: TableRow) -> str:
-    p_value = row.p_value
-    if p_value is None:
-        return _NONE
-    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
-
-
-def _draws(row: TableRow) -> str:
-    if row.draws is None:
-        return _NONE
-    return f"{_range(row.draws.low, row.draws.high)} of {row.draws.num_draws:,}"
+def _row_cells(row: TableRow, subsets: Sequence[str]) -> list[str]:
+    headline, found, draws = row.score.headline, row.comparison, row.draws
+    accuracy = {one.subset: percent(one.accuracy) for one in row.score.subsets}
+    return [
+        *(accuracy.get(name, NONE) for name in subsets),
+        percent(headline.score),
+        _range(headline.ci_low, headline.ci_high),
+        _signed(None if found is None else found.difference),
+        NONE if found is None else f"{_signed(found.ci_low)} to {_signed(found.ci_high)}",
+        p_value(row.p_value),
+        NONE if draws is None else f"{_range(draws.low, draws.high)} of {draws.num_draws:,}",
+    ]
 
 
 def _paper(line: TableLine) -> str:
     if line.paper_score is None:
-        return _NONE
-    shown = _percent(line.paper_score)
+        return NONE
     recomputed = line.paper_recomputed
-    return shown if recomputed is None else f"{shown} [{_percent(recomputed)}]"
+    own = "" if recomputed is None else f" [{percent(recomputed)}]"
+    return f"{percent(line.paper_score)}{own}"
 
 
-def _to_paper(line: TableLine) -> str:
-    return _NONE if line.difference_to_paper is None else _signed(line.difference_to_paper)
-
-
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share in percent, with one decimal."""
     return f"{100 * share:.1f}"
 
 
-def _range(low: float, high: float) -> str:
-    return f"{_percent(low)}–{_percent(high)}"
-
-
-def _signed(share: float) -> str:
+def points(share: float) -> str:
+    """A difference of shares in points, with its sign."""
     text = f"{100 * share:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", _MINUS)
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", MINUS)
+
+
+def p_value(value: float | None) -> str:
+    """A p-value with three decimals; a dash where there is none."""
+    if value is None:
+        return NONE
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _range(low: float, high: float) -> str:
+    return f"{percent(low)}–{percent(high)}"
+
+
+def _signed(share: float | None) -> str:
+    return NONE if share is None else points(share)
 
 
 # --- forms ----------------------------------------------------------------------------------------
-
-
-def _cells(table: BenchmarkTable) -> tuple[list[str], list[list[str]]]:
-    columns = _columns(table)
-    rows = [[column.cell(line) for column in columns] for line in table.lines]
-    return [column.heading for column in columns], rows
 
 
 def _markdown(table: BenchmarkTable) -> str:

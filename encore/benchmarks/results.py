@@ -9,34 +9,32 @@ Suffixes: P pairs, 2 responses (chosen, rejected).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
-from encore.benchmarks.comparison import NUM_DRAWS, Comparison, compare_credits
+from encore.benchmarks.comparison import Comparison, compare_credits
 from encore.benchmarks.definition import Ties, Weighting
+from encore.benchmarks.metrics import unit_credits, units_of
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.row_about import RowAbout
-from encore.benchmarks.units import unit_credits, units_of
 from encore.errors import InputError
 from encore.files import atomic_path
 
 #: The rewards are null where a judge compared the two responses without scoring either.
 PAIR_RESULTS = pa.schema(
     [
-        pa.field("benchmark", pa.string(), nullable=False),
-        pa.field("data_digest", pa.string(), nullable=False),
-        pa.field("row", pa.string(), nullable=False),
-        pa.field("subset", pa.string(), nullable=False),
-        pa.field("pair_id", pa.string(), nullable=False),
-        pa.field("row_id", pa.string(), nullable=False),
+        *(
+            pa.field(name, pa.string(), nullable=False)
+            for name in ("benchmark", "data_digest", "row", "subset", "pair_id", "row_id")
+        ),
         pa.field("reward_chosen", pa.float64(), nullable=True),
         pa.field("reward_rejected", pa.float64(), nullable=True),
         pa.field("credit", pa.float64(), nullable=False),
@@ -45,7 +43,53 @@ PAIR_RESULTS = pa.schema(
 _FOOTER_KEY = b"encore"
 _KEY_COLUMNS = ["subset", "row_id", "pair_id"]
 
+RowKind = Literal["scheme", "model", "judge", "paper-only"]
 _Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawSpread:
+    """The headline over draws: what chance between draws does, not between pairs.
+
+    Attributes:
+        num_draws: How many.
+        mean: Of the draws.
+        low: Their quantile at 2.5 %.
+        high: Their quantile at 97.5 %.
+    """
+
+    num_draws: int
+    mean: float
+    low: float
+    high: float
+
+
+class RowAbout(BaseModel):
+    """What a row is beside its figures, so that a row read from a file says what it said first.
+
+    Attributes:
+        kind: What made it.
+        params: The scheme's parameters.
+        draws: Of a mean over draws: its pairs are neither right nor wrong.
+        uses_labels: Whether weights were learnt from people's preferences on the training pairs.
+        synthetic: What of it is synthetic, in words.
+        notes: What a reader of its figures should know, a sentence each.
+        num_cut_pairs: Pairs whose text was cut to the model's length; None where nobody said.
+        judge: Of a judge's row: which.
+        scheme: Of its weights; None where it has none, or nobody said.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: RowKind
+    params: Mapping[str, int | float | str] = Field(default_factory=dict)
+    draws: DrawSpread | None = None
+    uses_labels: bool = False
+    synthetic: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    num_cut_pairs: int | None = None
+    judge: str | None = None
+    scheme: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,6 +135,17 @@ class StoredResults:
     pair_id_P: tuple[str, ...]
     results: PairResults
 
+    @property
+    def on(self) -> tuple[str, str, str]:
+        """What results have to share to be compared: benchmark, digest of pairs, weighting."""
+        return self.benchmark, self.data_digest, self.weighting
+
+    def order_of(self, keys: Sequence[tuple[str, str, str]]) -> NDArray[np.int64]:
+        """Where the pair of each (subset, row id, pair id) stands: files may differ in order."""
+        own = zip(self.subset_P, self.row_id_P, self.pair_id_P, strict=True)
+        place = {key: index for index, key in enumerate(own)}
+        return np.array([place[key] for key in keys], dtype=np.int64)
+
 
 def write_pair_results(
     path: Path, results: Sequence[PairResults], *, pairs: BenchmarkPairs
@@ -110,20 +165,39 @@ def write_pair_results(
         OSError: As the file system reports it.
     """
     _check(results, num_pairs=pairs.num_pairs)
-    schema = PAIR_RESULTS.with_metadata({_FOOTER_KEY: _footer(results, pairs)})
-    fixed = {
-        "benchmark": pa.repeat(pairs.benchmark.name, pairs.num_pairs),
-        "data_digest": pa.repeat(pairs.digest, pairs.num_pairs),
-        "subset": pa.array(pairs.subset_P, pa.string()),
-        "pair_id": pa.array([pair.pair_id for pair in pairs.pairs], pa.string()),
-        "row_id": pa.array(pairs.row_id_P, pa.string()),
+    benchmark = pairs.benchmark
+    footer = {
+        "benchmark": benchmark.name,
+        "version": benchmark.version,
+        "revision": benchmark.revision,
+        "data_digest": pairs.digest,
+        "num_pairs": pairs.num_pairs,
+        "is_partial": pairs.is_partial,
+        "weighting": benchmark.weighting,
+        "ties": {one.name: one.ties for one in results},
+        "rows": {one.name: one.about.model_dump(mode="json") for one in results if one.about},
     }
+    schema = PAIR_RESULTS.with_metadata({_FOOTER_KEY: json.dumps(footer).encode()})
+    subset_P, row_id_P, pair_id_P = zip(*pairs.keys, strict=True)
     with (
         atomic_path(path) as temporary,
         pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
     ):
         for one in results:
-            writer.write_table(_table(one, fixed, schema=schema))
+            nulls = [None] * pairs.num_pairs
+            chosen, rejected = (nulls, nulls) if one.reward_P2 is None else one.reward_P2.T
+            columns = {
+                "benchmark": pa.repeat(benchmark.name, pairs.num_pairs),
+                "data_digest": pa.repeat(pairs.digest, pairs.num_pairs),
+                "row": pa.repeat(one.name, pairs.num_pairs),
+                "subset": subset_P,
+                "pair_id": pair_id_P,
+                "row_id": row_id_P,
+                "reward_chosen": chosen,
+                "reward_rejected": rejected,
+                "credit": one.credit_P,
+            }
+            writer.write_table(pa.table(columns, schema=schema))
     return path
 
 
@@ -137,8 +211,8 @@ def read_pair_results(path: Path) -> tuple[StoredResults, ...]:
         table = pq.read_table(path, partitioning=None)
         footer: dict[str, Any] = json.loads((table.schema.metadata or {})[_FOOTER_KEY])
         ties: dict[str, Ties] = footer["ties"]
-        rows: dict[str, Any] = footer.get("rows", {})
-        about_of = {name: RowAbout.model_validate(about) for name, about in rows.items()}
+        rows: dict[str, Any] = footer.get("rows", {})  # not in older files
+        about = {name: RowAbout.model_validate(rows[name]) for name in rows}
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise InputError(
             f"{path}: no results of a benchmark ({type(error).__name__}); expected a file that "
@@ -149,42 +223,83 @@ def read_pair_results(path: Path) -> tuple[StoredResults, ...]:
             f"{path}: columns {', '.join(table.schema.names)}; expected those of results of a "
             f"benchmark: {', '.join(PAIR_RESULTS.names)}"
         )
-    return tuple(
-        replace(one, results=replace(one.results, about=about_of.get(one.results.name)))
-        for one in _stored_rows(table, footer, ties, path=path)
-    )
+    num_pairs: int = footer["num_pairs"]
+    keys = table.slice(0, num_pairs).select(_KEY_COLUMNS)
+    subset_P, row_id_P, pair_id_P = (tuple(keys[name].to_pylist()) for name in _KEY_COLUMNS)
+    found = []
+    for place, (name, policy) in enumerate(ties.items()):
+        part = table.slice(place * num_pairs, num_pairs)
+        is_its_own = (
+            part.select(_KEY_COLUMNS).equals(keys) and pc.all(pc.equal(part["row"], name)).as_py()
+        )
+        if table.num_rows != num_pairs * len(ties) or not is_its_own:
+            raise InputError(
+                f"{path}: damaged: the lines of {name!r} are not one for each of its "
+                f"{num_pairs} pairs; run `encore benchmark` again"
+            )
+        rewards = [part[column].to_numpy() for column in ("reward_chosen", "reward_rejected")]
+        results = PairResults(
+            name=name,
+            ties=policy,
+            credit_P=part["credit"].to_numpy(),
+            reward_P2=None if part["reward_chosen"].null_count else np.stack(rewards, axis=1),
+            about=about.get(name),
+        )
+        found.append(
+            StoredResults(
+                benchmark=footer["benchmark"],
+                data_digest=footer["data_digest"],
+                is_partial=footer["is_partial"],
+                weighting=footer["weighting"],
+                subset_P=subset_P,
+                row_id_P=row_id_P,
+                pair_id_P=pair_id_P,
+                results=results,
+            )
+        )
+    return tuple(found)
 
 
-def compare_stored(
-    first: StoredResults, second: StoredResults, *, seed: int = 0, num_draws: int = NUM_DRAWS
-) -> Comparison:
-    """Compare two rows, of one file or of two, as `encore.benchmarks.comparison.compare_on` does.
+def compare_stored(first: StoredResults, second: StoredResults, *, seed: int = 0) -> Comparison:
+    """Compare two rows, of one file or of two, counted and weighted as the headline is.
 
     Raises:
         InputError: They are not results on the same pairs, weighted alike.
     """
-    if (first.benchmark, first.data_digest) != (second.benchmark, second.data_digest):
-        raise InputError(
-            f"{first.results.name} was run on {first.benchmark} {first.data_digest[:12]}, "
-            f"{second.results.name} on {second.benchmark} {second.data_digest[:12]}: only results "
-            "on the same pairs can be compared; run both on the same data"
-        )
-    if first.weighting != second.weighting:
-        raise InputError(
-            f"{first.results.name} counts all {first.weighting} of {first.benchmark} alike, "
-            f"{second.results.name} all {second.weighting}: two definitions of one name; run both "
-            "with the same one"
-        )
+    refuse_other_pairs(first.results.name, first.on, second.on)
     units = units_of(first.subset_P, first.row_id_P)
-    second_P = second.results.credit_P[_order_as(second, first)]
+    keys = zip(first.subset_P, first.row_id_P, first.pair_id_P, strict=True)
+    second_P = second.results.credit_P[second.order_of(list(keys))]
     return compare_credits(
         unit_credits(first.results.credit_P, units=units),
         unit_credits(second_P, units=units),
         subset_P=units.subset_U,
         weighting=first.weighting,
         seed=seed,
-        num_draws=num_draws,
     )
+
+
+def refuse_other_pairs(what: str, on: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+    """Refuse results on other pairs than others are on.
+
+    Args:
+        what: Whose results, or which file.
+        on: Benchmark, digest of its pairs, weighting (`StoredResults.on`).
+        other: The same of what they would be compared with.
+
+    Raises:
+        InputError: Another benchmark, other pairs, or another weighting.
+    """
+    if on[:2] != other[:2]:
+        raise InputError(
+            f"{what}: results on {on[0]} {on[1][:12]}, not on {other[0]} {other[1][:12]}; only "
+            "results on the same pairs can be compared: run both on the same data"
+        )
+    if on[2] != other[2]:
+        raise InputError(
+            f"{what}: results that count all {on[2]} of {on[0]} alike, not all {other[2]}: two "
+            "definitions of one name; run both with the same one"
+        )
 
 
 def _check(results: Sequence[PairResults], *, num_pairs: int) -> None:
@@ -194,101 +309,9 @@ def _check(results: Sequence[PairResults], *, num_pairs: int) -> None:
     for one in results:
         if names.count(one.name) > 1:
             raise InputError(f"results named {one.name!r} are there twice; give each its own name")
-        if one.credit_P.shape != (num_pairs,):
+        rewards = np.empty((num_pairs, 2)) if one.reward_P2 is None else one.reward_P2
+        if one.credit_P.shape != (num_pairs,) or rewards.shape != (num_pairs, 2):
             raise InputError(
-                f"results {one.name!r}: credits of shape {one.credit_P.shape} for {num_pairs} pairs"
+                f"results {one.name!r}: credits of shape {one.credit_P.shape} and rewards of shape "
+                f"{rewards.shape} for {num_pairs} pairs; expected one credit and two rewards each"
             )
-        if one.reward_P2 is not None and one.reward_P2.shape != (num_pairs, 2):
-            raise InputError(
-                f"results {one.name!r}: rewards of shape {one.reward_P2.shape}, not "
-                f"({num_pairs}, 2)"
-            )
-
-
-def _footer(results: Sequence[PairResults], pairs: BenchmarkPairs) -> bytes:
-    content = {
-        "benchmark": pairs.benchmark.name,
-        "version": pairs.benchmark.version,
-        "revision": pairs.benchmark.revision,
-        "data_digest": pairs.digest,
-        "num_pairs": pairs.num_pairs,
-        "is_partial": pairs.is_partial,
-        "weighting": pairs.benchmark.weighting,
-        "ties": {one.name: one.ties for one in results},
-        "rows": {
-            one.name: one.about.model_dump(mode="json") for one in results if one.about is not None
-        },
-    }
-    return json.dumps(content).encode()
-
-
-def _table(one: PairResults, fixed: dict[str, pa.Array], *, schema: pa.Schema) -> pa.Table:
-    num_pairs = len(one.credit_P)
-    nulls = pa.nulls(num_pairs, pa.float64())
-    rewards = (
-        [nulls, nulls]
-        if one.reward_P2 is None
-        else [pa.array(column, pa.float64()) for column in one.reward_P2.T]
-    )
-    columns = {
-        **fixed,
-        "row": pa.repeat(one.name, num_pairs),
-        "reward_chosen": rewards[0],
-        "reward_rejected": rewards[1],
-        "credit": pa.array(one.credit_P, pa.float64()),
-    }
-    return pa.table([columns[name] for name in schema.names], schema=schema)
-
-
-def _stored_rows(
-    table: pa.Table, footer: dict[str, Any], ties: Mapping[str, Ties], *, path: Path
-) -> Iterator[StoredResults]:
-    """Each row's part of the table: as many lines as there are pairs, the same ones for all."""
-    num_pairs: int = footer["num_pairs"]
-    keys = table.slice(0, num_pairs).select(_KEY_COLUMNS)
-    texts = {name: tuple(keys[name].to_pylist()) for name in _KEY_COLUMNS}
-    is_whole = table.num_rows == num_pairs * len(ties)
-    for place, (name, policy) in enumerate(ties.items()):
-        part = table.slice(place * num_pairs, num_pairs)
-        is_its_own = pc.all(pc.equal(part["row"], name)).as_py()
-        if not (is_whole and is_its_own and part.select(_KEY_COLUMNS).equals(keys)):
-            raise InputError(
-                f"{path}: damaged: the lines of {name!r} are not one for each of its "
-                f"{num_pairs} pairs; run `encore benchmark` again"
-            )
-        yield _stored(part, footer, texts, name=name, ties=policy)
-
-
-def _stored(
-    table: pa.Table,
-    footer: dict[str, Any],
-    texts: Mapping[str, tuple[str, ...]],
-    *,
-    name: str,
-    ties: Ties,
-) -> StoredResults:
-    chosen, rejected = table["reward_chosen"], table["reward_rejected"]
-    has_rewards = chosen.null_count == 0
-    reward_P2 = np.stack([chosen.to_numpy(), rejected.to_numpy()], axis=1) if has_rewards else None
-    return StoredResults(
-        benchmark=footer["benchmark"],
-        data_digest=footer["data_digest"],
-        is_partial=footer["is_partial"],
-        weighting=cast(Weighting, footer["weighting"]),
-        subset_P=texts["subset"],
-        row_id_P=texts["row_id"],
-        pair_id_P=texts["pair_id"],
-        results=PairResults(
-            name=name, ties=ties, credit_P=table["credit"].to_numpy(), reward_P2=reward_P2
-        ),
-    )
-
-
-def _order_as(stored: StoredResults, other: StoredResults) -> NDArray[np.int64]:
-    """Where each pair of ``other`` stands in ``stored``: files may list equal data differently."""
-    place = {key: index for index, key in enumerate(_keys(stored))}
-    return np.array([place[key] for key in _keys(other)], dtype=np.int64)
-
-
-def _keys(stored: StoredResults) -> list[tuple[str, str, str]]:
-    return list(zip(stored.subset_P, stored.row_id_P, stored.pair_id_P, strict=True))

@@ -1,6 +1,7 @@
 """A row of a benchmark's table: a scheme's weights, a reward model or a judge, scored and compared.
 
-Suffixes: P pairs, U units (`encore.benchmarks.units`), 2 responses (chosen, rejected).
+Suffixes: P pairs, U units (`encore.benchmarks.metrics`), 2 responses (chosen, rejected), R heads,
+V weight vectors, B vectors of one block.
 """
 
 from __future__ import annotations
@@ -8,20 +9,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encore.benchmarks.comparison import Comparison, compare_credits
 from encore.benchmarks.definition import Ties
-from encore.benchmarks.metrics import BenchmarkScore, benchmark_score, credit_of
-from encore.benchmarks.metrics import score_margins as score_of
+from encore.benchmarks.metrics import (
+    BenchmarkScore,
+    benchmark_score,
+    credit_of,
+    score_margins,
+    score_units,
+    unit_credits,
+    unit_weights,
+    units_of_pairs,
+)
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.results import PairResults, StoredResults, read_pair_results
-from encore.benchmarks.row_about import DrawSpread, RowAbout, RowKind
-from encore.benchmarks.units import unit_credits, units_of_pairs
+from encore.benchmarks.results import (
+    DrawSpread,
+    PairResults,
+    RowAbout,
+    RowKind,
+    StoredResults,
+    read_pair_results,
+    refuse_other_pairs,
+)
 from encore.errors import InputError
 from encore.weighting.vector import WeightVector
+
+#: Margins held at a time: 32 MB.
+_BLOCK_CELLS = 4_000_000
 
 _Floats = NDArray[np.float64]
 
@@ -33,8 +52,8 @@ class TableRow:
     Attributes:
         name: For people, one of its own in a table.
         kind: What made it.
-        method: The paper's row of the same method (`encore.paper.tables.PaperRow.method`); None
-            where it has none.
+        method: The paper's row of the same method (`encore.benchmarks.paper_tables`); None where
+            it has none.
         params: The scheme's parameters.
         score: On every subset and in all, with intervals over pairs.
         comparison: With the table's reference; None for the reference itself, and before
@@ -47,6 +66,8 @@ class TableRow:
         uses_labels: Whether weights were learnt from people's preferences on the training pairs.
         synthetic: What of it is synthetic, in words.
         notes: What a reader of its figures should know, a sentence each.
+        num_cut_pairs: Pairs whose text was cut to the model's length: no other tool's result on
+            them compares. None where nobody said.
         judge: Of a judge's row: which; None where nobody said.
         scheme: Of a row of a file: that of its weights; None where it has none, or nobody said.
     """
@@ -65,6 +86,7 @@ class TableRow:
     uses_labels: bool = False
     synthetic: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    num_cut_pairs: int | None = None
     judge: str | None = None
     scheme: str | None = None
 
@@ -83,20 +105,6 @@ class TableRow:
         return None if self.comparison is None else self.comparison.mcnemar_p
 
     @property
-    def about(self) -> RowAbout:
-        """What is kept of it beside what it gave every pair."""
-        return RowAbout(
-            kind=self.kind,
-            params=dict(self.params),
-            draws=self.draws,
-            uses_labels=self.uses_labels,
-            synthetic=self.synthetic,
-            notes=self.notes,
-            judge=self.judge,
-            scheme=self.scheme if self.vector is None else self.vector.scheme,
-        )
-
-    @property
     def pair_results(self) -> PairResults | None:
         """What this row gave every pair, to be stored; None where its score is not made of that.
 
@@ -105,12 +113,18 @@ class TableRow:
         """
         if self.draws is not None and len(self.credit_U) != len(self.credit_P):
             return None
+        same = ("kind", "draws", "uses_labels", "synthetic", "notes", "num_cut_pairs", "judge")
+        about = RowAbout(
+            params=dict(self.params),
+            scheme=self.scheme if self.vector is None else self.vector.scheme,
+            **{name: getattr(self, name) for name in same},
+        )
         return PairResults(
             name=self.name,
             ties=self.score.ties,
             credit_P=self.credit_P,
             reward_P2=self.reward_P2,
-            about=self.about,
+            about=about,
         )
 
 
@@ -121,10 +135,7 @@ def reward_row(
     pairs: BenchmarkPairs,
     margin_P: _Floats | None = None,
     kind: RowKind = "model",
-    method: str | None = None,
-    params: Mapping[str, float | str] | None = None,
-    vector: WeightVector | None = None,
-    uses_labels: bool = False,
+    **more: Any,
 ) -> TableRow:
     """A row of rewards: a pair is right if its chosen response has the higher one.
 
@@ -136,11 +147,8 @@ def reward_row(
         pairs: Of the benchmark.
         margin_P: Reward of chosen minus rejected, where it is known without the rounding of the
             two; default: their difference.
-        kind: As in `TableRow`, like the following.
-        method: As above.
-        params: As above.
-        vector: As above.
-        uses_labels: As above.
+        kind: As in `TableRow`.
+        **more: Further fields of `TableRow`.
 
     Raises:
         InputError: Rewards of other pairs, or one that is no number.
@@ -157,14 +165,11 @@ def reward_row(
     return TableRow(
         name=name,
         kind=kind,
-        method=method,
-        params=dict(params or {}),
-        score=score_of(found_P, pairs=pairs, ties=ties),
+        score=score_margins(found_P, pairs=pairs, ties=ties),
         credit_P=credit_P,
         credit_U=unit_credits(credit_P, units=units_of_pairs(pairs)),
         reward_P2=rewards,
-        vector=vector,
-        uses_labels=uses_labels,
+        **more,
     )
 
 
@@ -175,8 +180,7 @@ def credit_row(
     pairs: BenchmarkPairs,
     ties: Ties = "half",
     kind: RowKind = "judge",
-    method: str | None = None,
-    reward_P2: _Floats | None = None,
+    **more: Any,
 ) -> TableRow:
     """A row of credits that somebody else gave: a judge that compares, stored results.
 
@@ -185,9 +189,8 @@ def credit_row(
         credit_P: 0 to 1 for each pair of ``pairs``, in their order.
         pairs: Of the benchmark.
         ties: What a tie was worth when they were given.
-        kind: As in `TableRow`, like the following.
-        method: As above.
-        reward_P2: As above.
+        kind: As in `TableRow`.
+        **more: Further fields of `TableRow`.
 
     Raises:
         InputError: Credits of other pairs, or outside [0, 1].
@@ -195,11 +198,52 @@ def credit_row(
     return TableRow(
         name=name,
         kind=kind,
-        method=method,
         score=benchmark_score(credit_P, pairs=pairs, ties=ties),
         credit_P=credit_P,
         credit_U=unit_credits(credit_P, units=units_of_pairs(pairs)),
-        reward_P2=reward_P2,
+        **more,
+    )
+
+
+def mean_row(
+    name: str, margin_PR: _Floats, weight_VR: _Floats, *, pairs: BenchmarkPairs, **more: Any
+) -> TableRow:
+    """The mean of many weightings of the heads, with their spread.
+
+    The score is the mean of the scores, subset by subset. Its interval is over pairs: it says what
+    other pairs would do to this mean. What another draw would do is in ``draws``.
+
+    Args:
+        name: Of the row.
+        margin_PR: Score of the chosen minus that of the rejected response, float64.
+        weight_VR: At least one weight vector.
+        pairs: Of the benchmark.
+        **more: Further fields of `TableRow`.
+    """
+    units, ties = units_of_pairs(pairs), pairs.benchmark.ties
+    weight_U = unit_weights(units.subset_U, weighting=pairs.benchmark.weighting)
+    num_vectors, num_pairs = len(weight_VR), len(margin_PR)
+    total_P, total_U = np.zeros(num_pairs), np.zeros(len(weight_U))
+    headline_V = np.empty(num_vectors)
+    block = max(_BLOCK_CELLS // max(num_pairs, 1), 1)  # 1,000 vectors x 70,000 pairs do not fit
+    for start in range(0, num_vectors, block):
+        stop = min(start + block, num_vectors)
+        credit_BP = credit_of(weight_VR[start:stop] @ margin_PR.T, ties=ties)
+        credit_BU = unit_credits(credit_BP, units=units)
+        headline_V[start:stop] = credit_BU @ weight_U
+        total_P += credit_BP.sum(axis=0)
+        total_U += credit_BU.sum(axis=0)
+    low, high = np.quantile(headline_V, [0.025, 0.975])
+    mean = float(headline_V.mean())
+    credit_U = total_U / num_vectors
+    return TableRow(
+        name=name,
+        kind="scheme",
+        score=score_units(credit_U, pairs=pairs, ties=ties),
+        credit_P=total_P / num_vectors,
+        credit_U=credit_U,
+        draws=DrawSpread(num_draws=num_vectors, mean=mean, low=float(low), high=float(high)),
+        **more,
     )
 
 
@@ -236,23 +280,23 @@ def compared(
         pairs: Of the benchmark.
         seed: Of the bootstrap.
     """
-    if not rows:
-        return ()
-    units, reference = units_of_pairs(pairs), rows[0]
-    others = [
-        replace(
-            row,
-            comparison=compare_credits(
-                row.credit_U,
-                reference.credit_U,
-                subset_P=units.subset_U,
-                weighting=pairs.benchmark.weighting,
-                seed=seed,
-            ),
-        )
-        for row in rows[1:]
-    ]
-    return (reference, *others)
+    return tuple(
+        row if row is rows[0] else replace(row, comparison=paired(row, rows[0], pairs, seed=seed))
+        for row in rows
+    )
+
+
+def paired(
+    first: TableRow, second: TableRow, pairs: BenchmarkPairs, *, seed: int = 0
+) -> Comparison:
+    """The first row against the second on the same units."""
+    return compare_credits(
+        first.credit_U,
+        second.credit_U,
+        subset_P=units_of_pairs(pairs).subset_U,
+        weighting=pairs.benchmark.weighting,
+        seed=seed,
+    )
 
 
 def _stored_row(
@@ -264,51 +308,20 @@ def _stored_row(
         before = "" if whose is None else f"{whose}: "
         return text if text.startswith(before) else f"{before}{text}"
 
-    _check_stored(stored, path=path, pairs=pairs)
-    found = stored.results
+    benchmark, found = pairs.benchmark, stored.results
+    refuse_other_pairs(str(path), stored.on, (benchmark.name, pairs.digest, benchmark.weighting))
     # Older files do not say what a row is; in them only a judge's tie counts one half.
     about = found.about or RowAbout(kind="judge" if found.ties == "half" else "model")
-    order_P = _order_of(pairs, stored)
-    row = credit_row(
+    order_P = stored.order_of(pairs.keys)
+    this = f"benchmark {benchmark.name}"  # every table on it is marked so itself
+    own = {name: getattr(about, name) for name in RowAbout.model_fields}
+    own["synthetic"] = tuple(told(part) for part in about.synthetic if part != this)
+    own["notes"] = tuple(map(told, about.notes))
+    return credit_row(
         found.name,
         found.credit_P[order_P],
         pairs=pairs,
         ties=found.ties,
-        kind=about.kind,
         reward_P2=None if found.reward_P2 is None else found.reward_P2[order_P],
+        **own,
     )
-    this = f"benchmark {pairs.benchmark.name}"  # every table on it is marked so itself
-    return replace(
-        row,
-        params=about.params,
-        draws=about.draws,
-        uses_labels=about.uses_labels,
-        synthetic=tuple(told(part) for part in about.synthetic if part != this),
-        notes=tuple(map(told, about.notes)),
-        judge=about.judge,
-        scheme=about.scheme,
-    )
-
-
-def _check_stored(stored: StoredResults, *, path: Path, pairs: BenchmarkPairs) -> None:
-    benchmark = pairs.benchmark
-    if (stored.benchmark, stored.data_digest) != (benchmark.name, pairs.digest):
-        raise InputError(
-            f"{path}: results on {stored.benchmark} {stored.data_digest[:12]}, not on "
-            f"{benchmark.name} {pairs.digest[:12]}; only results on the same pairs can stand in "
-            "one table: run both on the same data"
-        )
-    if stored.weighting != benchmark.weighting:
-        raise InputError(
-            f"{path}: results that count all {stored.weighting} of {benchmark.name} alike, not all "
-            f"{benchmark.weighting}: two definitions of one name; run both with the same one"
-        )
-
-
-def _order_of(pairs: BenchmarkPairs, stored: StoredResults) -> NDArray[np.int64]:
-    """Where each pair of the benchmark stands in a file."""
-    keys = zip(stored.subset_P, stored.row_id_P, stored.pair_id_P, strict=True)
-    place_of = {key: place for place, key in enumerate(keys)}
-    ids = (pair.pair_id for pair in pairs.pairs)
-    wanted = zip(pairs.subset_P, pairs.row_id_P, ids, strict=True)
-    return np.array([place_of[key] for key in wanted], dtype=np.int64)

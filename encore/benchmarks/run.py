@@ -2,60 +2,54 @@
 
 from __future__ import annotations
 
-import gc
+import json
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
+import pyarrow.parquet as pq
 
 from encore.analysis.statistics import RuleStats
+from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.definition import load_benchmark
-from encore.benchmarks.models import (
-    ModelBehind,
-    OnProgress,
-    Opening,
-    ScoredModel,
-    Scorer,
-    score_heads,
-    score_reward_model,
-)
+from encore.benchmarks.models import ModelBehind, ScoredModel, Scorer
 from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
 from encore.benchmarks.render import render
 from encore.benchmarks.results import write_pair_results
-from encore.benchmarks.rows import compared, stored_rows
-from encore.benchmarks.run_notes import (
-    initial_notes,
-    label_notes,
-    overlap_notes,
-    synthetic_benchmark,
-    synthetic_training,
-)
-from encore.benchmarks.scheme_table import is_scheme_row
-from encore.benchmarks.schemes import (
-    SchemeRowOptions,
+from encore.benchmarks.rows import TableRow, compared, stored_rows
+from encore.benchmarks.scheme_rows import (
     SchemeRows,
+    is_scheme_row,
     refuse_other_rules,
-    weigh_evidence,
+    scheme_rows,
 )
 from encore.benchmarks.scoring import ScoredBenchmark
-from encore.benchmarks.table import BenchmarkTable, PaperTables, make_table
-from encore.data.study import Study, open_study
+from encore.benchmarks.stored_tables import (
+    BENCHMARKS_DIR,
+    EVALUATION_JSON,
+    RESULTS_FILE,
+    TABLE_JSON,
+    TABLE_MARKDOWN,
+)
+from encore.benchmarks.table import BenchmarkTable, make_table
+from encore.config import identity_of
+from encore.data.pairs import labels_of, verified_path
+from encore.data.study import Study
 from encore.errors import InputError
-from encore.files import atomic_write_bytes
-from encore.scores.run import HowToCompute
+from encore.files import atomic_write_bytes, file_sha256
+from encore.reporting import SILENT, Reporter
+from encore.shards import run_key_of
+from encore.synthetic import SYNTHETIC_LABEL, synthetic_in
 from encore.training.disk import named_when_full
 from encore.weighting.evidence import Evidence
 from encore.weighting.opening import open_evidence
 
-#: In a study: a folder for each model on each benchmark.
-BENCHMARKS_DIR = "benchmarks"
-RESULTS_FILE = "results.parquet"
-TABLE_JSON, TABLE_MARKDOWN = "table.json", "table.md"
+_INITIAL = re.compile(r"\binitial\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,9 +59,6 @@ class BenchmarkRun:
     Attributes:
         table: Every row.
         out: The folder of the following files.
-        results_path: Every pair under every row, Parquet.
-        json_path: The table as JSON.
-        markdown_path: The table as Markdown.
         heads: Scores of the heads that are weighed; None without such a model.
         rules: Statistics of the training ratings that the heads are weighed by; empty without such
             a model.
@@ -80,9 +71,6 @@ class BenchmarkRun:
 
     table: BenchmarkTable
     out: Path
-    results_path: Path
-    json_path: Path
-    markdown_path: Path
     heads: ScoredBenchmark | None
     rules: tuple[RuleStats, ...]
     models: Mapping[str, ModelBehind]
@@ -90,52 +78,35 @@ class BenchmarkRun:
     seconds_scoring: float
     seconds_table: float
 
+    @property
+    def results_path(self) -> Path:
+        """Every pair under every row, Parquet."""
+        return self.out / RESULTS_FILE
+
+    @property
+    def json_path(self) -> Path:
+        """The table as JSON."""
+        return self.out / TABLE_JSON
+
+    @property
+    def markdown_path(self) -> Path:
+        """The table as Markdown."""
+        return self.out / TABLE_MARKDOWN
+
 
 def run_benchmark(
-    study: Path,
-    *,
-    model: str | Path | None = None,
-    reward_models: Mapping[str, str | Path] | None = None,
-    gate: Path | None = None,
-    results: Sequence[tuple[str | None, Path]] = (),
-    benchmark: str | Path = "rewardbench-safety",
-    data: Path | None = None,
-    allow_partial: bool = False,
-    options: SchemeRowOptions | None = None,
-    ratings: str | Path | Any | None = None,
-    run: str | None = None,
-    judge: str | None = None,
-    paper: PaperTables = "main",
-    opening: Opening | None = None,
-    how: HowToCompute | None = None,
-    out: Path | None = None,
-    on_progress: OnProgress | None = None,
+    study: Study, config: BenchmarkConfig, *, reporter: Reporter = SILENT
 ) -> BenchmarkRun:
     """Score a benchmark's pairs with every model once, and make the table of all rows.
 
     Head scores are kept in ``STUDY/benchmarks/<key>``; what is there and whole is not scored again.
-    Models are opened one after the other.
+    Models are opened one after the other. The table goes to a folder whose name is a hash of what
+    it contains, so a call with other rows replaces no table.
 
     Args:
         study: The training study: its ratings make the weights.
-        model: With several heads, to be weighed; as for `open_reward_model`.
-        reward_models: With one head each, by the name of their row.
-        gate: A folder of `encore gate` over the heads of ``model``.
-        results: Files of results on the same pairs, such as a judge's, and what to call them
-            (None: as they call themselves): rows of their own, see `stored_rows`.
-        benchmark: Name or TOML file.
-        data: Its rows as local files; None: the hub.
-        allow_partial: Accept other counts than the definition's.
-        options: Which rows of schemes.
-        ratings: Where the ratings are; None: in the study.
-        run: Which rating run, where there are several.
-        judge: Which judge's, where there are several.
-        paper: The backbone of the paper's figures.
-        opening: How models are opened.
-        how: How they compute.
-        out: The folder of table and results; None: that of the first model's head scores, or one
-            for these pairs where there are results alone.
-        on_progress: Told how far it is.
+        config: Models, files of results, pairs and rows.
+        reporter: Told how far it is, in pairs of each model.
 
     Raises:
         InputError: No model and no results, a model with other heads than its place needs, rules
@@ -143,93 +114,86 @@ def run_benchmark(
         EncoreError: A score that is not finite, a full disk, too little memory on the device.
         KeyboardInterrupt: Finished shards are kept.
     """
-    reward_models = dict(reward_models or {})
-    opening = opening or Opening()
-    _check_models(model, reward_models, gate, has_results=bool(results))
-    _check_revisions(opening, reward_models)
-    options = options or SchemeRowOptions()
-    found = open_study(study)
-    pairs = read_benchmark_pairs(load_benchmark(benchmark), data=data, allow_partial=allow_partial)
-    scorer = Scorer(
-        pairs=pairs,
-        root=found.path / BENCHMARKS_DIR,
-        opening=opening,
-        how=how or HowToCompute(),
-        on_progress=on_progress,
+    _check_models(config)
+    definition = load_benchmark(config.pairs.benchmark)
+    pairs = read_benchmark_pairs(
+        definition, data=config.pairs.data, allow_partial=config.pairs.allow_partial
     )
+    root = study.path / BENCHMARKS_DIR
+    scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
     # What can be wrong without a model is looked at before hours of scoring.
-    stored = [row for name, path in results for row in stored_rows(path, pairs=pairs, name=name)]
-    _check_names([*reward_models, *(row.name for row in stored)], has_schemes=model is not None)
+    files = config.named_results
+    stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
+    _check_names([*config.named_models, *(row.name for row in stored)], config)
     began = time.monotonic()
-    heads, schemes = None, SchemeRows(rows=(), notes=())
+    heads, evidence, schemes = None, None, SchemeRows(rows=(), notes=())
     with ExitStack() as stack:
-        if model is not None:
-            where = found.path if ratings is None else ratings
-            evidence = stack.enter_context(open_evidence(where, run=run, judge=judge))
-            check = partial(refuse_other_rules, evidence)
-            heads = _freed(score_heads(scorer, model, gate=gate, check_heads=check))
-        models = [_freed(score_reward_model(scorer, *named)) for named in reward_models.items()]
+        if config.model is not None:
+            opening = open_evidence(
+                config.ratings or study.path, run=config.run, judge=config.judge
+            )
+            evidence = stack.enter_context(opening)
+            heads = scorer.heads(partial(refuse_other_rules, evidence))
+        models = [scorer.reward_model(*named) for named in config.named_models.items()]
+        reporter.finished()
         scored_at = time.monotonic()
-        if heads is not None:
-            searched = found if ratings is None else None
-            schemes = _weighed(heads, evidence, pairs, options=options, study=searched)
+        if heads is not None and evidence is not None:
+            searched = None if config.ratings else study
+            schemes = _weighed(heads, evidence, pairs, config=config, study=searched)
     every = [*([] if heads is None else [heads]), *models]
-    seen = overlap_notes(found, pairs)
+    seen = overlap_notes(study, pairs)
     own = [*schemes.rows, *(row for one in every for row in one.rows)]
     rows = [*(replace(row, notes=(*row.notes, *seen)) for row in own), *stored]
+    name = definition.name
     table = make_table(
-        compared(rows, pairs=pairs, seed=options.seed),
+        compared(rows, pairs=pairs, seed=config.rows.seed),
         pairs=pairs,
         model=None if heads is None else heads.scored.model,
-        paper=paper,
+        paper=config.paper,
         notes=(*schemes.notes, *initial_notes(heads, models, stored)),
-        synthetic=synthetic_benchmark(pairs),
+        synthetic=(f"benchmark {name}",) if name.startswith(SYNTHETIC_LABEL) else (),
     )
-    seconds_table = time.monotonic() - scored_at
-    # Judges alone have no head scores whose folder the table could share.
-    folder = out or (every[0].scored.folder if every else scorer.root / pairs.digest[:16])
+    identity = _identity(config, pairs, heads=heads, models=models, evidence=evidence)
+    behind = {row.name: one.behind for one in every for row in one.rows}
+    if heads is not None:
+        ungated = replace(heads.behind, gate=None)
+        behind = {row.name: ungated for row in schemes.rows} | behind
+    folder = config.out or root / run_key_of(identity)
+    _write(folder, table, identity=identity, models=behind)
     return BenchmarkRun(
         table=table,
         out=folder,
-        results_path=_write(folder, table),
-        json_path=folder / TABLE_JSON,
-        markdown_path=folder / TABLE_MARKDOWN,
         heads=None if heads is None else heads.scored,
-        rules=() if heads is None else evidence.rules,
-        models=_models_behind(every, schemes),
+        rules=() if evidence is None else evidence.rules,
+        models=behind,
         num_computed=sum(one.scored.num_computed for one in every),
         seconds_scoring=scored_at - began,
-        seconds_table=seconds_table,
+        seconds_table=time.monotonic() - scored_at,
     )
 
 
-def _check_models(
-    model: str | Path | None,
-    reward_models: Mapping[str, str | Path],
-    gate: Path | None,
-    *,
-    has_results: bool,
-) -> None:
-    if model is None and not reward_models and not has_results:
+def _check_models(config: BenchmarkConfig) -> None:
+    """Refuse what would go unread, or nothing to read."""
+    config.rows.check_schemes()
+    names = config.named_models
+    if config.model is None and not names and not config.results:
         raise InputError(
             "no model to benchmark; give one with several heads (--model), reward models "
             "(--reward-model NAME=FOLDER_OR_ID) or results that are there (--results FILE)"
         )
-    if model is None and gate is not None:
-        raise InputError(f"gate {gate}: it weighs the heads of a model; give that one as --model")
-
-
-def _check_revisions(opening: Opening, reward_models: Mapping[str, str | Path]) -> None:
-    """Refuse a revision that would go unread."""
-    for name, revision in opening.row_revisions.items():
-        if name not in reward_models:
+    if config.model is None and config.gate is not None:
+        raise InputError(
+            f"gate {config.gate}: it weighs the heads of a model; give that one as --model"
+        )
+    for name, revision in config.row_revisions.items():
+        if name not in names:
             raise InputError(
                 f"revision {revision!r} of row {name!r}: there is no reward model of that name; "
-                f"expected one of {', '.join(reward_models) or 'none'}"
+                f"expected one of {', '.join(names) or 'none'}"
             )
 
 
-def _check_names(names: Sequence[str], *, has_schemes: bool) -> None:
+def _check_names(names: Sequence[str], config: BenchmarkConfig) -> None:
     """Refuse names that two rows would have, those of schemes among them."""
     for name in names:
         if names.count(name) > 1:
@@ -237,7 +201,7 @@ def _check_names(names: Sequence[str], *, has_schemes: bool) -> None:
                 f"row {name!r} is there more than once; give each reward model and each file of "
                 "results a name of its own (--reward-model NAME=…, --results NAME=FILE)"
             )
-        if has_schemes and is_scheme_row(name):
+        if config.model is not None and is_scheme_row(name):
             raise InputError(
                 f"row {name!r}: the model's own rows are called like that; give another name "
                 "(--reward-model NAME=…, --results NAME=FILE)"
@@ -249,46 +213,125 @@ def _weighed(
     evidence: Evidence,
     pairs: BenchmarkPairs,
     *,
-    options: SchemeRowOptions,
+    config: BenchmarkConfig,
     study: Study | None,
 ) -> SchemeRows:
     """The rows of schemes, each with what one must know of its heads and of its weights."""
-    found = weigh_evidence(heads.scored.scores, pairs, evidence=evidence, options=options)
+    found = scheme_rows(heads.scored.scores, pairs, evidence=evidence, config=config.rows)
     marks = (*synthetic_training(evidence, study=study), *heads.synthetic)
-    seen = label_notes(found.rows, evidence, pairs)
+    learners = [row.name for row in found.rows if row.uses_labels]
+    seen: tuple[str, ...] = ()
+    if learners:
+        ids = {pair.pair_id for pair in pairs.pairs}
+        num_seen = len(ids.intersection(evidence.read_pairs().pair_id_P.tolist()))
+        note = (
+            f"{num_seen} of the {len(ids)} pairs are among the rated ones that "
+            f"{', '.join(learners)} learnt from: these weights have seen their answers"
+        )
+        seen = (note,) if num_seen else ()
     rows = tuple(
         replace(
             row,
             synthetic=marks,
             notes=(*row.notes, *heads.scored.notes, *(seen if row.uses_labels else ())),
+            num_cut_pairs=heads.scored.num_cut_rows,
         )
         for row in found.rows
     )
     return SchemeRows(rows=rows, notes=found.notes)
 
 
-def _models_behind(every: Sequence[ScoredModel], schemes: SchemeRows) -> dict[str, ModelBehind]:
-    """By row; the rows of schemes, if there are any, weigh the heads of the first model."""
-    of_schemes = {row.name: every[0].behind for row in schemes.rows}
-    own = {row.name: replace(one.behind, gate=one.gate) for one in every for row in one.rows}
-    return of_schemes | own
+def synthetic_training(evidence: Evidence, *, study: Study | None) -> tuple[str, ...]:
+    """What of the training ratings is synthetic, in words.
+
+    Args:
+        evidence: Of the ratings that weights are made from.
+        study: Where they were looked for; None: elsewhere than in a study that was given.
+    """
+    origin = evidence.study or study
+    if origin is None:
+        return ()
+    parts = synthetic_in(origin.path, run=evidence.origin.run_key)
+    return tuple(f"training {part}" for part in parts)
 
 
-def _freed(scored: ScoredModel) -> ScoredModel:
-    """The same, after what is left of its model has made room on the device for the next one."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    return scored
+def overlap_notes(study: Study, pairs: BenchmarkPairs) -> tuple[str, ...]:
+    """Whether the benchmark's own pairs are among those that may have been trained on."""
+    ids = {pair.pair_id for pair in pairs.pairs}
+    trained: set[str] = set()
+    for label in labels_of(study):
+        path = verified_path(study, label)
+        column = pq.read_table(path, columns=["pair_id"], partitioning=None)["pair_id"]
+        trained.update(ids.intersection(column.to_pylist()))
+    note = (
+        f"{len(trained)} of the {len(ids)} pairs are in the training study too: a model or gate "
+        "trained on it has seen their answers"
+    )
+    return (note,) if trained else ()
 
 
-def _write(folder: Path, table: BenchmarkTable) -> Path:
-    """The table and every row's results; what was there is replaced file by file."""
-    every = (line.row.pair_results for line in table.lines if line.row is not None)
-    results = [one for one in every if one is not None]
+def initial_notes(
+    heads: ScoredModel | None, models: Sequence[ScoredModel], stored: Sequence[TableRow]
+) -> Iterator[str]:
+    """Whether the table lacks the model that training started from, which says what it adds.
+
+    A reward model is known by its content where the trained one recorded its backbone's, else by
+    its row's name; a row of a file always by its name.
+    """
+    if heads is None:
+        return
+    names = [row.name for row in stored if row.kind == "model"]
+    if heads.backbone is None:
+        names += [row.name for one in models for row in one.rows]
+    is_there = any(_INITIAL.search(name) for name in names) or (
+        heads.backbone is not None and any(one.behind.revision == heads.backbone for one in models)
+    )
+    if not is_there:
+        yield (
+            f"no row is the untouched initial model that {heads.scored.model} was trained from, so "
+            "none says what training adds; give it as --reward-model 'initial model=…'"
+        )
+
+
+def _identity(
+    config: BenchmarkConfig,
+    pairs: BenchmarkPairs,
+    *,
+    heads: ScoredModel | None,
+    models: Sequence[ScoredModel],
+    evidence: Evidence | None,
+) -> dict[str, Any]:
+    """What a table contains; its folder is named after it, so two tables never share one."""
+    benchmark = pairs.benchmark.model_dump(mode="json")
+    return {
+        "format": 1,
+        "benchmark": {name: benchmark[name] for name in ("name", "version", "weighting", "ties")},
+        "data_sha256": pairs.digest,
+        "model": None if heads is None else asdict(heads.behind),
+        "reward_models": {row.name: asdict(one.behind) for one in models for row in one.rows},
+        "results": [[name, file_sha256(path)] for name, path in config.named_results],
+        "ratings": None if evidence is None else asdict(evidence.origin),
+        "rows": identity_of(config.rows),
+        "paper": config.paper,
+    }
+
+
+def _write(
+    folder: Path,
+    table: BenchmarkTable,
+    *,
+    identity: Mapping[str, Any],
+    models: Mapping[str, ModelBehind],
+) -> None:
+    """The table, every row's results and what they are made of, file by file."""
+    results = [line.row.pair_results for line in table.lines if line.row is not None]
+    behind = {name: asdict(one) for name, one in models.items()}
+    about = {"key": run_key_of(identity), "identity": identity, "models": behind}
+    text = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with named_when_full(folder, purpose="the table", kept="head scores are kept"):
         folder.mkdir(parents=True, exist_ok=True)
-        path = write_pair_results(folder / RESULTS_FILE, results, pairs=table.pairs)
+        kept = [one for one in results if one is not None]
+        write_pair_results(folder / RESULTS_FILE, kept, pairs=table.pairs)
+        atomic_write_bytes(folder / EVALUATION_JSON, text.encode())
         atomic_write_bytes(folder / TABLE_JSON, render(table, form="json").encode())
         atomic_write_bytes(folder / TABLE_MARKDOWN, render(table, form="markdown").encode())
-    return path

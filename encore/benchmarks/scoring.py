@@ -8,8 +8,10 @@ Suffixes: P pairs of the benchmark, N responses (two a pair), R heads.
 
 from __future__ import annotations
 
+import copy
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,14 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from encore.benchmarks.benchmark_config import Truncation
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.data.records import RESPONSES, PreferencePair
 from encore.errors import InputError
-from encore.model.conversation import ConversationTokenizer, EncodedPair
+from encore.model.conversation import ConversationTokenizer, EncodedPair, EncodedResponse
 from encore.model.opening import OpenedModel
 from encore.model.templates import freeze_template, plain_template
+from encore.reporting import SILENT, Reporter
 from encore.scores.folder import ScoreManifest, claim_folder, identity_of, inspect_scores
 from encore.scores.head_scores import HeadScores, read_head_scores
 from encore.scores.run import (
@@ -41,15 +45,17 @@ from encore.versions import package_versions
 #: Pairs in one file: what a stopped process loses at most.
 SHARD_SIZE = 1000
 _BUSY_POLL_SECONDS = 1.0
+#: Whether pairs that were cut compare with the `rewardbench` tool's results on them.
+_COMPARABLE = {
+    "encore": "the rewardbench tool cuts otherwise, so these pairs do not compare with its results",
+    "rewardbench": "they are cut as the rewardbench tool cuts them",
+}
 #: Scores are random digits: statistics would serve nobody.
 _PARQUET_OPTIONS: dict[str, Any] = {
     "compression": "zstd",
     "store_schema": False,
     "write_statistics": False,
 }
-
-#: Told how many pairs are done, and of how many.
-OnScored = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,8 +89,10 @@ def score_benchmark(
     opened: OpenedModel,
     root: Path,
     how: HowToCompute | None = None,
+    truncation: Truncation = "encore",
     shard_size: int = SHARD_SIZE,
-    on_progress: OnScored | None = None,
+    shown: str = "",
+    reporter: Reporter = SILENT,
 ) -> ScoredBenchmark:
     """The head scores of a benchmark's pairs, in ``root/<key>``: computed, or found there.
 
@@ -96,8 +104,10 @@ def score_benchmark(
         opened: The model.
         root: Holds a folder for each model and each version of the pairs.
         how: What changes speed and memory, and scores by rounding alone.
+        truncation: How a text that is too long is cut (`encoded_pairs`).
         shard_size: Pairs in each file.
-        on_progress: Told how far it is.
+        shown: What the reporter calls this scoring; default: the model's name.
+        reporter: Told how far it is, in pairs.
 
     Raises:
         InputError: A pair that the model's template refuses; the folder holds something else.
@@ -105,7 +115,7 @@ def score_benchmark(
         KeyboardInterrupt: Finished shards are kept.
     """
     planned = _planned(pairs)
-    manifest = _manifest(pairs, opened, shard_size=shard_size)
+    manifest = _manifest(pairs, opened, truncation=truncation, shard_size=shard_size)
     job = _Job(
         folder=root / manifest.score_key,
         manifest=manifest,
@@ -113,11 +123,14 @@ def score_benchmark(
         subsets=tuple(subset for _, subset in planned),
         opened=opened,
         how=how or HowToCompute(),
+        truncation=truncation,
+        reporter=reporter,
     )
     kept = "finished shards are kept"
     with named_when_full(job.folder, purpose="a benchmark's head scores", kept=kept):
         claim_folder(job.folder, manifest)
-        num_computed = sum(_finished(job, shard, on_progress) for shard in manifest.shards)
+        reporter.started(shown or opened.name, total=len(planned))
+        num_computed = sum(_finished(job, shard) for shard in manifest.shards)
     num_cut_rows, num_cut_tokens = _cut_of(job)
     return ScoredBenchmark(
         folder=job.folder,
@@ -129,6 +142,40 @@ def score_benchmark(
         num_computed=num_computed,
         notes=tuple(_notes(job, num_cut_rows=num_cut_rows, num_cut_tokens=num_cut_tokens)),
     )
+
+
+def encoded_pairs(
+    opened: OpenedModel, pairs: Sequence[PreferencePair], *, truncation: str
+) -> list[EncodedPair]:
+    """The token ids of both responses of every pair, cut to the model's length.
+
+    Args:
+        opened: The model.
+        pairs: Any pairs.
+        truncation: ``encore`` keeps the token that every text of the model begins with.
+            ``rewardbench`` cuts plainly from the left, as the `rewardbench` tool does.
+
+    Raises:
+        InputError: A pair that the model's template refuses.
+    """
+    if truncation == "encore":
+        return opened.tokenizer.encode_pairs(pairs)
+    whole = copy.copy(opened.tokenizer)
+    whole.max_length = sys.maxsize
+    most = opened.tokenizer.max_length
+
+    def cut(one: EncodedResponse) -> EncodedResponse:
+        num_cut = max(0, len(one.token_ids) - most)
+        return EncodedResponse(
+            token_ids=one.token_ids[num_cut:],
+            num_prompt=max(0, one.num_prompt - num_cut),
+            num_cut=num_cut,
+        )
+
+    return [
+        EncodedPair(chosen=cut(pair.chosen), rejected=cut(pair.rejected))
+        for pair in whole.encode_pairs(pairs)
+    ]
 
 
 def aligned_scores(scores: HeadScores, *, pairs: BenchmarkPairs) -> HeadScores:
@@ -164,6 +211,8 @@ class _Job:
     subsets: tuple[str, ...]
     opened: OpenedModel
     how: HowToCompute
+    truncation: Truncation
+    reporter: Reporter
 
 
 def _planned(pairs: BenchmarkPairs) -> list[tuple[PreferencePair, str]]:
@@ -172,7 +221,9 @@ def _planned(pairs: BenchmarkPairs) -> list[tuple[PreferencePair, str]]:
     return sorted(found, key=lambda one: (one[0].pair_id, one[0].source))
 
 
-def _manifest(pairs: BenchmarkPairs, opened: OpenedModel, *, shard_size: int) -> ScoreManifest:
+def _manifest(
+    pairs: BenchmarkPairs, opened: OpenedModel, *, truncation: Truncation, shard_size: int
+) -> ScoreManifest:
     head_scores_schema(opened.model.head_ids)  # refuses names that cannot be columns
     identity = identity_of(
         model_digest=opened.digest,
@@ -183,6 +234,8 @@ def _manifest(pairs: BenchmarkPairs, opened: OpenedModel, *, shard_size: int) ->
         shard_size=shard_size,
     )
     identity["benchmark"] = {"name": pairs.benchmark.name, "version": pairs.benchmark.version}
+    if truncation != "encore":
+        identity["truncation"] = truncation
     return ScoreManifest(
         score_key=run_key_of(identity),
         identity=identity,
@@ -192,37 +245,38 @@ def _manifest(pairs: BenchmarkPairs, opened: OpenedModel, *, shard_size: int) ->
     )
 
 
-def _finished(job: _Job, shard: Shard, on_progress: OnScored | None) -> int:
+def _finished(job: _Job, shard: Shard) -> int:
     """How many pairs of a shard were scored now: 0 for one that was whole; waits for others."""
     while True:
         if _is_whole(job, shard):
-            num_scored = 0
-            break
+            job.reporter.advanced(shard.num_pairs)
+            return 0
         with lock_of(job.folder, shard.index) as is_mine:
             if is_mine:
-                num_scored = 0 if _is_whole(job, shard) else _score(job, shard, on_progress)
-                break
+                if _is_whole(job, shard):
+                    continue
+                return _score(job, shard)
         time.sleep(_BUSY_POLL_SECONDS)
-    if on_progress is not None:
-        on_progress(shard.start + shard.num_pairs, len(job.pairs))
-    return num_scored
 
 
 def _is_whole(job: _Job, shard: Shard) -> bool:
     return isinstance(inspect_scores(job.folder, job.manifest, shard), ShardFile)
 
 
-def _score(job: _Job, shard: Shard, on_progress: OnScored | None) -> int:
+def _score(job: _Job, shard: Shard) -> int:
     remove_stale_temporaries(job.folder, shard.index)
     rows = slice(shard.start, shard.start + shard.num_pairs)
     pairs, subsets = job.pairs[rows], job.subsets[rows]
     head_ids = job.manifest.head_ids
 
-    def scored(num_responses: int, _num_tokens: int) -> None:
-        if on_progress is not None:
-            on_progress(shard.start + num_responses // 2, len(job.pairs))
+    num_told = 0
 
-    encoded = job.opened.tokenizer.encode_pairs(pairs)
+    def scored(num_responses: int, _num_tokens: int) -> None:
+        nonlocal num_told
+        job.reporter.advanced(num_responses // 2 - num_told)
+        num_told = num_responses // 2
+
+    encoded = encoded_pairs(job.opened, pairs, truncation=job.truncation)
     try:
         score_NR, _ = score_encoded(job.opened, encoded, how=job.how, on_scored=scored)
     except torch.OutOfMemoryError as error:
@@ -278,7 +332,8 @@ def _notes(job: _Job, *, num_cut_rows: int, num_cut_tokens: int) -> Iterator[str
     if num_cut_rows:
         yield (
             f"{name}: {num_cut_rows} of {len(job.pairs)} pairs are longer than "
-            f"{tokenizer.max_length} tokens and lost {num_cut_tokens} tokens of their oldest text"
+            f"{tokenizer.max_length} tokens and lost {num_cut_tokens} tokens of their oldest text; "
+            f"{_COMPARABLE[job.truncation]}"
         )
     is_ours = "objective" in job.opened.metadata
     if not is_ours and _is_plain(tokenizer):

@@ -5,29 +5,28 @@ Needs neither a model nor its packages: what `encore benchmark` left is enough.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
+from encore.benchmarks.metrics import unit_credits, unit_weights, units_of
 from encore.benchmarks.results import StoredResults, read_pair_results
-from encore.benchmarks.units import unit_credits, unit_weights, units_of
 from encore.data.study import open_study
 from encore.errors import InputError
 
-#: As `encore.benchmarks.run` names them, which needs torch.
-BENCHMARKS_DIR, RESULTS_FILE, TABLE_JSON = "benchmarks", "results.parquet", "table.json"
+#: In a study: a folder for each model's head scores of a benchmark, and one for each table.
+BENCHMARKS_DIR = "benchmarks"
+RESULTS_FILE, TABLE_JSON, TABLE_MARKDOWN = "results.parquet", "table.json", "table.md"
+#: What a table is made of: its key, and the model behind each row.
+EVALUATION_JSON = "evaluation.json"
 _ROUNDING = 1e-9
 
 
-class _Read(BaseModel):
-    """A part of table.json; what else stands there is for others."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Figure(_Read):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
     """A mean credit with its 95 % interval, on so many units; shares in [0, 1]."""
 
     num_pairs: int
@@ -35,60 +34,14 @@ class Figure(_Read):
     ci_high: float
 
 
-class _Headline(Figure):
-    name: str
-    score: float
-
-
-class _Subset(Figure):
-    subset: str
-    accuracy: float
-
-
-class Difference(_Read):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
     """To the table's reference on the same units, a share; ``mcnemar_p`` is None for a mean."""
 
     difference: float
     ci_low: float
     ci_high: float
     mcnemar_p: float | None
-
-
-class _Ours(_Read):
-    method: str | None
-    params: Mapping[str, float | str]
-    uses_labels: bool
-    synthetic: tuple[str, ...]
-    notes: tuple[str, ...]
-    ties: str
-    headline: _Headline
-    subsets: tuple[_Subset, ...]
-    is_mean: bool
-    comparison: Difference | None
-
-
-class _Line(_Read):
-    name: str
-    kind: str
-    ours: _Ours | None
-
-
-class _Benchmark(_Read):
-    name: str
-    version: str
-    headline: str
-    weighting: str
-    digest: str
-    is_partial: bool
-
-
-class _Content(_Read):
-    benchmark: _Benchmark
-    model: str | None
-    reference: str | None
-    rows: tuple[_Line, ...]
-    notes: tuple[str, ...]
-    synthetic: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -168,12 +121,8 @@ class StoredTable:
     def definition(self) -> tuple[str, ...]:
         """What has to be the same for rows of two tables to be compared."""
         return (
-            self.benchmark,
-            self.version,
-            self.headline,
-            self.ties,
-            self.weighting,
-            self.digest,
+            *(self.benchmark, self.version, self.headline),
+            *(self.ties, self.weighting, self.digest),
         )
 
     @property
@@ -218,83 +167,83 @@ def read_table(folder: Path, *, study: str, has_pairs: bool = True) -> StoredTab
     Raises:
         InputError: No table, or one that is not that of its results.
     """
+    found = read_pair_results(folder / RESULTS_FILE) if has_pairs else ()
+    results = {one.results.name: one for one in found}
     path = folder / TABLE_JSON
     try:
-        content = _Content.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
+        content = json.loads(path.read_bytes())
+        benchmark = content["benchmark"]
+        lines = [line for line in content["rows"] if line["ours"] is not None]
+        called = partial(_row, content=content, study=study, key=folder.name, results=results)
+        table = StoredTable(
+            folder=folder,
+            study=study,
+            benchmark=benchmark["name"],
+            ties=lines[0]["ours"]["ties"] if lines else "",
+            **{name: benchmark[name] for name in ("version", "headline", "weighting", "digest")},
+            is_partial=benchmark["is_partial"],
+            reference=content["reference"],
+            synthetic=tuple(content["synthetic"]),
+            notes=tuple(content["notes"]),
+            rows=tuple(map(called, lines)),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path}: no table of a benchmark ({type(error).__name__}); run `encore benchmark` "
             "again"
         ) from error
-    lines = [(line, line.ours) for line in content.rows if line.ours is not None]
-    results: dict[str, StoredResults] = {}
     if has_pairs:
-        results = {one.results.name: one for one in read_pair_results(folder / RESULTS_FILE)}
-        _check(content, lines, results, folder=folder)
-    return StoredTable(
-        folder=folder,
+        _check(table, results)
+    return table
+
+
+def _row(
+    line: Mapping[str, Any],
+    *,
+    content: Mapping[str, Any],
+    study: str,
+    key: str,
+    results: Mapping[str, StoredResults],
+) -> StoredRow:
+    ours = line["ours"]
+    difference = ours["comparison"]
+    return StoredRow(
+        row_id=f"{study}/{key}/{line['name']}",
         study=study,
-        benchmark=content.benchmark.name,
-        version=content.benchmark.version,
-        headline=content.benchmark.headline,
-        ties=lines[0][1].ties if lines else "",
-        weighting=content.benchmark.weighting,
-        digest=content.benchmark.digest,
-        is_partial=content.benchmark.is_partial,
-        reference=content.reference,
-        synthetic=content.synthetic,
-        notes=content.notes,
-        rows=tuple(
-            StoredRow(
-                row_id=f"{study}/{folder.name}/{line.name}",
-                study=study,
-                model=content.model,
-                name=line.name,
-                kind=line.kind,
-                method=ours.method,
-                params=ours.params,
-                uses_labels=ours.uses_labels,
-                is_mean=ours.is_mean,
-                synthetic=ours.synthetic,
-                notes=ours.notes,
-                figures=dict(_figures(ours)),
-                difference=ours.comparison,
-                results=results.get(line.name),
-            )
-            for line, ours in lines
-        ),
+        model=content["model"],
+        name=line["name"],
+        kind=line["kind"],
+        **{name: ours[name] for name in ("method", "params", "uses_labels", "is_mean")},
+        synthetic=tuple(ours["synthetic"]),
+        notes=tuple(ours["notes"]),
+        figures={
+            ours["headline"]["name"]: (ours["headline"]["score"], _taken(Figure, ours["headline"])),
+            **{one["subset"]: (one["accuracy"], _taken(Figure, one)) for one in ours["subsets"]},
+        },
+        difference=None if difference is None else _taken(Difference, difference),
+        results=results.get(line["name"]),
     )
 
 
-def _figures(ours: _Ours) -> Iterator[tuple[str, tuple[float, Figure]]]:
-    yield ours.headline.name, (ours.headline.score, ours.headline)
-    for one in ours.subsets:
-        yield one.subset, (one.accuracy, one)
+def _taken(record: Any, content: Mapping[str, Any]) -> Any:
+    """A record of those of its fields that JSON has; what else stands there is for others."""
+    return record(**{name: content[name] for name in record.__dataclass_fields__})
 
 
-def _check(
-    content: _Content,
-    lines: list[tuple[_Line, _Ours]],
-    results: Mapping[str, StoredResults],
-    *,
-    folder: Path,
-) -> None:
+def _check(table: StoredTable, results: Mapping[str, StoredResults]) -> None:
     """Table and results are two files: a process may have died between them."""
-    ours_of = {line.name: ours for line, ours in lines}
-    without = [ours_of[name] for name in ours_of if name not in results]
-    is_same = (
-        set(results) <= set(ours_of)
-        and all(ours.is_mean for ours in without)
-        and {one.data_digest for one in results.values()} <= {content.benchmark.digest}
-        and all(
-            abs(_headline(one) - ours_of[name].headline.score) < _ROUNDING
-            for name, one in results.items()
-        )
+    own = {row.name for row in table.rows}
+    is_same = results.keys() <= own and all(
+        row.is_mean
+        if row.results is None
+        else row.results.data_digest == table.digest
+        and abs(_headline(row.results) - row.figures[table.headline][0]) < _ROUNDING
+        for row in table.rows
     )
     if not is_same:
         raise InputError(
-            f"{folder}: {TABLE_JSON} is not the table of {RESULTS_FILE}; run the same `encore "
-            "benchmark` again, it scores nothing twice"
+            f"{table.folder}: {TABLE_JSON} is not the table of {RESULTS_FILE}; run the same "
+            "`encore benchmark` again, it scores nothing twice"
         )
 
 

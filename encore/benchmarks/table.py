@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from encore.benchmarks.benchmark_config import PaperTables
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.row_about import RowKind
+from encore.benchmarks.paper_tables import BENCHMARK, PaperRow, TableName, paper_tables
+from encore.benchmarks.results import RowKind
 from encore.benchmarks.rows import TableRow
 from encore.errors import InputError
-from encore.paper.tables import BENCHMARK, PaperRow, TableName, paper_tables
 
-PaperTables = Literal["main", "fsfairx", "none"]
 #: Which of the paper's tables stand beside a backbone: rule selection was on the main one.
 _TABLES: Mapping[PaperTables, tuple[TableName, ...]] = {
     "main": ("main", "selection"),
@@ -93,15 +92,10 @@ class BenchmarkTable:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore benchmark --json``; scores are shares in [0, 1]."""
-        benchmark = self.pairs.benchmark
+        names = ("name", "version", "dataset", "revision", "headline", "weighting")
         return {
             "benchmark": {
-                "name": benchmark.name,
-                "version": benchmark.version,
-                "dataset": benchmark.dataset,
-                "revision": benchmark.revision,
-                "headline": benchmark.headline,
-                "weighting": benchmark.weighting,
+                **{name: getattr(self.pairs.benchmark, name) for name in names},
                 "num_pairs": len(self.pairs.pairs),
                 "digest": self.pairs.digest,
                 "is_partial": self.pairs.is_partial,
@@ -137,21 +131,28 @@ def make_table(
     Raises:
         InputError: Two rows of one name.
     """
-    _refuse_repeats(rows)
-    is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
-    published = _published(paper) if is_comparable else {}
-    lines = [
-        TableLine(
-            name=row.name,
-            kind=row.kind,
-            row=row,
-            paper=None if row.method is None else published.get(row.method),
+    names = [row.name for row in rows]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(
+            f"table: {len(twice)} names are there more than once (the first: {twice[0]!r}); give "
+            "every row a name of its own"
         )
+    published: dict[str, PaperRow] = {}
+    is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
+    for table in paper_tables() if is_comparable else ():
+        for one in table.rows if table.name in _TABLES[paper] else ():
+            published.setdefault(one.method, one)  # what two tables have in common, from the first
+    lines = [
+        TableLine(name=row.name, kind=row.kind, row=row, paper=published.get(row.method or ""))
         for row in rows
     ]
     shown = {line.paper.method for line in lines if line.paper is not None}
-    only = (one for method, one in published.items() if method not in shown)
-    lines += [TableLine(name=one.title, kind="paper-only", row=None, paper=one) for one in only]
+    lines += [
+        TableLine(name=one.title, kind="paper-only", row=None, paper=one)
+        for method, one in published.items()
+        if method not in shown
+    ]
     found = _notes(pairs, lines, is_comparable=is_comparable)
     of_rows = (note for row in rows for note in row.notes)
     marks = (part for row in rows for part in row.synthetic)
@@ -163,26 +164,6 @@ def make_table(
         notes=tuple(dict.fromkeys((*pairs.notes, *notes, *of_rows, *found))),
         synthetic=tuple(dict.fromkeys((*synthetic, *marks))),
     )
-
-
-def _published(paper: PaperTables) -> dict[str, PaperRow]:
-    """The paper's rows by method; what two tables have in common, from the first."""
-    found: dict[str, PaperRow] = {}
-    for table in paper_tables():
-        if table.name in _TABLES[paper]:
-            for row in table.rows:
-                found.setdefault(row.method, row)
-    return found
-
-
-def _refuse_repeats(rows: Sequence[TableRow]) -> None:
-    names = [row.name for row in rows]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(
-            f"table: {len(twice)} names are there more than once (the first: {twice[0]!r}); give "
-            "every row a name of its own"
-        )
 
 
 def _notes(
@@ -210,29 +191,28 @@ def _notes(
 
 
 def _line_dict(line: TableLine) -> dict[str, Any]:
-    row, paper = line.row, line.paper
-    ours = None if row is None else _row_dict(row)
+    paper = line.paper
+    of_paper = paper and {
+        "table": paper.table,
+        "method": paper.method,
+        "label": paper.label,
+        "base_model": paper.base_model,
+        "score": line.paper_score,
+        "recomputed": paper.recomputed_safety / 100,
+        "follows": paper.follows,
+        "subsets": {name: score / 100 for name, score in paper.scores.items()},
+    }
     return {
         "name": line.name,
         "kind": line.kind,
-        "ours": ours,
-        "paper": None
-        if paper is None
-        else {
-            "table": paper.table,
-            "method": paper.method,
-            "label": paper.label,
-            "base_model": paper.base_model,
-            "score": line.paper_score,
-            "recomputed": paper.recomputed_safety / 100,
-            "follows": paper.follows,
-            "subsets": {name: score / 100 for name, score in paper.scores.items()},
-        },
+        "ours": line.row and _row_dict(line.row),
+        "paper": of_paper,
         "difference_to_paper": line.difference_to_paper,
     }
 
 
 def _row_dict(row: TableRow) -> dict[str, Any]:
+    score, vector = asdict(row.score), row.vector
     return {
         "method": row.method,
         "params": dict(row.params),
@@ -240,13 +220,9 @@ def _row_dict(row: TableRow) -> dict[str, Any]:
         "is_mean": row.is_mean,
         "synthetic": list(row.synthetic),
         "notes": list(row.notes),
-        "ties": row.score.ties,
-        "headline": dataclasses.asdict(row.score.headline),
-        "subsets": [dataclasses.asdict(one) for one in row.score.subsets],
-        "is_partial": row.score.is_partial,
-        "comparison": None if row.comparison is None else dataclasses.asdict(row.comparison),
-        "draws": None if row.draws is None else dataclasses.asdict(row.draws),
-        "weights": None
-        if row.vector is None
-        else dict(zip(row.vector.rule_ids, row.vector.weights, strict=True)),
+        "num_cut_pairs": row.num_cut_pairs,
+        **{name: score[name] for name in ("ties", "headline", "subsets", "is_partial")},
+        "comparison": row.comparison and asdict(row.comparison),
+        "draws": row.draws and asdict(row.draws),
+        "weights": vector and dict(zip(vector.rule_ids, vector.weights, strict=True)),
     }

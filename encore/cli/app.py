@@ -19,8 +19,8 @@ COMMANDS = (
 #: Commands that are not generated from a config yet; see `_run_written_by_hand`.
 WRITTEN_BY_HAND = {
     *("demo", "ingest", "status", "show", "analyze", "weights", "theory", "report"),
-    *("score", "benchmark", "judge", "compare", "paper"),
-    *("sql", "publish", "doctor"),
+    *("score", "judge"),
+    *("export", "sql", "publish", "doctor"),
 }
 
 HELP = """Audit safety rules and compose multi-head reward models.

@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from encore.cli.output import JsonOption, compact_table, out, print_json, visible, warn
+from encore.benchmarks.benchmark_config import CompareConfig
+from encore.cli.output import compact_table
 from encore.errors import InputError
+from encore.options import JsonOption, command
+from encore.terminal import out, print_json, visible, warn
 
 if TYPE_CHECKING:
-    from encore.benchmarks.compare import ComparedRow, DataSet
+    from encore.benchmarks.compare import ComparedRow, DataSet, TwoRows
     from encore.benchmarks.comparison import Comparison
-    from encore.benchmarks.stored_tables import StoredRow, StoredTable
-
-_NONE = "–"
 
 
-def compare(
-    studies: Annotated[
-        list[Path],
-        typer.Argument(metavar="STUDY...", help="Studies that `encore benchmark` was run on."),
-    ],
-    by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIGURE",
-            help="Sort by this, the best first: safety (or what the benchmark's headline is "
-            "called), or a subset. Default: the headline.",
-        ),
-    ] = None,
-    benchmark: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only tables of this benchmark.")
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROW",
-            help="The row that every other is compared with: its name, or its id where several "
-            "tables have it (--json shows ids). Default: the first table's, uniform weights.",
-        ),
-    ] = None,
-    row: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ROW",
-            help="Given twice: compare only these two, the first with the second.",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
-    as_json: JsonOption = False,
-) -> None:
+@command
+def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
     """Compare the rows of benchmark tables: sorted, with intervals, on the same pairs only.
 
     Reads what `encore benchmark` left in the studies; no server, no model. Tables are put together
@@ -67,154 +31,102 @@ def compare(
 
     encore compare my-study --row "encore (τ 2)" --row top-5
     """
-    from encore.benchmarks.compare import compare_tables, read_studies
+    from encore.benchmarks.compare import compare_tables, compare_two, read_studies
 
-    _check_rows(row, by=by, reference=reference)
-    tables = read_studies(studies)
-    if row:
-        chosen = [table for table in tables if benchmark in (None, table.benchmark)]
-        _two(chosen, row[0], row[1], seed=seed, as_json=as_json)
+    _check_rows(config)
+    tables = read_studies(config.studies)
+    if config.row:
+        chosen = [table for table in tables if config.benchmark in (None, table.benchmark)]
+        two = compare_two(chosen, *config.row, seed=config.seed)
+        print_json(two.as_dict()) if json else _print_two(two)
+        _warn_of_synthetic(two.synthetic)
+        if two.is_partial:
+            warn("partial: not all pairs that the benchmark defines; no figure compares")
         return
-    found = compare_tables(tables, by=by, reference=reference, benchmark=benchmark, seed=seed)
-    if as_json:
+    found = compare_tables(
+        tables,
+        by=config.by,
+        reference=config.reference,
+        benchmark=config.benchmark,
+        seed=config.seed,
+    )
+    if json:
         print_json({"datasets": [one.as_dict() for one in found]})
-    else:
-        for one in found:
+    for one in found:
+        if not json:
             _print_table(one)
     for one in found:
-        _warn(one)
+        _warn_of_synthetic(one.synthetic)
+        if one.is_partial:
+            name = f"{one.table.benchmark} {one.table.digest[:12]}"
+            warn(f"{name} is partial: not all pairs that the benchmark defines")
 
 
-def _check_rows(row: list[str] | None, *, by: str | None, reference: str | None) -> None:
-    if row and len(row) != 2:
-        raise InputError(f"--row: given {len(row)} times; name the two rows to compare")
-    without = {"--by": by, "--reference": reference}
-    for name in (name for name, value in without.items() if row and value is not None):
-        raise InputError(
-            f"{name} with --row: two rows are compared with each other, on the headline; leave "
-            f"{name} out"
-        )
+def _check_rows(config: CompareConfig) -> None:
+    if config.row and len(config.row) != 2:
+        raise InputError(f"--row: given {len(config.row)} times; name the two rows to compare")
+    for name in ("by", "reference"):
+        if config.row and getattr(config, name) is not None:
+            raise InputError(
+                f"--{name} with --row: two rows are compared with each other, on the headline; "
+                f"leave --{name} out"
+            )
 
 
 def _print_table(found: DataSet) -> None:
-    reference = next(one.row for one in found.rows if one.row.row_id == found.reference)
-    name_of = _names(found)
-    num_pairs = reference.figures[found.by][1].num_pairs
-    partial = ", PARTIAL" if found.is_partial else ""
-    out.print(
-        visible(
-            f"{found.benchmark} {found.version} ({found.digest[:12]}): {found.by} on "
-            f"{num_pairs:,} pairs{partial}; Δ to {name_of[reference.row_id]}, in points, on the "
-            "headline"
-        ),
-        soft_wrap=True,
-    )
-    columns = ("row", found.by, "95 %", "Δ", "95 % of Δ", "p")
-    rows = [_cells(one, name=name_of[one.row.row_id], by=found.by) for one in found.rows]
-    out.print(compact_table(columns, rows, title=""))
+    from encore.benchmarks.render import NONE, p_value, percent, points
 
-
-def _names(found: DataSet) -> dict[str, str]:
-    """Rows by their name; by their id where another row has the same."""
     names = [one.row.name for one in found.rows]
-    return {
-        one.row.row_id: one.row.name if names.count(one.row.name) == 1 else one.row.row_id
-        for one in found.rows
-    }
 
+    def name_of(one: ComparedRow) -> str:
+        return one.row.name if names.count(one.row.name) == 1 else one.row.row_id
 
-def _cells(one: ComparedRow, *, name: str, by: str) -> tuple[str, ...]:
-    score, figure = one.row.figures[by]
-    interval = f"{_percent(figure.ci_low)} to {_percent(figure.ci_high)}"
-    comparison = one.comparison
-    if comparison is None:
-        return (name, _percent(score), interval, _NONE, _NONE, _NONE)
-    return (
-        name,
-        _percent(score),
-        interval,
-        _points(comparison.difference),
-        _points_interval(comparison),
-        _p_value(one.p_value),
+    def cells(one: ComparedRow) -> tuple[str, ...]:
+        score, figure = one.row.figures[found.by]
+        interval = f"{percent(figure.ci_low)} to {percent(figure.ci_high)}"
+        other = one.comparison
+        differs = (NONE, NONE, NONE)
+        if other is not None:
+            differs = (points(other.difference), _interval(other), p_value(one.p_value))
+        return (name_of(one), percent(score), interval, *differs)
+
+    table = found.table
+    reference = next(one for one in found.rows if one.row.row_id == found.reference)
+    num_pairs = reference.row.figures[found.by][1].num_pairs
+    partial = ", PARTIAL" if found.is_partial else ""
+    title = (
+        f"{table.benchmark} {table.version} ({table.digest[:12]}): {found.by} on "
+        f"{num_pairs:,} pairs{partial}; Δ to {name_of(reference)}, in points, on the headline"
     )
+    out.print(visible(title), soft_wrap=True)
+    columns = ("row", found.by, "95 %", "Δ", "95 % of Δ", "p")
+    out.print(compact_table(columns, [cells(one) for one in found.rows], title=""))
 
 
-def _two(
-    tables: Sequence[StoredTable], first: str, second: str, *, seed: int, as_json: bool
-) -> None:
-    from encore.benchmarks.compare import compare_two, is_partial, marks_of
+def _print_two(two: TwoRows) -> None:
+    from encore.benchmarks.render import p_value, points
 
-    one, other, comparison = compare_two(tables, first, second, seed=seed)
-    synthetic = marks_of((one, other), tables)
-    is_a_part = is_partial(one, tables) or is_partial(other, tables)
-    if as_json:
-        print_json(
-            {
-                "first": one.row_id,
-                "second": other.row_id,
-                "comparison": asdict(comparison),
-                "is_partial": is_a_part,
-                "synthetic": list(synthetic),
-                "notes": {row.row_id: list(row.notes) for row in (one, other)},
-            }
-        )
-    else:
-        _print_two(one, other, comparison, is_partial=is_a_part, is_synthetic=bool(synthetic))
-    _warn_of_synthetic(synthetic)
-    if is_a_part:
-        warn("partial: not all pairs that the benchmark defines; no figure compares with others")
-
-
-def _print_two(
-    first: StoredRow,
-    second: StoredRow,
-    comparison: Comparison,
-    *,
-    is_partial: bool,
-    is_synthetic: bool,
-) -> None:
-    partial, synthetic = ", PARTIAL" * is_partial, ", SYNTHETIC" * is_synthetic
-    out.print(visible(f"{first.row_id} − {second.row_id}{partial}{synthetic}"), soft_wrap=True)
+    found = two.comparison
+    marks = ", PARTIAL" * two.is_partial + ", SYNTHETIC" * bool(two.synthetic)
+    out.print(visible(f"{two.first.row_id} − {two.second.row_id}{marks}"), soft_wrap=True)
     out.print(
-        f"{_points(comparison.difference)} points (95 % {_points_interval(comparison)}), "
-        f"p {_p_value(comparison.mcnemar_p)}; of {comparison.num_pairs:,} pairs "
-        f"{comparison.num_only_first:,} are better under the first and "
-        f"{comparison.num_only_second:,} under the second",
+        f"{points(found.difference)} points (95 % {_interval(found)}), "
+        f"p {p_value(found.mcnemar_p)}; of {found.num_pairs:,} pairs "
+        f"{found.num_only_first:,} are better under the first and "
+        f"{found.num_only_second:,} under the second",
         soft_wrap=True,
     )
-    for row in (first, second):
+    for row in (two.first, two.second):
         for note in row.notes:
             out.print(visible(f"{row.name}: {note}"), soft_wrap=True)
 
 
-def _warn(found: DataSet) -> None:
-    _warn_of_synthetic(found.synthetic)
-    if found.is_partial:
-        warn(
-            f"{found.benchmark} {found.digest[:12]} is partial: not all pairs that the benchmark "
-            "defines"
-        )
+def _interval(found: Comparison) -> str:
+    from encore.benchmarks.render import points
+
+    return f"{points(found.ci_low)} to {points(found.ci_high)}"
 
 
 def _warn_of_synthetic(parts: Sequence[str]) -> None:
     for part in parts:
         warn(f"synthetic: {part}; read these figures as an example, not as evidence")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
-
-
-def _points(share: float) -> str:
-    text = f"{100 * share:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "\N{MINUS SIGN}")
-
-
-def _points_interval(comparison: Comparison) -> str:
-    return f"{_points(comparison.ci_low)} to {_points(comparison.ci_high)}"
-
-
-def _p_value(p_value: float | None) -> str:
-    if p_value is None:
-        return _NONE
-    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"

@@ -165,20 +165,19 @@ def _judged(study: Path, *, recipe: Recipe) -> JudgeReport:
 
 
 def _benchmarked(study: Path, *, recipe: Recipe, heads: Path, beside: Compared) -> BenchmarkRun:
+    from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
     from encore.benchmarks.run import run_benchmark
-    from encore.benchmarks.schemes import SchemeRowOptions
+    from encore.data.study import open_study
 
     plan = recipe.table
     say("the table: every scheme over the heads, and the models beside them, on the benchmark")
-    return run_benchmark(
-        study,
-        model=heads,
-        reward_models=beside.reward_models,
+    config = BenchmarkConfig(
+        model=str(heads),
+        reward_models=tuple(f"{name}={path}" for name, path in beside.reward_models.items()),
         gate=beside.gate,
-        results=[(None, beside.judged.results)],
-        benchmark=plan.benchmark,
-        data=plan.data,
-        options=SchemeRowOptions(
+        results=(str(beside.judged.results),),
+        pairs=PairsConfig(benchmark=plan.benchmark, data=plan.data),
+        rows=RowsConfig(
             schemes=plan.schemes,
             taus=plan.taus,
             k=recipe.weighing.k,
@@ -186,3 +185,4 @@ def _benchmarked(study: Path, *, recipe: Recipe, heads: Path, beside: Compared) 
         ),
         paper=plan.paper,
     )
+    return run_benchmark(open_study(study), config)

@@ -16,22 +16,19 @@ from encore.benchmarks.render import render
 from encore.benchmarks.results import write_pair_results
 from encore.benchmarks.rows import TableRow, compared, reward_row
 from encore.benchmarks.run import BENCHMARKS_DIR, RESULTS_FILE, TABLE_JSON, BenchmarkRun
-from encore.benchmarks.schemes import SchemeRowOptions, scheme_rows
 from encore.benchmarks.scoring import ScoredBenchmark
 from encore.benchmarks.table import make_table
 from tests.benchmarks.table_world import (
     benchmark_pairs,
+    compared_rows,
     random_margins,
     scores_of,
-    training_ratings,
 )
 
 # Suffix: P pairs.
 
 SUBSETS = {"refuse": 30, "respond": 20}
-OPTIONS = SchemeRowOptions(
-    schemes=("encore", "single", "random", "top-k"), taus=(0.5, 2.0), num_random=5
-)
+ROWS = {"schemes": ("encore", "single", "random", "top-k"), "taus": (0.5, 2.0), "num_random": 5}
 
 
 def real_pairs(num_pairs_of: Mapping[str, int] = SUBSETS, **settings: object) -> BenchmarkPairs:
@@ -50,7 +47,7 @@ def model_row(name: str, wins_P: Sequence[float], *, pairs: BenchmarkPairs) -> T
 def every_row(pairs: BenchmarkPairs, *, seed: int = 0) -> tuple[TableRow, ...]:
     """Rows of schemes over random heads, and a model that wins three pairs of four."""
     scores = scores_of(pairs, random_margins(pairs.num_pairs, seed=seed))
-    rows = scheme_rows(scores, pairs, ratings=training_ratings(), options=OPTIONS)
+    rows = compared_rows(scores, pairs, **ROWS)
     wins_P = [float(place % 4 > 0) for place in range(pairs.num_pairs)]
     return (*rows, model_row("initial", wins_P, pairs=pairs))
 
@@ -78,9 +75,6 @@ def write_run(
     return BenchmarkRun(
         table=table,
         out=folder,
-        results_path=folder / RESULTS_FILE,
-        json_path=folder / TABLE_JSON,
-        markdown_path=folder / "table.md",
         heads=heads,
         rules=tuple(rules),
         models=models or {},

@@ -9,10 +9,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from encore.benchmarks.benchmark_config import RowsConfig
 from encore.benchmarks.definition import Benchmark, Subset
 from encore.benchmarks.pairs import BenchmarkPairs
+from encore.benchmarks.rows import TableRow, compared
+from encore.benchmarks.scheme_rows import SchemeRows, scheme_rows
 from encore.data.records import Message, PreferencePair
 from encore.scores.head_scores import HeadScores
+from encore.weighting.opening import open_evidence
 from tests.weighting.evidence_for_tests import table_of
 
 # Suffixes: P pairs, R heads, N pairs of the training study.
@@ -120,3 +124,19 @@ def write_jsonl(path: Path, rows: Sequence[Mapping[str, str]]) -> Path:
     """One object a line."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def rows_of(
+    scores: HeadScores, pairs: BenchmarkPairs, *, ratings: object = None, **config: object
+) -> SchemeRows:
+    """The rows of schemes over these heads, not compared yet."""
+    table = training_ratings() if ratings is None else ratings
+    with open_evidence(table) as evidence:
+        return scheme_rows(scores, pairs, evidence=evidence, config=RowsConfig(**config))
+
+
+def compared_rows(
+    scores: HeadScores, pairs: BenchmarkPairs, **config: object
+) -> tuple[TableRow, ...]:
+    """The same, each but the first compared with it."""
+    return compared(rows_of(scores, pairs, **config).rows, pairs=pairs)

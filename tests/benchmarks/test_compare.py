@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encore.benchmarks import run, stored_tables
 from encore.benchmarks.compare import compare_tables, compare_two, find_row, read_studies
 from encore.benchmarks.rows import credit_row
 from encore.benchmarks.stored_tables import read_tables
@@ -113,8 +112,8 @@ def test_another_definition_on_the_same_pairs_is_another_table(study, tmp_path, 
 
 def test_two_rows_are_compared_either_way_round(study):
     tables = read_studies([study])
-    _, _, there = compare_two(tables, "better", "worse")
-    _, _, back = compare_two(tables, "worse", "better")
+    there = compare_two(tables, "better", "worse").comparison
+    back = compare_two(tables, "worse", "better").comparison
     assert there.difference == pytest.approx(-back.difference)
     assert there.mcnemar_p == back.mcnemar_p
     with pytest.raises(InputError, match="one and the same"):
@@ -132,7 +131,7 @@ def test_a_judge_s_half_credits_have_no_p_either_way_round(tmp_path):
         assert abs(other.comparison.difference) == pytest.approx(0.2)
         assert (other.p_value, other.comparison.mcnemar_p) == (None, None)
     assert found.as_dict()["rows"][0]["comparison"]["mcnemar_p"] is None
-    assert compare_two(tables, "model", "judge")[2].mcnemar_p is None
+    assert compare_two(tables, "model", "judge").comparison.mcnemar_p is None
     line = next(line for line in made.markdown_path.read_text().splitlines() if "| judge" in line)
     # Score, interval, difference, its interval, p: the test has nothing to say here.
     assert line.split("|")[-2].strip() == "–"
@@ -178,11 +177,6 @@ def test_two_studies_of_one_name_are_called_by_their_paths(study, tmp_path):
     other, pairs = create_study(tmp_path / "elsewhere" / "first").path, real_pairs(SMALL)
     write_run(other, [model_row("best", [1] * 10, pairs=pairs)], pairs=pairs)
     assert {table.study for table in read_studies([study, other])} == {str(study), str(other)}
-
-
-def test_the_files_have_the_names_that_the_benchmark_gives_them():
-    for name in ("BENCHMARKS_DIR", "RESULTS_FILE", "TABLE_JSON"):
-        assert getattr(stored_tables, name) == getattr(run, name)
 
 
 def test_a_mean_over_draws_of_choices_is_shown_but_not_compared(tmp_path):

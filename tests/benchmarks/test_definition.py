@@ -71,7 +71,8 @@ def test_a_shipped_benchmark_bears_its_files_name_and_a_full_commit(name: str) -
 
 def test_every_shipped_file_is_offered() -> None:
     folder = Path(encore.benchmarks.__path__[0])
-    assert sorted(path.stem for path in folder.glob("*.toml")) == sorted(BENCHMARK_NAMES)
+    found = {path.stem for path in folder.glob("*.toml")} - {"paper_tables"}
+    assert found == set(BENCHMARK_NAMES)
 
 
 def test_ones_own_benchmark_is_a_file(tmp_path: Path) -> None:

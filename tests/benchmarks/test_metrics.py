@@ -11,15 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore.benchmarks.definition import Ties
 from encore.benchmarks.metrics import (
     BenchmarkScore,
-    Ties,
     benchmark_score,
     credit_of,
     score_margins,
+    unit_credits,
+    unit_weights,
+    units_of,
 )
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.units import unit_credits, unit_weights, units_of
 from encore.errors import InputError
 from tests.benchmarks.rewardbench_rows import (
     BEST_OF_4,

@@ -13,14 +13,13 @@ from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.render import FORMATS, render
 from encore.benchmarks.rows import TableRow, compared, reward_row
-from encore.benchmarks.schemes import SchemeRowOptions, scheme_rows
 from encore.benchmarks.table import BenchmarkTable, make_table
 from encore.cli.output import visible
 from tests.benchmarks.table_world import (
     benchmark_pairs,
+    compared_rows,
     random_margins,
     scores_of,
-    training_ratings,
 )
 
 SAFETY = {
@@ -141,8 +140,7 @@ def test_json_holds_every_figure_as_a_share():
 def safety_rows() -> tuple[TableRow, ...]:
     pairs = safety_pairs()
     scores = scores_of(pairs, random_margins(740))
-    options = SchemeRowOptions(num_random=20)
-    return scheme_rows(scores, pairs, ratings=training_ratings(), options=options)
+    return compared_rows(scores, pairs, num_random=20)
 
 
 def test_ours_stands_beside_the_paper_s_figure(safety_rows):

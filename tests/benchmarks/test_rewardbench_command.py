@@ -16,12 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
 from encore.benchmarks.results import read_pair_results
 from encore.benchmarks.run import run_benchmark
 from encore.data.ingestion import ingest
 from encore.data.records import Message
+from encore.data.study import open_study
 from encore.demo import judge_path
 from encore.export import export_model
 from encore.model.config import BackboneConfig
@@ -100,13 +102,12 @@ def test_every_pair_is_judged_as_by_the_rewardbench_command(
     run, plain = make(study, tmp_path)
     data = shared_data / "xstest-dev.jsonl"
     # The plain folder is a reward model for us too: a downloaded one.
-    done = run_benchmark(
-        study,
-        reward_models={"ours": run, "plain": plain},
-        benchmark="generic",
-        data=data,
+    config = BenchmarkConfig(
+        reward_models=(f"ours={run}", f"plain={plain}"),
+        pairs=PairsConfig(benchmark="generic", data=data),
         out=tmp_path / "out",
     )
+    done = run_benchmark(open_study(study), config)
     pairs = read_benchmark_pairs(load_benchmark("generic"), data=data).pairs
     theirs = run_rewardbench(
         plain,

@@ -11,11 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encore.benchmarks.models import Opening, ScoredModel
+from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
+from encore.benchmarks.compare import compare_tables, compare_two, read_studies
+from encore.benchmarks.models import ScoredModel
 from encore.benchmarks.pairs import read_benchmark_pairs
-from encore.benchmarks.run import BenchmarkRun, run_benchmark
-from encore.benchmarks.run_notes import initial_notes, synthetic_training
-from encore.benchmarks.schemes import SchemeRowOptions, scheme_rows
+from encore.benchmarks.run import (
+    BenchmarkRun,
+    initial_notes,
+    run_benchmark,
+    synthetic_training,
+)
+from encore.benchmarks.scoring import encoded_pairs
+from encore.benchmarks.stored_tables import read_tables
 from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
@@ -23,17 +30,18 @@ from encore.errors import InputError
 from encore.export import export_model
 from encore.model.opening import open_reward_model
 from encore.model_files import folder_digest
+from encore.reporting import SILENT, Reporter, SilentReporter
 from encore.scores.score import score_pairs
 from encore.training.gate import RESULT_FILE, GateConfig
 from encore.training.gating_network import fit_gate, save_gate
-from tests.benchmarks.table_world import jsonl_rows, write_jsonl
+from tests.benchmarks.table_world import compared_rows, jsonl_rows, write_jsonl
 from tests.scores.models import make_model
 from tests.training.studies import RULES, make_study, write_ratings
 from tests.weighting.evidence_for_tests import evidence_of_margins
 
 NUM_PAIRS = 20
 HIDDEN_SIZE = 32
-OPTIONS = SchemeRowOptions(schemes=("encore", "random"), taus=(2.0,), num_random=10)
+ROWS = {"schemes": ("encore", "random"), "taus": (2.0,), "num_random": 10}
 
 
 @pytest.fixture(scope="module")
@@ -63,16 +71,26 @@ def study(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made / "study", tmp_path / "study"))
 
 
-def run(study: Path, made: Path, **more: Any) -> BenchmarkRun:
-    usual = {
-        "model": made / "model",
-        "benchmark": "generic",
-        "data": made / "rows.jsonl",
-        "ratings": made / "ratings.parquet",
-        "options": OPTIONS,
-        "opening": Opening(device="cpu"),
+def run(study: Path, made: Path, *, reporter: Reporter = SILENT, **more: Any) -> BenchmarkRun:
+    """A table of the made model, with other options where given; those of pairs and rows too."""
+    pairs = {"benchmark": "generic", "data": made / "rows.jsonl"}
+    usual = {"model": made / "model", "ratings": made / "ratings.parquet", "device": "cpu"}
+    given = {name: str(one) if name == "model" and one else one for name, one in more.items()}
+    named = given.pop("reward_models", {})
+    results = given.pop("results", ())
+    nested = {
+        name: type(field.default)(**base | {one: given.pop(one) for one in fields if one in given})
+        for name, base, field, fields in (
+            ("pairs", pairs, BenchmarkConfig.model_fields["pairs"], PairsConfig.model_fields),
+            ("rows", ROWS, BenchmarkConfig.model_fields["rows"], RowsConfig.model_fields),
+        )
     }
-    return run_benchmark(study, **{**usual, **more})
+    config = BenchmarkConfig(
+        **{**usual, "model": str(made / "model"), **nested, **given},
+        reward_models=tuple(f"{name}={model}" for name, model in named.items()),
+        results=tuple(f"{name}={path}" if name else str(path) for name, path in results),
+    )
+    return run_benchmark(open_study(study), config, reporter=reporter)
 
 
 def names(found: BenchmarkRun) -> list[str]:
@@ -82,9 +100,8 @@ def names(found: BenchmarkRun) -> list[str]:
 def test_the_rows_are_those_of_the_head_scores(study, made):
     found = run(study, made)
     pairs = read_benchmark_pairs(found.table.pairs.benchmark, data=made / "rows.jsonl")
-    expected = scheme_rows(
-        found.heads.scores, pairs, ratings=made / "ratings.parquet", options=OPTIONS
-    )
+    ratings = made / "ratings.parquet"
+    expected = compared_rows(found.heads.scores, pairs, ratings=ratings, **ROWS)
     assert names(found) == [row.name for row in expected]
     for line, row in zip(found.table.lines, expected, strict=True):
         assert line.row is not None
@@ -125,8 +142,8 @@ def on_the_hub(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> s
 
 def test_each_row_s_reward_model_has_a_revision_of_its_own(study, made, on_the_hub):
     rows = {"newest": on_the_hub, "pinned": on_the_hub}
-    pinned = Opening(device="cpu", row_revisions={"pinned": "v2"})
-    found = run(study, made, model=None, reward_models=rows, opening=pinned)
+    revisions = {"pinned": "v2"}
+    found = run(study, made, model=None, reward_models=rows, row_revisions=revisions)
     revisions = {name: behind.revision for name, behind in found.models.items()}
     assert revisions == {"newest": COMMITS["main"], "pinned": COMMITS["v2"]}
     of_main, of_v2 = (line.row.reward_P2 for line in found.table.lines)
@@ -200,19 +217,58 @@ def test_a_second_run_scores_nothing_and_says_the_same(study, made):
     assert first.results_path == second.results_path
 
 
+def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made):
+    judged = run(study, made, model=None, reward_models={"judge a": made / "initial"})
+    both = {"gate": made / "gate", "results": [("judge b", judged.results_path)]}
+    first = run(study, made, reward_models={"initial": made / "initial"}, **both)
+    whole = {path.name: path.read_bytes() for path in first.out.iterdir()}
+    changes: list[dict[str, Any]] = [
+        {"reward_models": {"initial": made / "initial"}, "results": both["results"]},  # no gate
+        {"reward_models": {"initial": made / "initial"}, "gate": both["gate"]},  # no judge
+        both,  # no reward model
+        {"schemes": ("encore",)},
+    ]
+    folders = {run(study, made, **change).out for change in changes}
+    assert len({first.out, judged.out} | folders) == 2 + len(changes)
+    assert {path.name: path.read_bytes() for path in first.out.iterdir()} == whole
+    kept = {table.folder for table in read_tables(study)}
+    assert kept == {first.out, judged.out} | folders
+
+
+def test_a_row_that_two_tables_of_a_study_share_is_compared_once(study, made):
+    first = run(study, made, gate=made / "gate")
+    run(study, made)  # the same rows without the gate's
+    tables = read_studies([study])
+    [found] = compare_tables(tables)
+    assert sorted(one.row.name for one in found.rows) == sorted(names(first))
+    two = compare_two(tables, "encore (τ 2)", "uniform")
+    assert two.comparison.num_pairs == NUM_PAIRS
+
+
+class Heard(SilentReporter):
+    """Remembers how many units of each title were done."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, list[int]] = {}
+
+    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
+        self.done[title] = [done]
+        assert total == NUM_PAIRS
+
+    def advanced(self, count: int = 1, *, note: str = "") -> None:
+        assert count >= 0
+        [*_, last] = self.done.values()
+        last[0] += count
+
+
 def test_progress_names_what_is_scored(study, made):
-    heard: list[tuple[str, int, int]] = []
-    run(
-        study,
-        made,
-        reward_models={"initial": made / "initial"},
-        gate=made / "gate",
-        on_progress=lambda *news: heard.append(news),
-    )
-    for what in ("model", "initial", "model, prompts of the gate"):
-        counts = [(done, total) for name, done, total in heard if name == what]
-        assert counts[-1] == (NUM_PAIRS, NUM_PAIRS)
-        assert counts == sorted(counts)
+    models = {"reward_models": {"initial": made / "initial"}, "gate": made / "gate"}
+    for _ in range(2):  # the second time all is there
+        heard = Heard()
+        run(study, made, **models, reporter=heard)
+        assert heard.done == {
+            what: [NUM_PAIRS] for what in ("model", "initial", "model, prompts of the gate")
+        }
 
 
 def test_pairs_that_are_in_the_training_study_too_are_counted(study, made, tmp_path):
@@ -235,9 +291,31 @@ def test_pairs_that_are_in_the_training_study_too_are_counted(study, made, tmp_p
     assert not any("in the training study" in note for note in run(study, made).table.notes)
 
 
-def test_over_long_pairs_are_noted(study, made):
-    found = run(study, made, opening=Opening(device="cpu", max_length=16))
-    assert any("are longer than 16 tokens and lost" in note for note in found.table.notes)
+def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made):
+    """W2: the rewardbench tool cuts such texts otherwise; an option cuts as it does."""
+    models = {"reward_models": {"initial": made / "initial"}}
+    found = run(study, made, max_length=16, **models)
+    noted = [note for note in found.table.notes if "are longer than 16 tokens and lost" in note]
+    assert len(noted) == 2  # of each model
+    assert all("do not compare with its results" in note for note in noted)
+    rows = found.table.as_dict()["rows"]
+    assert {row["ours"]["num_cut_pairs"] for row in rows} == {NUM_PAIRS}
+    as_it = run(study, made, max_length=16, truncation="rewardbench", **models)
+    assert any("cut as the rewardbench tool cuts" in note for note in as_it.table.notes)
+    ours, theirs = (one.table.lines[-1].row.reward_P2 for one in (found, as_it))
+    assert abs(ours - theirs).max() > 1e-3  # without the first token it is another text
+    # The tool's own cut: the last 16 tokens of the whole, whichever they are.
+    opened = open_reward_model(made / "initial", device="cpu")
+    short = open_reward_model(made / "initial", device="cpu", max_length=16)
+    for whole, cut in zip(
+        opened.tokenizer.encode_pairs(found.table.pairs.pairs),
+        encoded_pairs(short, found.table.pairs.pairs, truncation="rewardbench"),
+        strict=True,
+    ):
+        assert cut.chosen.token_ids.tolist() == whole.chosen.token_ids[-16:].tolist()
+        assert cut.chosen.num_cut == len(whole.chosen.token_ids) - 16
+    uncut = run(study, made, **models)
+    assert {row["ours"]["num_cut_pairs"] for row in uncut.table.as_dict()["rows"]} == {0}
 
 
 def test_a_synthetic_benchmark_is_marked(study, made, tmp_path):
@@ -246,14 +324,14 @@ def test_a_synthetic_benchmark_is_marked(study, made, tmp_path):
         'name = "synthetic-safety"\nversion = "1"\ntitle = "Made up"\ncitation = "none"\n'
         'headline = "Safety"\nlicence = "Apache-2.0"\n'
     )
-    found = run(study, made, benchmark=definition)
+    found = run(study, made, benchmark=str(definition))
     assert "benchmark synthetic-safety" in found.table.synthetic
     assert "example, not as evidence" in found.markdown_path.read_text(encoding="utf-8")
 
 
 def test_without_a_model_with_heads_no_rating_is_read(study, made):
     found = run(
-        study, made, model=None, reward_models={"initial": made / "initial"}, ratings="nowhere"
+        study, made, model=None, reward_models={"initial": made / "initial"}, ratings=Path("no")
     )
     assert names(found) == ["initial"]
     assert found.table.reference == "initial"
@@ -272,17 +350,17 @@ def test_weights_learnt_from_the_benchmark_s_own_labels_are_named(study, made, t
         }
         for place, pair in enumerate(trained)
     ]
-    options = SchemeRowOptions(schemes=("bradley-terry",))
+    options = {"schemes": ("bradley-terry",)}
     ratings = write_ratings(study, tmp_path / "all.parquet", missing_share=0)
     # The ratings are of the study's pairs, the study that is named has none of them.
     other = make_study(tmp_path / "other", num_pairs=3, seed=5)
     data = write_jsonl(tmp_path / "rows.jsonl", rows)
-    found = run(other, made, data=data, ratings=ratings, options=options)
+    found = run(other, made, data=data, ratings=ratings, **options)
     notes = found.table.notes
     seen = "4 of the 4 pairs are among the rated ones that bradley-terry weights learnt from"
     assert any(note.startswith(seen) for note in notes)
     assert not any("none of the benchmark" in note for note in notes)
-    usual = run(other, made, ratings=ratings, options=options)
+    usual = run(other, made, ratings=ratings, **options)
     assert not any("among the rated ones" in note for note in usual.table.notes)
 
 
@@ -324,10 +402,14 @@ def test_a_table_without_the_untouched_initial_model_says_so(study, made):
 
 def test_where_the_backbone_is_recorded_content_says_which_model_is_initial(study, made):
     found = run(study, made, reward_models={"initial model": made / "initial"})
-    heads = ScoredModel(scored=found.heads, rows=(), synthetic=(), backbone="sha256:a")
-    row = found.table.lines[-1].row
+    row, behind = found.table.lines[-1].row, found.models["initial model"]
+    heads = ScoredModel(
+        scored=found.heads, rows=(), synthetic=(), behind=behind, backbone="sha256:a"
+    )
     models = [
-        ScoredModel(scored=found.heads, rows=(row,), synthetic=(), revision=revision)
+        dataclasses.replace(
+            heads, rows=(row,), behind=dataclasses.replace(behind, revision=revision)
+        )
         for revision in ("sha256:b", "sha256:a")
     ]
     assert len(list(initial_notes(heads, models[:1], ()))) == 1  # whatever its row is called
@@ -345,9 +427,9 @@ def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_pa
     stored = [(None, first.results_path)]
     with pytest.raises(InputError, match=r"row 'initial' is there more than once"):
         run(study, made, **nowhere, reward_models={"initial": "x"}, results=stored)
-    unread = Opening(row_revisions={"initail": "v2"})
+    unread = {"initail": "v2"}
     with pytest.raises(InputError, match=r"revision 'v2' of row 'initail': .*expected one of init"):
-        run(study, made, **nowhere, reward_models={"initial": "x"}, opening=unread)
+        run(study, made, **nowhere, reward_models={"initial": "x"}, row_revisions=unread)
     with pytest.raises(InputError, match="no-ratings"):
         run(study, made, **nowhere, ratings=tmp_path / "no-ratings")
 
@@ -362,9 +444,7 @@ def test_rules_that_are_not_the_heads_are_refused_before_anything_is_scored(stud
 def test_results_of_judges_alone_make_a_table(study, made, tmp_path):
     first = run(study, made)
     judged = [("judge a", first.results_path)]
-    alone = run_benchmark(
-        study, results=judged, benchmark="generic", data=made / "rows.jsonl", paper="none"
-    )
+    alone = run(study, made, model=None, results=judged, paper="none")
     assert alone.num_computed == 0
     assert alone.out.parent == first.out.parent != alone.out
     told = {line.name for line in alone.table.lines}

@@ -16,6 +16,7 @@ from encore.benchmarks.scoring import ScoredBenchmark, aligned_scores, score_ben
 from encore.errors import EncoreError, InputError
 from encore.files import file_sha256
 from encore.model.opening import OpenedModel, open_reward_model
+from encore.reporting import SilentReporter
 from encore.scores.head_scores import read_head_scores
 from encore.scores.run import HowToCompute, OutOfDeviceMemoryError
 from encore.scores.score import score_pairs
@@ -90,13 +91,16 @@ def test_a_damaged_or_missing_shard_is_computed_alone(pairs, opened, tmp_path):
 
 
 def test_an_interruption_keeps_finished_shards(pairs, opened, tmp_path):
-    def stop(num_done: int, num_pairs: int) -> None:
-        assert num_pairs == pairs.num_pairs
-        if num_done > SHARD_SIZE:
-            raise KeyboardInterrupt
+    class Stopping(SilentReporter):
+        num_done = 0
+
+        def advanced(self, count: int = 1, *, note: str = "") -> None:
+            self.num_done += count
+            if self.num_done > SHARD_SIZE:
+                raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        score(pairs, opened, tmp_path, on_progress=stop)
+        score(pairs, opened, tmp_path, reporter=Stopping())
     assert score(pairs, opened, tmp_path).num_computed == pairs.num_pairs - SHARD_SIZE
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from encore.benchmarks.definition import load_benchmark
+from encore.benchmarks.paper_tables import paper_row
 from encore.benchmarks.rows import TableRow, credit_row, reward_row
 from encore.benchmarks.table import make_table
 from encore.errors import InputError
-from encore.paper.tables import paper_row
 from tests.benchmarks.table_world import benchmark_pairs
 
 SAFETY = {

@@ -84,7 +84,7 @@ def test_latex_goes_to_stdout_and_the_folder_is_chosen(usual, tmp_path):
     assert result.stdout.count("\\begin{tabular}") == 1
     assert r"encore ($\tau$ 2) &" in result.stdout
     names = {path.name for path in (tmp_path / "here").iterdir()}
-    assert names == {"results.parquet", "table.json", "table.md"}
+    assert names == {"results.parquet", "evaluation.json", "table.json", "table.md"}
     assert "note: " in result.stderr
 
 
@@ -149,9 +149,3 @@ def test_bad_input_is_one_line(usual, made, tmp_path):
 )
 def test_bad_usage_is_exit_code_2(arguments):
     assert invoke(*arguments).exit_code == 2
-
-
-def test_help_teaches():
-    shown = invoke("--help").stdout
-    assert "Example: encore benchmark" in shown
-    assert "--allow-partial" in shown

@@ -9,28 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer import Typer
-from typer.testing import CliRunner
 
 from encore.cli.compare import compare
 from encore.data.study import create_study
-from encore.errors import EncoreError
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
+from tests.cli.invoking import Command
 
-app = Typer()
-app.command("compare")(compare)
-
-
-def invoke(*arguments: object) -> Result:
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(one) for one in arguments])
+invoke = Command(compare)
 
 
 def error_of(*arguments: object) -> str:
-    error = invoke(*arguments).exception
-    assert isinstance(error, EncoreError)
-    assert "\n" not in str(error)
-    return str(error)
+    return str(invoke.error_of(*arguments))
 
 
 @pytest.fixture(scope="module")

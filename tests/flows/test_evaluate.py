@@ -14,10 +14,10 @@ from prefect.artifacts import Artifact
 from prefect.client.schemas.objects import State
 
 import flows.evaluate as module
-from encore.benchmarks.models import Opening
+from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.run import run_benchmark
-from encore.benchmarks.schemes import SchemeRowOptions
 from encore.cli.benchmark import benchmark
+from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from flows.evaluate import evaluate, main
 from tasks.benchmark import EvaluatedStudy
@@ -97,17 +97,15 @@ def test_the_flow_makes_the_table_of_the_command_and_logs_every_row(
     evaluated = state.result()
     assert isinstance(evaluated, EvaluatedStudy)
     assert state.message.startswith("3 rows, 20 pairs scored, 3 logged; ")
-    by_call = run_benchmark(
-        study,
-        model=made / "model",
-        reward_models={"initial": made / "initial"},
-        benchmark="generic",
-        data=made / "rows.jsonl",
+    config = BenchmarkConfig(
+        model=str(made / "model"),
+        reward_models=(f"initial={made / 'initial'}",),
+        pairs=PairsConfig(benchmark="generic", data=made / "rows.jsonl"),
         ratings=made / "ratings.parquet",
-        options=SchemeRowOptions(schemes=("encore",), taus=(2.0,)),
-        opening=Opening(),
+        rows=RowsConfig(schemes=("encore",), taus=(2.0,)),
         out=tmp_path / "by-call",
     )
+    by_call = run_benchmark(open_study(study), config)
     assert by_call.json_path.read_bytes() == (evaluated.out / "table.json").read_bytes()
 
     shown = Artifact.get("benchmark-table")

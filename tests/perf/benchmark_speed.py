@@ -21,9 +21,8 @@ import numpy as np
 from encore.benchmarks.render import render
 from encore.benchmarks.results import write_pair_results
 from encore.benchmarks.rows import compared
-from encore.benchmarks.schemes import SchemeRowOptions, weigh_rows
 from encore.benchmarks.table import make_table
-from tests.benchmarks.table_world import benchmark_pairs, random_margins, scores_of
+from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
 from tests.perf.compare_speed import write_ratings
 
 #: Of RewardBench's 740 pairs.
@@ -60,13 +59,12 @@ def measure(num_pairs: int, *, num_heads: int, num_random: int) -> None:
     rules = [f"rule-of-some-length-{place:02d}" for place in range(num_heads)]
     pairs = benchmark_pairs(subsets_of(num_pairs), name="rewardbench-safety")
     scores = scores_of(pairs, random_margins(num_pairs, num_heads=num_heads), head_ids=rules)
-    rows_options = SchemeRowOptions(num_random=num_random)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "ratings").mkdir()
         write_ratings(folder / "ratings", num_pairs=num_pairs, num_rules=num_heads)
         times = [time.perf_counter()]
-        found = weigh_rows(scores, pairs, ratings=folder / "ratings", options=rows_options)
+        found = rows_of(scores, pairs, ratings=folder / "ratings", num_random=num_random)
         times.append(time.perf_counter())
         rows = compared(found.rows, pairs=pairs)
         times.append(time.perf_counter())

@@ -18,12 +18,12 @@ from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 
 from encore.benchmarks.compare import compare_tables, read_studies
 from encore.benchmarks.models import ModelBehind
+from encore.benchmarks.paper_tables import paper_tables
 from encore.benchmarks.results import read_pair_results
 from encore.benchmarks.rows import TableRow, compared, credit_row
 from encore.benchmarks.run import BenchmarkRun
 from encore.benchmarks.scoring import ScoredBenchmark
 from encore.benchmarks.table import TableLine
-from encore.paper.tables import paper_tables
 from encore.weighting.opening import open_evidence
 from tasks.evaluation_words import scheme_of
 from tasks.model_registry import register_candidate

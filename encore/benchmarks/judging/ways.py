@@ -36,8 +36,7 @@ from encore.benchmarks.judging.summary import VerdictSummary
 from encore.benchmarks.judging.synthetic import synthetic_in_judging
 from encore.benchmarks.metrics import BenchmarkScore, benchmark_score
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.results import PairResults
-from encore.benchmarks.row_about import RowAbout
+from encore.benchmarks.results import PairResults, RowAbout
 from encore.data.records import RESPONSES, RuleSet
 from encore.data.rules import load_rule_set
 from encore.rating import ShardOutcome

@@ -1,0 +1,333 @@
+"""The options of `encore benchmark`, `encore judge` and `encore compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from encore.config import MAX_RATING_REPLY_TOKENS, JudgeConfig, RatingConfig, StageConfig, option
+from encore.errors import InputError
+from encore.weighting import SCHEMES, load_scheme
+from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU
+
+#: The paper's default is 2; the others say how much depends on it.
+DEFAULT_TAUS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+PaperTables = Literal["main", "fsfairx", "none"]
+#: How a text that is too long is cut: ours keeps the token that every text begins with.
+Truncation = Literal["encore", "rewardbench"]
+JudgeBy = Literal["pair", "rating"]
+
+_PAIRS = "Benchmark"
+_MODELS = "Models"
+_ROWS = "Rows"
+_COMPUTING = "Reading and computing"
+_WEIGHTS = "Weights of rules"
+
+
+class PairsConfig(StageConfig):
+    """Which pairs: a benchmark and its data."""
+
+    benchmark: str = option(
+        "rewardbench-safety",
+        group=_PAIRS,
+        metavar="NAME_OR_TOML",
+        help="rewardbench-safety, rewardbench-2-safety, generic, or your own definition.",
+    )
+    data: Path | None = option(
+        None,
+        group=_PAIRS,
+        metavar="PATH",
+        help="Its rows as local JSON lines, JSON or Parquet in RewardBench's columns (a file "
+        "or a folder). Default: the hub, at the definition's revision.",
+    )
+    allow_partial: bool = option(
+        False,
+        group=_PAIRS,
+        help="Accept subsets that are missing or have another count: every figure then says "
+        "partial.",
+    )
+
+
+class RowsConfig(StageConfig):
+    """Which rows of weighting schemes.
+
+    Draw i has seed ``1,000,000 seed + i``: what `encore weights --seed` gives.
+    """
+
+    schemes: tuple[str, ...] = option(
+        tuple(SCHEMES),
+        name="scheme",
+        group=_ROWS,
+        help="Only rows of these schemes, beside uniform; repeatable. Default: all.",
+    )
+    taus: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = option(
+        DEFAULT_TAUS,
+        name="tau",
+        group=_ROWS,
+        help="Temperatures of scheme encore; repeatable. Default: 0.1 to 10, the paper's 2 "
+        "among them.",
+    )
+    k: int = option(DEFAULT_K, group=_ROWS, ge=1, help="Of top-k and random-k.")
+    seed: int = option(
+        0,
+        group=_ROWS,
+        ge=0,
+        help="Of the bootstrap and of draws; another one draws other weights throughout.",
+    )
+    num_random: int = option(
+        1000, group=_ROWS, ge=1, help="Weight vectors drawn for the rows of chance."
+    )
+
+    def check_schemes(self) -> None:
+        """Refuse a scheme that does not exist.
+
+        Raises:
+            InputError: Its name, and the known ones.
+        """
+        for name in self.schemes:
+            load_scheme(name)
+
+
+class BenchmarkConfig(StageConfig):
+    """`encore benchmark`: which models and files of results make the rows of which table."""
+
+    model: str | None = option(
+        None,
+        group=_MODELS,
+        metavar="FOLDER_OR_ID",
+        help="The multi-head model whose heads are weighed: a run or model folder of `encore "
+        "train`, or an export with all heads.",
+    )
+    reward_models: tuple[str, ...] = option(
+        (),
+        name="reward-model",
+        group=_MODELS,
+        metavar="NAME=FOLDER_OR_ID",
+        help="A row of its own for a reward model with one head; repeatable. Give the "
+        "untouched initial model too. The names bradley-terry-model and "
+        "bradley-terry-model-initialised put it beside the paper's.",
+    )
+    gate: Path | None = option(
+        None,
+        group=_MODELS,
+        metavar="DIR",
+        help="A gate of `encore gate` over MODEL's heads: the paper's row MoE.",
+    )
+    results: tuple[str, ...] = option(
+        (),
+        group=_MODELS,
+        metavar="[NAME=]FILE",
+        help="Results of every pair that `encore judge` or another call wrote: rows of their "
+        "own; repeatable. A name such as judge-llama3-8b puts a judge beside the paper's.",
+    )
+    pairs: PairsConfig = PairsConfig()
+    rows: RowsConfig = RowsConfig()
+    ratings: Path | None = option(
+        None,
+        group=_ROWS,
+        help="The training ratings that weights are made from. Default: the study's.",
+    )
+    run: str | None = option(
+        None,
+        group=_ROWS,
+        metavar="RUN_KEY",
+        help="Which rating run, when there are several (a unique prefix of its key is enough).",
+    )
+    judge: str | None = option(
+        None, group=_ROWS, help="Which judge's ratings, when there are several."
+    )
+    paper: PaperTables = option(
+        "main", group=_ROWS, help="Which backbone's figures of the paper stand beside ours."
+    )
+    out: Path | None = option(
+        None,
+        identity=False,
+        metavar="DIR",
+        help="Where the table and the results of every pair go. Default: STUDY/benchmarks/KEY, "
+        "where KEY is a hash of what the table contains.",
+    )
+    layout: Literal["auto", "packed", "prefix-shared", "sorted", "single"] = option(
+        "auto",
+        group=_COMPUTING,
+        identity=False,
+        help="How responses are put side by side; changes speed, and scores by rounding only.",
+    )
+    tokens_per_microbatch: int | None = option(
+        None,
+        group=_COMPUTING,
+        identity=False,
+        ge=1,
+        help="Tokens of one forward pass at most, padding included; default: by the device.",
+    )
+    max_length: int | None = option(
+        None,
+        group=_COMPUTING,
+        ge=16,
+        help="In tokens; longer conversations lose their oldest. Default: what the model was "
+        "trained with.",
+    )
+    truncation: Truncation = option(
+        "encore",
+        group=_COMPUTING,
+        since=True,
+        help="How a text that is too long is cut: encore keeps the token that every text begins "
+        "with; rewardbench cuts plainly from the left, as its tool does.",
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "auto", group=_COMPUTING, help="Of the weights; auto: bfloat16 on a GPU, float32 elsewhere."
+    )
+    device: str | None = option(
+        None, hidden=True, identity=False, help="Where models go; default: a GPU if there is one."
+    )
+    revision: str | None = option(None, group=_COMPUTING, help="Of the hub id given as --model.")
+    row_revisions: dict[str, str] = option(
+        dict, hidden=True, help="Of the hub ids given as --reward-model, by the name of the row."
+    )
+
+    @property
+    def named_models(self) -> Mapping[str, str]:
+        """The reward models by the name of their row.
+
+        Raises:
+            InputError: No name or no model, or a name twice.
+        """
+        found: dict[str, str] = {}
+        for given in self.reward_models:
+            name, _, model = given.partition("=")
+            if not (name and model):
+                raise InputError(
+                    f"--reward-model {given!r}: expected NAME=FOLDER_OR_ID, e.g. initial=./skywork"
+                )
+            if name in found:
+                raise InputError(f"--reward-model {given!r}: {name!r} is given twice; name it anew")
+            found[name] = model
+        return found
+
+    @property
+    def named_results(self) -> tuple[tuple[str | None, Path], ...]:
+        """The files of results and what to call their rows; None: as the file does."""
+        split = [(given, *given.partition("=")) for given in self.results]
+        return tuple(
+            (name, Path(path)) if equals and not Path(given).exists() else (None, Path(given))
+            for given, name, equals, path in split
+        )
+
+
+class BenchmarkStudyConfig(BenchmarkConfig):
+    """`encore benchmark` with its study."""
+
+    study: Path = option(
+        positional=True, identity=False, help="The study directory (made by `encore ingest`)."
+    )
+
+
+class JudgeBenchmarkConfig(StageConfig):
+    """`encore judge`: which judge judges which pairs, and how."""
+
+    judge: JudgeConfig
+    out: Path = option(
+        identity=False, metavar="DIR", help="Where judgings lie, each under its own key."
+    )
+    pairs: PairsConfig = PairsConfig()
+    by: JudgeBy = option(
+        "pair",
+        help="pair: which answer is better, RewardBench's protocol. rating: both answers are rated "
+        "under every rule, and the weighted ratings are the reward.",
+    )
+    protocol: Literal["explained", "verdict-only"] | None = option(
+        None,
+        help="Whether the judge explains itself before a verdict (RewardBench) or only gives "
+        "it. Default: explained.",
+    )
+    rules: str | None = option(
+        None,
+        help="By rating: encore-10 (the default), encore-20, or the path of your own rule set "
+        "(TOML).",
+    )
+    weights_from: Path | None = option(
+        None,
+        group=_WEIGHTS,
+        metavar="RATINGS",
+        help="By rating: the training study (or ratings) that rules are weighed by.",
+    )
+    weights_run: str | None = option(
+        None, group=_WEIGHTS, metavar="RUN_KEY", help="Which of its runs, if several."
+    )
+    scheme: str | None = option(
+        None, group=_WEIGHTS, help=f"One of: {', '.join(SCHEMES)}. Default: encore."
+    )
+    tau: float | None = option(
+        None,
+        group=_WEIGHTS,
+        help=f"Temperature of scheme encore. Default: {DEFAULT_TAU:g}.",
+    )
+    k: int | None = option(
+        None, group=_WEIGHTS, help=f"Of top-k and random-k. Default: {DEFAULT_K}."
+    )
+    rule: str | None = option(
+        None, group=_WEIGHTS, metavar="RULE_ID", help="The rule of scheme single."
+    )
+    seed: int = option(
+        0,
+        ge=0,
+        help="Of the one order a pair in RewardBench's own figure, and of the schemes random "
+        "and random-k. It changes no verdict.",
+    )
+    name: str | None = option(
+        None,
+        help="Of the row in a table of `encore benchmark --results`. Default: judge, way of "
+        "judging and weights; a judge of the paper, such as judge-llama3-8b, stands beside the "
+        "paper's figure.",
+    )
+    shard_size: int = option(
+        100, ge=1, le=100_000, help="Pairs per shard: per file, what one crash can cost."
+    )
+    max_reply_tokens: int | None = option(
+        None,
+        ge=2,
+        le=8192,
+        help="A longer reply is cut off and gives no verdict. Default: 2048 explained, else "
+        f"16. By rating at most {MAX_RATING_REPLY_TOKENS}.",
+    )
+
+    @property
+    def rating(self) -> RatingConfig:
+        """How a judge rates the pairs, as training data are rated."""
+        return RatingConfig(
+            judge=self.judge,
+            rules=self.rules or "encore-10",
+            shard_size=self.shard_size,
+            max_reply_tokens=self.max_reply_tokens or 16,
+        )
+
+
+class CompareConfig(StageConfig):
+    """`encore compare`: which rows of which studies' tables are put side by side."""
+
+    studies: tuple[Path, ...] = option(
+        positional=True,
+        min_length=1,
+        metavar="STUDY...",
+        help="Studies that `encore benchmark` was run on.",
+    )
+    by: str | None = option(
+        None,
+        metavar="FIGURE",
+        help="Sort by this, the best first: safety (or what the benchmark's headline is "
+        "called), or a subset. Default: the headline.",
+    )
+    benchmark: str | None = option(None, metavar="NAME", help="Only tables of this benchmark.")
+    reference: str | None = option(
+        None,
+        metavar="ROW",
+        help="The row that every other is compared with: its name, or its id where several "
+        "tables have it (--json shows ids). Default: the first table's, uniform weights.",
+    )
+    row: tuple[str, ...] = option(
+        (), metavar="ROW", help="Given twice: compare only these two, the first with the second."
+    )
+    seed: int = option(0, ge=0, help="Of the bootstrap.")
