@@ -157,7 +157,7 @@ def _open_study_run(
         tags={
             "mlflow.runName": study.name,
             words.KIND_TAG: words.STUDY_KIND,
-            "encore.data.study": study.name,
+            "encore.study": study.name,
             **words.table_tags(run.table, about=about),
         },
         begins_anew=False,
