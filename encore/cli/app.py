@@ -18,7 +18,7 @@ COMMANDS = (
 )
 #: Commands that are not generated from a config yet; see `_run_written_by_hand`.
 WRITTEN_BY_HAND = {
-    *("demo", "ingest", "status", "show", "analyze", "weights", "theory", "report"),
+    *("demo", "ingest", "status", "show", "analyze", "weights", "theory"),
     *("score", "judge"),
     *("export", "sql", "publish", "doctor"),
 }

@@ -172,8 +172,8 @@ def _score_and_compose(study: Path, opened: OpenedModel, weights: Mapping[str, f
 
 def _report(study: Path) -> None:
     """The page, with the table just made among what it shows."""
-    from encore.report.write import default_folder
-    from encore.report.write import report as write_report
+    from encore.report.write_report import default_folder
+    from encore.report.write_report import report as write_report
 
     written = write_report(study, out=default_folder(study))
     say(f"all of it on a page: {written.page}")

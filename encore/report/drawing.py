@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from encore.report.words import NUMBER_STARTS, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 Theme = Literal["light", "dark"]
@@ -148,7 +149,8 @@ def _style(theme: Theme) -> Iterator[None]:
     import matplotlib.style
 
     # From the defaults: a person's own matplotlibrc must not change the report.
-    sheets = ["default", _STYLES / "common.mplstyle", _STYLES / f"{theme}.mplstyle"]
+    sheets: list[str | Path] = ["default", _STYLES / "common.mplstyle"]
+    sheets.append(_STYLES / f"{theme}.mplstyle")
     with matplotlib.style.context(sheets):
         yield
 
@@ -210,7 +212,16 @@ def colour(name: Literal["ink", "muted", "paper", "band"]) -> str:
     """A colour of the current theme: of text, of labels, of the ground, of what lies behind."""
     import matplotlib as mpl
 
-    return str(mpl.rcParams[_COLOURS.get(name, "grid.color")])
+    settings: dict[str, Any] = mpl.rcParams  # type: ignore[assignment]
+    return str(settings[_COLOURS.get(name, "grid.color")])
+
+
+def diverging_colours() -> Colormap:
+    """Orange, the ground, blue; NaN is grey."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    tones = LinearSegmentedColormap.from_list("diverging", ["C1", colour("paper"), "C0"])
+    return tones.with_extremes(bad=colour("band"))
 
 
 def percent_axis(axes: Axes, which: Literal["x", "y"]) -> None:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from encore.analysis.analyze import analyze
 from encore.analysis.statistics import POOLED
-from encore.report.chart import Missing
-from encore.report.words import printable
+from encore.benchmarks.stored_tables import StoredTable, read_table, table_folders
+from encore.errors import InputError
+from encore.pair_ratings import PairRatings, read_pair_ratings
+from encore.ratings_input import ratings_input
+from encore.report.drawing import Missing, missing
+from encore.report.provenance import Provenance, provenance_of
+from encore.report.words import count, printable
+from encore.warehouse import Warehouse
+from encore.weighting.opening import evidence_of
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import Analysis
@@ -16,19 +31,25 @@ if TYPE_CHECKING:
     from encore.analysis.intervals import RuleInterval
     from encore.analysis.statistics import EntropyKind, RuleStats, TiePolicy
     from encore.analysis.verdicts import Verdict
-    from encore.benchmarks.stored_tables import StoredTable
-    from encore.evidence.convergence import ConvergenceCurve
-    from encore.report.agreement import RuleAgreement
-    from encore.report.histograms import RuleHistogram
-    from encore.report.provenance import Provenance
     from encore.weighting.comparison import SchemeComparison
-    from encore.weighting.leave_one_out import LeaveOneOut
+    from encore.weighting.evidence import Evidence
     from encore.weighting.sweep import TauSweep
+
+Found = TypeVar("Found")
 
 #: More sources than these, the largest, are told in tables and not drawn.
 MAX_DRAWN_SOURCES = 6
 #: Names of the figures of benchmark tables begin like this; a number follows.
 BENCHMARK_FIGURE = "benchmark-"
+#: Above this many different ratings over all rules, reading them one by one would fill memory.
+_MAX_LEVELS = 1_000_000
+#: A rule with more levels than the first is counted in as many bins as the second.
+MAX_BARS, _NUM_BINS = 60, 50
+#: Dense enough for a smooth line, from one rule alone to nearly uniform.
+_TAUS = (
+    *(float(f"{step}e{power}") for power in range(-2, 2) for step in (1, 1.5, 2, 3, 4, 5, 7)),
+    100.0,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +66,25 @@ class NamedRule:
         return f"{self.place} · {self.title}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleHistogram:
+    """Ratings of one rule by level, or by bin where there are too many levels.
+
+    ``positions`` are levels or the middles of bins, ascending; ``bar_width`` is in units of rating.
+    """
+
+    rule_id: str
+    positions: tuple[float, ...]
+    num_ratings: tuple[int, ...]
+    bar_width: float
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Share of the rule's ratings at each position."""
+        total = sum(self.num_ratings)
+        return tuple(num / total for num in self.num_ratings)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Findings:
     """What is known about some ratings.
@@ -54,12 +94,12 @@ class Findings:
         rules: The rules in order.
         analysis: Statistics, for every source where sources could be told apart.
         histograms: How the ratings of each rule are spread, over all sources.
-        agreement: How often each two rules side with the same response.
+        cosine_RR: Cosine of the signs of rating(chosen) − rating(rejected) of each two rules over
+            pairs, shape [R, R]; NaN for a rule that never decides.
         comparison: Every weighting scheme on these ratings.
         sweep: ENCORE's weights over temperatures.
-        left_out: What becomes of ENCORE's composition without each rule.
-        convergence: How fast the weights settle as ratings come in.
-        benchmarks: Every benchmark table of the ratings' study that has rows, by folder name.
+        enough: How many ratings are enough, in sentences; none where nothing can be said.
+        benchmarks: The benchmark tables of the ratings' study that have rows, by figure name.
         provenance: Where the ratings come from.
         notes: Plain sentences on what limits these figures, those of ``analysis`` included.
     """
@@ -68,12 +108,11 @@ class Findings:
     rules: tuple[NamedRule, ...]
     analysis: Analysis
     histograms: tuple[RuleHistogram, ...] | Missing
-    agreement: RuleAgreement
+    cosine_RR: NDArray[np.float64]
     comparison: SchemeComparison | Missing
     sweep: TauSweep | Missing
-    left_out: LeaveOneOut | Missing
-    convergence: ConvergenceCurve | Missing
-    benchmarks: tuple[StoredTable | Missing, ...]
+    enough: tuple[str, ...]
+    benchmarks: Mapping[str, StoredTable | Missing]
     provenance: Provenance
     notes: tuple[str, ...]
 
@@ -82,14 +121,14 @@ class Findings:
         """All sources together, then each; a single one is not told twice."""
         found = tuple(dict.fromkeys(rule.source for rule in self.analysis.rules))
         single = tuple(source for source in found if source != POOLED)
-        return (POOLED,) if len(single) <= 1 else (POOLED, *single)
+        return (POOLED, *single) if len(single) > 1 else (POOLED,)
 
     @property
     def drawn_sources(self) -> tuple[str, ...]:
         """All sources together, then the largest, in their order."""
         pooled, *single = self.sources
-        by_size = sorted(single, key=self._num_pairs, reverse=True)
-        largest = set(by_size[:MAX_DRAWN_SOURCES])
+        sizes = {one: max(rule.num_pairs_total for rule in self.of_source(one)) for one in single}
+        largest = sorted(single, key=lambda one: -sizes[one])[:MAX_DRAWN_SOURCES]
         return (pooled, *(source for source in single if source in largest))
 
     @property
@@ -99,10 +138,10 @@ class Findings:
 
     def source_name(self, source: str) -> str:
         """What the report calls a source; if there is only one, all together are called so."""
-        if source != POOLED:
-            return printable(source)
         single = {rule.source for rule in self.analysis.rules} - {POOLED}
-        return printable(single.pop()) if len(single) == 1 else "all sources"
+        if source == POOLED and len(single) != 1:
+            return "all sources"
+        return printable(source if source != POOLED else single.pop())
 
     def of_source(self, source: str) -> tuple[RuleStats, ...]:
         """Statistics of the rules of one source."""
@@ -116,43 +155,174 @@ class Findings:
         self, source: str, *, entropy: EntropyKind, accuracy: TiePolicy
     ) -> Correlation | None:
         """One row of the correlations."""
-        return next(
-            (
-                row
-                for row in self.analysis.correlation
-                if (row.source, row.entropy, row.accuracy) == (source, entropy, accuracy)
-            ),
-            None,
-        )
+        wanted = (source, entropy, accuracy)
+        rows = self.analysis.correlation
+        return next((r for r in rows if (r.source, r.entropy, r.accuracy) == wanted), None)
 
     def interval(self, source: str, rule_id: str) -> RuleInterval | None:
         """The bootstrap intervals of a rule in a source."""
-        return next(
-            (
-                row
-                for row in self.analysis.intervals
-                if (row.source, row.rule_id) == (source, rule_id)
-            ),
-            None,
-        )
+        rows = self.analysis.intervals
+        return next((r for r in rows if (r.source, r.rule_id) == (source, rule_id)), None)
 
     def verdicts(self, source: str) -> tuple[Verdict, ...]:
         """What is to be said of the paper's claim in a source."""
         return tuple(row for row in self.analysis.verdicts if row.source == source)
 
-    def _num_pairs(self, source: str) -> int:
-        return max((rule.num_pairs_total for rule in self.of_source(source)), default=0)
 
+def gather(
+    ratings: str | Path | Any,
+    *,
+    run: str | None = None,
+    judge: str | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> Findings:
+    """Everything a report says about some ratings.
 
-def benchmark_figures(findings: Findings) -> dict[str, StoredTable | Missing]:
-    """The benchmark tables by the name of their figure, numbered from 1."""
-    tables = enumerate(findings.benchmarks, start=1)
-    return {f"{BENCHMARK_FIGURE}{place}": table for place, table in tables}
+    What these ratings cannot give (weights of a rule without a rating, say) is `Missing` with its
+    reason. Memory is that of all ratings side by side, 16 bytes a pair and rule, about three times.
 
+    Args:
+        ratings: As for `encore.analysis.analyze.analyze`.
+        run: Which run, where there are several: a unique prefix of its key.
+        judge: Which judge, where there are several.
+        on_step: Called with what is being done.
 
-def named_rules(rule_ids: Sequence[str], titles: dict[str, str]) -> tuple[NamedRule, ...]:
-    """Rules with their titles, in order; without a title the id stands for it."""
-    return tuple(
-        NamedRule(place=place, rule_id=rule_id, title=printable(titles.get(rule_id) or rule_id))
-        for place, rule_id in enumerate(rule_ids)
+    Raises:
+        InputError: Not a ratings table: which file, column and value, and what was expected.
+    """
+    source = ratings_input(ratings, run=run, judge=judge)
+    on_step("measuring rules")
+    try:
+        analysis, notes = analyze(ratings, by_source=True, run=run, judge=judge), []
+    except InputError as error:  # a source takes the name of all; any other error comes again
+        analysis = analyze(ratings, run=run, judge=judge)
+        notes = [f"sources are not told apart: {printable(error)}"]
+    pooled = tuple(rule for rule in analysis.rules if rule.source == POOLED)
+    rule_ids = tuple(rule.rule_id for rule in pooled)
+    with Warehouse(source) as warehouse:
+        histograms = _histograms(warehouse, pooled)
+        on_step("reading pairs")
+        evidence = _attempt(partial(evidence_of, warehouse, source))
+        if isinstance(evidence, Missing):
+            pairs = read_pair_ratings(warehouse, rule_ids=rule_ids)
+        else:
+            pairs = evidence.read_pairs()
+    on_step("comparing weighting schemes")
+    comparison, sweep = _weighed(evidence)
+    on_step("drawing samples of pairs")
+    weighed = [one for one in (comparison, sweep) if not isinstance(one, Missing)]
+    sources = dict.fromkeys(rule.source for rule in analysis.rules if rule.source != POOLED)
+    notes += analysis.notes
+    if len(sources) == 1:  # what is said of all is said of it
+        notes = [note for note in notes if not note.startswith(f"source {next(iter(sources))}: ")]
+    provenance = provenance_of(source, rules=pooled, sources=tuple(sources))
+    titles = [printable(provenance.titles.get(rule_id) or rule_id) for rule_id in rule_ids]
+    return Findings(
+        label=printable(Path(ratings).resolve().name)
+        if isinstance(ratings, str | Path)
+        else "ratings",
+        rules=tuple(
+            NamedRule(place=place, rule_id=rule_id, title=title)
+            for place, (rule_id, title) in enumerate(zip(rule_ids, titles, strict=True))
+        ),
+        analysis=analysis,
+        histograms=histograms,
+        cosine_RR=_sign_cosines(pairs),
+        comparison=comparison,
+        sweep=sweep,
+        enough=_enough(pairs),
+        benchmarks=_benchmarks(evidence),
+        provenance=provenance,
+        notes=tuple(dict.fromkeys([*notes, *(note for one in weighed for note in one.notes)])),
     )
+
+
+def _histograms(
+    warehouse: Warehouse, rules: tuple[RuleStats, ...]
+) -> tuple[RuleHistogram, ...] | Missing:
+    num_levels = sum(rule.num_levels for rule in rules)
+    if num_levels == 0:
+        return Missing(reason="No rule has a single rating that is not null.")
+    if num_levels > _MAX_LEVELS:
+        return Missing(
+            reason=f"The rules have {count(num_levels)} different ratings, too many to be counted "
+            "one by one; round the ratings to see how they are spread."
+        )
+    levels = warehouse.query("rule_histogram")
+    is_shown = pc.and_(pc.is_null(levels["source"]), pc.is_valid(levels["rating"]))
+    shown = levels.filter(is_shown)
+    by_rule = (
+        (rule.rule_id, shown.filter(pc.equal(shown["rule_id"], rule.rule_id))) for rule in rules
+    )
+    return tuple(_histogram(rule_id, rows) for rule_id, rows in by_rule if rows.num_rows)
+
+
+def _histogram(rule_id: str, rows: pa.Table) -> RuleHistogram:
+    rating_L = rows["rating"].to_numpy().astype(float)
+    level_L, place_L = np.unique(rating_L, return_inverse=True)
+    gap = float(min(np.diff(level_L), default=0.1))
+    width = min(max(0.8 * gap, 0.006), 0.08)  # to be seen, but not to touch its neighbours
+    if len(level_L) > MAX_BARS:
+        place_L = np.minimum((rating_L * _NUM_BINS).astype(int), _NUM_BINS - 1)
+        level_L, width = (np.arange(_NUM_BINS) + 0.5) / _NUM_BINS, 1 / _NUM_BINS
+    num_L = np.bincount(place_L, weights=rows["num_ratings"].to_numpy(), minlength=len(level_L))
+    return RuleHistogram(
+        rule_id=rule_id,
+        positions=tuple(level_L.tolist()),
+        num_ratings=tuple(int(num) for num in num_L),
+        bar_width=width,
+    )
+
+
+def _sign_cosines(pairs: PairRatings) -> NDArray[np.float64]:
+    sign_PR = np.nan_to_num(np.sign(pairs.margin_PR))  # 0 where ratings tie or one is missing
+    gram_RR = sign_PR.T @ sign_PR
+    norm_R = np.sqrt(np.diag(gram_RR))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(gram_RR / np.outer(norm_R, norm_R), dtype=np.float64)
+
+
+def _weighed(
+    evidence: Evidence | Missing,
+) -> tuple[SchemeComparison | Missing, TauSweep | Missing]:
+    if isinstance(evidence, Missing):
+        return evidence, evidence
+    from encore.weighting.comparison import compare
+    from encore.weighting.scheme import SchemeOptions
+    from encore.weighting.sweep import sweep
+
+    return (
+        _attempt(partial(compare, evidence, options=SchemeOptions())),
+        _attempt(partial(sweep, evidence, taus=_TAUS)),
+    )
+
+
+def _enough(pairs: PairRatings) -> tuple[str, ...]:
+    from encore.evidence.convergence import convergence_of_pairs
+
+    curve = _attempt(partial(convergence_of_pairs, pairs))
+    if isinstance(curve, Missing):
+        return ()
+    sentences = dict.fromkeys(found.sentence for found in curve.recommendations)
+    return tuple(missing(sentence).reason for sentence in sentences if sentence)
+
+
+def _benchmarks(evidence: Evidence | Missing) -> dict[str, StoredTable | Missing]:
+    """The benchmark tables of the study that the ratings lie in; none for other ratings."""
+    if isinstance(evidence, Missing) or evidence.study is None:
+        return {}
+    study = evidence.study.path
+    tables = [
+        _attempt(partial(read_table, folder, study=study.name, has_pairs=False))
+        for folder in table_folders(study)
+    ]
+    shown = [one for one in tables if isinstance(one, Missing) or one.rows]
+    return {f"{BENCHMARK_FIGURE}{place}": one for place, one in enumerate(shown, start=1)}
+
+
+def _attempt(find: Callable[[], Found]) -> Found | Missing:
+    """What is found, or the reason why these ratings cannot give it."""
+    try:
+        return find()
+    except InputError as error:
+        return missing(error)

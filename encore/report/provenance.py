@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,10 @@ from encore.analysis.statistics import RuleStats
 from encore.data.pairs import labels_of, read_manifest
 from encore.data.study import MARKER, open_study
 from encore.files import file_sha256
+from encore.rating_nulls import null_reasons
 from encore.ratings_input import RatingsInput
 from encore.report.words import count, plural, printable
-from encore.shards import RunManifest, RunStatus, run_status, shard_path
+from encore.shards import RunManifest, RunStatus, run_status
 from encore.synthetic import SYNTHETIC_LABEL, is_synthetic_judge, is_synthetic_source
 from encore.versions import installed_version, package_versions
 
@@ -60,11 +60,6 @@ class Provenance:
     synthetic: tuple[str, ...]
     versions: tuple[tuple[str, Mapping[str, str]], ...]
 
-    @property
-    def is_synthetic(self) -> bool:
-        """Whether anything of it must not be taken for evidence."""
-        return bool(self.synthetic)
-
 
 def provenance_of(
     source: RatingsInput, *, rules: Sequence[RuleStats], sources: Sequence[str]
@@ -93,22 +88,6 @@ def provenance_of(
         synthetic=tuple(_synthetic(sources, status, source.judge or judge)),
         versions=tuple(_versions(status)),
     )
-
-
-def null_reasons(status: RunStatus) -> tuple[tuple[str, int], ...]:
-    """Null ratings of a run's finished shards by reason, the most frequent first.
-
-    Only shards that have nulls are opened, and of these one column of few values.
-    """
-    reasons: Counter[str] = Counter()
-    for shard in status.shards:
-        if shard.state == "done" and shard.num_nulls:
-            path = shard_path(status.run_dir, shard.index)
-            counted = pq.read_table(path, columns=["null_reason"])["null_reason"].value_counts()
-            for row in counted.to_pylist():
-                if row["values"] is not None:
-                    reasons[row["values"]] += row["counts"]
-    return tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _status(source: RatingsInput) -> RunStatus | None:

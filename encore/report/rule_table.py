@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from encore.analysis.statistics import POOLED, RuleStats
 from encore.data.records import slug
-from encore.report.chart import Missing
+from encore.report.drawing import Missing
 from encore.report.findings import Findings
 from encore.report.words import count, number, percent
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import textwrap
 
 from encore.analysis.statistics import TiePolicy
 
 NONE = "–"
+#: How a cell that is a number or a dash begins.
+NUMBER_STARTS = frozenset("0123456789+\N{MINUS SIGN}\N{EN DASH}")
 #: Control and direction characters, and what XML has no way to write: they are shown as escapes.
 _UNPRINTABLE = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -24,12 +25,6 @@ POLICY_WORDS: dict[TiePolicy, str] = {
 def printable(text: object) -> str:
     """A text from data on one line, its control and direction characters as visible escapes."""
     return _UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], str(text))
-
-
-def wrapped(text: str, *, width: int, max_lines: int = 2) -> str:
-    """A text in lines of at most ``width`` characters; what does not fit ends in an ellipsis."""
-    lines = textwrap.wrap(text, width, max_lines=max_lines, placeholder=" …")
-    return "\n".join(lines)
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
@@ -83,11 +78,3 @@ def percent_interval(low: float | None, high: float | None, *, digits: int = 1) 
 def p_value(value: float | None) -> str:
     """A p-value to one digit."""
     return NONE if value is None else f"{value:.1g}"
-
-
-def short_count(value: float) -> str:
-    """A count for an axis: 300, 4k, 1.4M."""
-    for size, letter in ((1_000_000, "M"), (1_000, "k")):
-        if value >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from encore.report.write import report
+from encore.report.write_report import report
 from tests.browser.watched_report import SCREENS, Theme, watched_page
 
 THEMES: tuple[Theme, ...] = ("light", "dark")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.report.write import report
+from encore.report.write_report import report
 from tests.browser.watched_report import SCREENS, Theme, WatchedPage, watched_page
 from tests.report.studies import HOSTILE_TITLES, write_rated_study
 

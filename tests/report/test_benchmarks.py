@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from encore.benchmarks.stored_tables import StoredTable, read_table, read_tables
-from encore.report.canvas import DrawnChart, draw_chart
-from encore.report.chart import Missing
-from encore.report.charts.benchmark_rows import benchmark_rows, is_leading
-from encore.report.findings import Findings
-from encore.report.gather import gather
+from encore.benchmarks.stored_tables import StoredTable, read_tables
+from encore.report.drawing import DrawnChart, Missing
+from encore.report.findings import Findings, gather
+from encore.report.interval_charts import interval_chart
 from encore.report.page import render_page
-from encore.report.write import draw_all, report
+from encore.report.write_report import draw_all, report
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.report.studies import write_rated_study
 from tests.report.test_page import Parsed
@@ -71,7 +69,7 @@ def test_every_table_of_the_study_has_a_figure_in_a_section_of_its_own(html: str
 
 
 def test_rows_are_sorted_and_all_of_them_in_the_table(table: StoredTable) -> None:
-    chart = benchmark_rows(table, name="benchmark-1")
+    chart = interval_chart(table, name="benchmark-1")
     assert len(chart.table.rows) == len(table.rows)
     scores = [float(row[1].removesuffix(" %")) for row in chart.table.rows]
     assert scores == sorted(scores, reverse=True)
@@ -85,15 +83,15 @@ def test_rows_are_sorted_and_all_of_them_in_the_table(table: StoredTable) -> Non
 def test_drawn_are_the_papers_methods_and_models_not_one_line_for_each_rule(
     table: StoredTable,
 ) -> None:
-    leading = [row for row in table.rows if is_leading(row)]
+    leading = [row for row in table.rows if row.method is not None or row.kind != "scheme"]
     assert {"uniform", "encore (τ 2)", "initial"} <= {row.name for row in leading}
     assert not [row for row in leading if row.name.startswith("single: ")]
-    chart = benchmark_rows(table, name="benchmark-1")
+    chart = interval_chart(table, name="benchmark-1")
     assert f"{len(leading)} rows on" in chart.panels[0].alt
     assert f"{len(table.rows) - len(leading)} further rows" in chart.caption
     # Where nothing leads, everything is drawn.
-    others = replace(table, rows=tuple(row for row in table.rows if not is_leading(row)))
-    assert "further row" not in benchmark_rows(others, name="benchmark-1").caption
+    others = replace(table, rows=tuple(row for row in table.rows if row not in leading))
+    assert "further row" not in interval_chart(others, name="benchmark-1").caption
 
 
 def test_what_is_synthetic_or_partial_is_said_beside_the_figures(html: str) -> None:
@@ -120,7 +118,7 @@ def test_names_of_rows_stay_text(html: str) -> None:
 def test_a_synthetic_table_is_marked_in_its_file_too(
     findings: Findings, drawn: Mapping[str, DrawnChart | Missing]
 ) -> None:
-    assert not findings.provenance.is_synthetic
+    assert not findings.provenance.synthetic
     marked = {}
     for name in ("benchmark-1", "benchmark-2"):
         figure = drawn[name]
@@ -151,10 +149,3 @@ def test_a_study_without_benchmarks_has_no_such_section_and_no_figures_of_an_old
     assert "benchmarks" not in Parsed(page).text.casefold()
     assert not re.findall(r'id="benchmark', page)
     assert not list((tmp_path / "out/figures").glob("benchmark-*"))
-
-
-def test_the_figures_file_is_the_tables(table: StoredTable) -> None:
-    drawn = draw_chart(benchmark_rows(table, name="benchmark-1"), mark=None)
-    assert drawn.png.startswith(b"\x89PNG")
-    alone = read_table(table.folder, study="elsewhere", has_pairs=False)
-    assert benchmark_rows(alone, name="benchmark-1").table == drawn.chart.table

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from encore.report.chart import Chart, Missing
-from encore.report.charts import CHARTS
-from encore.report.charts.entropy_accuracy import entropy_accuracy
-from encore.report.charts.scheme_weights import scheme_weights
-from encore.report.charts.ties import ties
-from encore.report.findings import MAX_DRAWN_SOURCES, Findings
-from encore.report.gather import gather
-from encore.report.palette import MUTED
-from encore.report.words import number, percent
-from tests.ratings_files import ratings_table
-from tests.report.studies import some_ratings
+from encore.report.drawing import Chart, DataTable, Missing, Panel, draw_chart
+from encore.report.findings import MAX_BARS, MAX_DRAWN_SOURCES, Findings, gather
+from encore.report.words import number, percent, points, printable
+from encore.report.write_report import CHARTS
+from tests.report.studies import HOSTILE_TITLES, some_ratings
 
 
 def chart_of(name: str, findings: Findings) -> Chart:
@@ -25,118 +22,85 @@ def chart_of(name: str, findings: Findings) -> Chart:
     return chart
 
 
+def axes_of(panel: Panel):
+    axes = Figure().add_subplot()
+    panel.draw(axes)
+    return axes
+
+
 @pytest.mark.parametrize("name", CHARTS)
-def test_every_figure_is_drawn_and_told(findings: Findings, name: str) -> None:
+def test_every_figure_is_told_and_its_axes_are_labelled(findings: Findings, name: str):
     chart = chart_of(name, findings)
     assert chart.name == name
     assert chart.title
     assert chart.caption.endswith(".")
-    assert chart.panels
     assert chart.table.rows
-    for row in chart.table.rows:
-        assert len(row) == len(chart.table.columns)
+    assert {len(row) for row in chart.table.rows} == {len(chart.table.columns)}
     for panel in chart.panels:
         assert len(panel.alt) > 20
         assert panel.alt.endswith(".")
-
-
-@pytest.mark.parametrize("name", CHARTS)
-def test_every_axis_is_labelled(findings: Findings, name: str) -> None:
-    for panel in chart_of(name, findings).panels:
-        axes = Figure().add_subplot()
-        panel.draw(axes)
+        axes = axes_of(panel)
+        assert axes.get_xlabel() or name == "scheme-weights"
         has_names_for_rows = not len(axes.get_yticks()) or name == "correlations"
-        is_cells = name == "scheme-weights"
-        assert axes.get_xlabel() or is_cells
         assert axes.get_ylabel() or has_names_for_rows
 
 
-def test_histograms_have_one_panel_a_rule_with_shared_axes(findings: Findings) -> None:
+def test_bars_are_the_shares_of_ratings_on_shared_axes(findings: Findings):
+    assert not isinstance(findings.histograms, Missing)
     limits = set()
-    chart = chart_of("rating-histograms", findings)
-    for panel in chart.panels:
-        axes = Figure().add_subplot()
-        panel.draw(axes)
+    panels = chart_of("rating-histograms", findings).panels
+    for panel, histogram in zip(panels, findings.histograms, strict=True):
+        axes = axes_of(panel)
+        assert [bar.get_height() for bar in axes.patches] == pytest.approx(histogram.shares)
+        assert sum(histogram.shares) == pytest.approx(1)
         limits.add((axes.get_xlim(), axes.get_ylim()))
-    assert len(chart.panels) == 6
     assert len(limits) == 1
 
 
-def test_bars_are_the_shares_of_ratings(findings: Findings) -> None:
-    axes = Figure().add_subplot()
-    chart_of("rating-histograms", findings).panels[2].draw(axes)
-    assert not isinstance(findings.histograms, Missing)
-    heights = [bar.get_height() for bar in axes.patches]
-    assert heights == pytest.approx(findings.histograms[2].shares)
-    assert sum(heights) == pytest.approx(1)
+def test_histograms_count_levels_and_beyond_many_levels_bins():
+    table = some_ratings(rule_ids=("few",), num_levels=5)
+    [few] = gather(table).histograms
+    ratings = np.asarray(table["rating"])
+    for level, num in zip(few.positions, few.num_ratings, strict=True):
+        assert num == (ratings == level).sum()
+    many = some_ratings(rule_ids=("many",), num_levels=1001)
+    [binned] = gather(many).histograms
+    assert len(np.unique(many["rating"])) > MAX_BARS
+    expected, edges = np.histogram(many["rating"], bins=50, range=(0, 1))
+    assert binned.num_ratings == tuple(expected)
+    assert binned.positions == pytest.approx((edges[:-1] + edges[1:]) / 2)
 
 
-def test_the_fit_is_the_least_squares_line(findings: Findings) -> None:
-    axes = Figure().add_subplot()
-    chart_of("entropy-accuracy", findings).panels[0].draw(axes)
-    entropy = [rule.entropy_nats for rule in findings.pooled]
-    half = [rule.accuracy.half for rule in findings.pooled]
-    slope, intercept = np.polyfit(entropy, half, 1)
-    lines = [line.get_xydata() for line in axes.lines]
-    edges = np.array(axes.get_xlim())
-    expected = np.stack([edges, intercept + slope * edges], axis=1)
-    assert any(line.shape == (2, 2) and np.allclose(line, expected) for line in lines)
-
-
-def test_points_lie_at_entropy_and_accuracy(findings: Findings) -> None:
-    chart = chart_of("entropy-accuracy", findings)
-    for panel, policy in zip(chart.panels[:2], ("half", "untied"), strict=True):
-        axes = Figure().add_subplot()
-        panel.draw(axes)
-        dots = {tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() == "o"}
-        assert dots == {
-            (rule.entropy_nats, getattr(rule.accuracy, policy)) for rule in findings.pooled
-        }
-
-
-def test_half_and_untied_stand_side_by_side_for_every_source(findings: Findings) -> None:
-    titles = [panel.title for panel in chart_of("entropy-accuracy", findings).panels]
-    assert titles == [
+def test_the_fit_is_the_least_squares_line_through_points_at_entropy_and_accuracy(
+    findings: Findings,
+):
+    panels = chart_of("entropy-accuracy", findings).panels
+    assert [panel.title for panel in panels] == [
         f"{source}: {words}"
         for source in ("all sources", "hh", "pku")
         for words in ("a tie counts half", "ties left out")
     ]
+    for panel, policy in zip(panels, ("half", "untied"), strict=False):
+        axes = axes_of(panel)
+        entropy = [rule.entropy_nats for rule in findings.pooled]
+        accuracy = [getattr(rule.accuracy, policy) for rule in findings.pooled]
+        dots = {tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() == "o"}
+        assert dots == set(zip(entropy, accuracy, strict=True))
+        slope, intercept = np.polyfit(entropy, accuracy, 1)
+        fits = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) == 3]
+        assert len(fits) == 1
+        np.testing.assert_allclose(fits[0][:, 1], intercept + slope * fits[0][:, 0])
 
 
-def test_tables_hold_the_statistics(findings: Findings) -> None:
-    rows = chart_of("ties", findings).table.rows
-    first = findings.pooled[0]
-    assert rows[0][:5] == (
-        "all sources",
-        "0 · calm",
-        "240",
-        percent(first.tie_rate),
-        percent(first.accuracy.half),
-    )
-    assert len(rows) == 3 * 6
+def test_a_correlation_s_panel_has_r_of_every_policy(findings: Findings):
+    axes = axes_of(chart_of("correlations", findings).panels[0])
+    dots = [line for line in axes.lines if line.get_marker() in "oD" and len(line.get_xdata())]
+    r = [row.pearson_r for row in findings.analysis.correlation if row.source == "all"]
+    assert sorted(float(dot.get_xdata()[0]) for dot in dots) == pytest.approx(sorted(r))
 
 
-def test_a_correlation_s_panel_has_r_and_its_null_band(findings: Findings) -> None:
-    axes = Figure().add_subplot()
-    chart_of("correlations", findings).panels[0].draw(axes)
-    drawn = {
-        round(float(line.get_xdata()[0]), 12)
-        for line in axes.lines
-        if line.get_marker() in "oD" and len(line.get_xdata()) == 1
-    }
-    r = {
-        round(row.pearson_r, 12)
-        for row in findings.analysis.correlation
-        if row.source == "all" and row.pearson_r is not None
-    }
-    assert drawn == r
-
-
-def test_wins_ties_and_losses_fill_the_bar(findings: Findings) -> None:
-    axes = Figure().add_subplot()
-    chart = ties(findings)
-    assert isinstance(chart, Chart)
-    chart.panels[0].draw(axes)
+def test_wins_ties_and_losses_fill_the_bar(findings: Findings):
+    axes = axes_of(chart_of("ties", findings).panels[0])
     for place, rule in enumerate(findings.pooled):
         bars = [bar for bar in axes.patches if round(bar.get_y() + bar.get_height() / 2) == place]
         assert [bar.get_width() for bar in bars] == pytest.approx(
@@ -144,136 +108,110 @@ def test_wins_ties_and_losses_fill_the_bar(findings: Findings) -> None:
         )
 
 
-def test_weights_of_all_schemes_are_told(findings: Findings) -> None:
-    chart = scheme_weights(findings)
-    assert isinstance(chart, Chart)
+def test_tables_hold_the_statistics(findings: Findings):
+    rows = chart_of("ties", findings).table.rows
+    first = findings.pooled[0]
+    shares = (percent(first.tie_rate), percent(first.accuracy.half))
+    assert rows[0][:5] == ("all sources", "0 · calm", "240", *shares)
+    assert len(rows) == 3 * 6
+
+
+def test_agreement_is_the_cosine_of_signs():
+    table = some_ratings(rule_ids=("a", "b"), num_pairs=40)
+    ratings = np.asarray(table["rating"]).reshape(40, 2, 2)  # pair, rule, response
+    a, b = np.sign(ratings[..., 0] - ratings[..., 1]).T
+    expected = (a @ b) / math.sqrt((a @ a) * (b @ b))
+    assert gather(table).cosine_RR == pytest.approx(np.array([[1, expected], [expected, 1]]))
+
+
+def test_a_tiny_weight_is_not_written_as_none(findings: Findings):
     assert not isinstance(findings.comparison, Missing)
     row = findings.comparison.rows[0]
-    assert row.vector.scheme == "encore"
-    assert [cells[1] for cells in chart.table.rows] == [
-        percent(weight, digits=2) for weight in row.vector.weights
-    ]
-    learns = {row.label for row in findings.comparison.rows if row.uses_labels}
-    assert learns
-    assert {name.removesuffix(" †") for name in chart.table.columns if "†" in name} == learns
+    weights = (0.0002, 0.0, 1 - 0.0002, 0.0, 0.0, 0.0)
+    vector = replace(row.vector, weights=weights)
+    comparison = replace(findings.comparison, rows=(replace(row, vector=vector),))
+    chart = chart_of("scheme-weights", replace(findings, comparison=comparison))
+    words = [text.get_text() for text in axes_of(chart.panels[0]).texts]
+    assert words == ["<0.1", "0.0", "100.0", "0.0", "0.0", "0.0"]
 
 
-def test_agreement_is_written_with_its_untied_pairs(findings: Findings) -> None:
-    rows = chart_of("rule-agreement", findings).table.rows
-    cosine = findings.agreement.cosine_RR[1, 0]
-    assert rows[1][2] == number(cosine, digits=2)
-    assert rows[0][2] == "1.00"
+def test_schemes_that_learn_from_labels_have_a_dagger(findings: Findings):
+    for name in ("scheme-weights", "scheme-accuracy"):
+        table = chart_of(name, findings).table
+        names = table.columns if name == "scheme-weights" else [row[0] for row in table.rows]
+        assert "bradley-terry †" in names
+        assert "encore (τ 2)" in names
 
 
-# --- what cannot be shown -------------------------------------------------------------------------
+def test_only_the_largest_sources_are_drawn():
+    sources = tuple(f"s{place}" for place in range(MAX_DRAWN_SOURCES + 2))
+    found = gather(some_ratings(sources=sources, rule_ids=("a", "b", "c"), num_pairs=80))
+    assert len(found.drawn_sources) == MAX_DRAWN_SOURCES + 1
+    assert len(found.sources) == len(sources) + 1
 
 
-def test_one_rule_has_no_correlation_and_no_agreement() -> None:
-    findings = gather(some_ratings(rule_ids=("alone",)))
-    assert isinstance(CHARTS["correlations"](findings), Missing)
-    assert isinstance(CHARTS["rule-agreement"](findings), Missing)
-    assert isinstance(CHARTS["entropy-accuracy"](findings), Chart)
+def test_one_source_is_not_told_twice():
+    found = gather(some_ratings(sources=("hh",), rule_ids=("a", "b", "c"), null_share=0.05))
+    assert found.sources == ("all",)
+    assert found.source_name("all") == "hh"
+    assert found.notes
+    assert not [note for note in found.notes if note.startswith("source hh")]
+    titles = [panel.title for panel in chart_of("entropy-accuracy", found).panels]
+    assert titles == ["hh: a tie counts half", "hh: ties left out"]
+    assert {row[0] for row in chart_of("ties", found).table.rows} == {"hh"}
 
 
-def test_responses_without_their_pair_have_histograms_only() -> None:
-    rows = [
-        (f"p{n}", "s", "chosen", rule, n / 10)
-        for n in range(10)
-        for rule in ("one", "two", "three")
-    ]
-    findings = gather(ratings_table(rows))
-    for name in ("entropy-accuracy", "correlations", "ties", "rule-agreement", "convergence"):
-        found = CHARTS[name](findings)
-        assert isinstance(found, Missing), name
-        assert found.reason.endswith(".")
-    assert isinstance(CHARTS["rating-histograms"](findings), Chart)
-
-
-def test_a_rule_without_a_rating_leaves_no_weights_and_says_so() -> None:
-    rows = [
-        (f"p{n}", "s", response, "one", n / 10)
-        for n in range(10)
-        for response in ("chosen", "rejected")
-    ]
-    findings = gather(ratings_table([*rows, ("p0", "s", "chosen", "silent", None)]))
-    for name in ("scheme-weights", "scheme-accuracy", "tau-sweep", "left-out"):
-        found = CHARTS[name](findings)
-        assert isinstance(found, Missing)
-        assert "rule silent" in found.reason.lower()
-
-
-def test_ratings_of_nulls_only_have_no_figure_at_all() -> None:
-    rows = [(f"p{n}", "s", "chosen", "one", None) for n in range(3)]
-    findings = gather(ratings_table(rows))
-    for name, make in CHARTS.items():
-        assert isinstance(make(findings), Missing), name
-
-
-def test_a_constant_rule_is_drawn(findings: Findings) -> None:
-    constant = some_ratings(num_levels=2).to_pandas()
-    constant.loc[constant["rule_id"] == "calm", "rating"] = 1.0
-    found = gather(constant)
-    for name, make in CHARTS.items():
-        assert isinstance(make(found), Chart), name
-        for panel in chart_of(name, found).panels:
-            panel.draw(Figure().add_subplot())
-
-
-def test_a_source_called_all_is_not_told_apart() -> None:
-    findings = gather(some_ratings(sources=("all", "pku")))
-    assert findings.sources == ("all",)
-    assert any("not told apart" in note for note in findings.notes)
-
-
-def test_of_many_sources_the_largest_are_drawn_and_all_are_told() -> None:
-    sources = tuple(f"s{place:02d}" for place in range(10))
-    findings = gather(some_ratings(num_pairs=300, sources=sources))
-    assert len(findings.sources) == 11
-    assert len(findings.drawn_sources) == MAX_DRAWN_SOURCES + 1
-    chart = entropy_accuracy(findings)
-    assert isinstance(chart, Chart)
-    assert {row[0] for row in chart.table.rows} == {"all sources", *sources}
-
-
-def test_a_single_source_is_not_told_twice() -> None:
-    assert gather(some_ratings(sources=("hh",))).sources == ("all",)
-
-
-def test_too_many_levels_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("encore.report.gather._MAX_LEVELS", 5)
-    found = CHARTS["rating-histograms"](gather(some_ratings()))
+@pytest.mark.parametrize(
+    ("name", "ratings", "reason"),
+    [
+        ("correlations", some_ratings(rule_ids=("a", "b")), "at least 3 rules"),
+        ("rule-agreement", some_ratings(rule_ids=("a",)), "one rule only"),
+        ("rating-histograms", some_ratings(null_share=1.0), "not null"),
+        ("ties", some_ratings(null_share=1.0), "No pair has both"),
+        ("entropy-accuracy", some_ratings(null_share=1.0), "No pair has both"),
+        ("scheme-weights", some_ratings(null_share=1.0), "rating"),
+    ],
+)
+def test_what_cannot_be_drawn_has_a_reason(name, ratings, reason):
+    found = CHARTS[name](gather(ratings))
     assert isinstance(found, Missing)
-    assert "round the ratings" in found.reason
+    assert reason in found.reason
 
 
-def test_a_nearly_constant_rule_does_not_flatten_the_others() -> None:
-    # One rule with all of its ratings at one level, two with a quarter at each of four: the median
-    # of the highest bars is 1/4, so the axis ends at twice that.
-    rows = [
-        (f"p{n}", "s", response, rule, 1.0 if rule == "always" else (n % 4) / 4)
-        for n in range(8)
-        for response in ("chosen", "rejected")
-        for rule in ("always", "even", "odd")
-    ]
-    chart = chart_of("rating-histograms", gather(ratings_table(rows)))
-    axes = Figure().add_subplot()
-    chart.panels[0].draw(axes)
-    assert axes.get_ylim()[1] == pytest.approx(0.5 * 1.04)
-    assert [text.get_text() for text in axes.texts] == ["100 % ↑"]
+def a_chart(**more: str) -> Chart:
+    panel = Panel(
+        title=more.get("title", "t"), subtitle="s", alt="a", draw=lambda a: a.plot([0, 1])
+    )
+    table = DataTable(columns=("a",), rows=(("1",),))
+    return Chart(name="n", title="T", caption="C.", panels=(panel, panel, panel), table=table)
 
 
-def test_a_single_source_gives_all_its_name() -> None:
-    findings = gather(some_ratings(sources=("hh",)))
-    assert chart_of("ties", findings).panels[0].title == "hh"
+def test_drawings_follow_from_the_data_alone_and_differ_by_theme():
+    first, second = draw_chart(a_chart()), draw_chart(a_chart())
+    assert (first.svg, first.png, first.panels) == (second.svg, second.png, second.panels)
+    assert first.png.startswith(b"\x89PNG")
+    assert first.panels["light"] != first.panels["dark"]
+    assert b"SYNTHETIC" in draw_chart(a_chart(), mark="SYNTHETIC").svg
 
 
-def test_an_effect_that_pairs_cannot_tell_from_none_is_grey(findings: Findings) -> None:
-    assert not isinstance(findings.left_out, Missing)
-    axes = Figure().add_subplot()
-    chart_of("left-out", findings).panels[0].draw(axes)
-    dots = [line for line in axes.lines if line.get_marker() == "o"]
-    for dot, row in zip(dots, findings.left_out.left_out, strict=True):
-        assert row.change_low is not None
-        assert row.change_high is not None
-        holds_zero = row.change_low <= 0 <= row.change_high
-        assert (dot.get_color() == MUTED) == holds_zero
+def test_glyphs_that_the_font_lacks_are_named_and_hostile_titles_are_drawn():
+    assert draw_chart(a_chart(title="规 x")).missing_glyphs == ("规",)
+    for title in HOSTILE_TITLES:
+        assert b"<script>" not in draw_chart(a_chart(title=printable(title))).svg
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (number(None), "–"),
+        (number(-0.0001, digits=2), "0.00"),
+        (number(-0.5, digits=1), "−0.5"),
+        (percent(1.0), "100 %"),
+        (percent(0.9999), "100.0 %"),
+        (points(0.0123), "+1.23"),
+        (points(-0.0123), "−1.23"),
+        (printable("a\x1b[31m\u202e"), "a\\x1b[31m\\u202e"),
+    ],
+)
+def test_numbers_and_texts_read_one_way(written, expected):
+    assert written == expected

@@ -9,25 +9,18 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
 from encore.cli.report import report as report_command
 from encore.errors import EncoreError, InputError
-from encore.report.charts import CHARTS
-from encore.report.gather import gather
-from encore.report.write import default_folder, report
+from encore.report.findings import gather
+from encore.report.write_report import CHARTS, default_folder, report
+from tests.cli.invoking import Command, Result
 from tests.report.studies import remove_shard, some_ratings, write_rated_study
 
 PNG = b"\x89PNG\r\n\x1a\n"
 RULES = ("Calm", "Kind", "Open")
 
-app = typer.Typer()
-app.command()(report_command)
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+invoke = Command(report_command)
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -157,7 +150,7 @@ def test_no_ratings_are_one_line(tmp_path: Path) -> None:
 def test_a_missing_package_names_the_extra(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("encore.report.write.find_spec", lambda _: None)
+    monkeypatch.setattr("encore.report.write_report.find_spec", lambda _: None)
     with pytest.raises(EncoreError, match=r"encore-reward\[report\]"):
         report(file, out=tmp_path / "out")
 

@@ -27,7 +27,7 @@ from encore.files import file_sha256
 from encore.judges.base import Judge
 from encore.rating import RatingProgress, open_run
 from encore.rating_driver import OutcomeHook, rate_run
-from encore.report.provenance import null_reasons
+from encore.rating_nulls import null_reasons
 from encore.shards import run_status
 from encore.versions import installed_version
 

@@ -38,4 +38,14 @@
       });
     });
   }
+
+  // A table that is wider than its place says so.
+  const hint = () => {
+    for (const box of document.querySelectorAll('.scroll')) {
+      box.previousElementSibling.hidden = box.scrollWidth <= box.clientWidth + 8;
+    }
+  };
+  addEventListener('resize', hint);
+  document.addEventListener('toggle', hint, true);
+  hint();
 })();
