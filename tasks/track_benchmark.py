@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from encore.benchmarks.interval_chart import interval_chart
 from encore.benchmarks.results import write_pair_results
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.rule_table import RuleLine, rule_csv, rule_lines
 from encore.benchmarks.run import BenchmarkRun
+from encore.benchmarks.stored_tables import read_table
 from encore.benchmarks.table import TableLine
 from encore.data.pairs import labels_of, read_manifest
 from encore.data.study import open_study
@@ -284,11 +284,12 @@ class _Job:
     def _charts(self) -> Iterator[Path]:
         """Every row with its interval; nothing where there is no Matplotlib."""
         try:
-            from encore.report.canvas import draw_chart
+            from encore.report.drawing import draw_chart
+            from encore.report.interval_charts import interval_chart
 
-            table = self.run.table
+            table = read_table(self.run.out, study="", has_pairs=False)
             mark = f"Synthetic: {', '.join(table.synthetic)}" if table.synthetic else None
-            chart = interval_chart(table)
+            chart = interval_chart(table, name="benchmark-intervals")
             drawn = draw_chart(chart, mark=mark)
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != _CHART_PACKAGE:

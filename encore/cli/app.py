@@ -20,7 +20,7 @@ COMMANDS = (
 WRITTEN_BY_HAND = {
     *("demo", "ingest", "status", "show", "analyze", "weights", "theory"),
     *("score", "judge"),
-    *("export", "sql", "publish", "doctor"),
+    *("sql", "publish", "doctor"),
 }
 
 HELP = """Audit safety rules and compose multi-head reward models.
