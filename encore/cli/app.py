@@ -16,12 +16,6 @@ COMMANDS = (
     *("plan", "train", "gate", "score", "benchmark", "judge", "compare", "paper"),
     *("export", "serve", "sql", "publish", "doctor"),
 )
-#: Commands that are not generated from a config yet; see `_run_written_by_hand`.
-WRITTEN_BY_HAND = {
-    *("demo", "ingest", "status", "show", "analyze", "weights", "theory"),
-    *("score", "judge"),
-    *("sql", "publish", "doctor"),
-}
 
 HELP = """Audit safety rules and compose multi-head reward models.
 
@@ -45,8 +39,8 @@ def build_app(names: Sequence[str] = COMMANDS) -> App:
     """The parser of `encore` with these commands; each one's module is imported."""
     app = new_app("encore", help=HELP, version=_version)
     for place, name in enumerate(names):
-        function = getattr(import_module(f"encore.cli.{name}"), name)
-        if name in WRITTEN_BY_HAND:
+        function = _function(name)
+        if not hasattr(function, "configs"):  # written by hand, not generated from a config yet
             function = _listed(function)
         app.command(function, name=name, sort_key=place)
     return app
@@ -58,10 +52,15 @@ def main() -> None:
 
     quiet_environment()
     name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name in WRITTEN_BY_HAND:
+    if name in COMMANDS and not hasattr(_function(name), "configs"):
         _run_written_by_hand(name)
     # Only the called command is imported: the doctor must come even where another one's does not.
     run_main(build_app([name] if name in COMMANDS else COMMANDS), sys.argv[1:] or ["--help"])
+
+
+def _function(name: str) -> Callable[..., None]:
+    function: Callable[..., None] = getattr(import_module(f"encore.cli.{name}"), name)
+    return function
 
 
 def _listed(function: Callable[..., None]) -> Callable[[], None]:
@@ -88,5 +87,5 @@ def _run_written_by_hand(name: str) -> None:
     def _root() -> None:
         pass
 
-    app.command(name)(getattr(import_module(f"encore.cli.{name}"), name))
+    app.command(name)(_function(name))
     run_called(app)

@@ -12,20 +12,20 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from encore.cli.output import compact_table, out, say, visible
+from encore.cli.output import compact_table
 from encore.errors import InputError
+from encore.query.sql_config import Format
+from encore.terminal import out, say, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from encore.query.shell import QueryResult
-
-Format = Literal["table", "csv", "json"]
+    from encore.query.sql_query import QueryResult
 
 #: Longer cells of a table are cut; the other formats have them whole.
 _MAX_CELL = 80

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from encore.cli.app import COMMANDS, WRITTEN_BY_HAND
+from encore.cli.app import COMMANDS
 from encore.config import StageConfig, about_option
 from encore.options import Option, bounds_of, options_of
 
@@ -32,9 +32,9 @@ def reference_page() -> str:
 
 
 def _command_lines(name: str) -> Iterator[str]:
-    if name in WRITTEN_BY_HAND:
-        return
     function = getattr(import_module(f"encore.cli.{name}"), name)
+    if not hasattr(function, "configs"):  # written by hand
+        return
     yield f"## encore {name}\n"
     yield f"{(inspect.getdoc(function) or '').splitlines()[0]}\n"
     configs: tuple[type[StageConfig], ...] = function.configs

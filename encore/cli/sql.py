@@ -5,57 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from encore.cli.output import JsonOption, RunOption, out, plain_table, print_json, warn
-from encore.cli.query_output import Format, print_result
+from encore.cli.output import plain_table
+from encore.cli.query_output import print_result
 from encore.errors import InputError
+from encore.options import JsonOption, UsageError, command
+from encore.query.sql_config import Format, SqlConfig
+from encore.terminal import out, print_json, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from encore.query.query_files import QueryFile
-    from encore.query.shell import StudyShell
-
-_DEFAULT_SECONDS = 60.0
-_DEFAULT_ROWS = 50
 
 
-def sql(
-    statement: Annotated[
-        str | None,
-        typer.Argument(metavar="SELECT", help="One SELECT (or FROM, VALUES, WITH … SELECT)."),
-    ] = None,
-    study: Annotated[Path, typer.Option(help="The study directory.")] = Path(),
-    file: Annotated[
-        Path | None, typer.Option(help="Read the SELECT from this file; - is standard input.")
-    ] = None,
-    query: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Run a query of the library, see --list.")
-    ] = None,
-    show_list: Annotated[
-        bool, typer.Option("--list", help="Describe the tables and the library's queries.")
-    ] = False,
-    format_name: Annotated[
-        Format, typer.Option("--format", help="table for people, csv or json for programs.")
-    ] = "table",
-    run: RunOption = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Which judge, when there are several."),
-    ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="How many rows a table shows.")] = _DEFAULT_ROWS,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Stop a query that takes longer.")
-    ] = _DEFAULT_SECONDS,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Memory of the query, e.g. 2GB; more goes to disk."),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+@command
+def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
     """Query a study with SQL (DuckDB's): pairs, ratings, rules, head scores, benchmarks and more.
 
     encore sql "select rule_id, avg(rating) from ratings group by all" --study DIR
@@ -71,59 +37,52 @@ def sql(
     memory whose access to files, network and settings is locked. Only shards whose digest matches
     are in the tables.
     """
-    given = [name for name, value in _ways(statement, file, query, show_list) if value]
-    if len(given) != 1:
-        raise typer.BadParameter(
-            f"give one of SELECT, --file, --query, --list ({', '.join(given) or 'none'} given)"
-        )
-    wanted: Format = "json" if as_json else format_name
-    if show_list:
-        _print_list(wanted)
+    given = {
+        "SELECT": config.statement is not None,
+        "--file": config.file is not None,
+        "--query": config.query is not None,
+        "--list": config.show_list,
+    }
+    if sum(given.values()) != 1:
+        names = ", ".join(name for name, is_given in given.items() if is_given) or "none"
+        raise UsageError(f"give one of SELECT, --file, --query, --list ({names} given)")
+    format_name: Format = "json" if json else config.format
+    if config.show_list:
+        _print_list(format_name)
     else:
-        from encore.query.shell import StudyShell
-        from encore.query.study_database import Limits
-
-        text = _text(statement, file, query)
-        limits = Limits(seconds=timeout, memory=memory_limit)
-        with StudyShell(study, run=run, judge=judge, limits=limits) as shell:
-            _answer(shell, text, format_name=wanted, max_rows=rows)
+        _answer(config, format_name)
 
 
-def _ways(
-    statement: str | None, file: Path | None, query: str | None, show_list: bool
-) -> tuple[tuple[str, Any], ...]:
-    return (
-        ("SELECT", statement is not None),
-        ("--file", file),
-        ("--query", query is not None),
-        ("--list", show_list),
-    )
+def _answer(config: SqlConfig, format_name: Format) -> None:
+    from encore.query.sql_query import named_query, run_query
+
+    text = named_query(config.query) if config.query else _text(config.statement, config.file)
+    with run_query(
+        config.study,
+        text,
+        run=config.run,
+        judge=config.judge,
+        seconds=config.timeout,
+        memory=config.memory_limit,
+    ) as result:
+        try:
+            print_result(result, format_name=format_name, max_rows=config.rows)
+        except BrokenPipeError:  # `| head` has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if result.num_missing_shards:
+        warn(
+            f"{result.num_missing_shards} shards are missing, damaged or failed and not in this "
+            "answer; `encore status` lists them"
+        )
 
 
-def _text(statement: str | None, file: Path | None, query: str | None) -> str:
-    if query is not None:
-        from encore.query.shell import named_query
-
-        return named_query(query)
+def _text(statement: str | None, file: Path | None) -> str:
     if file is None:
         return statement or ""
     try:
         return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--file {file}: cannot be read as text ({error})") from error
-
-
-def _answer(shell: StudyShell, text: str, *, format_name: Format, max_rows: int) -> None:
-    result = shell.query(text)
-    try:
-        print_result(result, format_name=format_name, max_rows=max_rows)
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if result.num_missing_shards:
-        warn(
-            f"{result.num_missing_shards} shards are missing, damaged or failed and not in this "
-            "answer; `encore status` lists them"
-        )
 
 
 def _print_list(format_name: Format) -> None:

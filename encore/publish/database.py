@@ -13,8 +13,7 @@ from encore.errors import InputError
 from encore.files import atomic_path
 from encore.publish.provenance import PROVENANCE_ABOUT, provenance_table
 from encore.query.query_files import query_files
-from encore.query.shell import definition_of
-from encore.query.study_database import Limits, StudyDatabase, literal, quoted
+from encore.query.study_database import StudyDatabase, definition_of, literal, open_database, quoted
 from encore.query.study_tables import (
     TABLE_DOCS,
     StudyTable,
@@ -150,7 +149,7 @@ def _write(path: Path, found: StudyTables) -> tuple[dict[str, int], tuple[str, .
     """Fill a new file; returns the rows of each table, and the views."""
     content = _content(found)
     given = {f"{_PREFIX}{name}": table for name, (table, _) in content.items()}
-    with StudyDatabase(given, limits=Limits()) as database:
+    with open_database(given) as database:
         database.execute(
             f"attach {literal(str(path))} as {_CATALOG} (storage_version '{STORAGE_VERSION}')"
         )

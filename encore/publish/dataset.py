@@ -20,7 +20,7 @@ from encore.files import atomic_folder
 from encore.publish.card import CardFacts, NullCount, data_set_card
 from encore.publish.folder import refuse_occupied
 from encore.query.query_files import query_file
-from encore.query.study_database import Limits, StudyDatabase, literal, quoted
+from encore.query.study_database import StudyDatabase, literal, open_database, quoted
 from encore.query.study_tables import StudyTables, study_tables
 from encore.schemas import MESSAGE
 
@@ -143,11 +143,11 @@ def _write(
 ) -> tuple[list[Path], CardFacts]:
     manifest = found.the_run().manifest
     schema = pair_schema(manifest.rule_ids)
-    with StudyDatabase(found.tables, limits=Limits()) as database:
+    with open_database(found.tables) as database:
         num_pairs_of_source = _num_pairs_of_source(database, found)
         num_files = max(1, -(-sum(num_pairs_of_source.values()) // rows_per_file))
         paths = _file_paths(folder / _DATA, num_files)
-        _, batches = database.stream(_rated_pairs_query(manifest.rule_ids))
+        batches = database.select(_rated_pairs_query(manifest.rule_ids))
         num_memory_bytes = _write_files(batches, paths, schema, rows_per_file=rows_per_file)
         nulls = _nulls(database, manifest.run_key)
     _write_rules(_file_paths(folder / _RULES, 1)[0], found)

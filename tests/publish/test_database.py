@@ -9,29 +9,29 @@ from typing import Any
 
 import duckdb
 import pytest
-from typer.testing import CliRunner, Result
 
+from encore.cli.publish import publish
 from encore.errors import EncoreError, InputError
 from encore.publish.database import publish_database
 from encore.query.query_files import query_files
-from encore.query.shell import StudyShell
 from encore.query.study_tables import TABLE_DOCS
 from encore.shards import list_runs, shard_path
+from tests.cli.invoking import Command, Result
 from tests.sql.studies import (
     NUM_PAIRS,
     NUM_RULES,
-    app,
     comparable,
     digest_of_tree,
     make_pairs,
     rate_study,
 )
+from tests.sql.studies import ask as ask_in_study
 
 NUM_RATINGS = sum(NUM_PAIRS.values()) * 2 * NUM_RULES
 
 
 def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["publish", *map(str, arguments)])
+    return Command(publish)(*arguments)
 
 
 def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -50,10 +50,9 @@ def test_the_tables_are_real_and_hold_what_the_study_does(published: Path, one_r
     kinds = dict(ask(published, "select table_name, table_type from information_schema.tables"))
     tables = {name for name, kind in kinds.items() if kind == "BASE TABLE"}
     assert tables == {*TABLE_DOCS, "other_ratings", "provenance"} - {"all_ratings"}
-    with StudyShell(one_run) as shell:
-        for name in TABLE_DOCS:
-            expected = comparable(shell.query(f"from {name}").rows())
-            assert comparable(ask(published, f"from {name}")) == expected, name
+    for name in TABLE_DOCS:
+        expected = comparable(ask_in_study(one_run, f"from {name}"))
+        assert comparable(ask(published, f"from {name}")) == expected, name
 
 
 @pytest.mark.parametrize("file", query_files(), ids=lambda file: file.name)
@@ -61,8 +60,7 @@ def test_every_query_is_there_and_answers_as_in_the_study(
     file: Any, published: Path, one_run: Path
 ) -> None:
     text = f"from {file.name}(2)" if file.is_macro else f"from {file.name}"
-    with StudyShell(one_run) as shell:
-        expected = comparable(shell.query(text).rows())
+    expected = comparable(ask_in_study(one_run, text))
     assert comparable(ask(published, text)) == expected
     if not file.is_macro:
         assert comparable(ask(published, file.text)) == expected

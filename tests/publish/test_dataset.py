@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from typer.testing import CliRunner
 
+from encore.cli.publish import publish
 from encore.data.ingestion import ingest
 from encore.data.pairs import Origin, PairsManifest, read_pairs
 from encore.data.rules import load_rule_set
@@ -20,7 +20,8 @@ from encore.errors import InputError
 from encore.publish.dataset import publish_dataset
 from encore.publish.licences import joint_identifier, licences_of
 from encore.shards import list_runs, run_status, validated_shards
-from tests.sql.studies import NUM_PAIRS, app, digest_of_tree, make_pairs, rate_study
+from tests.cli.invoking import Command
+from tests.sql.studies import NUM_PAIRS, digest_of_tree, make_pairs, rate_study
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
 RULE_IDS = load_rule_set("encore-10").rule_ids
@@ -142,7 +143,7 @@ def test_pairs_without_ratings_are_left_out_and_counted(tmp_path: Path) -> None:
     study = make_pairs(tmp_path)
     rate_study(study, limit=4)
     out = tmp_path / "out"
-    result = CliRunner().invoke(app, ["publish", str(study), "--dataset", str(out), "--json"])
+    result = Command(publish)(study, "--dataset", out, "--json")
     assert result.exit_code == 0, result.exception
     report = json.loads(result.stdout)
     assert report["database"] is None

@@ -11,8 +11,7 @@ import pytest
 
 from encore.publish.database import publish_database
 from encore.query.query_files import query_files
-from encore.query.shell import StudyShell
-from tests.sql.studies import comparable
+from tests.sql.studies import ask, comparable
 
 _OLD = "duckdb==1.4.*"
 #: Runs in the other environment, which has DuckDB and nothing else: path of the database, queries.
@@ -67,11 +66,10 @@ def test_duckdb_1_4_opens_it_and_answers_as_the_new_one_does(
     answer = json.loads(ran.stdout)
     assert answer["version"].startswith("1.4.")
     answers = answer["answers"]
-    with StudyShell(two_runs, judge="one") as shell:
-        for name, text in queries.items():
-            if name.removeprefix("view ") in ("other_ratings", "provenance"):
-                assert answers[name]
-                continue
-            expected = json.loads(json.dumps(list(shell.query(text).rows())))
-            assert comparable(answers[name]) == comparable(expected), name
+    for name, text in queries.items():
+        if name.removeprefix("view ") in ("other_ratings", "provenance"):
+            assert answers[name]
+            continue
+        expected = json.loads(json.dumps(ask(two_runs, text, judge="one")))
+        assert comparable(answers[name]) == comparable(expected), name
     assert comparable(answers["macro, created anew"]) == comparable(answers["file weights_at"])

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from typer import Typer
-
-from encore.cli.publish import publish
-from encore.cli.sql import sql
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
+from encore.query.study_database import locked_database
+from encore.query.study_tables import study_tables
 from encore.rating import open_run
 from encore.rating_driver import rate_run
 from tests.scripted_judge import ScriptedJudge
@@ -23,11 +21,6 @@ NUM_RULES = 10
 #: Pairs of each source; a third record of "pku" is no pair and is set aside.
 NUM_PAIRS = {"hh": 7, "pku": 5}
 SHARD_SIZE = 5
-
-#: The two commands by themselves.
-app = Typer()
-app.command("sql")(sql)
-app.command("publish")(publish)
 
 
 def coarse_score(salt: str) -> Callable[[str], str]:
@@ -94,3 +87,10 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_rounded(item) for item in value]
     return value
+
+
+def ask(study: Path, sql: str, *, judge: str | None = None) -> list[tuple[Any, ...]]:
+    """The rows of a query over a study, asked in this process."""
+    with locked_database(study_tables(open_study(study), judge=judge)) as database:
+        table = database.select(sql).read_all()
+        return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -10,9 +10,8 @@ from encore.benchmarks.stored_tables import read_tables
 from encore.data.study import create_study
 from encore.errors import InputError
 from encore.publish.database import publish_database
-from encore.query.shell import StudyShell
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
-from tests.sql.studies import make_pairs, rate_study
+from tests.sql.studies import ask, make_pairs, rate_study
 
 KEYS = ("a" * 16, "b" * 16)
 
@@ -25,11 +24,6 @@ def study(tmp_path: Path) -> Path:
     write_run(study, every_row(pairs), pairs=pairs, key=KEYS[0])
     write_run(study, every_row(pairs, seed=1), pairs=pairs, key=KEYS[1], synthetic=["all of it"])
     return study
-
-
-def ask(study: Path, sql: str) -> list[tuple[object, ...]]:
-    with StudyShell(study) as shell:
-        return list(shell.query(sql).rows())
 
 
 def test_every_row_stands_there_with_its_figures(study: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from encore.errors import EncoreError
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.publish.database import publish_database
-from encore.query.shell import StudyShell
+from encore.query.sql_query import run_query
 from encore.scores.accuracy import head_accuracies
 from encore.scores.folder import choose_scores
 from encore.scores.head_scores import read_head_scores
@@ -35,8 +35,7 @@ def study(tmp_path: Path) -> Path:
 
 
 def ask(study: Path, sql: str):
-    with StudyShell(study) as shell:
-        result = shell.query(sql)
+    with run_query(study, sql) as result:
         return list(result.rows()), result.num_missing_shards
 
 

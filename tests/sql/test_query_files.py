@@ -10,7 +10,7 @@ import pytest
 from encore.errors import InputError
 from encore.queries import query_names
 from encore.query.query_files import query_file, query_files
-from encore.query.shell import definition_of
+from encore.query.study_database import definition_of
 from encore.query.study_tables import TABLE_DOCS
 
 FILES = query_files()
