@@ -1,15 +1,12 @@
-"""Run a flow as a command: `--help`, one line for an expected error, the exit codes of `encore`."""
+"""Run a flow as a command: options from its configs, exit codes as those of `encore`."""
 
 from __future__ import annotations
 
+import functools
 import os
-import signal
-import sys
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import httpx
-import typer
 from prefect.client.schemas.objects import State
 from prefect.flows import Flow
 from prefect.settings import (
@@ -19,26 +16,34 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from encore.cli.output import fail, say
 from encore.errors import EncoreError
+from encore.options import run_main, single_command
 from encore.settings import quiet_environment
+from encore.terminal import say
 
 #: A temporary server needs 8 to 17 s, and more on a busy machine; Prefect's own limit is 20.
 _SERVER_START_SECONDS = 180
 _ANSWER_SECONDS = 20
 
 
-class _InterruptedError(EncoreError):
-    """Ctrl-C or SIGTERM."""
+def run_command(flow: Flow[..., Any]) -> NoReturn:
+    """Parse the command line for a flow, run it and exit, as `encore.options.run_main` does."""
 
-    exit_code = 130
+    @functools.wraps(flow.fn)
+    def call(**parameters: Any) -> None:
+        run_flow(flow, **parameters)
 
-    def __init__(self) -> None:
-        super().__init__("interrupted; finished work is kept, the same command continues")
+    call_main(call, name=flow.fn.__module__)
 
 
-def run_flow(flow: Flow[..., Any], **parameters: Any) -> None:
-    """Run a flow to its end in this process and say how it ended.
+def call_main(call: Any, *, name: str) -> NoReturn:
+    """The same for a function of configs."""
+    quiet_environment(os.environ)
+    run_main(single_command(call, name=f"python -m {name}"))
+
+
+def run_flow(flow: Flow[..., Any], **parameters: Any) -> Any:
+    """Run a flow to its end in this process, say how it ended, and return its result.
 
     Raises:
         EncoreError: It did not complete; its exit code is the command's.
@@ -50,30 +55,14 @@ def run_flow(flow: Flow[..., Any], **parameters: Any) -> None:
             PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: _SERVER_START_SECONDS,
         }
     ):
-        try:
-            state: State[Any] = flow(**parameters, return_state=True)
-        except KeyboardInterrupt as error:
-            raise _InterruptedError from error
+        state: State[Any] = flow(**parameters, return_state=True)
     if state.is_completed():
         say(f"{flow.name}: {state.message}")
-        return
+        return state.result()
     reason = state.result(raise_on_failure=False)
     if isinstance(reason, EncoreError):
         raise reason
     raise EncoreError(f"{flow.name}: {state.message}")
-
-
-def run_command(main: Callable[..., None]) -> NoReturn:
-    """Parse the command line for ``main`` and exit: 0, 1 error, 2 usage, 3 incomplete, 130."""
-    quiet_environment(os.environ)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    try:
-        app()
-    except EncoreError as error:
-        _exit(str(error), exit_code=error.exit_code)
-    sys.exit(0)
 
 
 def _check_server() -> None:
@@ -87,8 +76,3 @@ def _check_server() -> None:
             f"Prefect server {url}: it does not answer ({error}); start it with `prefect server "
             "start`, or unset PREFECT_API_URL to run without one"
         ) from error
-
-
-def _exit(message: str, *, exit_code: int) -> NoReturn:
-    fail(message)
-    sys.exit(exit_code)

@@ -7,47 +7,74 @@ As a command, with or without a Prefect server:
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
-from encore.cli import rating_options as options
-from encore.cli.output import visible
-from encore.config import RatingConfig
+from encore.analysis.analyze import analyze
+from encore.config import JudgeConfig, RatingConfig, StageConfig, option
+from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
+from encore.options import UsageError
 from encore.rating_driver import NUM_WORKERS
-from encore.recipes.changes import JudgeChanges, changed
-from encore.recipes.recipe import Recipe
-from encore.recipes.shipped import RecipeName, load_recipe
+from encore.recipes.recipe import RECIPE_NAMES, RecipeChanges, load_recipe
+from encore.terminal import visible
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
-from flows.command import run_command, run_flow
-from flows.rate_pairs import Retries, Seconds
-from flows.rating_stage import completed, rate_study
-from tasks.analyze import analyze_ratings
+from encore.weighting.weigh import weigh_rules
+from flows.command import call_main, run_flow
+from flows.rate_pairs import ShardAttempts
 from tasks.artifacts import publish_statistics, publish_weights
-from tasks.errors import log_expected_errors_in_one_line
-from tasks.ingest import ingest_pairs
-from tasks.rate import DEFAULT_RETRIES
-from tasks.tracking_uri import VARIABLE, has_secret
-from tasks.weigh import weigh_rules
+from tasks.rate import rate_shards
+from tasks.stage import log_expected_errors_in_one_line, run_stage
+from tasks.track import TrackingConfig
 
-#: What may be said beside --recipe: where things are, how much of it, how hard to try. Everything
-#: else is the recipe's.
-_BESIDE_RECIPE = frozenset(
-    {
-        *("recipe", "study", "judge", "backend", "revision", "engine_arg", "shard_size", "limit"),
-        *("benchmark_data", "shard_timeout_seconds", "shard_retries", "tracking_uri"),
-    }
-)
-_OF_RECIPE_ONLY = frozenset({"benchmark_data", "tracking_uri"})
+
+class WeighingConfig(StageConfig):
+    """How rules are weighed."""
+
+    scheme: str = option("encore", help=f"How rules are weighed, one of: {', '.join(SCHEMES)}.")
+    tau: float = option(
+        DEFAULT_TAU, gt=0, help="Temperature of scheme encore, above 0: large nears uniform."
+    )
+    seed: int = option(0, ge=0, help="Of schemes random and random-k.")
+    k: int = option(DEFAULT_K, ge=1, help="Rules of top-k and random-k.")
+    rule: str | None = option(None, metavar="RULE_ID", help="The rule of scheme single.")
+
+
+class ShardTimeout(StageConfig):
+    """How long a shard may take."""
+
+    shard_timeout_seconds: float | None = option(
+        None,
+        gt=0,
+        identity=False,
+        help="Give up on a shard whose generation takes longer (seconds).",
+    )
+
+
+class PipelineConfig(StageConfig):
+    """From preference pairs to weights."""
+
+    sources: Annotated[tuple[str, ...], Field(min_length=1)] = option(
+        positional=True,
+        metavar="SOURCE...",
+        help="What to read, each as [LABEL=][FORMAT:]WHERE; `encore ingest --help` lists all.",
+    )
+    study: Path = option(
+        name="out", metavar="STUDY", help="The study directory; made if it is not there."
+    )
+    rating: RatingConfig
+    prefer: Prefer | None = option(
+        None, help="Which label of raw PKU-SafeRLHF says what is chosen."
+    )
+    weighing: WeighingConfig = WeighingConfig()
+    limits: ShardTimeout = ShardTimeout()
 
 
 @flow(
@@ -55,144 +82,80 @@ _OF_RECIPE_ONLY = frozenset({"benchmark_data", "tracking_uri"})
     task_runner=ThreadPoolTaskRunner[Any](max_workers=NUM_WORKERS),
     persist_result=False,
 )
-def pipeline(
-    sources: Annotated[list[str], Field(min_length=1)],
-    study: Path,
-    rating: RatingConfig,
-    prefer: Prefer | None = None,
-    scheme: str = "encore",
-    tau: Annotated[float, Field(gt=0)] = DEFAULT_TAU,
-    seed: Annotated[int, Field(ge=0)] = 0,
-    k: Annotated[int, Field(ge=1)] = DEFAULT_K,
-    rule: str | None = None,
-    shard_timeout_seconds: Seconds | None = None,
-    shard_retries: Retries = DEFAULT_RETRIES,
-) -> State:
+def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) -> State:
     """Ingest pairs, have a judge rate them, measure the rules and weigh them.
 
     Running it again does only what is not done.
-
-    Args:
-        sources: What to read, each as [LABEL=][FORMAT:]WHERE, e.g. hh-pku or pairs.jsonl.gz.
-        study: The study's directory, made if it is not there; relative to the working directory.
-        rating: Judge, rules and plan. Changing any of it makes a new run beside the old one.
-        prefer: Which label of raw PKU-SafeRLHF says what is chosen; default: safer.
-        scheme: How rules are weighed; `encore weights --help` lists all.
-        tau: Temperature of scheme encore: large approaches uniform. The paper's is 2.
-        seed: Of schemes random and random-k, and of the folds that hold out pairs.
-        k: How many rules top-k and random-k select.
-        rule: The rule of scheme single.
-        shard_timeout_seconds: Give up on a shard whose generation takes longer.
-        shard_retries: Further attempts for a shard that fails.
     """
     log_expected_errors_in_one_line()
-    load_scheme(scheme)  # a name that does not exist must not cost hours of rating
-    weighing = SchemeOptions(tau=tau, seed=seed, k=k, rule=rule)
-    ingest_pairs(sources, study, prefer=prefer)
-    plan, report, failed = rate_study(
-        study,
-        rating,
-        only=None,
-        shard_timeout_seconds=shard_timeout_seconds,
-        shard_retries=shard_retries,
+    weighing = config.weighing
+    load_scheme(weighing.scheme)  # a name that does not exist must not cost hours of rating
+    options = SchemeOptions(**weighing.model_dump(exclude={"scheme"}))
+    run_stage("ingest", lambda: ingest(config.sources, out=config.study, prefer=config.prefer))
+    rated = rate_shards(
+        config.study,
+        config.rating,
+        timeout_seconds=config.limits.shard_timeout_seconds,
+        retries=attempts.shard_retries,
     )
-    if failed is not None:
-        return failed
-    publish_statistics(analyze_ratings(plan.run_dir))
-    weighed = weigh_rules(plan.run_dir, scheme=scheme, options=weighing)
+    if rated.error is not None:
+        return rated.state(rated)
+    publish_statistics(run_stage("analyze", lambda: analyze(rated.run_dir)))
+    weighed = run_stage(
+        "weigh", lambda: weigh_rules(rated.run_dir, scheme=weighing.scheme, options=options)
+    )
     publish_weights(weighed)
-    return completed(report, data=weighed.vector)
+    return rated.state(weighed.vector)
 
 
-def _above_zero(value: float) -> float:
-    if not value > 0:
-        raise typer.BadParameter(f"{value:g} is not above 0")
-    return value
+class _Judge(JudgeConfig):
+    model: str | None = option(
+        None,
+        name="judge",
+        help="Folder with a model (config, tokenizer with chat template, *.safetensors) or a hub "
+        "id such as meta-llama/Meta-Llama-3-70B-Instruct. With --recipe: in place of its own.",
+    )
+
+
+class _Rating(RatingConfig):
+    judge: _Judge = _Judge()
+
+
+class PipelineCommand(PipelineConfig):
+    """Either sources and a judge, or a recipe."""
+
+    sources: tuple[str, ...] = option(
+        (),
+        positional=True,
+        metavar="SOURCE...",
+        help="What to read, each as [LABEL=][FORMAT:]WHERE; `encore ingest --help` lists all.",
+    )
+    recipe: str | None = option(
+        None,
+        metavar="NAME_OR_TOML",
+        help="Instead of SOURCE and --judge: a named run up to the benchmark's table, or your own "
+        "file. docs/recipes.md says what each one takes.",
+    )
+    rating: _Rating = _Rating()
+    benchmark_data: Path | None = option(
+        None,
+        metavar="PATH",
+        help="With --recipe: the benchmark's rows as local files. Default: the recipe's, or the "
+        "hub.",
+    )
 
 
 def main(
-    context: typer.Context,
-    study: Annotated[
-        Path,
-        typer.Option(
-            "--out", metavar="STUDY", help="The study directory; made if it is not there."
-        ),
-    ],
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SOURCE...",
-            help="What to read, each as [LABEL=][FORMAT:]WHERE; `encore ingest --help` lists all.",
-            show_default=False,
-        ),
-    ] = None,
-    recipe: Annotated[
-        RecipeName | None,
-        typer.Option(
-            help="Instead of SOURCE and --judge: a named run up to the benchmark's table. "
-            "docs/recipes.md says what each one takes."
-        ),
-    ] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder with a model (config, tokenizer with chat template, *.safetensors) or a "
-            "hub id such as meta-llama/Meta-Llama-3-70B-Instruct. With --recipe: in place of its "
-            "own."
-        ),
-    ] = None,
-    prefer: Annotated[
-        Prefer | None, typer.Option(help="Which label of raw PKU-SafeRLHF says what is chosen.")
-    ] = None,
-    scheme: Annotated[
-        str, typer.Option(help=f"How rules are weighed, one of: {', '.join(SCHEMES)}.")
-    ] = "encore",
-    tau: Annotated[
-        float,
-        typer.Option(
-            callback=_above_zero, help="Temperature of scheme encore, above 0: large nears uniform."
-        ),
-    ] = DEFAULT_TAU,
-    seed: Annotated[int, typer.Option(min=0, help="Of schemes random and random-k.")] = 0,
-    k: Annotated[int, typer.Option("--k", min=1, help="Rules of top-k and random-k.")] = DEFAULT_K,
-    rule: Annotated[
-        str | None, typer.Option(metavar="RULE_ID", help="The rule of scheme single.")
-    ] = None,
-    rules: options.Rules = "encore-10",
-    shard_size: options.ShardSize = 1000,
-    limit: options.Limit = None,
-    backend: options.Backend = "vllm",
-    revision: options.Revision = None,
-    dtype: options.Dtype = "auto",
-    max_model_len: options.MaxModelLen = None,
-    overlong: options.Overlong = "set-aside",
-    max_reply_tokens: options.MaxReplyTokens = 16,
-    engine_arg: options.EngineArgs = None,
-    benchmark_data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="With --recipe: the benchmark's rows as local files. Default: the recipe's, or "
-            "the hub.",
-        ),
-    ] = None,
-    tracking_uri: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URI",
-            help="With --recipe: MLflow's store. Default: MLFLOW_TRACKING_URI, or the file "
-            "STUDY/mlflow.db.",
-        ),
-    ] = None,
-    shard_timeout_seconds: options.ShardTimeout = None,
-    shard_retries: options.ShardRetries = DEFAULT_RETRIES,
+    config: PipelineCommand,
+    tracking: TrackingConfig = TrackingConfig(),
+    attempts: ShardAttempts = ShardAttempts(),
 ) -> None:
     """From preference pairs to weights under Prefect: ingest, rate, analyze, weigh.
 
     With --recipe further, to the table: train, the baselines, gate, score, benchmark, export.
     Recipes: hh_pku_encore_10 (the paper's main experiment), fsfairx (its second backbone),
-    hh_full_8b_10 and hh_full_8b_20 (all of HH under an 8B judge, ten and twenty rules), top_5
-    (its rule selection), probe (a frozen backbone), demo (small, offline, synthetic).
+    hh_full_8b_10 and hh_full_8b_20 (all of HH under an 8B judge, ten and twenty rules), top_5 (its
+    rule selection), probe (a frozen backbone), demo (small, offline, synthetic).
 
     Without PREFECT_API_URL a temporary server is started for this run; with it, the run and its
     artifacts (progress, failed shards, rule statistics, rule weights) are kept on that server. Run
@@ -203,116 +166,58 @@ def main(
     Example: python -m flows.pipeline hh=pairs.jsonl.gz --out study --judge ./my-judge --limit 200
 
     Example: python -m flows.pipeline --recipe demo --out demo-recipe
-
-    Example: python -m flows.pipeline --recipe hh_pku_encore_10 --out study --limit 2000
-    --engine-arg tensor_parallel_size=4
     """
-    given = _given(context)
-    _check_usage(given)
-    shipped = None if recipe is None else load_recipe(recipe)
-    own_judge = "" if shipped is None else shipped.rating.judge.model
-    rating = options.rating_config(
-        judge=judge or own_judge,
-        rules=rules,
-        shard_size=shard_size,
-        limit=limit,
-        backend=backend,
-        revision=revision,
-        dtype=dtype,
-        max_model_len=max_model_len,
-        overlong=overlong,
-        max_reply_tokens=max_reply_tokens,
-        engine_arg=engine_arg,
-    )
-    if shipped is not None:
-        changes = JudgeChanges(
-            model=judge,
-            backend=backend if "backend" in given else None,
-            revision=revision,
-            engine_args=rating.judge.engine_args,
-            shard_size=shard_size if "shard_size" in given else None,
-            limit=limit,
-        )
-        _run_recipe(
-            changed(shipped, changes, benchmark_data=benchmark_data),
-            study,
-            tracking_uri=tracking_uri,
-            shard_timeout_seconds=shard_timeout_seconds,
-            shard_retries=shard_retries,
-        )
+    given = config.model_fields_set | config.rating.model_fields_set
+    given |= config.rating.judge.model_fields_set | config.weighing.model_fields_set
+    if config.recipe is None:
+        _refuse(given & {"benchmark_data"} | tracking.model_fields_set, "belongs to --recipe")
+        missing = [name for name in ("sources", "model") if name not in given]
+        if missing:
+            name = "SOURCE" if missing[0] == "sources" else "--judge"
+            raise UsageError(f"{name} is missing; give SOURCE... and --judge, or --recipe")
+        shared = {name: getattr(config, name) for name in PipelineConfig.model_fields}
+        rating = RatingConfig.model_validate(config.rating.model_dump(exclude_unset=True))
+        run_flow(pipeline, config=PipelineConfig(**{**shared, "rating": rating}), attempts=attempts)
         return
-    run_flow(
-        pipeline,
-        sources=sources,
-        study=study,
-        rating=rating,
-        prefer=prefer,
-        scheme=scheme,
-        tau=tau,
-        seed=seed,
-        k=k,
-        rule=rule,
-        shard_timeout_seconds=shard_timeout_seconds,
-        shard_retries=shard_retries,
-    )
+    _refuse(given - _BESIDE_RECIPE, "is the recipe's to say; leave it out")
+    from flows.recipes import run_recipe  # brings torch and MLflow
 
-
-def _given(context: typer.Context) -> frozenset[str]:
-    """The parameters that stand on the command line."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    return frozenset(
-        name for name, source in sources.items() if source and source.name == "COMMANDLINE"
-    )
-
-
-def _check_usage(given: frozenset[str]) -> None:
-    """Either a recipe, or sources and a judge; nothing that would be passed over."""
-    if "recipe" in given:
-        unused = sorted(given - _BESIDE_RECIPE)
-        if unused:
-            raise typer.BadParameter(f"{_option(unused[0])} is the recipe's to say; leave it out")
-        return
-    missing = [name for name in ("sources", "judge") if name not in given]
-    if missing:
-        raise typer.BadParameter(
-            f"{_option(missing[0])} is missing; give SOURCE... and --judge, or --recipe"
-        )
-    stray = sorted(given & _OF_RECIPE_ONLY)
-    if stray:
-        raise typer.BadParameter(f"{_option(stray[0])} belongs to --recipe, which is not given")
-
-
-def _option(name: str) -> str:
-    return "SOURCE" if name == "sources" else f"--{name.replace('_', '-')}"
-
-
-def _run_recipe(
-    recipe: Recipe,
-    study: Path,
-    *,
-    tracking_uri: str | None,
-    shard_timeout_seconds: float | None,
-    shard_retries: int,
-) -> None:
-    """Run it to its end and print the table."""
-    # They need torch and MLflow; to rate and weigh, neither is wanted.
-    from flows.recipe_stages import table_path
-    from flows.recipes import run_recipe
-
-    if tracking_uri is not None and has_secret(tracking_uri):
-        # Parameters of a flow run are stored and shown; a password stays in this process.
-        os.environ[VARIABLE] = tracking_uri
-        tracking_uri = None
-    run_flow(
+    rating, judge = config.rating, config.rating.judge
+    changes = {
+        "judge": judge.model,
+        "backend": judge.backend if "backend" in given else None,
+        "revision": judge.revision,
+        "engine_args": judge.engine_args,
+        "shard_size": rating.shard_size if "shard_size" in given else None,
+        "limit": rating.limit,
+        "benchmark_data": config.benchmark_data,
+    }
+    result = run_flow(
         run_recipe,
-        recipe=recipe,
-        study=study,
-        tracking_uri=tracking_uri,
-        shard_timeout_seconds=shard_timeout_seconds,
-        shard_retries=shard_retries,
+        recipe=config.recipe if config.recipe in RECIPE_NAMES else load_recipe(config.recipe),
+        study=config.study,
+        changes=RecipeChanges(**changes),
+        tracking=tracking,
+        attempts=attempts,
+        shard_timeout_seconds=config.limits.shard_timeout_seconds,
     )
-    sys.stdout.write(visible(table_path(study, recipe).read_text(encoding="utf-8")))
+    sys.stdout.write(visible(result.table.read_text(encoding="utf-8")))
+
+
+#: Where things are, how much of it, how hard to try: what may be said beside --recipe.
+_BESIDE_RECIPE = frozenset(
+    {
+        *("recipe", "study", "rating", "judge", "model", "backend", "revision", "engine_args"),
+        *("shard_size", "limit", "benchmark_data", "limits"),
+    }
+)
+
+
+def _refuse(given: frozenset[str] | set[str], why: str) -> None:
+    for name in sorted(given):
+        shown = "SOURCE" if name == "sources" else f"--{name.replace('_', '-')}"
+        raise UsageError(f"{shown} {why}")
 
 
 if __name__ == "__main__":
-    run_command(main)
+    call_main(main, name="flows.pipeline")

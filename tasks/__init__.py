@@ -1,1 +1,1 @@
-"""Tasks: call `encore`, return a small manifest. Retries, time limits and tags live here."""
+"""A stage of `encore` under Prefect: retries, time limits, progress, artifacts; MLflow."""

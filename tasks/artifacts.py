@@ -1,99 +1,65 @@
-"""What a flow run shows in the Prefect UI: progress, failed shards, statistics, weights."""
+"""What a flow run shows of its results on Prefect's pages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-from uuid import UUID
 
-from prefect.artifacts import (
-    create_progress_artifact,
-    create_table_artifact,
-    update_progress_artifact,
-)
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from encore.analysis.analyze import Analysis
+from encore.benchmarks.run import BenchmarkRun
+from encore.training.records import TrainingResult
 from encore.weighting.weigh import WeighedRules
+from tasks.track import Tracked
 
-NOTHING = "–"
-_DIGITS = 4
-
-
-@dataclass(slots=True)
-class ShardProgress:
-    """A progress artifact that counts shards."""
-
-    num_shards: int
-    num_finished: int = 0
-    _artifact: UUID | None = None
-
-    def start(self) -> None:
-        """Show 0 %."""
-        artifact = create_progress_artifact(
-            progress=0.0,
-            key="rating-progress",
-            description=f"Share of {self.num_shards} shards that are rated, reused or failed.",
-        )
-        assert isinstance(artifact, UUID)  # called from a synchronous flow
-        self._artifact = artifact
-
-    def advance(self) -> None:
-        """One more shard is through."""
-        self.num_finished += 1
-        assert self._artifact is not None
-        update_progress_artifact(self._artifact, progress=100 * self.num_finished / self.num_shards)
+_NOTHING = "–"
 
 
 def publish_failed_shards(failures: Mapping[int, str]) -> None:
     """A table of the shards that failed; it says so when there is none."""
-    rows: list[dict[str, Any]] = [
+    rows = [
         {
             "shard": index,
             "error": error,
-            "how to rerun": f"run again, or only this: shards=[{index}]",
+            "how to rerun": f"run again, or only this: shard=[{index}]",
         }
         for index, error in failures.items()
     ]
-    create_table_artifact(
-        rows or [{"shard": "none", "error": NOTHING, "how to rerun": NOTHING}],
-        key="failed-shards",
-        description=(
-            f"{len(failures)} shards failed. A run with the same parameters rates only these; "
-            f"`shards={list(failures)}` looks at no others."
-            if failures
-            else "No shard failed."
-        ),
+    told = (
+        f"{len(failures)} shards failed. A run with the same parameters rates only these; "
+        f"`shard={list(failures)}` looks at no others."
     )
+    _publish("failed-shards", rows, told if failures else "No shard failed.")
 
 
 def publish_statistics(analysis: Analysis) -> None:
     """A table of the rules: entropy, levels, accuracy under every tie policy, ties, coverage."""
-    create_table_artifact(
-        [
-            {
-                "rule": rule.rule_id,
-                "entropy (nats)": _figure(rule.entropy_nats),
-                "levels": rule.num_levels,
-                "half": _figure(rule.accuracy.half),
-                "untied": _figure(rule.accuracy.untied),
-                "strict": _figure(rule.accuracy.strict),
-                "inclusive": _figure(rule.accuracy.inclusive),
-                "ties": _figure(rule.tie_rate),
-                "coverage": _figure(rule.coverage),
-                "ratings": rule.num_ratings,
-                "nulls": rule.num_unparsed,
-            }
-            for rule in analysis.rules
-        ],
-        key="rule-statistics",
-        description=_paragraphs(
-            "Entropy of each rule's ratings, and its accuracy on people's preferences under four "
-            "tie policies: half (a tie counts one half), untied (left out), strict (a miss), "
-            "inclusive (a hit).",
-            *analysis.notes,
-            *_missing(analysis.num_missing_shards, analysis.num_shards),
-        ),
+    rows = [
+        {
+            "rule": rule.rule_id,
+            "entropy (nats)": rule.entropy_nats,
+            "levels": rule.num_levels,
+            "half": rule.accuracy.half,
+            "untied": rule.accuracy.untied,
+            "strict": rule.accuracy.strict,
+            "inclusive": rule.accuracy.inclusive,
+            "ties": rule.tie_rate,
+            "coverage": rule.coverage,
+            "ratings": rule.num_ratings,
+            "nulls": rule.num_unparsed,
+        }
+        for rule in analysis.rules
+    ]
+    _publish(
+        "rule-statistics",
+        rows,
+        "Entropy of each rule's ratings, and its accuracy on people's preferences under four tie "
+        "policies: half (a tie counts one half), untied (left out), strict (a miss), inclusive (a "
+        "hit).",
+        *analysis.notes,
+        *_missing(analysis.num_missing_shards, analysis.num_shards),
     )
 
 
@@ -101,37 +67,91 @@ def publish_weights(weighed: WeighedRules) -> None:
     """A table of the rules' weights, and how much each moves the composed reward."""
     vector = weighed.vector
     params = ", ".join(f"{name} {value}" for name, value in vector.params.items())
-    create_table_artifact(
-        [
-            {
-                "rule": rule.rule_id,
-                "weight": _figure(weight),
-                "effective weight": _figure(None if sd is None else weight * sd),
-                "entropy (nats)": _figure(rule.entropy_nats),
-            }
-            for rule, weight, sd in zip(
-                weighed.rules, vector.weights, weighed.margin_sds, strict=True
-            )
-        ],
-        key="rule-weights",
-        description=_paragraphs(
-            f"Weights by scheme {vector.scheme}{f' ({params})' if params else ''}. The effective "
-            "weight is the weight times the standard deviation of rating(chosen) − "
-            "rating(rejected).",
-            *_missing(weighed.num_missing_shards, weighed.num_shards),
-        ),
+    rows = [
+        {
+            "rule": rule.rule_id,
+            "weight": weight,
+            "effective weight": None if sd is None else weight * sd,
+            "entropy (nats)": rule.entropy_nats,
+        }
+        for rule, weight, sd in zip(weighed.rules, vector.weights, weighed.margin_sds, strict=True)
+    ]
+    _publish(
+        "rule-weights",
+        rows,
+        f"Weights by scheme {vector.scheme}{f' ({params})' if params else ''}. The effective "
+        "weight is the weight times the standard deviation of rating(chosen) − rating(rejected).",
+        *_missing(weighed.num_missing_shards, weighed.num_shards),
     )
 
 
-def _figure(value: float | None) -> float | str:
-    return NOTHING if value is None else round(value, _DIGITS)
+def publish_evaluation(result: TrainingResult) -> None:
+    """A table of a trained model's heads on the held-out pairs."""
+    found = result.final_evaluation
+    if found is None:
+        _publish("training-evaluation", [], "No pairs were held out.")
+        return
+    heads = dict.fromkeys([*found.r2_by_head, *found.accuracy_half_by_head])
+    rows = [
+        {
+            "head": head,
+            "R²": found.r2_by_head.get(head),
+            "accuracy": found.accuracy_half_by_head.get(head),
+        }
+        for head in heads
+    ] or [{"head": "reward", "R²": None, "accuracy": found.accuracy_half}]
+    _publish(
+        "training-evaluation",
+        rows,
+        f"After {result.num_steps} steps, on {found.num_pairs} pairs that the model was not "
+        "trained on. R²: how much of a rule's ratings its head explains. Accuracy: how often the "
+        "head ranks the chosen response first; a tie counts one half.",
+        *result.notes,
+    )
+
+
+def publish_head_accuracy(every: Sequence[Any], held_out: Sequence[Any], *about: str) -> None:
+    """A table of the heads: how often each ranks a pair as people did."""
+    rows = [
+        {"head": one.head_id, "half": one.half, "strict": one.strict, "ties": one.num_ties}
+        for one in every
+    ]
+    for row, one in zip(rows, held_out, strict=False):
+        row["held out"] = one.half
+    _publish("head-accuracy", rows, "A tie counts one half, or as a miss (strict).", *about)
+
+
+def publish_table(run: BenchmarkRun) -> None:
+    """A benchmark's table with its notes."""
+    title = run.table.pairs.benchmark.title
+    create_markdown_artifact(
+        run.markdown_path.read_text(encoding="utf-8"),
+        key="benchmark-table",
+        description=f"{title}. Every pair: {run.results_path}.",
+    )
+
+
+def publish_tracked(tracked: Tracked | None, *folders: Path) -> None:
+    """Where trainings and tables are in MLflow, or that it was away."""
+    away = "MLflow did not answer; `python -m tasks.track STUDY` shows the study there later."
+    shown = [away] if tracked is None else [tracked.how_to_look(folder) for folder in folders]
+    create_markdown_artifact("\n\n".join(shown), key="mlflow-run")
+
+
+def _publish(key: str, rows: Sequence[Mapping[str, Any]], *paragraphs: str) -> None:
+    shown = [{name: _cell(value) for name, value in row.items()} for row in rows]
+    create_table_artifact(
+        shown or [{"": "none"}], key=key, description="\n\n".join(part for part in paragraphs)
+    )
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return _NOTHING
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def _missing(num_missing: int, num_shards: int) -> Sequence[str]:
     if not num_missing:
         return ()
     return (f"**{num_missing} of {num_shards} shards are not done and not in these figures.**",)
-
-
-def _paragraphs(*texts: str) -> str:
-    return "\n\n".join(texts)

@@ -1,187 +1,226 @@
-"""Tasks: plan a rating run, rate one of its shards.
-
-A shard is done when its file validates, so these tasks are neither cached nor persisted: Prefect
-remembers that a task once completed, the disk knows whether its file is still there and whole.
-"""
+"""Rate a study under Prefect: one task per shard, so that a shard that fails stops no other."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
-from prefect.tasks import Task
+from prefect.client.schemas.objects import State
+from prefect.futures import as_completed
+from prefect.states import Completed, Failed
 
-from encore import rating
 from encore.config import RatingConfig
-from encore.errors import EncoreError
-from encore.rating import RatingRun, ShardOutcome
-from encore.rating_driver import NUM_WORKERS, choose_shards, meets_every_shard
-from encore.settings import quiet_environment
-from encore.shards import Shard, inspect_shard
-from tasks.errors import RatingStoppedError, is_worth_retrying
-from tasks.shared_run import shared_run
+from encore.data.study import open_study
+from encore.errors import EncoreError, StudyIncompleteError
+from encore.rating import RatingRun, ShardOutcome, open_run
+from encore.rating import rate_shard as rate_one
+from encore.rating_driver import NUM_WORKERS, RatingReport, choose_shards, meets_every_shard
+from encore.shards import inspect_shard
+from tasks.artifacts import publish_failed_shards
+from tasks.flow_reporter import FlowReporter
+from tasks.stage import Attempts, StoppedError, is_shard_worth_another_attempt, run_stage
 
-DEFAULT_RETRIES = 2
-RETRY_DELAY_SECONDS = 5
+_RETRY_DELAY_SECONDS = 5
 #: How long to wait for a shard that another process rates.
-BUSY_LIMIT_SECONDS = 3600.0
-_BUSY_POLL_SECONDS = 1.0
+_BUSY_LIMIT_SECONDS, _BUSY_POLL_SECONDS = 3600.0, 1.0
 #: Loading a large judge from a slow disk, twice: at the start and after a shard's time limit.
 _ENGINE_START_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RatingPlan:
-    """Which shards of which run a flow run is to look at; ``num_open`` of them are not done."""
+class Rated:
+    """What a flow run did for a rating run.
+
+    Attributes:
+        run_key: Of the rating run.
+        run_dir: Its folder.
+        report: Shard by shard.
+        error: What the command says if shards failed; None if none did.
+    """
 
     run_key: str
     run_dir: Path
-    judge: str
-    num_pairs: int
-    num_rules: int
-    num_shards: int
-    todo: tuple[int, ...]
-    num_open: int
+    report: RatingReport
+    error: EncoreError | None
+
+    def state(self, data: object) -> State:
+        """The final state of a flow run."""
+        if self.error is not None:
+            return Failed(message=self.report.summary, data=self.error)
+        return Completed(message=self.report.summary, data=data)
 
 
-@task(name="plan-rating", cache_policy=NO_CACHE, persist_result=False)
-def plan_rating(
-    study: Path, config: RatingConfig, *, only: Sequence[int] | None = None
-) -> RatingPlan:
-    """Open the run that study and config define, and choose its shards.
-
-    Raises:
-        EncoreError: No study, no pairs, no such rules, judge or shard.
-    """
-    quiet_environment()
-    run = shared_run(study, config).get()
-    todo = choose_shards(run, only)
-    plan = RatingPlan(
-        run_key=run.manifest.run_key,
-        run_dir=run.run_dir,
-        judge=run.manifest.judge,
-        num_pairs=run.manifest.num_pairs,
-        num_rules=len(run.manifest.rules),
-        num_shards=len(run.manifest.shards),
-        todo=tuple(shard.index for shard in todo),
-        num_open=sum(not _is_done(run, shard) for shard in todo),
-    )
-    get_run_logger().info(
-        "run %s: judge %s, %d rules, %d pairs in %d shards; %d to look at, %d of them not done",
-        plan.run_key,
-        plan.judge,
-        plan.num_rules,
-        plan.num_pairs,
-        plan.num_shards,
-        len(plan.todo),
-        plan.num_open,
-    )
-    return plan
-
-
-@task(name="start-judge", cache_policy=NO_CACHE, persist_result=False)
-def start_judge(study: Path, config: RatingConfig) -> None:
-    """Load the judge in the flow's own thread, where Ctrl-C can interrupt the minutes it takes.
-
-    Raises:
-        JudgeUnavailableError: The model or its engine cannot be loaded.
-    """
-    shared_run(study, config).get().judge.start()
-
-
-@task(
-    name="rate-shard",
-    task_run_name="shard-{index}",
-    tags={"judge"},  # a concurrency limit on this tag bounds the shards in work everywhere
-    retries=DEFAULT_RETRIES,
-    retry_delay_seconds=RETRY_DELAY_SECONDS,
-    retry_condition_fn=is_worth_retrying,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
-def rate_shard(
+def rate_shards(
     study: Path,
     config: RatingConfig,
-    index: int,
     *,
+    only: Sequence[int] | None = None,
     timeout_seconds: float | None = None,
-    busy_limit_seconds: float = 0.0,
-) -> ShardOutcome:
-    """Rate one shard unless its file already validates.
+    retries: int = 2,
+    before_judge: Callable[[], None] = lambda: None,
+) -> Rated:
+    """Rate the shards that are not done; the flow needs a thread pool of `NUM_WORKERS`.
 
     Args:
         study: The study's directory.
-        config: What to rate with; must be shared by `tasks.shared_run.keep_run_open`.
-        index: The shard.
-        timeout_seconds: Limit of the generation. Waiting for the engine does not count. When it
-            passes, the engine is discarded and the next shard gets a new one.
-        busy_limit_seconds: How long to wait if another process rates the shard; 0 reports it busy.
+        config: What to rate with.
+        only: Shards to look at; None: all.
+        timeout_seconds: Limit of a shard's generation.
+        retries: Further attempts for a shard that fails.
+        before_judge: Called before the judge's weights are loaded, if any shard is open.
 
     Raises:
-        EncoreError: The judge cannot be loaded, the limit passed, or the run was stopped.
+        EncoreError: The run cannot be opened, the judge not be loaded.
     """
-    shared = shared_run(study, config)
-    run = shared.get()
-    shard = run.manifest.shards[index]
+    once = Attempts(retries=0)
+    run = run_stage("plan-rating", lambda: open_run(open_study(study), config), attempts=once)
     try:
-        outcome = _rate(run, shard, timeout_seconds, busy_limit_seconds)
-    except Exception as error:
-        if run.cancelled.is_set():
-            raise RatingStoppedError(f"shard {index}: the run was stopped") from error
-        if meets_every_shard(error):
-            shared.fatal = error
-        raise
-    _log(outcome)
-    return outcome
+        chosen = choose_shards(run, only)
+        states = [inspect_shard(run.run_dir, run.manifest, shard).state for shard in chosen]
+        num_open = sum(state != "done" for state in states)
+        reporter = FlowReporter("rating")
+        reporter.started(
+            f"run {run.manifest.run_key}: judge {run.manifest.judge}, {len(run.manifest.rules)} "
+            f"rules, {run.manifest.num_pairs} pairs; {len(chosen)} shards to look at, {num_open} "
+            "of them not done",
+            total=len(chosen),
+        )
+        if num_open:
+            before_judge()
+            # In the flow's own thread, where Ctrl-C can interrupt the minutes it takes.
+            run_stage("start-judge", run.judge.start, attempts=once)
+        shards = _Shards(run=run, reporter=reporter, timeout_seconds=timeout_seconds)
+        results = shards.rate([shard.index for shard in chosen], retries=retries)
+    finally:
+        run.cancelled.set()  # interrupts shards at work; does nothing when all are through
+        run.judge.close()
+    report = _report(results)
+    publish_failed_shards(report.failures)
+    error = _error(results, report) if report.failures else None
+    return Rated(run_key=run.manifest.run_key, run_dir=run.run_dir, report=report, error=error)
 
 
-def shard_task(*, timeout_seconds: float | None, retries: int) -> Task[..., ShardOutcome]:
-    """`rate_shard` with retries and Prefect's own time limit.
+@dataclass(slots=True, kw_only=True)
+class _Shards:
+    """Shards of one opened run as tasks; ``fatal`` is an error that every further one would meet.
 
-    That limit is only the outer guard, for a task that hangs elsewhere: it strikes at any line of
-    Python, so it must never come first. A task may wait for the other worker's generation, for an
-    engine to start, and for another process, and all this counts against it.
+    They fail with it at once, instead of each starting an engine for minutes to find out.
     """
-    if timeout_seconds is None:
-        return rate_shard.with_options(retries=retries)
-    guard = NUM_WORKERS * timeout_seconds + _ENGINE_START_SECONDS + BUSY_LIMIT_SECONDS
-    return rate_shard.with_options(retries=retries, timeout_seconds=guard)
+
+    run: RatingRun
+    reporter: FlowReporter
+    timeout_seconds: float | None
+    fatal: Exception | None = None
+
+    def rate(self, indices: Sequence[int], *, retries: int) -> dict[int, Any]:
+        """Outcome or error of each shard; those of another process are looked at last."""
+        results = self._submit(indices, retries=retries, busy_limit_seconds=0.0)
+        busy = [index for index, found in results.items() if _is_busy(found)]
+        return results | self._submit(
+            sorted(busy), retries=retries, busy_limit_seconds=_BUSY_LIMIT_SECONDS
+        )
+
+    def _submit(
+        self, indices: Sequence[int], *, retries: int, busy_limit_seconds: float
+    ) -> dict[int, Any]:
+        @task(
+            name="rate-shard",
+            task_run_name="shard-{index}",
+            tags={"judge"},  # a concurrency limit on this tag bounds the shards in work everywhere
+            retries=retries,
+            retry_delay_seconds=_RETRY_DELAY_SECONDS,
+            retry_condition_fn=is_shard_worth_another_attempt,
+            timeout_seconds=self._guard_seconds,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+        )
+        def rate_shard(index: int) -> ShardOutcome:
+            return self._rate(index, busy_limit_seconds=busy_limit_seconds)
+
+        futures = {rate_shard.submit(index): index for index in indices}
+        results: dict[int, Any] = {}
+        for future in as_completed(list(futures)):
+            future.wait()  # without it the state may lag behind
+            found = results[futures[future]] = future.state.result(raise_on_failure=False)
+            if not _is_busy(found):
+                self.reporter.advanced()
+        return results
+
+    @property
+    def _guard_seconds(self) -> float | None:
+        """Prefect's limit is only an outer guard: it strikes at any line of Python.
+
+        A task may wait for the other worker's generation, for an engine to start, and for another
+        process, and all this counts against it.
+        """
+        if self.timeout_seconds is None:
+            return None
+        return NUM_WORKERS * self.timeout_seconds + _ENGINE_START_SECONDS + _BUSY_LIMIT_SECONDS
+
+    def _rate(self, index: int, *, busy_limit_seconds: float) -> ShardOutcome:
+        if self.fatal is not None:
+            raise self.fatal
+        give_up = time.monotonic() + busy_limit_seconds
+        try:
+            while True:
+                outcome = rate_one(
+                    self.run,
+                    self.run.manifest.shards[index],
+                    timeout_seconds=self.timeout_seconds,
+                )
+                if outcome.action != "busy" or not busy_limit_seconds:
+                    _log(outcome)
+                    return outcome
+                if time.monotonic() > give_up:
+                    raise EncoreError(
+                        f"shard {index}: another process has been rating it for "
+                        f"{busy_limit_seconds:g} s; see whether it hangs, then run the flow again"
+                    )
+                if self.run.cancelled.wait(_BUSY_POLL_SECONDS):
+                    raise StoppedError(f"shard {index}: the run was stopped")
+        except Exception as error:
+            if self.run.cancelled.is_set() and not isinstance(error, StoppedError):
+                raise StoppedError(f"shard {index}: the run was stopped") from error
+            if meets_every_shard(error):
+                self.fatal = error
+            raise
 
 
-def _is_done(run: RatingRun, shard: Shard) -> bool:
-    return inspect_shard(run.run_dir, run.manifest, shard).state == "done"
+def _is_busy(found: object) -> bool:
+    return isinstance(found, ShardOutcome) and found.action == "busy"
 
 
-def _rate(
-    run: RatingRun, shard: Shard, timeout_seconds: float | None, busy_limit_seconds: float
-) -> ShardOutcome:
-    give_up = time.monotonic() + busy_limit_seconds
-    while True:
-        outcome = rating.rate_shard(run, shard, timeout_seconds=timeout_seconds)
-        if outcome.action != "busy" or busy_limit_seconds == 0:
-            return outcome
-        if time.monotonic() > give_up:
-            raise EncoreError(
-                f"shard {shard.index}: another process has been rating it for "
-                f"{busy_limit_seconds:g} s; see whether it hangs, then run the flow again"
-            )
-        if run.cancelled.wait(_BUSY_POLL_SECONDS):
-            raise RatingStoppedError(f"shard {shard.index}: the run was stopped")
+def _report(results: dict[int, Any]) -> RatingReport:
+    ordered = dict(sorted(results.items()))
+    return RatingReport(
+        outcomes=tuple(one for one in ordered.values() if isinstance(one, ShardOutcome)),
+        failures={
+            index: f"{type(one).__name__}: {one}"
+            for index, one in ordered.items()
+            if isinstance(one, BaseException)
+        },
+    )
+
+
+def _error(results: dict[int, Any], report: RatingReport) -> EncoreError:
+    """The first error that every shard would meet, else that the study is incomplete."""
+    fatal = next((error for error in results.values() if meets_every_shard(error)), None)
+    if fatal is None:
+        return StudyIncompleteError(
+            f"{report.summary}; run the same command again to rate only the failed shards"
+        )
+    return fatal if isinstance(fatal, EncoreError) else EncoreError(str(fatal))
 
 
 def _log(outcome: ShardOutcome) -> None:
     log = get_run_logger()
-    log.info(
-        "shard %d %s: %d ratings, %d nulls",
-        outcome.index,
-        outcome.action,
-        outcome.num_ratings,
-        outcome.num_nulls,
-    )
+    counts = (outcome.index, outcome.action, outcome.num_ratings, outcome.num_nulls)
+    log.info("shard %d %s: %d ratings, %d nulls", *counts)
     if outcome.null_reasons:
         log.warning("shard %d: nulls by reason: %s", outcome.index, dict(outcome.null_reasons))
     if outcome.num_truncated:

@@ -1,38 +1,65 @@
-"""One MLflow run, in the words of a training run; the only importer of mlflow.
+"""MLflow as a projection of a study's files: `sync` shows there what the files say.
 
-A training run has one MLflow run, found by the tag ``encore.run_key``. A checkpoint is a
-LoggedModel: parameters, metrics, and its path as a tag; no file is copied.
+Every run is found by the tag ``encore.run_key``, so nothing is logged twice, whoever logs it and
+however often; an outage costs a warning, and the next `sync` catches up. This is the only importer
+of mlflow. By hand: ``python -m tasks.track STUDY``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import json
 import logging
 import os
 import socket
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from encore.errors import EncoreError
+from filelock import FileLock
+from pydantic import ConfigDict, model_validator
+
+from encore.config import StageConfig, option
+from encore.data.study import open_study
+from encore.errors import EncoreError, InputError
+from encore.options import run_main, single_command
 from encore.settings import quiet_environment
-from encore.training.records import CheckpointRecord
-from tasks.outbox import Figures
-from tasks.tracking_uri import hide_secrets, how_to_look, run_page, shown, sqlite_path
+from encore.terminal import say
+from tasks.study_runs import (
+    KEY_TAG,
+    KIND_TAG,
+    NONE,
+    TABLE_TAG,
+    Figures,
+    StudyRun,
+    StudyTable,
+    read_tables,
+    read_trainings,
+)
+from tasks.tracking_uri import (
+    choose_tracking_uri,
+    hide_secrets,
+    page_of,
+    refuse_secret,
+    sqlite_path,
+)
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel, Run
+    from mlflow.entities import LoggedModel, Metric, Run
 
-KEY_TAG = "encore.run_key"
-NAME_TAG = "encore.checkpoint"
-PATH_TAG = "encore.path"
-ON_DISK_TAG = "encore.on_disk"
-_STEP_TAG = "encore.step"
-#: This process's ways with a server that is away: the outbox waits, no request does.
+logger = logging.getLogger(__name__)
+
+DEFAULT_EXPERIMENT, DEFAULT_MODEL = "encore", "encore-reward-model"
+_PARENT_TAG, _NAME_TAG, _PATH_TAG = "mlflow.parentRunId", "encore.checkpoint", "encore.path"
+_ON_DISK_TAG = "encore.on_disk"
+LOCK_FILE = ".mlflow.lock"
+#: A server that is away must not hold a training up: the next call logs what is missing.
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -40,389 +67,502 @@ _ENVIRONMENT = {
 }
 #: MLflow retries these for minutes before it says that nobody listens.
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
-_CONNECT_SECONDS = 10.0
-_LONGEST_MESSAGE = 300
-#: MLflow's error codes for requests that are wrong, now and later.
-_REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED"})
-_MEANWHILE = "this command has trained nothing"
+_CONNECT_SECONDS, _LONGEST_MESSAGE = 10.0, 300
+#: MLflow refuses more than 1,000 metrics and 100 parameters in one call.
+_MOST_METRICS, _MOST_PARAMS = 900, 100
+#: Columns of an MLflow database that hold the place of artifacts.
+_PLACES = {
+    "experiments": ("artifact_location",),
+    "runs": ("artifact_uri",),
+    "logged_models": ("artifact_location",),
+    "model_versions": ("source", "storage_location"),
+}
+
+
+class TrackingConfig(StageConfig):
+    """Where a study is shown in MLflow."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    tracking_uri: str | None = option(
+        None,
+        metavar="URI",
+        identity=False,
+        help="MLflow's store, without a password. Default: MLFLOW_TRACKING_URI, or the file "
+        "STUDY/mlflow.db.",
+    )
+    experiment: str = option(
+        DEFAULT_EXPERIMENT,
+        min_length=1,
+        identity=False,
+        help="MLflow's experiment for trainings; tables have one for each set of pairs, whose "
+        "name begins with it. Made if it is not there.",
+    )
+
+    @model_validator(mode="after")
+    def _has_no_password(self) -> TrackingConfig:
+        if self.tracking_uri is not None:
+            refuse_secret(self.tracking_uri)
+        return self
 
 
 class TrackingUnavailableError(EncoreError):
     """MLflow does not answer, or not as it should."""
 
 
-class TrackingRefusedError(TrackingUnavailableError):
-    """MLflow answered and refused what it was sent: sending it again would be refused again."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TrackedRun:
-    """Where a training was logged.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracked:
+    """Where a study is shown.
 
     Attributes:
-        uri: The tracking store, passwords hidden.
-        experiment_id: MLflow's.
-        run_id: MLflow's.
-        page: The run's page; None where the store is no server.
-        command: Serves the store's pages on loopback.
-        local_page: The run's page then.
-        num_waiting: Entries that could not be logged; the same command logs them later.
+        uri: Of the store, passwords hidden.
+        runs: Experiment id and run id by folder of training or table; of a table its study's run.
+        num_new: Runs that were made or completed now.
     """
 
     uri: str
-    experiment_id: str
-    run_id: str
-    page: str | None
-    command: str
-    local_page: str
-    num_waiting: int
+    runs: Mapping[Path, tuple[str, str]]
+    num_new: int
+
+    def how_to_look(self, folder: Path) -> str:
+        """The page of a run, or how to serve it, as Markdown."""
+        experiment_id, run_id = self.runs[folder.resolve()]
+        page = page_of(self.uri, experiment_id=experiment_id, run_id=run_id)
+        if page is not None:
+            return f"[MLflow run {run_id}]({page})"
+        local = page_of("http://127.0.0.1:5000", experiment_id=experiment_id, run_id=run_id)
+        command = f"mlflow ui --backend-store-uri '{self.uri}' --host 127.0.0.1 --port 5000"
+        return (
+            f"MLflow run {run_id} is in `{self.uri}`. To look at it:\n\n    {command}\n\n<{local}>"
+        )
 
 
-class MlflowStore:
-    """One MLflow run behind its client, in the words of a training run."""
+def sync(
+    study: Path,
+    *,
+    tracking_uri: str | None = None,
+    experiment: str = DEFAULT_EXPERIMENT,
+    also: Sequence[Path] = (),
+    stopped: Literal["FAILED", "KILLED"] | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> Tracked:
+    """Show every training and every benchmark table of a study in MLflow; may be repeated.
 
-    def __init__(self, *, uri: str, experiment: str, meanwhile: str = _MEANWHILE) -> None:
-        self._uri = uri
-        self._meanwhile = meanwhile
-        self._experiment = experiment
-        self._experiment_id = ""
-        self._run_id = ""
-        self._run_key = ""
-        self._params: Mapping[str, str] = {}
-        #: Known LoggedModels of the run by the name of their folder; None: to be asked for.
-        self._models: dict[str, LoggedModel] | None = None
-        self.errors = _tracker_errors()
+    Args:
+        study: The study's directory.
+        tracking_uri: Of the store; see `tasks.tracking_uri.choose_tracking_uri`.
+        experiment: Of the trainings; tables have one for each set of pairs.
+        also: Folders of trainings and tables that are not in the study.
+        stopped: How trainings that are not finished ended; None: they may go on.
+        tags: Of runs that are made now, such as the flow run.
 
-    @property
-    def client(self) -> MlflowClient:
-        """MLflow's own, once the experiment is open: for what a training run has no words for."""
-        return self._client
+    Raises:
+        InputError: No study; a password in ``tracking_uri``.
+        TrackingUnavailableError: MLflow does not answer; what was logged stays.
+    """
+    opened = open_study(study)
+    uri = choose_tracking_uri(opened.path, given=tracking_uri)
+    with FileLock(opened.path / LOCK_FILE):
+        trainings, tables = [*read_trainings(opened, also=also)], [*read_tables(opened, also=also)]
+        with _connected(uri) as client:
+            projection = _Projection(client=client, uri=uri, stopped=stopped, tags=tags or {})
+            for training in trainings:
+                projection.show_training(training, experiment=experiment)
+            for table in tables:
+                projection.show_table(table, experiment=f"{experiment}-{table.experiment}")
+    return Tracked(uri=hide_secrets(uri, uri=uri), runs=projection.runs, num_new=projection.num_new)
 
-    @property
-    def shown_uri(self) -> str:
-        """The store's URI without passwords."""
-        return shown(self._uri)
 
-    def open_experiment(self, client: MlflowClient) -> None:
-        """Find or make the experiment.
+def set_alias(
+    study: Path,
+    *,
+    row: str,
+    table: Path,
+    alias: str,
+    config: TrackingConfig,
+    model: str = DEFAULT_MODEL,
+) -> str:
+    """Register a row of a table that is in MLflow as a version, and let an alias point to it.
 
-        Raises:
-            TrackingUnavailableError: It was deleted on the server.
-        """
-        self._client = client
-        found = client.get_experiment_by_name(self._experiment)
+    Args:
+        study: The study's directory.
+        row: Of the table; one that a model scored here.
+        table: The table's folder.
+        alias: Such as ``candidate`` or ``champion``.
+        config: Where it is shown.
+        model: Name of the registered model; made if it is not there.
+
+    Returns:
+        The version.
+
+    Raises:
+        InputError: No such row, or one whose reward cannot be composed again.
+        TrackingUnavailableError: MLflow does not answer.
+    """
+    found = refuse_candidate(study, table=table, row=row)
+    uri = choose_tracking_uri(study, given=config.tracking_uri)
+    with FileLock(study / LOCK_FILE), _connected(uri) as client:
+        projection = _Projection(client=client, uri=uri)
+        place = projection.experiment(f"{config.experiment}-{found.experiment}")
+        run = projection.open_run(found.rows[row], experiment_id=place)
+        return _registered(client, run, found.rows[row], model=model, alias=alias)
+
+
+def refuse_candidate(study: Path, *, table: Path, row: str) -> StudyTable:
+    """The table of a row that can be registered; a judge, a mean or a row of a file cannot.
+
+    Raises:
+        InputError: The row is one of them, or there is no such row: its reward cannot be composed
+            again.
+    """
+    every = read_tables(open_study(study), also=(table,))
+    found = next(one for one in every if one.files[0].parent == table)
+    possible = [name for name, one in found.rows.items() if one.tags["encore.reward_key"] != NONE]
+    if row not in possible:
+        raise InputError(
+            f"row {row!r}: no reward model among the rows that were scored here (there are: "
+            f"{', '.join(map(repr, possible)) or 'none'})"
+        )
+    return found
+
+
+class Tracker:
+    """Shows a study in MLflow while a stage runs; an outage costs a warning.
+
+    A call does something at most every half minute, and less often while MLflow is away.
+    """
+
+    def __init__(self, study: Path, config: TrackingConfig, **arguments: Any) -> None:
+        """Take what `sync` takes."""
+        self._sync = {"study": study, **dict(config), **arguments}
+        self._wait_seconds = self._usual_seconds = 30.0
+        self._not_before = 0.0
+        self.tracked: Tracked | None = None
+
+    def __call__(self, *, now: bool = False, **arguments: Any) -> Tracked | None:
+        """Show what is there, ``now`` or if it is time; None where that was not done."""
+        if not now and time.monotonic() < self._not_before:
+            return None
+        try:
+            self.tracked = sync(**{**self._sync, **arguments})
+            self._wait_seconds = self._usual_seconds
+        except TrackingUnavailableError as error:
+            logger.warning("%s; the stage goes on, and the next call logs what is missing", error)
+            self._wait_seconds = min(2 * self._wait_seconds, 600.0)
+            self.tracked = None
+        self._not_before = time.monotonic() + self._wait_seconds
+        return self.tracked
+
+
+@dataclass(slots=True, kw_only=True)
+class _Projection:
+    """Runs of one store."""
+
+    client: MlflowClient
+    uri: str
+    stopped: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    runs: dict[Path, tuple[str, str]] = field(default_factory=dict)
+    num_new: int = 0
+
+    def experiment(self, name: str) -> str:
+        """The id of an experiment, made if it is not there."""
+        found = self.client.get_experiment_by_name(name)
         if found is None:
-            location = _artifact_location(self._uri)
-            self._experiment_id = client.create_experiment(self._experiment, location)
-        elif found.lifecycle_stage == "active":
-            self._experiment_id = found.experiment_id
-        else:
+            path = sqlite_path(self.uri)
+            return self.client.create_experiment(name, None if path is None else _artifacts(path))
+        if found.lifecycle_stage != "active":
             raise TrackingUnavailableError(
-                f"MLflow {self.shown_uri}: experiment {self._experiment!r} was deleted there; "
-                "restore it, or name another one with --experiment"
+                f"MLflow {hide_secrets(self.uri, uri=self.uri)}: experiment {name!r} was deleted "
+                "there; restore it, or name another one with --experiment"
             )
+        return found.experiment_id
 
-    def open_run(
-        self,
-        run_key: str,
-        *,
-        params: Mapping[str, str],
-        tags: Mapping[str, str],
-        begins_anew: bool,
-        is_over: bool,
-    ) -> bool:
-        """Find the MLflow run of a training, or make it.
-
-        Args:
-            run_key: Of the training run.
-            params: What is not there yet is logged; MLflow refuses another value for a name.
-            tags: Set, whatever they were.
-            begins_anew: Nothing is trained yet: a run that was finished is of an earlier training,
-                deleted since, and gets a new one beside it.
-            is_over: Nothing is left to train: a run that was finished stays so.
-
-        Returns:
-            Whether it was finished and stays so.
-        """
+    def open_run(self, run: StudyRun, *, experiment_id: str, **tags: str) -> Run:
+        """Find a run, or make it, with all of its parameters and tags."""
         from mlflow.entities import Param, RunTag
 
-        run = self._run_of(run_key)
-        was_finished = run is not None and run.info.status == "FINISHED"
-        if run is None or (begins_anew and was_finished):
-            name = f"{params.get('config.objective', 'training')}-{run_key[:8]}"
-            run = self._client.create_run(
-                self._experiment_id, tags={KEY_TAG: run_key}, run_name=name
-            )
-        elif not (is_over and was_finished):
-            self._client.update_run(run.info.run_id, status="RUNNING")
-        self._run_id, self._run_key, self._params = run.info.run_id, run_key, params
-        there = run.data.params
-        self._client.log_batch(
-            self._run_id,
-            params=[Param(name, value) for name, value in params.items() if name not in there],
-            tags=[RunTag(name, value) for name, value in tags.items()],
-        )
-        self._models = self._asked_models()
-        return is_over and was_finished
-
-    def has_model(self, record: CheckpointRecord) -> bool:
-        """Whether all of a checkpoint is known to be logged."""
-        model = (self._models or {}).get(record.path.name)
-        return model is not None and str(model.status) == "READY"
-
-    def logged_steps(self) -> frozenset[int]:
-        """The steps whose metrics the run has; those of a step come in one call."""
-        history = self._client.get_metric_history(self._run_id, "train/loss")
-        return frozenset(metric.step for metric in history)
-
-    def logged_evaluations(self) -> dict[int, Figures]:
-        """The evaluations the run has, by step, exactly as they were logged."""
-        names = self._client.get_run(self._run_id).data.metrics
-        found: dict[int, Figures] = {}
-        for name in sorted(name for name in names if name.startswith("eval/")):
-            for metric in self._client.get_metric_history(self._run_id, name):
-                before = found.get(metric.step)
-                found[metric.step] = Figures(
-                    step=metric.step,
-                    timestamp_ms=metric.timestamp,
-                    values={**(before.values if before else {}), name: metric.value},
-                )
-        return found
-
-    def send(self, figures: Sequence[Figures]) -> None:
-        """Log figures in one call; make the LoggedModels they belong to. May be repeated.
-
-        Raises:
-            Exception: One of ``errors``.
-        """
-        from mlflow.entities import Metric
-
-        try:
-            models = {
-                position: model
-                for position, item in enumerate(figures)
-                if item.checkpoint is not None
-                and (model := self._unfinished_model(item.checkpoint)) is not None
-            }
-            ids = {position: model.model_id for position, model in models.items()}
-            metrics = [
-                Metric(name, value, item.timestamp_ms, item.step, model_id=ids.get(position))
-                for position, item in enumerate(figures)
-                if item.checkpoint is None or position in models
-                for name, value in item.values.items()
-            ]
-            if metrics:
-                self._client.log_batch(self._run_id, metrics=metrics)
-            if models:
-                self._finish_models(models.values())
-        except self.errors:
-            self._models = None  # an answer may have got lost: ask what is there
-            raise
-
-    def close_run(self, out: Path, status: str) -> None:
-        """Log the run's files and end the MLflow run."""
-        for name in ("training.json", "log.jsonl", "evaluations.jsonl", "result.json"):
-            if (out / name).is_file():
-                self._client.log_artifact(self._run_id, str(out / name))
-        self._client.set_terminated(self._run_id, status)
-
-    def tracked(self, *, num_waiting: int) -> TrackedRun:
-        """Where the run is."""
-        place = {"experiment_id": self._experiment_id, "run_id": self._run_id}
-        command, local_page = how_to_look(self._uri, **place)
-        return TrackedRun(
-            uri=self.shown_uri,
-            page=run_page(self._uri, **place),
-            command=command,
-            local_page=local_page,
-            num_waiting=num_waiting,
-            **place,
-        )
-
-    def in_one_line(self, error: Exception) -> str:
-        """What an error says, without line breaks and passwords, cut to a readable length."""
-        text = " ".join(hide_secrets(str(error), uri=self._uri).split())
-        return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]} …"
-
-    @contextlib.contextmanager
-    def answering(self, doing: str) -> Iterator[None]:
-        """Turn what MLflow raises into one clear error.
-
-        Raises:
-            TrackingUnavailableError: Whatever MLflow or its connection raised.
-        """
-        try:
-            yield
-        except self.errors as error:
-            raise TrackingUnavailableError(
-                f"MLflow {self.shown_uri}: {doing} failed ({self.in_one_line(error)}); start the "
-                f"server, or give another --tracking-uri; {self._meanwhile}"
-            ) from error
-
-    def _run_of(self, run_key: str) -> Run | None:
-        """The newest run of this training that is not deleted."""
-        found = self._client.search_runs(
-            [self._experiment_id],
-            filter_string=f"tags.`{KEY_TAG}` = '{run_key}'",
+        there = self.client.search_runs(
+            [experiment_id],
+            filter_string=f"tags.`{KEY_TAG}` = '{run.key}'",
             order_by=["attributes.start_time DESC"],
             max_results=1,
         )
-        return found[0] if found else None
+        found = there[0] if there else self._created(run, experiment_id)
+        known, every = found.data, {**run.tags, **tags}
+        params = [Param(*one) for one in run.params.items() if one[0] not in known.params]
+        new = [RunTag(*one) for one in every.items() if known.tags.get(one[0]) != one[1]]
+        for start in range(0, max(len(params), len(new)), _MOST_PARAMS):
+            end = start + _MOST_PARAMS
+            self.client.log_batch(found.info.run_id, params=params[start:end], tags=new[start:end])
+        return found
 
-    def _asked_models(self) -> dict[str, LoggedModel]:
+    def _created(self, run: StudyRun, experiment_id: str) -> Run:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        self.num_new += 1
+        tags = {KEY_TAG: run.key, **self.tags}
+        made = self.client.create_run(experiment_id, tags=tags, run_name=run.name)
+        name, digest = run.dataset
+        pairs = Dataset(name, digest[:36], "local", json.dumps({"sha256": digest}))
+        context = [InputTag("mlflow.data.context", run.tags[KIND_TAG])]
+        self.client.log_inputs(made.info.run_id, [DatasetInput(pairs, context)])
+        return made
+
+    def show_training(self, training: StudyRun, *, experiment: str) -> None:
+        """Metrics by step, evaluations, a LoggedModel for each checkpoint, the run's files."""
+        run = self.open_run(training, experiment_id=self.experiment(experiment))
+        run_id, began = run.info.run_id, run.info.start_time
+        self.runs[training.files[0].parent.resolve()] = (run.info.experiment_id, run_id)
+        if run.info.status == "FINISHED" and training.is_finished:
+            return
+        steps = {one.step for one in self.client.get_metric_history(run_id, "train/loss")}
+        new = [
+            point
+            for one in training.steps
+            if one.step not in steps
+            for point in _metrics(one, began)
+        ]
+        evaluations = self._evaluations(run)
+        for one in training.evaluations:
+            if one.step not in evaluations:
+                evaluations[one.step] = _metrics(one, began)
+                new += evaluations[one.step]
+        self._log(run_id, new)
+        self._show_models(training, run, evaluations)
+        if training.is_finished:
+            self._finish(run_id, training)
+        elif self.stopped is not None:
+            self.client.set_terminated(run_id, self.stopped)
+        elif new and run.info.status != "RUNNING":
+            self.client.update_run(run_id, status="RUNNING")
+
+    def show_table(self, table: StudyTable, *, experiment: str) -> None:
+        """The study's run with the whole table, and within it a run for each row."""
+        experiment_id = self.experiment(experiment)
+        parent = self.open_run(table.parent, experiment_id=experiment_id)
+        parent_id = parent.info.run_id
+        self.runs[table.files[0].parent.resolve()] = (experiment_id, parent_id)
+        shown_tag = f"{TABLE_TAG}.{table.key}"
+        if shown_tag in parent.data.tags:
+            return
+        for row in table.rows.values():
+            run = self.open_run(row, experiment_id=experiment_id, **{_PARENT_TAG: parent_id})
+            if run.info.status != "FINISHED":
+                for one in row.evaluations:
+                    self._log(run.info.run_id, _metrics(one, run.info.start_time))
+                self._finish(run.info.run_id, row)
+        folder = f"tables/{table.key}"
+        for path in table.files:
+            self.client.log_artifact(parent_id, str(path), folder)
+        self.client.log_figure(parent_id, _intervals(table.content), f"{folder}/intervals.png")
+        self.client.set_terminated(parent_id, "FINISHED")
+        self.client.set_tag(parent_id, shown_tag, "yes")  # last: all of it is there
+
+    def _log(self, run_id: str, metrics: Sequence[Metric]) -> None:
+        for start in range(0, len(metrics), _MOST_METRICS):
+            self.client.log_batch(run_id, metrics=metrics[start : start + _MOST_METRICS])
+
+    def _finish(self, run_id: str, run: StudyRun) -> None:
+        for path in run.files:
+            self.client.log_artifact(run_id, str(path))
+        for name, text in run.texts.items():
+            self.client.log_text(run_id, text, name)
+        self.client.set_terminated(run_id, "FINISHED")
+
+    def _evaluations(self, run: Run) -> dict[int, list[Metric]]:
+        """The evaluations that a run has, by step, exactly as they were logged."""
+        found: dict[int, list[Metric]] = {}
+        for name in sorted(name for name in run.data.metrics if name.startswith("eval/")):
+            for point in self.client.get_metric_history(run.info.run_id, name):
+                found.setdefault(point.step, []).append(point)
+        return found
+
+    def _show_models(
+        self, training: StudyRun, run: Run, evaluations: Mapping[int, Sequence[Metric]]
+    ) -> None:
+        """A LoggedModel for each checkpoint, with the metrics of its evaluation; no file is copied.
+
+        Metrics of a model are also the run's: exactly the same, so the store has them once.
+        """
+        from mlflow.entities import LoggedModelOutput, Metric
+
+        run_id, known = run.info.run_id, self._models(run)
+        for step, path in training.models:
+            model = known.get(path.name)
+            if model is None:
+                model = self.client.create_logged_model(
+                    run.info.experiment_id,
+                    name=f"{training.key[:8]}-{path.name}",
+                    source_run_id=run_id,
+                    model_type="reward-model",
+                    params=dict(training.params),
+                    tags={_NAME_TAG: path.name, KEY_TAG: training.key, _ON_DISK_TAG: "yes"},
+                )
+            place = str(path.resolve())
+            if model.tags.get(_PATH_TAG) != place:  # the study may have moved
+                self.client.set_logged_model_tags(model.model_id, {_PATH_TAG: place})
+            if str(model.status) != "READY":
+                points = [
+                    Metric(one.key, one.value, one.timestamp, step, model_id=model.model_id)
+                    for one in evaluations.get(step, ())
+                ]
+                self._log(run_id, points)
+                outputs = self.client.get_run(run_id).outputs
+                there = outputs.model_outputs if outputs else ()
+                if model.model_id not in {one.model_id for one in there}:
+                    self.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step)])
+                self.client.finalize_logged_model(model.model_id, "READY")
+        names = {path.name for _, path in training.models}
+        for name, model in known.items():  # only the newest checkpoints are kept on the disk
+            if name not in names and model.tags.get(_ON_DISK_TAG) == "yes":
+                self.client.set_logged_model_tags(model.model_id, {_ON_DISK_TAG: "no"})
+
+    def _models(self, run: Run) -> dict[str, LoggedModel]:
         found: dict[str, LoggedModel] = {}
         token: str | None = None
         while True:
-            page = self._client.search_logged_models(
-                [self._experiment_id],
-                filter_string=f"source_run_id = '{self._run_id}'",
+            page = self.client.search_logged_models(
+                [run.info.experiment_id],
+                filter_string=f"source_run_id = '{run.info.run_id}'",
                 page_token=token,
             )
-            found |= {model.tags[NAME_TAG]: model for model in page if NAME_TAG in model.tags}
+            found |= {model.tags[_NAME_TAG]: model for model in page}
             token = page.token
             if not token:
                 return found
 
-    def _known_models(self) -> dict[str, LoggedModel]:
-        if self._models is None:
-            self._models = self._asked_models()
-        return self._models
 
-    def _unfinished_model(self, record: CheckpointRecord) -> LoggedModel | None:
-        """The LoggedModel of a checkpoint, made if it is not there; None if all of it is logged."""
-        known = self._known_models()
-        if self.has_model(record):
-            return None
-        name = record.path.name
-        if name not in known:
-            known[name] = self._client.create_logged_model(
-                self._experiment_id,
-                name=f"{self._run_key[:8]}-{name}",
-                source_run_id=self._run_id,
-                model_type="reward-model",
-                params=dict(self._params),
-                tags={
-                    NAME_TAG: name,
-                    _STEP_TAG: str(record.step),
-                    PATH_TAG: str(record.path.resolve()),
-                    KEY_TAG: self._run_key,
-                    ON_DISK_TAG: "yes",
-                },
-            )
-        return known[name]
-
-    def _finish_models(self, models: Iterable[LoggedModel]) -> None:
-        """List the models among the run's outputs, mark them as ready, and those that are gone."""
-        from mlflow.entities import LoggedModelOutput
-
-        for model in models:
-            outputs = self._client.get_run(self._run_id).outputs
-            there = {output.model_id for output in outputs.model_outputs} if outputs else set()
-            if model.model_id not in there:
-                step = int(model.tags[_STEP_TAG])
-                self._client.log_outputs(self._run_id, [LoggedModelOutput(model.model_id, step)])
-            ready = self._client.finalize_logged_model(model.model_id, "READY")
-            self._known_models()[model.tags[NAME_TAG]] = ready
-        self._mark_what_is_gone()
-
-    def _mark_what_is_gone(self) -> None:
-        """Only the newest checkpoints are kept on the disk; their metrics stay here."""
-        known = self._known_models()
-        for name, model in known.items():
-            path = Path(model.tags[PATH_TAG])
-            is_gone = path.parent.is_dir() and not path.exists()
-            if is_gone and model.tags[ON_DISK_TAG] == "yes":
-                self._client.set_logged_model_tags(model.model_id, {ON_DISK_TAG: "no"})
-                known[name] = self._client.get_logged_model(model.model_id)
+def _registered(client: MlflowClient, run: Run, row: StudyRun, *, model: str, alias: str) -> str:
+    run_id = run.info.run_id
+    if not client.search_registered_models(f"name = '{model}'"):
+        client.create_registered_model(model)
+    found = client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'")
+    if found:
+        version = str(found[0].version)
+    else:
+        client.log_text(run_id, row.texts["row.json"], "model/reward-model.json")
+        source = f"{run.info.artifact_uri}/model"
+        marks = {name: row.tags[name] for name in ("encore.synthetic", "encore.partial")}
+        version = str(client.create_model_version(model, source, run_id, tags=marks).version)
+    client.set_registered_model_alias(model, alias, version)
+    return version
 
 
-def connect(uri: str, *, experiment: str, meanwhile: str = _MEANWHILE) -> MlflowStore:
-    """The store at a URI with its experiment opened, ready for a run.
+def _metrics(figures: Figures, began: int) -> list[Metric]:
+    from mlflow.entities import Metric
 
-    Args:
-        uri: Of the store.
-        experiment: Its name; made if it is not there.
-        meanwhile: What an error adds: where things stand without the store.
+    timestamp = began + round(1000 * figures.seconds)
+    return [Metric(name, value, timestamp, figures.step) for name, value in figures.values.items()]
+
+
+def _intervals(content: Mapping[str, Any]) -> Figure:
+    """Every row of a table with its 95 % interval."""
+    from matplotlib.figure import Figure
+
+    rows = [(line["name"], line["ours"]["headline"]) for line in content["rows"] if line["ours"]]
+    figure = Figure(figsize=(8, 1 + 0.25 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    for place, (_, headline) in enumerate(rows):
+        axes.plot([headline["ci_low"], headline["ci_high"]], [place, place], color="0.6")
+        axes.plot(headline["score"], place, "o", color="C0")
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes.invert_yaxis()
+    synthetic = " (synthetic)" if content["synthetic"] else ""
+    axes.set_xlabel(f"{content['benchmark']['headline']}, 95 % intervals{synthetic}")
+    return figure
+
+
+def _artifacts(store: Path) -> str:
+    """Beside an SQLite file, not in whatever directory the process runs in."""
+    return (store.parent / f"{store.stem}-artifacts").as_uri()
+
+
+def _follow(store: Path) -> None:
+    """Let a store that was copied or moved name its own artifact folder, not the one it came from.
+
+    MLflow records absolute places and has no call that changes them.
+    """
+    here, name = _artifacts(store), f"/{store.stem}-artifacts"
+    with contextlib.closing(sqlite3.connect(store)) as connection, connection:
+        tables = {name for (name,) in connection.execute("select name from sqlite_master")}
+        if "experiments" not in tables:
+            return
+        places = connection.execute("select distinct artifact_location from experiments").fetchall()
+        for (there,) in places:
+            if there == here or not there.endswith(name):
+                continue
+            for table, columns in _PLACES.items():
+                for column in columns:
+                    connection.execute(  # the names are our own
+                        f"update {table} set {column} = :here || substr({column}, :length + 1) "  # noqa: S608
+                        f"where substr({column} || '/', 1, :length + 1) = :there || '/'",
+                        {"here": here, "there": there, "length": len(there)},
+                    )
+
+
+@contextlib.contextmanager
+def _connected(uri: str) -> Iterator[MlflowClient]:
+    """A store's client; what MLflow or its connection raises becomes one line without passwords.
 
     Raises:
-        TrackingUnavailableError: It cannot be reached or used; said in one line, passwords hidden.
+        TrackingUnavailableError: Whatever was raised.
     """
     quiet_environment()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     # It logs every failed query with its traceback; what fails is said here, once.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    _knock(uri, meanwhile=meanwhile)
     from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking._tracking_service import utils
+    from sqlalchemy.exc import SQLAlchemyError
 
-    store = MlflowStore(uri=uri, experiment=experiment, meanwhile=meanwhile)
-    with store.answering("connecting"):
-        store.open_experiment(MlflowClient(uri))
-    return store
-
-
-def system_reader() -> Callable[[], Mapping[str, float]]:
-    """A function that measures this machine under the names of MLflow's system metrics.
-
-    Each call gives the CPU's load since the last one. Of NVIDIA GPUs with the package nvidia-ml-py.
-    """
-    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
-    from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
-    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
-    from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
-
-    monitors = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
-    with contextlib.suppress(ImportError, RuntimeError):  # no such package, no such device
-        monitors.append(GPUMonitor())
-
-    def read() -> Mapping[str, float]:
-        found: dict[str, float] = {}
-        for monitor in monitors:
-            monitor.collect_metrics()
-            found |= monitor.aggregate_metrics()
-            monitor.clear_metrics()
-        return {f"system/{name}": float(value) for name, value in found.items()}
-
-    return read
-
-
-def is_gone(error: Exception) -> bool:
-    """Whether MLflow says that something is not there, and not that it cannot answer."""
-    return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
-
-
-def is_refusal(error: Exception) -> bool:
-    """Whether MLflow says that what it was sent is wrong, and not that it cannot answer."""
-    return getattr(error, "error_code", None) in _REFUSALS
-
-
-def _knock(uri: str, *, meanwhile: str) -> None:
-    """Find out at once what MLflow would find out after minutes of retries."""
     try:
+        _check_reachable(uri)
         if (path := sqlite_path(uri)) is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.closing(sqlite3.connect(path)) as connection:
-                connection.execute("pragma schema_version")
-        else:
-            address = urlsplit(uri)
-            port = address.port or _DATABASE_PORTS.get(address.scheme.partition("+")[0])
-            if address.hostname and port and not address.scheme.startswith("http"):
-                socket.create_connection((address.hostname, port), _CONNECT_SECONDS).close()
-    except (OSError, ValueError, sqlite3.Error) as error:
+            _follow(path)
+        # Places of artifacts by run id, whichever store: not those of a copy of this study.
+        utils._artifact_repos_cache.clear()
+        yield MlflowClient(uri)
+    except (MlflowException, SQLAlchemyError, sqlite3.Error, OSError) as error:
+        text = " ".join(hide_secrets(str(error), uri=uri).split())[:_LONGEST_MESSAGE]
         raise TrackingUnavailableError(
-            f"MLflow {shown(uri)}: cannot be opened ({hide_secrets(str(error), uri=uri)}); "
-            f"give another --tracking-uri; {meanwhile}"
+            f"MLflow {hide_secrets(uri, uri=uri)}: it does not take what the study has ({text}); "
+            "start the server, or give another --tracking-uri; everything is in the study's "
+            "files, and `python -m tasks.track STUDY` shows it later"
         ) from error
 
 
-def _tracker_errors() -> tuple[type[Exception], ...]:
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
+def _check_reachable(uri: str) -> None:
+    """Find out at once what MLflow would find out after minutes of retries."""
+    if (path := sqlite_path(uri)) is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return
+    address = urlsplit(uri)
+    port = address.port or _DATABASE_PORTS.get(address.scheme.partition("+")[0])
+    if address.hostname and port:
+        socket.create_connection((address.hostname, port), _CONNECT_SECONDS).close()
 
-    return (MlflowException, SQLAlchemyError, OSError)
+
+class TrackConfig(TrackingConfig):
+    """Show a study in MLflow."""
+
+    study: Path = option(positional=True, identity=False, help="The study directory.")
 
 
-def _artifact_location(uri: str) -> str | None:
-    """Beside an SQLite file, not in whatever directory the process runs in; else the server's."""
-    path = sqlite_path(uri)
-    return None if path is None else (path.parent / f"{path.stem}-artifacts").as_uri()
+def track(config: TrackConfig) -> None:
+    """Show every training and every benchmark table of a study in MLflow.
+
+    Runs that are there are completed; nothing is logged twice. Flows do this themselves.
+
+    Example: python -m tasks.track my-study
+    """
+    found = sync(**dict(config))
+    say(
+        f"MLflow {found.uri}: {len(found.runs)} runs of {config.study}, {found.num_new} of them new"
+    )
+
+
+if __name__ == "__main__":
+    run_main(single_command(track, name="tasks.track"))

@@ -1,11 +1,11 @@
 """`encore demo`: the whole path on shipped synthetic pairs and a shipped small judge.
 
-Trainings and table can be tracked by whoever calls `run_demo`; the command itself tracks nothing.
-Settings are those of the recipe `demo` (`encore.recipes.shipped`).
+Settings are those of the recipe `demo` (`encore/recipes/demo.toml`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -19,14 +19,13 @@ import typer
 from rich.text import Text
 
 from encore.cli.demo_table import SYNTHETIC, compare_on_benchmark
-from encore.cli.demo_training import Tracker, train_shown
+from encore.cli.demo_training import train_shown
 from encore.cli.output import out, say, warn
 
 if TYPE_CHECKING:
     from encore.export import Composition
     from encore.model.opening import OpenedModel
     from encore.recipes.recipe import Recipe
-    from encore.recipes.stages import StageBook
 
 Backend = Literal["vllm", "transformers"]
 DEFAULT_STUDY = Path("demo-study")
@@ -37,8 +36,6 @@ BackendOption = Annotated[
     Backend | None,
     typer.Option(help="The judge's engine; default: vLLM, transformers where it is missing."),
 ]
-#: Of the records of what is done, in STUDY/recipes.
-_BOOK = "make-demo"
 
 
 def demo(study: StudyOption = DEFAULT_STUDY, backend: BackendOption = None) -> None:
@@ -52,41 +49,34 @@ def demo(study: StudyOption = DEFAULT_STUDY, backend: BackendOption = None) -> N
     judge and therefore every figure are synthetic: they show how the tool works and say nothing
     about the paper's claim.
     """
-    run_demo(study, backend=backend, tracker=None)
+    run_demo(study, backend=backend)
 
 
-def run_demo(study: Path, *, backend: Backend | None, tracker: Tracker | None) -> None:
+def run_demo(study: Path, *, backend: Backend | None) -> None:
     """Do all of it and print what came of it; what is done already is not done again.
 
     Args:
         study: Where the study goes; an existing demo is continued.
         backend: The judge's engine; None: vLLM where it is installed.
-        tracker: What else hears of trainings and table; None: nothing does.
     """
     from encore.demo import backbone_config
     from encore.demo.initial_model import initial_reward_model
-    from encore.recipes.changes import JudgeChanges, changed
-    from encore.recipes.shipped import load_recipe
-    from encore.recipes.stages import StageBook
+    from encore.recipes.recipe import RecipeChanges, changed, load_recipe
 
     started = time.monotonic()
-    recipe = changed(load_recipe("demo"), JudgeChanges(backend=backend or _available_backend()))
-    book = StageBook(study=study, recipe=_BOOK)
+    recipe = changed(load_recipe("demo"), RecipeChanges(backend=backend or _available_backend()))
     say("ENCORE demo: everything in it is synthetic, made for this demo by a seeded script")
     _rate_and_weigh(study, recipe)
     say("a small reward model to start from, as the paper starts from a public one")
-    initial = initial_reward_model(study, book=book)
+    initial = initial_reward_model(study)
     say("training a reward model on these ratings: one head per rule")
     trained = train_shown(
         study,
         backbone=backbone_config(initial),
         config=recipe.training,
-        tracker=tracker,
     )
-    _score_and_export(study, run=trained.out, book=book)
-    compare_on_benchmark(
-        study, recipe=recipe, heads=trained.out, initial=initial, book=book, tracker=tracker
-    )
+    _score_and_export(study, run=trained.out)
+    compare_on_benchmark(study, recipe=recipe, heads=trained.out, initial=initial)
     _report(study)
     say(f"done in {time.monotonic() - started:.0f} s; next:")
     for command, purpose in _next_steps(study):
@@ -108,7 +98,7 @@ def _rate_and_weigh(study: Path, recipe: Recipe) -> None:
     out.print(Text(SYNTHETIC, "bold"))
 
 
-def _score_and_export(study: Path, *, run: Path, book: StageBook) -> None:
+def _score_and_export(study: Path, *, run: Path) -> None:
     """Score once, compose by arithmetic, and write what other tools load."""
     from encore.export.weights_input import scheme_weights
     from encore.model.opening import open_reward_model
@@ -117,34 +107,30 @@ def _score_and_export(study: Path, *, run: Path, book: StageBook) -> None:
     opened = open_reward_model(run, device="cpu")
     composition = scheme_weights(study, head_ids=opened.model.head_ids, scheme="encore")
     _score_and_compose(study, opened, composition.weights)
-    _export(study, opened, None, book=book)
-    _export(study, opened, composition, book=book)
+    _export(study, opened, None)
+    _export(study, opened, composition)
 
 
-def _export(
-    study: Path, opened: OpenedModel, composition: Composition | None, *, book: StageBook
-) -> None:
+def _export(study: Path, opened: OpenedModel, composition: Composition | None) -> None:
     """All heads, or the heads folded by weights; once."""
     from encore.export import ExportAbout, export_model
-    from encore.recipes.stages import StageResult
+    from encore.recipes.finished import once
 
     name = "heads" if composition is None else "composed"
     weights = None if composition is None else dict(composition.weights)
     folder = study / "exports" / name
 
-    def work() -> StageResult:
+    def work() -> list[Path]:
         about = ExportAbout(composition=composition)
-        done = export_model(opened, out=folder, weights=weights, about=about)
-        difference = f"{done.verification.max_difference:.0e}"
-        return StageResult(outputs=(done.folder,), facts={"difference": difference})
+        return [export_model(opened, out=folder, weights=weights, about=about).folder]
 
     inputs = {"model": opened.digest, "weights": weights}
-    record = book.once(f"export-{name}", inputs=inputs, work=work)
+    record = study / "recipes" / "make-demo" / f"export-{name}.json"
+    once(record, study=study, inputs=inputs, work=work, is_one=True)
+    said = json.loads((folder / "encore_export.json").read_text(encoding="utf-8"))
+    difference = said["verification"]["max_difference"]
     labels = "a label for each rule" if weights is None else "ENCORE's weights folded in"
-    say(
-        f"{folder}: {labels}; plain transformers gives the same scores (to "
-        f"{record.facts['difference']})"
-    )
+    say(f"{folder}: {labels}; plain transformers gives the same scores (to {difference:.0e})")
 
 
 def _score_and_compose(study: Path, opened: OpenedModel, weights: Mapping[str, float]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from encore.cli.demo_training import Tracker, train_shown
+from encore.cli.demo_training import train_shown
 from encore.cli.output import compact_table, out, say
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from encore.benchmarks.rows import TableRow
     from encore.benchmarks.run import BenchmarkRun
     from encore.recipes.recipe import Recipe
-    from encore.recipes.stages import StageBook
 
 SYNTHETIC = "synthetic data: read these figures as an example, not as evidence"
 RULE_JUDGE = "rule judge, encore (τ 2)"
@@ -43,28 +42,22 @@ def compare_on_benchmark(
     recipe: Recipe,
     heads: Path,
     initial: Path,
-    book: StageBook,
-    tracker: Tracker | None,
 ) -> BenchmarkRun:
-    """Train and judge what stands beside the heads, make the table, print it and have it tracked.
+    """Train and judge what stands beside the heads, make the table and print it.
 
     Args:
         study: The demo's, rated.
         recipe: The demo's.
         heads: The training run of the model whose heads are weighed.
         initial: The reward model that training started from.
-        book: Which stages of the demo are finished.
-        tracker: Hears of trainings and table; None: nobody does.
     """
     beside = Compared(
-        reward_models=_reward_models(study, recipe=recipe, initial=initial, tracker=tracker),
-        gate=_gate(study, recipe=recipe, heads=heads, book=book),
+        reward_models=_reward_models(study, recipe=recipe, initial=initial),
+        gate=_gate(study, recipe=recipe, heads=heads),
         judged=_judged(study, recipe=recipe),
     )
     run = _benchmarked(study, recipe=recipe, heads=heads, beside=beside)
     print_table(run)
-    if tracker is not None:
-        tracker.table(run, study=study, models=(heads, *beside.reward_models.values()))
     return run
 
 
@@ -95,50 +88,47 @@ def _cells(row: TableRow) -> tuple[str, ...]:
     return (row.name, score, own, points(found.difference, digits=1), f"{low} to {high}")
 
 
-def _reward_models(
-    study: Path, *, recipe: Recipe, initial: Path, tracker: Tracker | None
-) -> dict[str, Path]:
+def _reward_models(study: Path, *, recipe: Recipe, initial: Path) -> dict[str, Path]:
     """The untouched initial model, and two trained on the pairs' preferences alone."""
     from encore.demo import backbone_config
-    from encore.recipes.shipped import BRADLEY_TERRY, BRADLEY_TERRY_INITIALISED, INITIAL_MODEL
 
     [plain] = recipe.rows
-    assert plain.name == BRADLEY_TERRY, "the demo's recipe has this one row of its own"
     assert plain.training is not None, "and trains it"
     say("for comparison: a Bradley–Terry model from the judge, on the preferences alone")
-    from_judge = train_shown(study, backbone=plain.backbone, config=plain.training, tracker=tracker)
+    from_judge = train_shown(study, backbone=plain.backbone, config=plain.training)
     say("for comparison: the same from the initial reward model")
     from_initial = train_shown(
         study,
         backbone=backbone_config(initial),
         config=plain.training.model_copy(update={"head_init": "own"}),
-        tracker=tracker,
     )
     return {
-        INITIAL_MODEL: initial,
-        BRADLEY_TERRY: from_judge.out,
-        BRADLEY_TERRY_INITIALISED: from_initial.out,
+        "initial model": initial,
+        plain.name: from_judge.out,
+        f"{plain.name}-initialised": from_initial.out,
     }
 
 
-def _gate(study: Path, *, recipe: Recipe, heads: Path, book: StageBook) -> Path:
+def _gate(study: Path, *, recipe: Recipe, heads: Path) -> Path:
     """The paper's MoE gate over the heads."""
     from encore.data.study import open_study
-    from encore.recipes.stages import StageResult
-    from encore.training.gate import GateConfig, TrainGateConfig, train_gate
+    from encore.recipes.finished import once
+    from encore.training.gate import TrainGateConfig, train_gate
 
-    assert recipe.gate_steps is not None, "the demo's recipe has a gate"
-    config, out_dir = GateConfig(num_steps=recipe.gate_steps), heads / "gate"
+    config, out_dir = recipe.gate, heads / "gate"
+    assert config is not None, "the demo's recipe has a gate"
     over_heads = TrainGateConfig(study=study, model=heads / "model", gate=config, out=out_dir)
 
-    def work() -> StageResult:
+    def work() -> list[Path]:
         say(f"for comparison: a gate that weighs the heads by the prompt, {config.num_steps} steps")
         result = train_gate(open_study(study), over_heads)
         say(result.losses)
         names = ("gate.json", "gate.safetensors", "gate-result.json")
-        return StageResult(outputs=tuple(out_dir / name for name in names))
+        return [out_dir / name for name in names]
 
-    book.once("gate", inputs={"run": heads.name, "num_steps": config.num_steps}, work=work)
+    record = study / "recipes" / "make-demo" / "gate.json"
+    inputs = {"run": heads.name, "num_steps": config.num_steps}
+    once(record, study=study, inputs=inputs, work=work)
     return out_dir
 
 
@@ -152,7 +142,8 @@ def _judged(study: Path, *, recipe: Recipe) -> JudgeReport:
     from encore.weighting.weigh import weights
 
     say("for comparison: the judge's own ratings of the benchmark's pairs, ENCORE's weights")
-    pairs = read_benchmark_pairs(load_benchmark(recipe.table.benchmark), data=recipe.table.data)
+    asked = recipe.benchmark.pairs
+    pairs = read_benchmark_pairs(load_benchmark(asked.benchmark), data=asked.data)
     request = JudgingRequest(
         by="rating",
         config=recipe.rating,
@@ -165,24 +156,17 @@ def _judged(study: Path, *, recipe: Recipe) -> JudgeReport:
 
 
 def _benchmarked(study: Path, *, recipe: Recipe, heads: Path, beside: Compared) -> BenchmarkRun:
-    from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
     from encore.benchmarks.run import run_benchmark
     from encore.data.study import open_study
 
-    plan = recipe.table
     say("the table: every scheme over the heads, and the models beside them, on the benchmark")
-    config = BenchmarkConfig(
-        model=str(heads),
-        reward_models=tuple(f"{name}={path}" for name, path in beside.reward_models.items()),
-        gate=beside.gate,
-        results=(str(beside.judged.results),),
-        pairs=PairsConfig(benchmark=plan.benchmark, data=plan.data),
-        rows=RowsConfig(
-            schemes=plan.schemes,
-            taus=plan.taus,
-            k=recipe.weighing.k,
-            num_random=plan.num_random,
-        ),
-        paper=plan.paper,
+    models = tuple(f"{name}={path}" for name, path in beside.reward_models.items())
+    config = recipe.benchmark.model_copy(
+        update={
+            "model": str(heads),
+            "reward_models": models,
+            "gate": beside.gate,
+            "results": (str(beside.judged.results),),
+        }
     )
     return run_benchmark(open_study(study), config)

@@ -18,7 +18,7 @@ from encore.demo.make_data import hh_record
 from encore.demo.pairs import draw_pair
 from encore.demo.world.lexicon import load_lexicon
 from encore.model_files import folder_digest
-from encore.recipes.stages import StageBook, StageResult
+from encore.recipes.finished import once
 from encore.training.config import TrainingConfig
 
 #: Not the seed of the demo's pairs or benchmark.
@@ -28,26 +28,26 @@ _LABEL = "synthetic-initial"
 _STUDY, _MODEL = "initial", "initial-reward-model"
 
 
-def initial_reward_model(study: Path, *, book: StageBook) -> Path:
+def initial_reward_model(study: Path) -> Path:
     """The folder of a one-label classifier for plain transformers; made where it is not there yet.
 
     Args:
         study: The demo's. The model, and the study it learnt from, go to ``initial`` in it.
-        book: Which stages of the demo are finished.
     """
     root = study / _STUDY
     lines = "".join(json.dumps(record) + "\n" for record in _records())
     config = TrainingConfig(objective="bradley-terry", method="probe")
 
-    def work() -> StageResult:
-        return StageResult(outputs=(_made(root, lines=lines, config=config),))
+    def work() -> list[Path]:
+        return [_made(root, lines=lines, config=config)]
 
     inputs = {
         "backbone": folder_digest(judge_path()),
         "training": config.model_dump(mode="json"),
         "pairs": hashlib.sha256(lines.encode()).hexdigest(),
     }
-    book.once("initial-model", inputs=inputs, work=work)
+    record = study / "recipes" / "make-demo" / "initial-model.json"
+    once(record, study=study, inputs=inputs, work=work, is_one=True)
     return root / _MODEL
 
 

@@ -1,26 +1,32 @@
-"""What a recipe says: every choice between preference pairs and the table, and nothing else.
+"""A recipe: every choice between preference pairs and a benchmark's table, as a TOML file.
 
-A recipe is data. `encore.recipes.shipped` has the named ones; `flows.recipes` runs one.
+The shipped ones lie beside this file; `encore.recipes.recipe_run` runs one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import tomllib
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from encore.config import RatingConfig
+from encore.benchmarks.benchmark_config import BenchmarkConfig
+from encore.config import EngineValue, RatingConfig, StageConfig, option
 from encore.data.sources.pku import Prefer
+from encore.errors import InputError
 from encore.model.config import BackboneConfig
 from encore.training.config import TrainingConfig
-from encore.weighting import SCHEMES
+from encore.training.gate import GateConfig
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU
 
+RecipeName = Literal[
+    "hh_pku_encore_10", "fsfairx", "hh_full_8b_10", "hh_full_8b_20", "top_5", "probe", "demo"
+]
+RECIPE_NAMES: tuple[RecipeName, ...] = get_args(RecipeName)
+
 _Positive = Annotated[int, Field(ge=1)]
-#: Temperatures of the table's ENCORE rows, as `encore benchmark` has them; the paper's is 2.
-TAUS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+_FOLDER = Path(__file__).parent
 
 
 class _Part(BaseModel):
@@ -30,58 +36,38 @@ class _Part(BaseModel):
 class Weighing(_Part):
     """The scheme of the exported model, as in `encore weights`."""
 
-    scheme: str = Field(default="encore", description="One of `encore weights --help`.")
-    tau: float = Field(default=DEFAULT_TAU, gt=0, description="Temperature of scheme encore.")
-    k: int = Field(default=DEFAULT_K, ge=1, description="Rules that top-k and random-k select.")
-    seed: int = Field(default=0, ge=0, description="Of schemes that draw by chance.")
-
-    @model_validator(mode="after")
-    def _names_no_rule(self) -> Self:
-        if self.scheme == "single":
-            raise ValueError(
-                "weighing scheme 'single' needs a rule, and a recipe names none; export it with "
-                "`encore export MODEL --rule RULE_ID`"
-            )
-        return self
+    scheme: str = "encore"
+    tau: float = Field(default=DEFAULT_TAU, gt=0)
+    k: int = Field(default=DEFAULT_K, ge=1)
+    seed: int = Field(default=0, ge=0)
 
 
 class RowModel(_Part):
-    """A reward model with one head: a row of the table.
+    """A reward model with one head: a row of the table, trained on preferences or as it is.
 
     A row named after a method of the paper (``bradley-terry-model``,
     ``bradley-terry-model-initialised``) stands beside the paper's figure.
     """
 
-    name: str = Field(min_length=1, pattern=r"^[a-z0-9][a-z0-9 -]*$", description="Of its row.")
-    backbone: BackboneConfig = Field(
-        description="What it starts from; without training a model and its revision, no more."
-    )
-    training: TrainingConfig | None = Field(
-        default=None, description="How it is trained on preferences; None: as it was downloaded."
-    )
-
-    @model_validator(mode="after")
-    def _has_one_head(self) -> Self:
-        if self.training is not None and self.training.objective != "bradley-terry":
-            raise ValueError(
-                f"row {self.name!r}: trained with objective {self.training.objective}, expected "
-                "bradley-terry: a row of its own has one head"
-            )
-        return self
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9 -]*$")
+    backbone: BackboneConfig
+    training: TrainingConfig | None = None
 
     @model_validator(mode="after")
     def _is_opened_as_it_says(self) -> Self:
         if self.training is not None:
+            if self.training.objective != "bradley-terry":
+                raise ValueError(
+                    f"row {self.name!r}: trained with objective {self.training.objective}, "
+                    "expected bradley-terry: a row of its own has one head"
+                )
             return self
-        usual = BackboneConfig(model=self.backbone.model, revision=self.backbone.revision)
-        idle = [
-            f"{name} {value!r}" for name, value in self.backbone if value != getattr(usual, name)
-        ]
+        idle = sorted(self.backbone.model_fields_set - {"model", "revision"})
         if idle:
             raise ValueError(
                 f"row {self.name!r}: its backbone says {', '.join(idle)}, and a reward model "
-                "without training is opened as it was downloaded; leave that out (model and "
-                "revision are read), or give the row a training"
+                "without training is opened as it was downloaded; leave that out, or give the row "
+                "a training"
             )
         return self
 
@@ -91,62 +77,127 @@ class RowModel(_Part):
         return f"train-{self.name.replace(' ', '-')}"
 
 
-class TablePlan(_Part):
-    """The benchmark and its rows, as in `encore benchmark`."""
-
-    benchmark: str = Field(
-        default="rewardbench-safety", description="A shipped benchmark or a TOML path."
-    )
-    data: Path | None = Field(default=None, description="Its rows as local files; None: the hub.")
-    paper: Literal["main", "fsfairx", "none"] = Field(
-        default="main", description="Which backbone's figures of the paper stand beside ours."
-    )
-    schemes: tuple[str, ...] = Field(default=tuple(SCHEMES), description="Rows of these schemes.")
-    taus: tuple[float, ...] = Field(default=TAUS, description="Temperatures of scheme encore.")
-    num_random: int = Field(default=1000, ge=1, description="Weight vectors of the rows of chance.")
-
-
 class Recipe(_Part):
-    """A run from pairs to the table.
+    """A run from pairs to the table and an export.
 
     Attributes:
         name: On the command line; also names its folder in the study.
         about: What it is for, a sentence.
+        sources: As for `encore ingest`.
+        rows: Reward models beside the multi-head one.
+        gate: The paper's MoE baseline; None: no gate.
+        benchmark: The table; models, gate and run are the recipe's own.
+        score_limit: Pairs of the study that every head scores; None: all.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=48)
     about: str = Field(min_length=1)
-    sources: tuple[str, ...] = Field(min_length=1, description="As for `encore ingest`.")
-    prefer: Prefer | None = Field(default=None, description="Label of raw PKU-SafeRLHF.")
-    rating: RatingConfig = Field(description="Judge, rules and plan.")
-    weighing: Weighing = Field(default=Weighing(), description="Of the exported model.")
-    backbone: BackboneConfig = Field(description="What the multi-head model starts from.")
-    training: TrainingConfig = Field(description="How it is trained.")
-    rows: tuple[RowModel, ...] = Field(default=(), description="Reward models beside it.")
-    gate_steps: _Positive | None = Field(
-        default=None, description="Steps of the MoE gate; None: no gate."
-    )
-    score_limit: _Positive | None = Field(
-        default=None, description="Pairs of the study that every head scores; None: all."
-    )
-    table: TablePlan = Field(default=TablePlan(), description="Benchmark and rows.")
-    export_dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="Number format of the exported model."
-    )
+    sources: tuple[str, ...] = Field(min_length=1)
+    prefer: Prefer | None = None
+    rating: RatingConfig
+    weighing: Weighing = Weighing()
+    backbone: BackboneConfig
+    training: TrainingConfig
+    rows: tuple[RowModel, ...] = ()
+    gate: GateConfig | None = None
+    score_limit: _Positive | None = None
+    benchmark: BenchmarkConfig = BenchmarkConfig()
+    export_dtype: Literal["float32", "bfloat16"] = "float32"
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        names = [row.name for row in self.rows]
+        problem = ""
         if self.training.objective != "multi-head":
-            raise ValueError(
-                f"recipe {self.name}: training objective {self.training.objective}, expected "
-                "multi-head: its heads are what is weighed"
+            problem = f"training objective {self.training.objective}, expected multi-head"
+        elif len(set(names)) < len(names):
+            problem = f"rows {', '.join(names)}: expected a name of its own for each"
+        elif self.weighing.scheme == "single":
+            problem = (
+                "weighing scheme 'single' needs a rule, and a recipe names none; export with "
+                "`encore export MODEL --rule RULE_ID`"
             )
-        twice = [name for name, num in Counter(row.name for row in self.rows).items() if num > 1]
-        if twice:
-            raise ValueError(f"recipe {self.name}: row {twice[0]!r} is there more than once")
+        if problem:
+            raise ValueError(f"recipe {self.name}: {problem}")
         return self
 
     @property
     def limit(self) -> int | None:
         """Pairs that are rated and learnt from; None: all."""
         return self.rating.limit
+
+
+class RecipeChanges(StageConfig):
+    """What a machine or a pilot changes of a recipe: places, the engine, how many pairs."""
+
+    judge: Annotated[str, Field(min_length=1)] | None = option(
+        None, help="Another judge, or the same at another place."
+    )
+    backend: Literal["vllm", "transformers"] | None = option(None, help="The engine.")
+    revision: str | None = option(None, help="Of a hub id.")
+    engine_args: dict[str, EngineValue] = option(
+        dict,
+        name="engine-arg",
+        help="Added to the recipe's, e.g. tensor_parallel_size: the GPUs of the judge.",
+    )
+    shard_size: _Positive | None = option(None, help="Pairs in a shard.")
+    limit: _Positive | None = option(
+        None,
+        help="Pilot: rate, learn from and score only so many pairs, by content hash. It has "
+        "records, a table and an export of its own.",
+    )
+    benchmark_data: Path | None = option(
+        None, metavar="PATH", help="The benchmark's rows as local files; default: the recipe's."
+    )
+
+
+def load_recipe(name: str | Path) -> Recipe:
+    """The shipped recipe of a name, or one's own in a TOML file.
+
+    Raises:
+        InputError: No such recipe or file; what is wrong in it.
+    """
+    path = _FOLDER / f"{name}.toml" if name in RECIPE_NAMES else Path(name)
+    if not path.is_file():
+        raise InputError(
+            f"recipe {str(name)!r}: expected one of {', '.join(RECIPE_NAMES)}, or a TOML file"
+        )
+    try:
+        text = path.read_text(encoding="utf-8").replace("{encore}", _FOLDER.parent.as_posix())
+        content: dict[str, Any] = tomllib.loads(text)
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        [problem, *_] = error.errors(include_url=False)
+        place = ".".join(map(str, problem["loc"]))
+        raise InputError(f"recipe {path}: {place}: {problem['msg']}") from error
+    except ValueError as error:
+        raise InputError(f"recipe {path}: {error}; correct the TOML") from error
+
+
+def changed(recipe: Recipe, changes: RecipeChanges) -> Recipe:
+    """The recipe with these changes; rules, training and rows stay what they are.
+
+    A pilot has a name of its own: its table and export must not be taken for the whole run's.
+
+    Raises:
+        InputError: No such file or folder.
+    """
+    data = changes.benchmark_data
+    if data is not None and not data.exists():
+        raise InputError(
+            f"--benchmark-data {data}: no such file or folder; expected the benchmark's rows as "
+            "JSON or Parquet"
+        )
+    given = {name: value for name, value in changes if value is not None}
+    judge, rating = dict(recipe.rating.judge), dict(recipe.rating)
+    judge |= {name: given[name] for name in ("backend", "revision") if name in given}
+    judge |= {"model": given["judge"]} if "judge" in given else {}
+    judge["engine_args"] = {**recipe.rating.judge.engine_args, **changes.engine_args}
+    rating |= {name: given[name] for name in ("shard_size", "limit") if name in given}
+    content = dict(recipe) | {"rating": {**rating, "judge": judge}}
+    if data is not None:
+        pairs = recipe.benchmark.pairs.model_copy(update={"data": data})
+        content["benchmark"] = recipe.benchmark.model_copy(update={"pairs": pairs})
+    if changes.limit is not None:
+        content["name"] = f"{recipe.name}_pilot_{changes.limit}"
+    return Recipe.model_validate(content)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tasks.track_benchmark import track_table
+from tasks.track import sync
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.browser.chromium import browser_page
 from tests.browser.compare_pictures import evaluations, take_picture
@@ -19,7 +19,8 @@ def test_rows_stand_side_by_side(chromium: str, tmp_path: Path) -> None:
     uri = f"sqlite:///{new_template(tmp_path)}"
     study = make_study(tmp_path / "study", num_pairs=4)
     pairs = real_pairs()
-    track_table(write_run(study, every_row(pairs), pairs=pairs), study=study, uri=uri)
+    write_run(study, every_row(pairs), pairs=pairs)
+    sync(study, tracking_uri=uri)
     runs = evaluations(MlflowClient(uri))
     assert {run.data.params["row"] for run in runs} == {"encore (τ 0.5)", "encore (τ 2)"}
     with mlflow_server(uri, tmp_path / "server") as url, browser_page(chromium) as page:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tasks.track_training import tracked_training
+from tasks.track import sync
 from tests.browser.chromium import browser_page
 from tests.browser.mlflow_pictures import take_pictures
 from tests.mlflow_server import mlflow_server
 from tests.tasks.mlflow_store import Logged, new_template
-from tests.tasks.training_story import Story
+from tests.tasks.study_files import make_study, train
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def test_a_run_its_curves_and_its_checkpoints_are_shown(chromium: str, tmp_path: Path) -> None:
     uri = f"sqlite:///{new_template(tmp_path)}"
-    with tracked_training(uri) as reporter:
-        Story(tmp_path / "out").tell(reporter)
+    study = make_study(tmp_path / "study")
+    train(study, num_steps=10, is_finished=True)
+    sync(study, tracking_uri=uri)
     pictures = tmp_path / "pictures"
     pictures.mkdir()
     with mlflow_server(uri, tmp_path / "server") as url, browser_page(chromium) as page:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,8 @@ from typing import Any
 import pytest
 
 import encore.demo.initial_model
-import encore.recipes.shipped
+import encore.recipes.recipe
+from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.results import read_pair_results
 from encore.benchmarks.stored_tables import read_tables
 from encore.cli.demo import demo
@@ -26,7 +26,7 @@ from encore.cli.demo_table import RULE_JUDGE
 from encore.data.rules import load_rule_set
 from encore.demo import data_paths
 from encore.demo.benchmark import benchmark_data_path, benchmark_path
-from encore.recipes.recipe import TablePlan
+from encore.training.gate import GateConfig
 from encore.training.run import RESULT_FILE
 from flows import demo as flow
 from tests.tasks.mlflow_store import Logged, new_template
@@ -52,7 +52,7 @@ class Shown:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The demo on a few pairs, two steps of training, two pairs of every subset."""
     folder = tmp_path_factory.mktemp("small")
-    recipe = encore.recipes.shipped.load_recipe("demo")
+    recipe = encore.recipes.recipe.load_recipe("demo")
     [row] = recipe.rows
     assert row.training is not None
     few = {"max_steps": 2, "evaluate_every": 1, "checkpoint_every": 1, "batch_pairs": 2}
@@ -61,12 +61,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         "sources": (f"{label}={_first_lines(path, to=folder)}",),
         "training": recipe.training.model_copy(update=few),
         "rows": (row.model_copy(update={"training": row.training.model_copy(update=few)}),),
-        "gate_steps": 2,
-        "table": _small_benchmark(folder),
+        "gate": GateConfig(num_steps=2),
+        "benchmark": _small_benchmark(folder),
     }
     changed = recipe.model_copy(update=short)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encore.recipes.shipped, "load_recipe", {"demo": changed}.__getitem__)
+        patch.setattr(encore.recipes.recipe, "load_recipe", {"demo": changed}.__getitem__)
         patch.setattr(encore.demo.initial_model, "NUM_PAIRS", 12)
         yield
 
@@ -96,7 +96,7 @@ def _first_lines(path: Path, *, to: Path) -> Path:
     return few
 
 
-def _small_benchmark(folder: Path) -> TablePlan:
+def _small_benchmark(folder: Path) -> BenchmarkConfig:
     """The first two of each subset's sixteen, and a definition that says so."""
     definition = folder / benchmark_path().name
     text = benchmark_path().read_text(encoding="utf-8")
@@ -105,8 +105,10 @@ def _small_benchmark(folder: Path) -> TablePlan:
     data = folder / benchmark_data_path().name
     two_of_each = [line for place, line in enumerate(lines) if place % 16 < 2]
     data.write_bytes(gzip.compress(b"".join(two_of_each)))
-    return TablePlan(
-        benchmark=str(definition), data=data, paper="none", taus=(2.0, 5.0), num_random=5
+    return BenchmarkConfig(
+        pairs=PairsConfig(benchmark=str(definition), data=data),
+        rows=RowsConfig(taus=(2.0, 5.0), num_random=5),
+        paper="none",
     )
 
 
@@ -171,7 +173,9 @@ def again(done: Shown, tmp_path_factory: pytest.TempPathFactory) -> Shown:
             "encore.benchmarks.scoring._score",
         ):
             patch.setattr(work, never)
-        return shown(study, flow.main)
+        return shown(
+            study, lambda study, backend: flow.main(flow.DemoConfig(study=study, backend=backend))
+        )
 
 
 def test_what_the_demo_has_done_it_does_not_do_again(done: Shown, again: Shown) -> None:
@@ -200,30 +204,25 @@ def _contents(study: Path) -> dict[str, bytes]:
 def test_make_demo_logs_trainings_and_rows_in_the_study_and_says_how_to_look(
     again: Shown,
 ) -> None:
-    said = " ".join(again.err.split())
     uri = f"sqlite:///{again.study.resolve()}/mlflow.db"
-    trainings = Logged(uri).runs()
+    trainings = Logged(uri).runs().values()
     assert [run.info.status for run in trainings] == ["FINISHED"] * 3
     [heads] = [run for run in trainings if "ratings.rules_sha256" in run.data.params]
     assert "synthetic" in heads.data.tags["encore.synthetic"]
     assert "**Synthetic: " in heads.data.tags["mlflow.note.content"]
     assert heads.data.params["ratings.prompt_sha256"]
 
-    assert "mlflow ui --backend-store-uri 'sqlite:////" in said
-    assert "--host 127.0.0.1" in said
-    experiment = re.search(r"rows in experiment (\S+)", said)
-    assert experiment is not None
-    rows = Logged(uri, experiment=experiment[1]).runs()
-    [parent] = [run for run in rows if run.data.tags["encore.kind"] == "study"]
-    assert parent.info.run_id in said
+    assert "mlflow ui --backend-store-uri 'sqlite:////" in again.err
+    [experiment] = [
+        one.name for one in Logged(uri).client.search_experiments() if "synthetic" in one.name
+    ]
+    rows = Logged(uri, experiment=experiment).runs()
+    assert rows.pop("study").info.run_id in again.err
     [stored] = read_tables(again.study)
-    nested = [run for run in rows if run is not parent]
-    assert sum(run.data.tags["encore.kind"] == "training" for run in nested) == 3
-    logged = {run.data.params["row"]: run for run in nested if "row" in run.data.params}
-    assert set(logged) == {row.name for row in stored.rows}
-    assert all("synthetic" in run.data.tags["encore.synthetic"] for run in logged.values())
-    assert logged["initial model"].data.params["model"] == "initial-reward-model"
-    assert logged[RULE_JUDGE].data.tags["encore.row_kind"] == "judge"
+    assert set(rows) == {row.name for row in stored.rows}
+    assert all("synthetic" in run.data.tags["encore.synthetic"] for run in rows.values())
+    assert rows["initial model"].data.params["model"] == "initial-reward-model"
+    assert rows[RULE_JUDGE].data.tags["encore.row_kind"] == "judge"
 
 
 @pytest.mark.full
@@ -236,7 +235,7 @@ def test_the_whole_demo_takes_less_than_five_minutes_and_its_models_learn(tmp_pa
 
     [run] = [
         run
-        for run in Logged(f"sqlite:///{tmp_path.resolve()}/study/mlflow.db").runs()
+        for run in Logged(f"sqlite:///{tmp_path.resolve()}/study/mlflow.db").runs().values()
         if f"eval/r2/{HEADS[0]}" in run.data.metrics
     ]
     r2 = [run.data.metrics[f"eval/r2/{head}"] for head in HEADS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -108,3 +109,21 @@ def rating(tiny_judge: Path) -> Callable[..., RatingConfig]:
         )
 
     return make
+
+
+@pytest.fixture
+def without_server(tmp_path: Path) -> dict[str, str]:
+    home = tmp_path / "prefect-home"
+    environ = {
+        **os.environ,
+        "PREFECT_HOME": str(home),
+        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "storage"),
+        "PREFECT_SERVER_MEMO_STORE_PATH": str(home / "memo.toml"),
+    }
+    environ.pop("PREFECT_API_URL", None)
+    return environ
+
+
+@pytest.fixture
+def with_server(without_server: dict[str, str], prefect_api: None) -> dict[str, str]:
+    return {**without_server, "PREFECT_API_URL": str(PREFECT_API_URL.value())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -9,10 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from prefect.settings import PREFECT_API_URL
+from cyclopts import CycloptsError
 
-from encore.cli.rating_options import rating_config
-from encore.config import JudgeConfig
+from encore.options import single_command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,24 +30,7 @@ def last_line(result: subprocess.CompletedProcess[str]) -> str:
     return result.stderr.strip().splitlines()[-1]
 
 
-@pytest.fixture
-def without_server(tmp_path: Path) -> dict[str, str]:
-    home = tmp_path / "prefect-home"
-    environ = {
-        **os.environ,
-        "PREFECT_HOME": str(home),
-        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "storage"),
-        "PREFECT_SERVER_MEMO_STORE_PATH": str(home / "memo.toml"),
-    }
-    environ.pop("PREFECT_API_URL", None)
-    return environ
-
-
-@pytest.fixture
-def with_server(without_server: dict[str, str], prefect_api: None) -> dict[str, str]:
-    return {**without_server, "PREFECT_API_URL": str(PREFECT_API_URL.value())}
-
-
+@pytest.mark.services
 def test_without_a_server_failed_shards_end_in_exit_code_3(
     study: Path, tiny_judge: Path, without_server: dict[str, str]
 ) -> None:
@@ -100,29 +83,13 @@ def test_a_server_that_does_not_answer_is_named(
     assert result.stderr.startswith("error: Prefect server http://127.0.0.1:9/api: ")
 
 
-@pytest.mark.parametrize("module", ["flows.rate_pairs", "flows.pipeline"])
-def test_help_teaches_and_a_missing_option_is_a_usage_error(module: str) -> None:
-    shown = run(module, "--help")
-    assert shown.returncode == 0
-    assert f"Example: python -m {module}" in shown.stdout
-    assert run(module).returncode == 2
-
-
-def test_engine_arguments_keep_their_types() -> None:
-    config = rating_config(
-        judge="j",
-        rules="encore-10",
-        shard_size=10,
-        limit=None,
-        backend="vllm",
-        revision=None,
-        dtype="auto",
-        max_model_len=None,
-        overlong="set-aside",
-        max_reply_tokens=16,
-        engine_arg=["tensor_parallel_size=4", "enforce_eager=true", "quantization=fp8"],
-    )
-    assert config.judge == JudgeConfig(
-        model="j",
-        engine_args={"tensor_parallel_size": 4, "enforce_eager": True, "quantization": "fp8"},
-    )
+@pytest.mark.parametrize(
+    "name", ["rate_pairs", "pipeline", "score", "evaluate", "train_reward_model"]
+)
+def test_help_teaches_and_a_missing_option_is_a_usage_error(name: str) -> None:
+    module = importlib.import_module(f"flows.{name}")
+    function = getattr(module, "main", None) or getattr(module, name).fn
+    assert f"Example: python -m flows.{name}" in function.__doc__
+    app = single_command(function, name=name)
+    with pytest.raises(CycloptsError):
+        app.parse_args([], exit_on_error=False, print_error=False)

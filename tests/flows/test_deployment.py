@@ -55,7 +55,6 @@ def test_a_worker_runs_the_deployments_from_the_api(
         "shard_size": 2,
         "max_reply_tokens": 8,
     }
-    common = {"study": str(study), "rating": rating}
     with background_process(
         *(sys.executable, "-m", "prefect", "worker", "start", "--pool", "encore", "--limit", "1"),
         environ=environ,
@@ -65,7 +64,13 @@ def test_a_worker_runs_the_deployments_from_the_api(
         pipeline_id = start_run(
             server,
             "pipeline/encore-pipeline",
-            {**common, "sources": [f"small={pairs_file}"]},
+            {
+                "config": {
+                    "study": str(study),
+                    "rating": rating,
+                    "sources": [f"small={pairs_file}"],
+                }
+            },
         )
         pipeline = server.wait_for(pipeline_id)
         assert pipeline["state"]["message"] == "3 rated, 0 reused, 0 failed", (
@@ -77,11 +82,14 @@ def test_a_worker_runs_the_deployments_from_the_api(
             "rate-pairs/encore-rate-pairs",
             # A limit that passes with the first batch of replies; another limit, another run key.
             {
-                **common,
-                "rating": {**rating, "limit": NUM_PAIRS - 1},
-                "shards": [1],
-                "shard_timeout_seconds": 0.001,
-                "shard_retries": 0,
+                "config": {
+                    "study": str(study),
+                    **rating,
+                    "limit": NUM_PAIRS - 1,
+                    "shard": [1],
+                    "shard_timeout_seconds": 0.001,
+                },
+                "attempts": {"shard_retries": 0},
             },
         )
         failing = server.wait_for(failing_id)
@@ -89,7 +97,9 @@ def test_a_worker_runs_the_deployments_from_the_api(
         # Both start on the worker, read their parameters and say themselves what is wrong.
         no_study = {"study": str(pairs_file)}
         others = [
-            start_run(server, "evaluate/encore-evaluate", {**no_study, "model": "nowhere"}),
+            start_run(
+                server, "evaluate/encore-evaluate", {"config": {**no_study, "model": "nowhere"}}
+            ),
             start_run(server, "recipe/encore-recipe", {**no_study, "recipe": "demo"}),
         ]
         refused = [server.wait_for(one) for one in others]
@@ -122,7 +132,7 @@ def test_a_worker_runs_the_deployments_from_the_api(
     [failed] = json.loads(server.artifacts(failing_id)["failed-shards"])
     assert failed["shard"] == 1
     assert "passed its limit" in failed["error"]
-    assert "shards=[1]" in failed["how to rerun"]
+    assert "shard=[1]" in failed["how to rerun"]
     run_dir = choose_run(open_study(study).ratings_dir, pipeline_run_key(study))
     assert run_status(run_dir).is_complete
 

@@ -1,86 +1,178 @@
-"""The flow `pipeline`: from a file of pairs to weights, and again only what is not done."""
+"""The flow `pipeline`: from a file of pairs to weights; as a command, also a recipe's flow."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prefect.artifacts import Artifact
+from prefect.client.schemas.objects import State
 
 from encore.config import RatingConfig
 from encore.data.study import open_study
 from encore.errors import InputError
+from encore.options import UsageError, single_command
+from encore.recipes.recipe import RECIPE_NAMES, changed, load_recipe
 from encore.shards import choose_run, shard_path
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights
-from flows.pipeline import pipeline
-
-pytestmark = pytest.mark.usefixtures("prefect_api")
+from flows import pipeline as module
+from flows.pipeline import PipelineConfig, WeighingConfig, main, pipeline
+from flows.recipes import run_recipe
+from tests.flows.test_command import run
 
 RatingOf = Callable[..., RatingConfig]
+ROOT = Path(__file__).parents[2]
 
 
-def test_pairs_in_weights_out(tmp_path: Path, pairs_file: Path, rating: RatingOf) -> None:
+def start(study: Path, source: Path, rating: RatingConfig, **weighing: Any) -> State[Any]:
+    config = PipelineConfig(
+        sources=(f"small={source}",),
+        study=study,
+        rating=rating,
+        weighing=WeighingConfig(**weighing),
+    )
+    return pipeline(config, return_state=True)
+
+
+@pytest.mark.usefixtures("prefect_api")
+def test_pairs_in_weights_out_and_again_only_what_is_not_done(
+    tmp_path: Path, pairs_file: Path, rating: RatingOf
+) -> None:
     study = tmp_path / "study"
-
-    state = pipeline([f"small={pairs_file}"], study, rating(), tau=0.5, return_state=True)
-
-    assert state.message == "3 rated, 0 reused, 0 failed"
-    vector = state.result()
+    first = start(study, pairs_file, rating(), tau=0.5)
+    assert first.message == "3 rated, 0 reused, 0 failed"
+    vector = first.result()
     assert isinstance(vector, WeightVector)
     assert vector == weights(study, scheme="encore", tau=0.5)
     for key in ("rating-progress", "failed-shards", "rule-statistics", "rule-weights"):
         assert Artifact.get(key) is not None
 
-
-def test_running_again_does_only_what_is_not_done(
-    tmp_path: Path, pairs_file: Path, rating: RatingOf
-) -> None:
-    study = tmp_path / "study"
-    sources = [f"small={pairs_file}"]
-    first = pipeline(sources, study, rating(), return_state=True)
     pairs_written = (study / "pairs" / "small.parquet").stat().st_mtime_ns
-    run_dir = choose_run(open_study(study).ratings_dir, None)
-    shard_path(run_dir, 1).unlink()
-
-    again = pipeline(sources, study, rating(), return_state=True)
-
+    shard_path(choose_run(open_study(study).ratings_dir, None), 1).unlink()
+    again = start(study, pairs_file, rating(), scheme="top-k", k=2)
     assert again.message == "1 rated, 2 reused, 0 failed"
     assert (study / "pairs" / "small.parquet").stat().st_mtime_ns == pairs_written
-    assert again.result() == first.result()
+    assert again.result() == weights(study, scheme="top-k", k=2)
 
 
-def test_any_scheme_can_weigh(tmp_path: Path, pairs_file: Path, rating: RatingOf) -> None:
-    study = tmp_path / "study"
-
-    state = pipeline(
-        [f"small={pairs_file}"], study, rating(), scheme="top-k", k=2, return_state=True
-    )
-
-    vector = state.result()
-    assert vector == weights(study, scheme="top-k", k=2)
-    assert sum(weight > 0 for weight in vector.weights) == 2
-
-
-def test_an_unknown_scheme_is_refused_before_anything_is_rated(
+@pytest.mark.usefixtures("prefect_api")
+def test_what_is_wrong_is_refused_before_anything_is_rated(
     tmp_path: Path, pairs_file: Path, rating: RatingOf
 ) -> None:
-    study = tmp_path / "study"
-
-    state = pipeline([f"small={pairs_file}"], study, rating(), scheme="best", return_state=True)
-
-    assert "weighting scheme 'best'" in str(state.result(raise_on_failure=False))
+    study, missing = tmp_path / "study", tmp_path / "missing.jsonl"
+    for state, problem in (
+        (start(study, pairs_file, rating(), scheme="best"), "weighting scheme 'best'"),
+        (start(study, missing, rating()), "missing.jsonl"),
+    ):
+        error = state.result(raise_on_failure=False)
+        assert isinstance(error, InputError)
+        assert problem in str(error)
     assert not study.exists()
 
 
-def test_a_bad_source_fails_the_run_and_leaves_no_study(tmp_path: Path, rating: RatingOf) -> None:
-    missing = tmp_path / "missing.jsonl"
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, dict[str, Any]]]:
+    """The flows that a command starts, with what; each leaves a table."""
+    calls: list[tuple[Any, dict[str, Any]]] = []
+    table = tmp_path / "table.md"
+    table.write_text("| row | score |\n")
 
-    state = pipeline([str(missing)], tmp_path / "study", rating(), return_state=True)
+    def run_flow(flow: Any, **parameters: Any) -> Any:
+        calls.append((flow, parameters))
+        return SimpleNamespace(table=table)
 
-    assert state.is_failed()
-    error = state.result(raise_on_failure=False)
-    assert isinstance(error, InputError)
-    assert "missing.jsonl" in str(error)
-    assert not (tmp_path / "study").exists()
+    monkeypatch.setattr(module, "run_flow", run_flow)
+    return calls
+
+
+def call(*arguments: str) -> None:
+    app = single_command(main, name="pipeline")
+    called, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+    called(*bound.args, **bound.kwargs)
+
+
+def test_a_recipe_is_started_with_what_this_machine_needs_otherwise(
+    tmp_path: Path, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(
+        *("--recipe", "hh_pku_encore_10", "--out", str(tmp_path / "study"), "--limit", "200"),
+        *("--judge", "./llama-70b", "--engine-arg", "tensor_parallel_size=4"),
+        *("--benchmark-data", str(tmp_path)),
+    )
+    [(flow, parameters)] = started
+    assert flow is run_recipe
+    assert capsys.readouterr().out == "| row | score |\n"
+    recipe = changed(load_recipe(parameters["recipe"]), parameters["changes"])
+    judge = recipe.rating.judge
+    assert (judge.model, judge.engine_args) == ("./llama-70b", {"tensor_parallel_size": 4})
+    assert (recipe.limit, recipe.benchmark.pairs.data) == (200, tmp_path)
+    assert (judge.backend, recipe.rating.shard_size) == ("vllm", 1000)
+
+
+def test_options_that_are_not_given_change_nothing(tmp_path: Path, started: list[Any]) -> None:
+    # The demo's shards are of 60 pairs; the command's default of 1,000 is for other runs.
+    call("--recipe", "demo", "--out", str(tmp_path / "study"), "--backend", "transformers")
+    [(_, parameters)] = started
+    rating = changed(load_recipe("demo"), parameters["changes"]).rating
+    assert (rating.shard_size, rating.judge.backend) == (60, "transformers")
+
+
+def test_without_a_recipe_the_flow_has_sources_and_a_judge(
+    tmp_path: Path, started: list[Any]
+) -> None:
+    call("a=p.jsonl", "b=q.jsonl", "--out", str(tmp_path), "--judge", "j", "--tau", "1")
+    [(flow, parameters)] = started
+    config = parameters["config"]
+    assert flow is pipeline
+    assert config.sources == ("a=p.jsonl", "b=q.jsonl")
+    assert (config.rating.judge.model, config.weighing.tau) == ("j", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--recipe", "demo", "--tau", "1"], "--tau is the recipe's to say"),
+        (["pairs.jsonl", "--recipe", "demo"], "SOURCE is the recipe's to say"),
+        (["pairs.jsonl"], "--judge is missing"),
+        (["--judge", "j"], "SOURCE is missing"),
+        (["p.jsonl", "--judge", "j", "--benchmark-data", "b"], "--benchmark-data belongs to"),
+        (["p.jsonl", "--judge", "j", "--tracking-uri", "http://h"], "--tracking-uri belongs to"),
+    ],
+)
+def test_what_would_be_passed_over_is_a_usage_error(
+    tmp_path: Path, started: list[Any], arguments: list[str], problem: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        call(*arguments, "--out", str(tmp_path / "study"))
+    assert not started
+
+
+def test_the_page_the_help_points_to_says_what_every_recipe_takes() -> None:
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    for name in RECIPE_NAMES:
+        rows = [line for line in page.splitlines() if line.startswith(f"| `{name}`")]
+        assert len(rows) == 2, name  # what it is, what it takes
+        assert re.search(rf"{name} (and hh_full_8b_20 )?\(", " ".join(main.__doc__.split())), name
+
+
+@pytest.mark.services
+def test_the_demo_recipe_runs_from_the_command_line(
+    tmp_path: Path, with_server: dict[str, str]
+) -> None:
+    command = (
+        *("flows.pipeline", "--recipe", "demo", "--out", str(tmp_path / "study"), "--limit", "24"),
+        *("--backend", "transformers", "--shard-size", "12"),
+    )
+    first = run(*command, environ=with_server)
+    assert first.returncode == 0, first.stderr
+    assert "demo_pilot_24: 10 stages done, 0 were done before; 2 rated" in first.stderr
+    assert "encore" in first.stdout
+    again = run(*command, environ=with_server)
+    assert again.returncode == 0, again.stderr
+    assert "demo_pilot_24: 0 stages done, 10 were done before; 0 rated, 2 reused" in again.stderr
+    assert again.stdout == first.stdout

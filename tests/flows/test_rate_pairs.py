@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +17,7 @@ from prefect.artifacts import Artifact
 from prefect.client.schemas.objects import State
 
 import encore.rating
-from encore.config import RatingConfig
+from encore.config import RateConfig, RatingConfig
 from encore.data.study import open_study
 from encore.errors import InputError, JudgeUnavailableError, StudyIncompleteError
 from encore.judges import open_judge
@@ -27,7 +30,7 @@ from encore.shards import (
     shard_lock,
     shard_path,
 )
-from flows.rate_pairs import rate_pairs
+from flows.rate_pairs import ShardAttempts, rate_pairs
 from tests.flows.conftest import NUM_PAIRS
 from tests.flows.judges import Fault, FirstReplyGoesWrong, breaks_with, stalls_for
 
@@ -36,8 +39,10 @@ pytestmark = pytest.mark.usefixtures("prefect_api")
 RatingOf = Callable[..., RatingConfig]
 
 
-def run_flow(study: Path, rating: RatingConfig, **parameters: Any) -> State[Any]:
-    return rate_pairs(study, rating, return_state=True, **parameters)
+def run_flow(study: Path, rating: RatingConfig, *, retries: int = 2, **options: Any) -> State[Any]:
+    config = RateConfig(study=study, **dict(rating), **options)
+    attempts = ShardAttempts(shard_retries=retries)
+    return rate_pairs(config, attempts, return_state=True)
 
 
 def only_run(study: Path) -> Path:
@@ -71,21 +76,11 @@ def test_all_shards_are_rated_and_the_final_state_counts_them(
     # Every pair has two responses, each rated under ten rules, or null.
     counted = sum(shard.num_ratings + shard.num_nulls for shard in status.shards)
     assert counted == NUM_PAIRS * 2 * 10
-
-
-def test_artifacts_tell_progress_failures_and_statistics(study: Path, rating: RatingOf) -> None:
-    run_flow(study, rating())
-
     assert float(artifact("rating-progress").data) == 100.0
     assert "none" in artifact("failed-shards").data
     rows = artifact("rule-statistics").data
     for column in ("entropy (nats)", "levels", "half", "untied", "ties", "coverage"):
         assert column in rows
-
-
-def test_running_again_rates_nothing(study: Path, rating: RatingOf) -> None:
-    run_flow(study, rating())
-
     assert run_flow(study, rating()).message == "0 rated, 3 reused, 0 failed"
 
 
@@ -108,7 +103,7 @@ def test_exactly_the_deleted_and_the_cut_shard_are_rated_again(
 
 
 def test_only_named_shards_are_looked_at(study: Path, rating: RatingOf) -> None:
-    state = run_flow(study, rating(), shards=[2, 0])
+    state = run_flow(study, rating(), shard=(2, 0))
 
     assert state.message == "2 rated, 0 reused, 0 failed"
     states = [shard.state for shard in run_status(only_run(study)).shards]
@@ -117,7 +112,7 @@ def test_only_named_shards_are_looked_at(study: Path, rating: RatingOf) -> None:
 
 
 def test_a_shard_that_the_plan_does_not_have_is_refused(study: Path, rating: RatingOf) -> None:
-    state = run_flow(study, rating(), shards=[3])
+    state = run_flow(study, rating(), shard=(3,))
 
     assert state.is_failed()
     error = state.result(raise_on_failure=False)
@@ -125,6 +120,7 @@ def test_a_shard_that_the_plan_does_not_have_is_refused(study: Path, rating: Rat
     assert "shard 3" in str(error)
 
 
+@pytest.mark.services
 def test_a_shard_whose_generation_times_out_fails_alone(
     study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +137,7 @@ def test_a_shard_whose_generation_times_out_fails_alone(
     monkeypatch.setattr(VllmJudge, "_start_engine", counted)
     give_judge(monkeypatch, stalls_for(seconds=10.5))
 
-    state = run_flow(study, rating("vllm"), shard_timeout_seconds=10.0, shard_retries=0)
+    state = run_flow(study, rating("vllm"), shard_timeout_seconds=10.0, retries=0)
 
     assert state.is_failed()
     assert state.message == "2 rated, 0 reused, 1 failed"
@@ -151,7 +147,7 @@ def test_a_shard_whose_generation_times_out_fails_alone(
     assert "passed its limit of 10 s" in failed.detail
     table = artifact("failed-shards")
     assert "passed its limit of 10 s" in table.data
-    assert f"shards=[{failed.index}]" in table.data
+    assert f"shard=[{failed.index}]" in table.data
 
 
 def test_a_retry_is_a_new_attempt_of_the_shard(
@@ -159,7 +155,7 @@ def test_a_retry_is_a_new_attempt_of_the_shard(
 ) -> None:
     give_judge(monkeypatch, breaks_with(RuntimeError("the device fell off the bus")))
 
-    state = run_flow(study, rating(), shard_retries=1)
+    state = run_flow(study, rating(), retries=1)
 
     assert state.message == "3 rated, 0 reused, 0 failed"
 
@@ -169,7 +165,7 @@ def test_without_retries_the_shard_fails_with_its_error(
 ) -> None:
     give_judge(monkeypatch, breaks_with(RuntimeError("the device fell off the bus")))
 
-    state = run_flow(study, rating(), shard_retries=0)
+    state = run_flow(study, rating(), retries=0)
 
     assert state.is_failed()
     assert state.message == "2 rated, 0 reused, 1 failed"
@@ -177,7 +173,7 @@ def test_without_retries_the_shard_fails_with_its_error(
     [failed] = [shard.index for shard in run_status(only_run(study)).shards if shard.detail]
 
     monkeypatch.undo()
-    again = run_flow(study, rating(), shards=[failed])
+    again = run_flow(study, rating(), shard=(failed,))
     assert again.message == "1 rated, 0 reused, 0 failed"
     assert not failure_path(only_run(study), failed).exists()
 
@@ -196,7 +192,7 @@ def test_an_error_that_every_shard_would_meet_is_met_once_and_not_retried(
     give_judge(monkeypatch, breaks_with(error))
 
     # With retries, or another generation, the fault would be gone: it strikes only once.
-    state = run_flow(study, rating(shard_size=1), shard_retries=2)
+    state = run_flow(study, rating(shard_size=1), retries=2)
 
     assert state.is_failed()
     # The second worker's shard may have been at work already; the other four are not tried.
@@ -205,7 +201,7 @@ def test_an_error_that_every_shard_would_meet_is_met_once_and_not_retried(
 
 
 def test_a_shard_that_another_process_rates_is_waited_for(study: Path, rating: RatingOf) -> None:
-    run_flow(study, rating(), shards=[1])
+    run_flow(study, rating(), shard=(1,))
     run_dir = only_run(study)
     taken, free = threading.Event(), threading.Event()
 
@@ -236,11 +232,30 @@ def test_a_study_that_is_not_there_fails_in_one_line(tmp_path: Path, rating: Rat
 
 
 def test_the_form_of_the_parameters_has_bounds_and_descriptions() -> None:
-    schema = rate_pairs.parameters.model_dump()
-    assert "study" in schema["required"]
-    assert "encore ingest" in schema["properties"]["study"]["description"]
-    size = schema["definitions"]["RatingConfig"]["properties"]["shard_size"]
+    definitions = rate_pairs.parameters.model_dump()["definitions"]
+    config = definitions["RateConfig"]
+    assert set(config["required"]) == {"study", "judge"}
+    assert "encore ingest" in config["properties"]["study"]["description"]
+    size = config["properties"]["shard_size"]
     assert (size["minimum"], size["maximum"]) == (1, 100_000)
-    assert size["description"]
-    overlong = schema["definitions"]["RatingConfig"]["properties"]["overlong"]
-    assert overlong["enum"] == ["set-aside", "truncate-left"]
+    assert config["properties"]["overlong"]["enum"] == ["set-aside", "truncate-left"]
+    assert definitions["ShardAttempts"]["properties"]["shard_retries"]["maximum"] == 10
+
+
+def test_cli_and_flow_write_equal_ratings(
+    study: Path, tmp_path: Path, tiny_judge: Path, rating: RatingOf
+) -> None:
+    by_cli = Path(shutil.copytree(study, tmp_path / "by-cli"))
+    command = [
+        *(sys.executable, "-m", "encore.cli", "rate", str(by_cli)),
+        *("--judge", str(tiny_judge), "--backend", "transformers"),
+        *("--shard-size", "2", "--max-reply-tokens", "8"),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    assert run_flow(study, rating()).is_completed()
+    ours, theirs = (
+        [pq.read_table(path) for path in sorted(only_run(one).glob("shard-*.parquet"))]
+        for one in (study, by_cli)
+    )
+    assert len(ours) == 3
+    assert ours == theirs  # replies, reasons, judge and run key too: it is the same run

@@ -11,14 +11,12 @@ import pytest
 from prefect.artifacts import Artifact
 from prefect.client.schemas.objects import State
 
-import flows.score as module
 from encore.errors import EncoreError, InputError, StudyIncompleteError
 from encore.files import file_sha256
 from encore.scores import driver
 from encore.scores.score import score_study
-from flows.score import score
-from tasks.score import ScoredStudy
-from tests.flows.test_command import run
+from flows.score import ScoreConfig, ScoringAttempts, score
+from tasks import stage
 from tests.scores.models import make_model
 from tests.training.studies import RULES, make_study
 
@@ -39,13 +37,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def start(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScoreFlow:
     """The flow on the small study, three shards, in a folder of this test; retries at once."""
-    monkeypatch.setattr(
-        module, "score_heads", module.score_heads.with_options(retry_delay_seconds=0)
-    )
+    monkeypatch.setattr(stage, "_RETRY_DELAYS_SECONDS", [0.0])
 
-    def run_it(**parameters: Any) -> State[Any]:
-        arguments = {"model": str(made / "model"), "out": tmp_path / "scores", "shard_size": 4}
-        return score(made / "study", return_state=True, **{**arguments, **parameters})
+    def run_it(*, retries: int = 2, model: str = "model") -> State[Any]:
+        config = ScoreConfig(
+            study=made / "study", model=str(made / model), out=tmp_path / "scores", shard_size=4
+        )
+        return score(config, ScoringAttempts(retries=retries), return_state=True)
 
     return run_it
 
@@ -78,7 +76,6 @@ def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(start, mad
     state = start()
     assert state.is_completed(), state.message
     assert state.message == f"{NUM_PAIRS * 2 * 3} scores of 10 pairs: 3 shards scored, 0 reused"
-    assert isinstance(state.result(), ScoredStudy)
     by_call = score_study(
         made / "study", model=made / "model", out=tmp_path / "by-call", shard_size=4
     )
@@ -87,34 +84,24 @@ def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(start, mad
     rows = json.loads(shown.data)
     assert [row["head"] for row in rows] == list(RULES)
     assert all(row["half"] == row["strict"] for row in rows)  # no ties among random scores
-    assert "Every head on 10 pairs" in shown.description
-
-
-def test_running_again_scores_nothing(start):
-    start()
+    assert "Scores of 10 pairs" in shown.description
     assert start().message.endswith("0 shards scored, 3 reused")
 
 
 def test_a_retry_goes_on_from_the_shards_that_are_done(start, monkeypatch):
     break_at(monkeypatch, 2, RuntimeError("the device fell off the bus"), OSError("a cable"))
-    state = start(scoring_retries=2)
+    state = start(retries=2)
     assert state.message.endswith("1 shards scored, 2 reused")
 
 
 def test_what_a_retry_cannot_mend_is_tried_once(start, monkeypatch):
     break_at(monkeypatch, 1, InputError("pair abc: refused"))  # another attempt would succeed
-    error = error_of(start(scoring_retries=3))
+    error = error_of(start(retries=3))
     assert isinstance(error, StudyIncompleteError)
     assert "1 of 3 shards failed, first 1: pair abc: refused" in str(error)
     assert start().message.endswith("1 shards scored, 2 reused")
 
 
-def test_a_model_that_is_none_is_named(start, made):
-    error = error_of(start(model=str(made / "model-backbone")))
+def test_a_model_that_is_none_is_named(start):
+    error = error_of(start(model="model-backbone"))
     assert "gives no scores" in str(error)
-
-
-def test_help_teaches():
-    shown = run("flows.score", "--help")
-    assert shown.returncode == 0
-    assert "Example: python -m flows.score" in shown.stdout

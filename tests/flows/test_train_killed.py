@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from encore.training.checkpoints import checkpoint_steps
-from tests.flows.test_command import ROOT, with_server, without_server
+from tests.flows.test_command import ROOT
 from tests.flows.test_train_reward_model import weights_of
 from tests.tasks.mlflow_store import Logged, copied, new_template
 from tests.training.studies import make_backbone, make_study, write_ratings
-
-__all__ = ["with_server", "without_server"]  # fixtures
 
 NUM_STEPS = 400
 _START_SECONDS = 300.0
@@ -77,7 +75,7 @@ class Command:
         return max(checkpoint_steps(self.out / "checkpoints"), default=0)
 
 
-@pytest.mark.full
+@pytest.mark.services
 def test_killed_and_interrupted_it_ends_as_if_nothing_had_happened(made, tmp_path, with_server):
     environ = {**with_server, "OMP_NUM_THREADS": "1"}
     undisturbed = Command(made, tmp_path / "undisturbed", environ)
@@ -90,7 +88,7 @@ def test_killed_and_interrupted_it_ends_as_if_nothing_had_happened(made, tmp_pat
     assert Logged(disturbed.uri).run().info.status == "RUNNING"
 
     code, said = disturbed.end_after_a_checkpoint(signal.SIGTERM)
-    assert code == 130, said
+    assert code == 143, said
     assert "the same command continues" in said
     assert Logged(disturbed.uri).run().info.status == "KILLED"
     assert 0 < disturbed.newest() < NUM_STEPS

@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tasks.mlflow_store import copied, new_template
+from tests.tasks.mlflow_store import new_template
 
 
 @pytest.fixture(scope="session")
-def _template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty MLflow store, to be copied."""
     return new_template(tmp_path_factory.mktemp("mlflow"))
-
-
-@pytest.fixture
-def store_uri(_template: Path, tmp_path: Path) -> str:
-    """A real MLflow store of this test alone."""
-    return copied(_template, tmp_path / "mlflow.db")

@@ -1,4 +1,4 @@
-"""Real MLflow stores for tests: SQLite files, copied from one whose tables were made once."""
+"""What a real MLflow store has, asked for through MLflow's own client."""
 
 from __future__ import annotations
 
@@ -37,18 +37,22 @@ def copied(template: Path, to: Path) -> str:
 
 
 class Logged:
-    """What a store has, asked for through MLflow's own client."""
+    """The runs of one experiment."""
 
     def __init__(self, uri: str, *, experiment: str = "encore") -> None:
         self.client = MlflowClient(uri)
         self.experiment = self.client.get_experiment_by_name(experiment)
-        assert self.experiment is not None
+        assert self.experiment is not None, self.client.search_experiments()
 
-    def runs(self) -> list[Run]:
-        return list(self.client.search_runs([self.experiment.experiment_id]))
+    def runs(self) -> dict[str, Run]:
+        """By name; none is there twice."""
+        found = self.client.search_runs([self.experiment.experiment_id])
+        runs = {run.info.run_name: run for run in found}
+        assert len(runs) == len(found), "a run is logged twice"
+        return runs
 
     def run(self) -> Run:
-        [run] = self.runs()
+        [run] = self.runs().values()
         return run
 
     def steps(self, metric: str) -> list[int]:

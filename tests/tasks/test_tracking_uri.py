@@ -1,4 +1,4 @@
-"""Where a training is logged, and that no password of it is ever shown."""
+"""Where a study is shown, and that no password of it is ever shown."""
 
 from __future__ import annotations
 
@@ -6,32 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tasks.tracking_uri import (
-    choose_tracking_uri,
-    has_secret,
-    hide_secrets,
-    how_to_look,
-    run_page,
-    shown,
-)
+from encore.errors import InputError
+from tasks.tracking_uri import VARIABLE, choose_tracking_uri, hide_secrets, page_of
 
 
-def test_the_default_is_an_absolute_file_in_the_study(tmp_path, monkeypatch):
+def test_given_goes_before_the_environment_before_a_file_in_the_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    uri = choose_tracking_uri(Path("study"), environ={})
-    assert uri == f"sqlite:///{tmp_path.resolve()}/study/mlflow.db"
-
-
-def test_what_is_named_goes_before_the_environment_before_the_default(tmp_path):
-    environ = {"MLFLOW_TRACKING_URI": "http://b:5000"}
-    assert choose_tracking_uri(tmp_path, given="http://a:5000", environ=environ) == "http://a:5000"
-    assert choose_tracking_uri(tmp_path, environ=environ) == "http://b:5000"
-
-
-def test_a_relative_sqlite_path_is_made_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    uri = choose_tracking_uri(Path("study"), given="sqlite:///runs.db", environ={})
-    assert uri == f"sqlite:///{tmp_path.resolve()}/runs.db"
+    monkeypatch.delenv(VARIABLE, raising=False)
+    place = tmp_path.resolve()
+    assert choose_tracking_uri(Path("study")) == f"sqlite:///{place}/study/mlflow.db"
+    monkeypatch.setenv(VARIABLE, "http://b:5000")
+    assert choose_tracking_uri(tmp_path) == "http://b:5000"
+    assert choose_tracking_uri(tmp_path, given="http://a:5000") == "http://a:5000"
+    assert choose_tracking_uri(tmp_path, given="sqlite:///r.db") == f"sqlite:///{place}/r.db"
 
 
 @pytest.mark.parametrize(
@@ -47,29 +34,24 @@ def test_a_relative_sqlite_path_is_made_absolute(tmp_path, monkeypatch):
         ("http://host:5000", "http://host:5000"),
     ],
 )
-def test_a_shown_uri_has_no_secret(uri, expected):
-    assert shown(uri) == expected
-    assert has_secret(uri) == (uri != expected)
+def test_a_shown_uri_has_no_secret_and_a_given_one_must_have_none(uri, expected, tmp_path):
+    assert hide_secrets(uri, uri=uri) == expected
+    if uri == expected:
+        assert choose_tracking_uri(tmp_path, given=uri) == uri
+    else:
+        with pytest.raises(InputError) as refused:
+            choose_tracking_uri(tmp_path, given=uri)
+        assert expected in str(refused.value)
 
 
 def test_a_message_is_cleaned_of_the_password_in_either_spelling():
     uri = "postgresql://me:p%40ss@host/db"
     message = "could not connect as me with p@ss to postgresql://me:p%40ss@host/db"
-    assert hide_secrets(message, uri=uri) == (
-        "could not connect as me with *** to postgresql://me:***@host/db"
-    )
+    cleaned = "could not connect as me with *** to postgresql://me:***@host/db"
+    assert hide_secrets(message, uri=uri) == cleaned
 
 
-def test_a_server_has_a_page_for_a_run_and_its_address_no_password():
-    page = run_page("http://me:hunter2@host:5000/", experiment_id="1", run_id="ab")
+def test_a_server_has_a_page_for_a_run_without_the_password_and_a_file_has_none():
+    page = page_of("http://me:hunter2@host:5000/", experiment_id="1", run_id="ab")
     assert page == "http://host:5000/#/experiments/1/runs/ab"
-
-
-def test_a_file_has_no_page_but_a_command_that_serves_it_on_loopback():
-    uri = "sqlite:////data/mlflow.db"
-    assert run_page(uri, experiment_id="1", run_id="ab") is None
-    command, page = how_to_look(uri, experiment_id="1", run_id="ab")
-    assert command.endswith(
-        "--backend-store-uri 'sqlite:////data/mlflow.db' --host 127.0.0.1 --port 5000"
-    )
-    assert page == "http://127.0.0.1:5000/#/experiments/1/runs/ab"
+    assert page_of("sqlite:////data/mlflow.db", experiment_id="1", run_id="ab") is None

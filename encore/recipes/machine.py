@@ -1,0 +1,131 @@
+"""Whether a machine can hold what a recipe runs, looked at before anything is downloaded.
+
+Lower bounds: weights, and for training the optimizer's averages. A model of an unknown kind is
+passed over: its engine says what it lacks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from encore.config import JudgeConfig
+from encore.errors import EncoreError, InputError
+from encore.model.config import BackboneConfig
+from encore.training.backbone_shape import find_shape
+from encore.training.config import TrainingConfig
+
+_GIB = 1 << 30
+#: Dimensions that are known before the hub is asked, by their short names of `encore plan`.
+_SHAPE_OF = {
+    "meta-llama/Meta-Llama-3-70B-Instruct": "llama-3-70b",
+    "meta-llama/Meta-Llama-3-8B-Instruct": "llama-3-8b",
+    "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": "llama-3.1-8b",
+    "sfairXC/FsfairX-LLaMA3-RM-v0.1": "llama-3-8b",
+}
+_ASK_CUDA = (
+    "from torch import cuda; places = range(cuda.device_count()); "
+    "print(min(cuda.get_device_properties(place).total_memory for place in places))"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a process can use: ``gpu_bytes`` of the smallest GPU, 0 without any."""
+
+    num_gpus: int
+    gpu_bytes: int
+    memory_bytes: int
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        if self.num_gpus == 0:
+            return f"no GPU and {_gib(self.memory_bytes)} of memory"
+        return f"{self.num_gpus} × GPU of {_gib(self.gpu_bytes)}"
+
+
+def this_machine() -> Machine:
+    """The machine of this process.
+
+    A GPU's memory is asked for in another process: a judge's engine forks, and CUDA must not be in
+    use then.
+    """
+    import torch
+
+    num_gpus, gpu_bytes = torch.cuda.device_count(), 0  # asks the driver alone
+    if num_gpus:
+        command = [sys.executable, "-c", _ASK_CUDA]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if answer.returncode != 0:
+            raise EncoreError(
+                "this machine's GPUs do not answer "
+                f"({' '.join(answer.stderr.split()[-20:])}); run `encore doctor`"
+            )
+        gpu_bytes = int(answer.stdout)
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(num_gpus=num_gpus, gpu_bytes=gpu_bytes, memory_bytes=memory_bytes)
+
+
+def refuse_judge_too_large(judge: JudgeConfig, *, machine: Machine) -> None:
+    """Compare the judge's weights with what its devices have.
+
+    Weights that are quantized or kept outside the GPU are passed over.
+
+    Raises:
+        InputError: They do not fit: how much they take, what is here, and what to do.
+    """
+    num_weights = _num_weights(judge.model, judge.revision, has_output=True)
+    if num_weights is None or {"quantization", "cpu_offload_gb"} & judge.engine_args.keys():
+        return
+    needed = num_weights * (4 if judge.dtype == "float32" else 2)
+    sizes = [judge.engine_args.get(f"{kind}_parallel_size", 1) for kind in ("tensor", "pipeline")]
+    num_asked = math.prod(size for size in sizes if isinstance(size, int) and size > 0)
+    num_used = min(num_asked, machine.num_gpus)
+    if needed <= (num_used * machine.gpu_bytes if num_used else machine.memory_bytes):
+        return
+    advice = "rate where they fit and bring the study back, or give a smaller judge with --judge"
+    if needed <= machine.num_gpus * machine.gpu_bytes:
+        advice = f"use them all: --engine-arg tensor_parallel_size={machine.num_gpus}"
+    raise InputError(
+        f"judge {judge.model!r}: its weights alone take {_gib(needed)}; this machine has "
+        f"{machine.words}{f', of which it would use {num_used}' if num_used else ''}; {advice}"
+    )
+
+
+def refuse_training_too_large(
+    backbone: BackboneConfig, training: TrainingConfig | None, *, stage: str, machine: Machine
+) -> None:
+    """Compare weights and AdamW's two averages with one GPU, or with the machine's memory.
+
+    Raises:
+        InputError: They do not fit: how much they take, and what is here.
+    """
+    num_weights = _num_weights(backbone.model, backbone.revision)
+    if num_weights is None:
+        return
+    is_half = backbone.dtype == "bfloat16" or (backbone.dtype == "auto" and machine.num_gpus > 0)
+    is_full = training is not None and training.method == "full"
+    needed = num_weights * (2 if is_half else 4) * (3 if is_full else 1)
+    if needed > (machine.gpu_bytes or machine.memory_bytes):
+        raise InputError(
+            f"stage {stage}: {backbone.model!r} takes at least {_gib(needed)} of memory, and this "
+            f"machine has {machine.words}; run the recipe where it fits (docs/recipes.md says what "
+            "each one takes), or only rate here, with `encore rate`"
+        )
+
+
+def _num_weights(model: str, revision: str | None, *, has_output: bool = False) -> int | None:
+    try:
+        shape = find_shape(_SHAPE_OF.get(model, model), revision=revision)
+    except InputError:  # of another kind, or not to be had: opening it says so in its own words
+        return None
+    return shape.num_parameters + (shape.num_output_parameters if has_output else 0)
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / _GIB:,.0f} GiB"

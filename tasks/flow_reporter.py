@@ -1,0 +1,103 @@
+"""What a stage tells while it runs, in the flow run's log and as a progress artifact."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from threading import Lock
+from uuid import UUID
+
+import httpx
+from prefect import get_run_logger
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.exceptions import MissingContextError
+
+from tasks.track import Tracker
+
+#: Each update is a call that the stage waits for.
+_UPDATE_SECONDS = 10.0
+
+
+class FlowReporter:
+    """An `encore.reporting.Reporter` of one stage.
+
+    The Prefect server may be away for a while: progress is then not shown, and the stage goes on.
+    """
+
+    def __init__(self, stage: str, *, tracker: Tracker | None = None) -> None:
+        """Take the stage's name, and what shows the study in MLflow."""
+        self._stage = stage
+        self._tracker = tracker
+        self._lock = Lock()
+        self._artifact: UUID | None = None
+        self._num_done = self._total = 0
+        self._not_before = 0.0
+
+    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
+        """One line; a progress artifact where it is known how much there is to do."""
+        self._log(title)
+        if not total:
+            return
+        self._num_done, self._total = done, total
+        with _prefect_may_be_away():
+            artifact = create_progress_artifact(
+                progress=self._percent,
+                key=f"{self._stage}-progress",
+                description=f"{title}: share of {total} that is done.",
+            )
+            assert isinstance(artifact, UUID)  # called from synchronous code
+            self._artifact = artifact
+
+    def advanced(self, count: int = 1, *, note: str = "") -> None:
+        """Show progress now and then."""
+        with self._lock:
+            self._num_done += count
+            is_due = time.monotonic() >= self._not_before or self._num_done >= self._total
+            if is_due:
+                self._not_before = time.monotonic() + _UPDATE_SECONDS
+        if is_due:
+            if note:
+                self._log(f"{self._num_done} of {self._total}, {note}")
+            self._show()
+            if self._tracker is not None:
+                self._tracker()
+
+    def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
+        """One line for an evaluation; steps are in MLflow."""
+        if any(name.startswith("eval/") for name in values):
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+            self._log(f"step {step}: {shown}")
+
+    def saved(self, path: Path, *, kind: str) -> None:
+        """One line; a checkpoint is shown in MLflow at once."""
+        self._log(f"{kind}: {path}")
+        if self._tracker is not None:
+            self._tracker(now=True)
+
+    def finished(self, summary: str = "") -> None:
+        """One line, and all of the progress."""
+        if summary:
+            self._log(summary)
+        self._num_done = self._total
+        self._show()
+
+    @property
+    def _percent(self) -> float:
+        return 100 * self._num_done / self._total if self._total else 0.0
+
+    def _show(self) -> None:
+        if self._artifact is not None:
+            with _prefect_may_be_away():
+                update_progress_artifact(self._artifact, progress=self._percent)
+
+    def _log(self, message: str) -> None:
+        with contextlib.suppress(MissingContextError):  # a worker thread of the stage
+            get_run_logger().info("%s", message)
+
+
+@contextlib.contextmanager
+def _prefect_may_be_away() -> Iterator[None]:
+    with contextlib.suppress(httpx.HTTPError):
+        yield

@@ -1,0 +1,147 @@
+"""Turn any stage into a Prefect task: retries for what may pass, a time limit, its memory freed.
+
+What is done is read from files, so no task is cached or persisted: another attempt, in this process
+or any other, does only what is missing.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import httpx
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.logging import get_logger
+from prefect.runtime import flow_run
+from prefect.tasks import Task
+
+from encore.config import StageConfig, option
+from encore.errors import EncoreError, InputError
+from encore.rating_driver import meets_every_shard
+from encore.settings import quiet_environment
+
+Result = TypeVar("Result")
+
+_NETWORK_ERRORS = (ConnectionError, TimeoutError, httpx.TransportError)
+_RETRY_DELAYS_SECONDS = [10.0, 60.0]
+
+
+class StoppedError(EncoreError):
+    """The flow run ended or was interrupted while this task waited for its turn."""
+
+
+class Attempts(StageConfig):
+    """How hard a stage is tried."""
+
+    retries: int = option(
+        2, ge=0, le=10, identity=False, help="Attempts after a network or a device failed."
+    )
+    timeout_seconds: float | None = option(
+        None,
+        gt=0,
+        identity=False,
+        help="Give up on an attempt that takes longer; what is finished is kept.",
+    )
+
+
+def run_stage(
+    name: str,
+    work: Callable[[], Result],
+    *,
+    attempts: Attempts | None = None,
+    tags: frozenset[str] = frozenset(),
+) -> Result:
+    """Do the work of a stage as a task of the flow run at hand.
+
+    Args:
+        name: Of the task.
+        work: Does the stage.
+        attempts: How hard it is tried.
+        tags: A concurrency limit on a tag bounds the tasks at work everywhere.
+    """
+    attempts = attempts or Attempts()
+
+    @task(
+        name=name,
+        tags=set(tags),
+        retries=attempts.retries,
+        retry_delay_seconds=_RETRY_DELAYS_SECONDS,
+        retry_condition_fn=is_worth_another_attempt,
+        timeout_seconds=attempts.timeout_seconds,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+    )
+    def attempt() -> Result:
+        quiet_environment()
+        try:
+            return work()
+        except Exception as error:
+            _release_memory(error)
+            raise
+
+    return attempt()
+
+
+def is_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+    """Prefect's retry condition: only what may pass, a network or a device that failed.
+
+    Bad input, a diverged loss, a full disk, a device without enough memory or a mistake in the code
+    would only be met again.
+    """
+    error: object = state.data
+    if isinstance(error, EncoreError):
+        return isinstance(error.__cause__, _NETWORK_ERRORS)
+    if meets_every_shard(error) or _is_out_of_memory(error):
+        return False
+    return isinstance(error, (RuntimeError, OSError, httpx.TransportError))
+
+
+def is_shard_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+    """The same for one shard of many: also a generation that took too long."""
+    error: object = state.data
+    if isinstance(error, InputError):
+        return isinstance(error.__cause__, _NETWORK_ERRORS)
+    causes = (error, getattr(error, "__cause__", None))
+    return not (isinstance(error, StoppedError) or any(map(meets_every_shard, causes)))
+
+
+def log_expected_errors_in_one_line() -> None:
+    """Let Prefect log an `EncoreError` without its traceback: its message says what to do."""
+    for name in ("prefect.task_runs", "prefect.flow_runs"):
+        get_logger(name).addFilter(_without_expected_traceback)
+
+
+def prefect_tags() -> dict[str, str]:
+    """Tags for MLflow: the flow run that logs, and its page where there is one."""
+    if flow_run.id is None:
+        return {}
+    page = str(flow_run.ui_url)
+    shown = {"encore.prefect_page": page} if page.startswith("http") else {}
+    return {"encore.prefect_flow_run": str(flow_run.id), **shown}
+
+
+def _without_expected_traceback(record: logging.LogRecord) -> bool:
+    if record.exc_info and isinstance(record.exc_info[1], EncoreError):
+        record.exc_info = None
+    return True
+
+
+def _release_memory(error: Exception) -> None:
+    """The error is kept until the next attempt, and its frames hold the model."""
+    traceback.clear_frames(error.__traceback__)
+    gc.collect()
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _is_out_of_memory(error: object) -> bool:
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError)

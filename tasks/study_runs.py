@@ -1,0 +1,400 @@
+"""The runs that MLflow shows of a study, read from the study's files.
+
+MLflow's compare page lines runs up by names, so every row of every table on the same pairs has the
+same parameters and metrics. What a row has no value for is said: a parameter that is a number
+elsewhere is ``NaN`` (one word in it, and the page draws no axis), another is ``none``, a metric is
+NaN, never 0.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from encore.data.pairs import data_digest
+from encore.data.study import Study
+from encore.shards import list_runs, read_run, run_key_of
+from encore.training.log import read_log
+
+NONE, NO_NUMBER = "none", "NaN"
+KEY_TAG, KIND_TAG, TABLE_TAG = "encore.run_key", "encore.kind", "encore.table"
+#: Parameters of schemes: every row has them. What else a scheme reports is in the row's file.
+_NUMBERS = ("tau", "k", "alpha", "seed", "num_draws", "scale", "ridge")
+_NAMES = ("rule", "log_base")
+_TRAINING_FILES = ("training.json", "log.jsonl", "evaluations.jsonl", "result.json")
+_TABLE_FILES = ("table.json", "table.md", "results.parquet")
+#: MLflow's names: letters, digits and these; a slash would make a group of its own.
+_NOT_IN_NAMES = re.compile(r"[^\w\-. ]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Metrics of one training step, so many seconds after the first one began."""
+
+    step: int
+    seconds: float
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRun:
+    """One MLflow run.
+
+    Attributes:
+        key: What it is found by: equal content has one run.
+        name: For people.
+        params: What it is made of.
+        tags: What it is searched by, and what a reader should know first.
+        dataset: Name and digest of the pairs it was run on.
+        steps: Metrics of the training steps.
+        evaluations: Metrics on held-out pairs; of a row all its metrics, at step 0.
+        models: Checkpoints and the final model: path by step.
+        files: Logged once the run is finished.
+        texts: The same, content by file name.
+        is_finished: Whether anything is still to come.
+    """
+
+    key: str
+    name: str
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    dataset: tuple[str, str]
+    steps: Sequence[Figures] = ()
+    evaluations: Sequence[Figures] = ()
+    models: Sequence[tuple[int, Path]] = ()
+    files: Sequence[Path] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+    is_finished: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyTable:
+    """A benchmark table: one run for each row, within the run of the study.
+
+    Attributes:
+        key: Of the table: a hash of what it contains.
+        experiment: One for each definition on a set of pairs: rows of others do not compare.
+        content: What its JSON says.
+        parent: The study's run.
+        rows: By name.
+        files: Of the table as a whole.
+    """
+
+    key: str
+    experiment: str
+    content: Mapping[str, Any]
+    parent: StudyRun
+    rows: Mapping[str, StudyRun]
+    files: Sequence[Path]
+
+
+def read_trainings(study: Study, *, also: Iterable[Path] = ()) -> Iterator[StudyRun]:
+    """Every training run of a study, and those in other folders."""
+    folders = {path.parent for path in study.path.glob("training/*/training.json")}
+    for folder in sorted(folders | set(also)):
+        if (folder / "training.json").is_file():
+            yield _training(folder, study)
+
+
+def read_tables(study: Study, *, also: Iterable[Path] = ()) -> Iterator[StudyTable]:
+    """Every benchmark table of a study, and those in other folders."""
+    folders = {path.parent for path in study.path.glob("benchmarks/*/table.json")}
+    for folder in sorted(folders | set(also)):
+        if (folder / "results.parquet").is_file():
+            yield _table(folder, study)
+
+
+def _training(folder: Path, study: Study) -> StudyRun:
+    manifest = _json(folder / "training.json")
+    identity, key = manifest["identity"], manifest["run_key"]
+    steps, seconds_at = [], {0: 0.0}
+    for record in read_log(folder / "log.jsonl"):
+        at = seconds_at[record["step"]] = max(seconds_at.values()) + record.get("seconds", 0.0)
+        steps.append(_figures("train", record, seconds=at))
+    evaluations = [
+        _figures("eval", record, seconds=seconds_at.get(record["step"], 0.0))
+        for record in read_log(folder / "evaluations.jsonl")
+    ]
+    result = _json(folder / "result.json")
+    checkpoints = folder.glob("checkpoints/step-*")
+    models = [(int(path.name.removeprefix("step-")), path) for path in sorted(checkpoints)]
+    if result:
+        models.append((result["num_steps"], folder / "model"))
+    prose = ("identity", "notes", "synthetic")
+    about = {name: value for name, value in manifest.items() if name not in prose}
+    objective = identity.get("config", {}).get("objective", "training")
+    params = {**_flat({**identity, **about}), **_rating_params(study, objective)}
+    digests = {f"encore.{name}": text for name, text in params.items() if name.endswith("sha256")}
+    return StudyRun(
+        key=key,
+        name=f"{objective}-{key[:8]}",
+        params=params,
+        tags={
+            KIND_TAG: "training",
+            "encore.out": str(folder.resolve()),
+            **digests,
+            **_marks(manifest.get("synthetic", ()), manifest.get("notes", ())),
+        },
+        dataset=(study.path.resolve().name, identity["data_sha256"]),
+        steps=steps,
+        evaluations=evaluations,
+        models=models,
+        files=[path for name in _TRAINING_FILES if (path := folder / name).is_file()],
+        is_finished=bool(result),
+    )
+
+
+def _rating_params(study: Study, objective: str) -> dict[str, str]:
+    """Digests of the rating run that is learnt from, where the study has only one."""
+    runs = [read_run(path) for path in list_runs(study.ratings_dir)]
+    if objective != "multi-head" or len(runs) != 1:
+        return {}
+    [run] = runs
+    digests = {name: str(run.identity[name]) for name in ("rules_sha256", "prompt_sha256")}
+    found = {"run_key": run.run_key, "judge": run.judge, "rule_set": run.rule_set, **digests}
+    return {f"ratings.{name}": text for name, text in found.items()}
+
+
+def _table(folder: Path, study: Study) -> StudyTable:
+    content, evaluation = _json(folder / "table.json"), _json(folder / "evaluation.json")
+    footer = json.loads(pq.read_schema(folder / "results.parquet").metadata[b"encore"])
+    benchmark, key = content["benchmark"], evaluation.get("key") or run_key_of(content)
+    who = {"study": study.path.resolve().name, "study_sha256": data_digest(study)}
+    params = {**_benchmark_params(benchmark), **who}
+    rows = {}
+    for line in content["rows"]:
+        if line["ours"] is None:  # the paper's alone
+            continue
+        name = line["name"]
+        about = {
+            **footer.get("rows", {}).get(name, {}),
+            "behind": evaluation.get("models", {}).get(name) or {},
+            "ratings": evaluation.get("identity", {}).get("ratings") or {},
+        }
+        rows[name] = _row(line, content, about, params=params, table_key=key)
+    return StudyTable(
+        key=key,
+        experiment="-".join(
+            (benchmark["name"], _name(benchmark["version"]), benchmark["digest"][:8])
+        ),
+        content=content,
+        parent=StudyRun(
+            key=run_key_of({KIND_TAG: "study", **params}),
+            name=who["study"],
+            params=params,
+            tags={
+                KIND_TAG: "study",
+                "encore.data.study": who["study"],
+                **_benchmark_tags(benchmark),
+                **_marks(content["synthetic"], content["notes"]),
+            },
+            dataset=(benchmark["name"], benchmark["digest"]),
+        ),
+        rows=rows,
+        files=[path for name in _TABLE_FILES if (path := folder / name).is_file()],
+    )
+
+
+def _row(
+    line: Mapping[str, Any],
+    content: Mapping[str, Any],
+    about: Mapping[str, Any],
+    *,
+    params: Mapping[str, str],
+    table_key: str,
+) -> StudyRun:
+    own = {**_row_params(line, content, about), **params}
+    metrics = _row_metrics(line, content)
+    identity = {"params": own, "weights": line["ours"]["weights"], "figures": _rounded(metrics)}
+    return StudyRun(
+        key=run_key_of(identity),
+        name=line["name"],
+        params=own,
+        tags={
+            KIND_TAG: "evaluation",
+            f"{TABLE_TAG}.{table_key}": "yes",
+            "encore.scheme": own["scheme"],
+            "encore.model_sha256": own["model_sha256"],
+            **_row_tags(line, content, about),
+        },
+        dataset=(content["benchmark"]["name"], content["benchmark"]["digest"]),
+        evaluations=[Figures(step=0, seconds=0.0, values=metrics)],
+        texts={"row.json": json.dumps(line, indent=2, ensure_ascii=False)},
+    )
+
+
+def _row_params(
+    line: Mapping[str, Any], content: Mapping[str, Any], about: Mapping[str, Any]
+) -> dict[str, str]:
+    ours, behind = line["ours"], about["behind"]
+    origin = about["ratings"] if ours["weights"] else {}
+    return {
+        "row": line["name"],
+        "kind": line["kind"],
+        "scheme": _scheme(line, about),
+        "method": ours["method"] or NONE,
+        **{name: _text(ours["params"].get(name), none=NO_NUMBER) for name in _NUMBERS},
+        **{name: _text(ours["params"].get(name)) for name in _NAMES},
+        "ties": ours["ties"],
+        "uses_labels": _text(ours["uses_labels"]),
+        "model": _text(behind.get("name", about.get("judge"))),
+        "model_sha256": _text(behind.get("digest")),
+        "model_revision": _text(behind.get("revision")),
+        "ratings_judge": _text(origin.get("judge")),
+        "ratings_sha256": _text(origin.get("ratings_sha256")),
+        "rules_sha256": _text(origin.get("rules_sha256")),
+        "reference": _text(content["reference"]),
+    }
+
+
+def _benchmark_params(benchmark: Mapping[str, Any]) -> dict[str, str]:
+    names = ("headline", "dataset", "revision", "weighting", "num_pairs", "is_partial")
+    return {
+        "benchmark": benchmark["name"],
+        "benchmark_version": benchmark["version"],
+        **{name: _text(benchmark[name]) for name in names},
+        "pairs_sha256": benchmark["digest"],
+    }
+
+
+def _row_metrics(line: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, float]:
+    """Every figure of a row; shares in [0, 1]. ``difference`` is to the table's reference."""
+    ours, headline = line["ours"], line["ours"]["headline"]
+    name = _name(headline["name"]).lower()
+    # The reference differs from itself by 0.
+    same = {"difference": 0, "ci_low": 0, "ci_high": 0, "mcnemar_p": 1}
+    found = ours["comparison"] or {**same, "num_only_first": 0, "num_only_second": 0}
+    draws, paper = ours["draws"] or {}, line["paper"] or {}
+    metrics = {
+        name: headline["score"],
+        f"{name}_ci_low": headline["ci_low"],
+        f"{name}_ci_high": headline["ci_high"],
+        "num_units": headline["num_pairs"],
+        "difference": found["difference"],
+        "difference_ci_low": found["ci_low"],
+        "difference_ci_high": found["ci_high"],
+        "mcnemar_p": found["mcnemar_p"],
+        "num_only_this": found["num_only_first"],
+        "num_only_reference": found["num_only_second"],
+        "draws_low": draws.get("low"),
+        "draws_high": draws.get("high"),
+        "paper": paper.get("score"),
+        "difference_to_paper": line["difference_to_paper"],
+    }
+    every = [one["ours"]["subsets"] for one in content["rows"] if one["ours"]]
+    of_row = {one["subset"]: one for one in ours["subsets"]}
+    for subset in dict.fromkeys(one["subset"] for subsets in every for one in subsets):
+        one, place = of_row.get(subset, {}), f"subset/{_name(subset)}"
+        metrics[place] = one.get("accuracy")
+        metrics |= {f"{place}_{end}": one.get(end) for end in ("ci_low", "ci_high")}
+    return {name: math.nan if value is None else float(value) for name, value in metrics.items()}
+
+
+def _row_tags(
+    line: Mapping[str, Any], content: Mapping[str, Any], about: Mapping[str, Any]
+) -> dict[str, str]:
+    ours, behind, kind = line["ours"], about["behind"], line["kind"]
+    p_value, reward = "exact", None
+    if ours["comparison"] and ours["comparison"]["mcnemar_p"] is None:
+        why = "a mean over draws" if ours["is_mean"] else "credits between right and wrong"
+        p_value = f"{NONE}: {why}"
+    if behind and (ours["weights"] or kind == "model" or behind["gate"]):
+        gate = {"gate_sha256": behind["gate"]} if behind["gate"] else {}
+        reward = run_key_of({"model_sha256": behind["digest"], "weights": ours["weights"], **gate})
+    every = [one["ours"] for one in content["rows"] if one["ours"]]
+    synthetic, notes = (
+        # What is said of this row, or of no row in particular.
+        [
+            text
+            for text in content[part]
+            if text in ours[part] or not any(text in one[part] for one in every)
+        ]
+        for part in ("synthetic", "notes")
+    )
+    return {
+        "encore.row_kind": kind,
+        "encore.mcnemar": p_value,
+        "encore.reward_key": _text(reward),
+        **_benchmark_tags(content["benchmark"]),
+        **_marks(synthetic, notes),
+    }
+
+
+def _scheme(line: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+    if about.get("scheme"):
+        return str(about["scheme"])
+    if line["kind"] != "scheme":
+        return NONE
+    own = line["name"].rpartition(": ")[2]  # of a file of several rows: whose it is comes before
+    params = line["ours"]["params"]
+    name = str(own.partition(" (")[0])  # a mean over draws: the scheme, then what is averaged
+    return name.replace(f"-{params['k']}", "-k") if "k" in params else name
+
+
+def _benchmark_tags(benchmark: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "encore.benchmark": benchmark["name"],
+        "encore.pairs_sha256": benchmark["digest"],
+        "encore.partial": "yes" if benchmark["is_partial"] else "no",
+    }
+
+
+def _marks(synthetic: Sequence[str], notes: Sequence[str]) -> dict[str, str]:
+    first = [f"**Synthetic: {part}.** Figures are an example." for part in synthetic]
+    content = "\n\n".join((*first, *notes))
+    shown = {"mlflow.note.content": content} if content else {}
+    return {"encore.synthetic": ", ".join(synthetic) or "no", **shown}
+
+
+def _figures(prefix: str, record: Mapping[str, Any], *, seconds: float) -> Figures:
+    values = {
+        name: float(value)
+        for name, value in _leaves(record, separator="/")
+        if isinstance(value, int | float) and name != "step"
+    }
+    named = {f"{prefix}/{name.replace('_by_head/', '/')}": one for name, one in values.items()}
+    return Figures(step=record["step"], seconds=seconds, values=named)
+
+
+def _flat(content: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in _leaves(content, separator=".")
+    }
+
+
+def _leaves(content: Mapping[str, Any], *, separator: str) -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            for rest, leaf in _leaves(value, separator=separator):
+                yield f"{name}{separator}{rest}", leaf
+        else:
+            yield name, value
+
+
+def _rounded(metrics: Mapping[str, float]) -> dict[str, str]:
+    """As texts: JSON has no NaN, and other machines may round the last digits in another way."""
+    return {name: f"{value:.9g}" for name, value in metrics.items()}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Empty where there is no such file."""
+    content: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return content
+
+
+def _name(text: str) -> str:
+    return _NOT_IN_NAMES.sub("_", text)
+
+
+def _text(value: Any, *, none: str = NONE) -> str:
+    if value is None:
+        return none
+    return value if isinstance(value, str) else json.dumps(value)
