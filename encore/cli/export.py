@@ -35,7 +35,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     Before it is kept, the folder is read back with plain transformers and has to give the same
     tokens and, to 1e-5, the same scores.
 
-    Examples:
+    For example:
     encore export study/training/KEY --out my-model --scheme encore --ratings study
 
     encore export study/training/KEY --out my-model --weights weights.json --dtype bfloat16

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from encore.model.export_file import COMPOSED, Composed
+from encore.model.export_notes import COMPOSED
 
 if TYPE_CHECKING:
     from encore.model.opening import OpenedModel
@@ -110,7 +110,7 @@ def rules_of(
         composition: Where these weights come from.
     """
     model = source.model
-    earlier: Composed | None = source.metadata.get(COMPOSED)
+    earlier: Mapping[str, Any] | None = source.metadata.get(COMPOSED)
     if earlier is None:
         means = dict(zip(model.head_ids, model.mean_R.tolist(), strict=True))
         return Rules(mean_by_rule=means, weights=weights, composition=composition)

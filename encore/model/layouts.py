@@ -9,7 +9,7 @@ Positions restart with every sequence, so scores do not depend on the layout.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from encore.errors import InputError
 
 LayoutName = Literal["packed", "prefix-shared", "sorted", "single"]
+#: Rows are put together only while less than this share of what they compute is padding.
+MAX_PADDING_SHARE = 0.02
 
 TokenIds = NDArray[np.int32]
+_Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +130,15 @@ def lay_out(
         )
     if layout == "single" and len(sequences) != 1:
         raise InputError(
-            f"layout 'single': {len(sequences)} sequences; expected one per microbatch, or use "
-            "'sorted'"
+            f"layout 'single': {len(sequences)} sequences; expected one per microbatch"
         )
     if layout in ("sorted", "single"):
         return _padded(sequences, pad_token_id, is_causal=is_causal, multiple_of=multiple_of)
-    shared = () if layout == "packed" else _groups_or_none(groups)
+    if layout == "prefix-shared" and groups is None:
+        raise InputError(
+            "layout 'prefix-shared': no groups; expected the indices of the sequences of each pair"
+        )
+    shared = groups if layout == "prefix-shared" and groups is not None else ()
     return _packed(sequences, shared, pad_token_id, multiple_of=multiple_of)
 
 
@@ -185,14 +191,6 @@ def computed_tokens(
         return lengths.size * _round_up(int(lengths.max()), multiple_of)
     saved = sum((num - 1) * length for num, length in shared) if layout == "prefix-shared" else 0
     return _round_up(int(lengths.sum()) - saved, multiple_of)
-
-
-def _groups_or_none(groups: Sequence[Sequence[int]] | None) -> Sequence[Sequence[int]]:
-    if groups is None:
-        raise InputError(
-            "layout 'prefix-shared': no groups; expected the indices of the sequences of each pair"
-        )
-    return groups
 
 
 def _padded(
@@ -283,3 +281,52 @@ class _Row:
 
 def _round_up(length: int, multiple: int) -> int:
     return -(-length // multiple) * multiple
+
+
+def fill_bins(cost_N: _Ints, budget: int) -> list[list[int]]:
+    """Bins within the budget, the most expensive first, so that equals come together.
+
+    What costs more than the budget gets a bin of its own.
+
+    Args:
+        cost_N: Tokens of each thing, shape [N].
+        budget: Of a bin.
+    """
+    bins: list[list[int]] = []
+    filled = budget
+    for place in np.argsort(-cost_N, kind="stable").tolist():
+        cost = int(cost_N[place])
+        if not bins or filled + cost > budget:
+            bins.append([])
+            filled = 0
+        bins[-1].append(place)
+        filled += cost
+    return bins
+
+
+def cut_rows(
+    sequences: Iterable[int], length_N: _Ints, layout: LayoutName, budget: int
+) -> list[tuple[int, ...]]:
+    """Sequences that are computed together as padded rows, longest first.
+
+    Args:
+        sequences: Indices of those to cut.
+        length_N: Tokens of every sequence, shape [N].
+        layout: ``single``: one row each. ``sorted``: rows of nearly equal length.
+        budget: Token positions of one batch, padding included.
+    """
+    if layout == "single":
+        return [(sequence,) for sequence in sequences]
+    rows: list[list[int]] = []
+    width = num_tokens = 0
+    for sequence in sorted(sequences, key=lambda index: -int(length_N[index])):
+        length = int(length_N[sequence])
+        computed = width * (len(rows[-1]) + 1) if rows else 0
+        padding = computed - num_tokens - length
+        if rows and computed <= budget and padding < MAX_PADDING_SHARE * computed:
+            rows[-1].append(sequence)
+            num_tokens += length
+        else:
+            rows.append([sequence])
+            width = num_tokens = length
+    return [tuple(row) for row in rows]

@@ -20,7 +20,6 @@ from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.trunks import (
     OTHER,
     TRUNKS,
-    TrunkKind,
     max_positions,
     position_offset,
     trunk_kind,
@@ -102,11 +101,12 @@ def load_reward_model(
     elif config.init == "random":
         trunk = _random_trunk(config, files, seed=seed, device=device)
     else:
-        trunk = _load_trunk(config, files, device)
+        trunk, _ = _load(AutoModel, config, files, device, **_without_pooler(files))
+    own_pooling: Pooling = "last" if kind.is_causal else "mean"
     model = MultiHeadRewardModel(
         trunk,
         head_ids=head_ids,
-        pooling=_pooling(config, kind),
+        pooling=config.pooling if config.pooling != "auto" else own_pooling,
         is_causal=kind.is_causal,
         position_offset=position_offset(files.config, kind),
     )
@@ -195,12 +195,6 @@ def resolve_dtype(dtype: str, device: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
 
 
-def _pooling(config: BackboneConfig, kind: TrunkKind) -> Pooling:
-    if config.pooling != "auto":
-        return config.pooling
-    return "last" if kind.is_causal else "mean"
-
-
 def _find(config: BackboneConfig) -> ModelFiles:
     needs_weights = config.init == "pretrained"
     return _BACKBONE.find(config.model, revision=config.revision, needs_weights=needs_weights)
@@ -217,26 +211,19 @@ def _template_file(path: str | None) -> str | None:
         ) from error
 
 
-def _load_trunk(config: BackboneConfig, files: ModelFiles, device: str) -> Any:
-    trunk, _ = _load(AutoModel, config, files, device, **_without_pooler(files))
-    return trunk
-
-
 def _load_classifier(
     config: BackboneConfig, files: ModelFiles, device: str, *, num_labels: int
 ) -> tuple[Any, Any]:
     """Trunk and head [labels, D] of a classifier whose head is linear on the last token."""
     if config.init == "random":
         raise InputError(
-            f"backbone {files.name!r}: head_init 'own' with random weights; expected a pretrained "
-            "reward model, or head_init 'zero'"
+            f"backbone {files.name!r}: head_init 'own' with random weights; use head_init 'zero'"
         )
     architectures = [str(name) for name in files.config.get("architectures") or ()]
     if not any(name.endswith("ForSequenceClassification") for name in architectures):
         raise InputError(
             f"backbone {files.name!r}: {', '.join(architectures) or 'no architecture'} has no "
-            "reward head of its own; expected a one-label …ForSequenceClassification, or head_init "
-            "'zero'"
+            "reward head of its own; use a …ForSequenceClassification, or head_init 'zero'"
         )
     classifier, unused = _load(AutoModelForSequenceClassification, config, files, device)
     head = getattr(classifier, "score", None)
@@ -246,8 +233,7 @@ def _load_classifier(
         wanted = "one linear score" if num_labels == 1 else f"{num_labels} linear scores"
         raise InputError(
             f"backbone {files.name!r}: its head is not {wanted} without bias on the last token; "
-            f"expected a reward model of a causal kind with num_labels {num_labels}, or head_init "
-            "'zero'"
+            f"use a causal reward model with num_labels {num_labels}, or head_init 'zero'"
         )
     return getattr(classifier, classifier.base_model_prefix), head.weight.detach()
 

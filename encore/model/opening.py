@@ -15,8 +15,7 @@ from encore.errors import InputError
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.digest import model_digest
-from encore.model.export_file import EXPORT_FILE, read_export_notes
-from encore.model.folder import ABOUT_FILE, LoadedModel, load_model
+from encore.model.export_notes import EXPORT_FILE, read_export_notes
 from encore.model.loading import (
     SINGLE_HEAD,
     initial_reward_model,
@@ -24,6 +23,7 @@ from encore.model.loading import (
     load_whole_classifier,
 )
 from encore.model.reward_model import MultiHeadRewardModel
+from encore.model.saved_model import ABOUT_FILE, LoadedModel, load_model
 from encore.model.trunks import is_taken_apart, max_positions, trunk_kind
 from encore.model.whole_classifier import WholeClassifier, padding_effect
 from encore.model_files import ModelFiles, ModelRole
@@ -31,9 +31,7 @@ from encore.model_files import ModelFiles, ModelRole
 _REWARD_MODEL = ModelRole(name="reward model", error=InputError)
 #: Of a training run's folder: where its model is, and the file by which it is known.
 _MODEL_OF_RUN, _RUN_FILE = "model", "training.json"
-#: What transformers calls a label that nobody named.
-_UNNAMED_LABEL = "LABEL_{}"
-#: How many labels it assumes where a config does not say.
+#: How many labels transformers assumes where a config does not say.
 _NUM_LABELS = 2
 #: Where neither tokenizer nor model says how long a conversation may be.
 _FALLBACK_LENGTH = 4096
@@ -91,69 +89,49 @@ def open_reward_model(
         revision: Of a hub id.
 
     Raises:
-        InputError: no such model or no reward model, an argument out of range, pickled weights,
+        InputError: No such model or no reward model, an argument out of range, pickled weights,
             a folder that wants its own code run, a head with a bias.
-        EncoreError: weights or tokenizer that do not load.
+        EncoreError: Weights or tokenizer that do not load.
     """
-    _check_arguments(dtype=dtype, max_length=max_length)
-    location = _model_of_run(model)
-    folder = Path(location).expanduser()
-    is_ours = (folder / ABOUT_FILE).is_file()
-    # What a model of ours lacks is said by `load_model`; on the hub only safetensors are asked for.
-    files = _REWARD_MODEL.find(str(location), revision=revision, needs_weights=not is_ours)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if is_ours:
-        loaded = load_model(folder, device=device, dtype=dtype)
-        if max_length is not None:
-            loaded.tokenizer.max_length = _within_positions(max_length, files)
-    else:
-        loaded = _load_classifier(files, device=device, dtype=dtype, max_length=max_length)
-    return OpenedModel(
-        model=loaded.model,
-        tokenizer=loaded.tokenizer,
-        metadata=loaded.metadata,
-        name=_name(files),
-        digest=model_digest(loaded.model, loaded.tokenizer),
-    )
-
-
-def _check_arguments(*, dtype: str, max_length: int | None) -> None:
     if dtype not in _DTYPES:
         raise InputError(f"dtype {dtype!r}: expected one of {', '.join(_DTYPES)}")
     if max_length is not None and max_length < _MIN_LENGTH:
         raise InputError(f"max_length {max_length}: expected at least {_MIN_LENGTH} tokens")
-
-
-def _model_of_run(model: str | Path) -> str | Path:
-    """The model's folder where a training run's is given."""
     folder = Path(model).expanduser()
-    if not (folder / _RUN_FILE).is_file():
-        return model
-    if not (folder / _MODEL_OF_RUN).is_dir():
-        raise InputError(
-            f"reward model {str(model)!r}: this training run has no model yet; run the same "
-            "`encore train` again to finish it"
-        )
-    return folder / _MODEL_OF_RUN
-
-
-def _name(files: ModelFiles) -> str:
-    """The model's name; a model in a training run's folder is called after its run."""
-    folder = Path(files.location).expanduser()
-    if files.hub_revision is None and (folder.parent / _RUN_FILE).is_file():
-        return folder.resolve().parent.name
-    return files.name
-
-
-# --- plain classifiers ----------------------------------------------------------------------------
+    if (folder / _RUN_FILE).is_file():
+        model = folder = folder / _MODEL_OF_RUN
+        if not folder.is_dir():
+            raise InputError(
+                f"reward model {str(folder.parent)!r}: this training run has no model yet; run the "
+                "same `encore train` again to finish it"
+            )
+    is_ours = (folder / ABOUT_FILE).is_file()
+    # What a model of ours lacks is said by `load_model`; on the hub only safetensors are asked for.
+    files = _REWARD_MODEL.find(str(model), revision=revision, needs_weights=not is_ours)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if is_ours:
+        loaded = load_model(folder, device=device, dtype=dtype)
+        if max_length is not None:
+            own = max_positions(files.config, trunk_kind(files.config, name=files.name))
+            loaded.tokenizer.max_length = min(max_length, own or max_length)
+    else:
+        loaded = _load_classifier(files, device=device, dtype=dtype, max_length=max_length)
+    # A model in a training run's folder is called after its run.
+    is_of_run = files.hub_revision is None and (folder.parent / _RUN_FILE).is_file()
+    return OpenedModel(
+        model=loaded.model,
+        tokenizer=loaded.tokenizer,
+        metadata=loaded.metadata,
+        name=folder.resolve().parent.name if is_of_run else files.name,
+        digest=model_digest(loaded.model, loaded.tokenizer),
+    )
 
 
 def _load_classifier(
     files: ModelFiles, *, device: str, dtype: str, max_length: int | None
 ) -> LoadedModel:
     """A …ForSequenceClassification with its labels as heads."""
-    _refuse_remote_code(files)
-    _refuse_other_architectures(files)
+    _refuse_other_models(files)
     head_ids = _head_ids(files)
     config = BackboneConfig.model_validate(
         {
@@ -166,7 +144,9 @@ def _load_classifier(
     )
     tokenizer = load_tokenizer(config, any_kind=True, is_as_downloaded=True)
     if max_length is None:
-        tokenizer.max_length = _own_length(tokenizer)
+        known = (int(tokenizer.hf_tokenizer.model_max_length), tokenizer.max_length)
+        lengths = (length for length in known if length < _NO_LIMIT)
+        tokenizer.max_length = min(lengths, default=_FALLBACK_LENGTH)
     if is_taken_apart(files.config):
         model = initial_reward_model(config, head_ids=head_ids, device=device)
     else:
@@ -176,12 +156,10 @@ def _load_classifier(
         tokenizer.max_length = min(tokenizer.max_length, model.max_positions or _NO_LIMIT)
         _refuse_if_padding_counts(model, tokenizer, name=files.name)
     metadata = {"architectures": files.config["architectures"], "revision": files.revision}
-    about = _REWARD_MODEL.further_file(files, EXPORT_FILE)
-    notes = None if about is None else read_export_notes(about, labels=head_ids)
-    if notes is not None:
+    if (about := _REWARD_MODEL.further_file(files, EXPORT_FILE)) is not None:
+        notes = read_export_notes(about, labels=head_ids)
         metadata = {**notes.metadata, **metadata}
-        means = [notes.mean_by_label[head_id] for head_id in head_ids]
-        model.mean_R.copy_(torch.tensor(means, dtype=model.mean_R.dtype))
+        model.mean_R.copy_(torch.tensor(notes.mean_R, dtype=model.mean_R.dtype))
     return LoadedModel(model=model, tokenizer=tokenizer, metadata=metadata)
 
 
@@ -199,15 +177,13 @@ def _refuse_if_padding_counts(
         )
 
 
-def _refuse_remote_code(files: ModelFiles) -> None:
+def _refuse_other_models(files: ModelFiles) -> None:
+    """Refuse code that a model brings, and what is no sequence classifier of transformers."""
     if files.config.get("auto_map"):
         raise InputError(
             f"reward model {files.name!r}: its config.json has an auto_map, so it wants Python "
             "code that it brings to be run; expected an architecture of transformers itself"
         )
-
-
-def _refuse_other_architectures(files: ModelFiles) -> None:
     model_type = str(files.config.get("model_type"))
     if model_type not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
         raise InputError(
@@ -226,8 +202,7 @@ def _refuse_other_architectures(files: ModelFiles) -> None:
 def _head_ids(files: ModelFiles) -> tuple[str, ...]:
     """The names of the labels, in their order."""
     num_labels = int(files.config.get("num_labels") or _NUM_LABELS)
-    unnamed = {str(place): _UNNAMED_LABEL.format(place) for place in range(num_labels)}
-    labels = files.config.get("id2label") or unnamed
+    labels = files.config.get("id2label") or {str(i): f"LABEL_{i}" for i in range(num_labels)}
     try:
         names = tuple(str(labels[str(place)]) for place in range(len(labels)))
     except (KeyError, TypeError) as error:
@@ -235,24 +210,11 @@ def _head_ids(files: ModelFiles) -> tuple[str, ...]:
             f"reward model {files.name!r}: id2label {labels!r} in config.json; expected a name for "
             "each label, numbered from 0"
         ) from error
-    if len(names) == 1:
-        return (SINGLE_HEAD,) if names[0] == _UNNAMED_LABEL.format(0) else names
     problem_type = files.config.get("problem_type")
-    if problem_type not in (None, "regression"):
+    if len(names) > 1 and problem_type not in (None, "regression"):
         raise InputError(
             f"reward model {files.name!r}: a classifier of {len(names)} labels (problem_type "
             f"{problem_type!r}), whose outputs are no rewards; expected one label, or problem_type "
             "'regression'"
         )
-    return names
-
-
-def _own_length(tokenizer: ConversationTokenizer) -> int:
-    """How long a conversation of a downloaded model may be: what tokenizer and positions say."""
-    known = (int(tokenizer.hf_tokenizer.model_max_length), tokenizer.max_length)
-    return min((length for length in known if length < _NO_LIMIT), default=_FALLBACK_LENGTH)
-
-
-def _within_positions(max_length: int, files: ModelFiles) -> int:
-    positions = max_positions(files.config, trunk_kind(files.config, name=files.name))
-    return max_length if positions is None else min(max_length, positions)
+    return (SINGLE_HEAD,) if names == ("LABEL_0",) else names

@@ -110,12 +110,6 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         return int(sum(parameter.numel() for parameter in self.parameters()))
 
     @property
-    def num_active_parameters(self) -> int:
-        """Weights that are multiplied for every token: all but the embedding tables."""
-        tables = (module for module in self.modules() if isinstance(module, nn.Embedding))
-        return self.num_parameters - int(sum(table.weight.numel() for table in tables))
-
-    @property
     def device(self) -> torch.device:
         """Where its weights are."""
         return self.heads.weight.device

@@ -17,8 +17,15 @@ import torch
 from numpy.typing import NDArray
 
 from encore.errors import InputError
-from encore.model.batching import cut_rows, fill_bins
-from encore.model.layouts import LayoutName, Microbatch, TokenIds, lay_out, shared_length
+from encore.model.layouts import (
+    LayoutName,
+    Microbatch,
+    TokenIds,
+    cut_rows,
+    fill_bins,
+    lay_out,
+    shared_length,
+)
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.whole_classifier import WholeClassifier
 
@@ -143,7 +150,15 @@ def computed_batches(
             # Not around the loop: what runs between two batches is the caller's.
             with torch.inference_mode():
                 value_NX = compute(microbatch.to(device)).float().cpu().numpy()
-            yield _computed(indices, value_NX, microbatch)
+            num_tokens, num_computed = microbatch.num_tokens, microbatch.num_computed
+            is_padded = microbatch.segments is None  # a packed row has no padding
+            yield ComputedBatch(
+                indices=np.array(indices, dtype=np.int64),
+                value_NX=value_NX,
+                num_tokens=num_tokens,
+                num_computed=num_computed,
+                num_padding=num_computed - num_tokens if is_padded else 0,
+            )
     finally:
         model.train(was_training)
 
@@ -153,22 +168,6 @@ def best_layout(model: MultiHeadRewardModel) -> LayoutName:
     if isinstance(model, WholeClassifier):
         return "sorted"
     return "prefix-shared" if model.is_causal and model.pooling == "last" else "packed"
-
-
-def _computed(
-    indices: Sequence[int], value_NX: NDArray[np.float32], microbatch: Microbatch
-) -> ComputedBatch:
-    is_padded = (
-        microbatch.segments is None
-    )  # a packed row has no padding, a shared one fewer tokens
-    num_padding = microbatch.num_computed - microbatch.num_tokens if is_padded else 0
-    return ComputedBatch(
-        indices=np.array(indices, dtype=np.int64),
-        value_NX=value_NX,
-        num_tokens=microbatch.num_tokens,
-        num_computed=microbatch.num_computed,
-        num_padding=num_padding,
-    )
 
 
 def _plan(
@@ -193,10 +192,7 @@ def _plan(
 def _units(num_sequences: int, groups: Groups | None) -> list[Sequence[int]]:
     """The groups, and each sequence that is in none."""
     if groups is None:
-        raise InputError(
-            "layout 'prefix-shared': no groups; expected the indices of the sequences that may "
-            "share a beginning, or layout 'packed'"
-        )
+        raise InputError("layout 'prefix-shared': no groups; use layout 'packed'")
     grouped = [index for group in groups for index in group]
     if len(set(grouped)) != len(grouped) or not set(grouped) <= set(range(num_sequences)):
         raise InputError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.model.batching import cut_rows, fill_bins
+from encore.model.layouts import cut_rows, fill_bins
 from encore.training.config import LayoutName
 from encore.training.schedule import steps_per_epoch
 
@@ -87,7 +87,7 @@ def cut_step(
 
     A pair or sequence beyond the budget gets a microbatch of its own. In packed and prefix-shared
     layouts nothing is padded; padded rows are put together only while less than
-    `encore.model.batching.MAX_PADDING_SHARE` of what they compute is padding, whatever the lengths.
+    `encore.model.layouts.MAX_PADDING_SHARE` of what they compute is padding, whatever the lengths.
 
     Args:
         length_N: Tokens of each sequence, shape [N], two a pair.

@@ -11,8 +11,8 @@ from typing import Any
 
 from encore.data.study import open_study
 from encore.model.config import BackboneConfig
-from encore.model.folder import save_model
 from encore.model.loading import backbone_identity, load_tokenizer
+from encore.model.saved_model import save_model
 from encore.training.about import about_run, model_metadata, synthetic_marks
 from encore.training.config import TrainingConfig
 from encore.training.disk import named_when_full

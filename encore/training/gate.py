@@ -18,7 +18,7 @@ from encore.versions import package_versions
 
 if TYPE_CHECKING:
     from encore.data.study import Study
-    from encore.model.folder import LoadedModel
+    from encore.model.saved_model import LoadedModel
     from encore.training.examples import TrainingExamples
     from encore.training.splits import Split
 
@@ -119,7 +119,7 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     """
     import numpy as np
 
-    from encore.model.folder import load_model
+    from encore.model.saved_model import load_model
     from encore.training.about import synthetic_marks
     from encore.training.evaluation import accuracy_half
     from encore.training.examples import read_examples

@@ -27,13 +27,13 @@ from encore.data.study import open_study
 from encore.demo import judge_path
 from encore.export import export_model
 from encore.model.config import BackboneConfig
-from encore.model.export_file import EXPORT_FILE
+from encore.model.export_notes import EXPORT_FILE
 from encore.model.opening import open_reward_model
 from encore.training.config import TrainingConfig
 from encore.training.driver import train_study
 from encore.training.records import SilentReporter
 from tests.benchmarks.plain_bert import write_plain_bert
-from tests.export.readers.skipping import reader_python
+from tests.export.readers.environments import reader_python
 from tests.perf.readers_rewardbench import run_rewardbench
 from tests.training.minilm import minilm_folder
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 from encore.demo import judge_path
 from encore.export.push import PushResult
 from encore.model.config import BackboneConfig
-from encore.model.folder import save_model
 from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.saved_model import save_model
 from tests.cli.conftest import Finished, Run
 from tests.cli.test_commands import the_error
 from tests.training.rated_study import RULES, make_study, pairs_of, text_rating, write_ratings
@@ -66,10 +65,6 @@ def test_without_weights_every_rule_is_a_label(export, tmp_path):
     assert export("--heads").code == 0  # the same said aloud, in place of the first
 
 
-def test_a_model_folder_is_as_good_as_the_run_it_lies_in(export, folder):
-    assert export(model=folder / "run" / "model").code == 0
-
-
 def test_weights_of_a_file_are_folded_and_shown(export, encore, folder, tmp_path):
     printed = encore("weights", folder / "ratings.parquet", "--tau", 1, "--json").out
     (tmp_path / "weights.json").write_text(printed)
@@ -78,20 +73,6 @@ def test_weights_of_a_file_are_folded_and_shown(export, encore, folder, tmp_path
     assert config_of(tmp_path / "new")["id2label"] == {"0": "reward"}
     assert "Folded heads" in finished.out
     assert all(rule in finished.out for rule in RULES)
-
-
-def test_json_is_all_there_is_on_stdout(export, tmp_path):
-    (tmp_path / "w.json").write_text(json.dumps(dict(zip(RULES, (0.5, 0.25, 0.25), strict=True))))
-    result = json.loads(export("--weights", tmp_path / "w.json", "--json").out)
-    assert result["folder"] == str(tmp_path / "new")
-    assert (result["kind"], result["labels"], result["dtype"]) == (
-        "composed",
-        ["reward"],
-        "float32",
-    )
-    assert result["weights"] == {"be-kind": 0.5, "be-brief": 0.25, "be-true": 0.25}
-    assert result["verification"]["max_difference"] < 1e-5
-    assert result["pushed"] is None
 
 
 def test_a_scheme_on_ratings_gives_the_weights_that_the_weights_command_gives(
@@ -108,16 +89,6 @@ def test_a_scheme_on_ratings_gives_the_weights_that_the_weights_command_gives(
     about = json.loads((tmp_path / "new" / "encore_export.json").read_text())
     assert about["entropy_nats"]["be-brief"] == 0.0
     assert about["weights_provenance"]["num_ratings"] == expected["provenance"]["num_ratings"]
-
-
-def test_one_rule_alone_is_its_head_alone(export, tmp_path):
-    heads, one = export(out="heads"), export("--rule", "be-true", out="one")
-    assert (heads.code, one.code) == (0, 0)
-    from safetensors.torch import load_file
-
-    all_heads = load_file(tmp_path / "heads" / "model.safetensors")["score.weight"]
-    alone = load_file(tmp_path / "one" / "model.safetensors")["score.weight"]
-    assert torch.equal(alone[0], all_heads[RULES.index("be-true")])
 
 
 def test_bfloat16_says_what_it_flips_on_pairs_of_the_study(export, folder):
@@ -169,22 +140,6 @@ def test_ratings_that_nothing_reads_are_a_usage_error_and_those_without_pairs_ar
     assert "is no study and has no pairs" in finished.err
 
 
-def test_options_that_a_scheme_has_no_use_for_are_pointed_out(export, folder):
-    finished = export(
-        *("--scheme", "uniform", "--ratings", folder / "ratings.parquet"), *("--tau", 2, "--k", 3)
-    )
-    assert finished.code == 0, finished.err
-    assert "scheme uniform has no use for --tau 2" in finished.err
-    assert "scheme uniform has no use for --k 3" in finished.err
-
-
-def test_an_export_with_all_heads_is_a_model_to_fold(export, tmp_path):
-    assert export(out="heads").code == 0
-    finished = export("--rule", "be-kind", model=tmp_path / "heads", out="one")
-    assert finished.code == 0, finished.err
-    assert config_of(tmp_path / "one")["id2label"] == {"0": "reward"}
-
-
 def test_an_export_does_not_replace_the_model_it_is_made_from(
     export, tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -212,14 +167,6 @@ def test_push_uploads_what_was_written_and_shows_where(export, tmp_path, monkeyp
     assert asked == [(tmp_path / "new", "team/model")]
     assert json.loads(finished.out)["pushed"]["url"] == "https://hub/commit/1"
     assert "pushed: https://hub/commit/1" in finished.err
-
-
-def test_a_push_that_fails_keeps_the_export(export, tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    finished = export("--push", "team/model")
-    assert finished.code == 1
-    assert "the hub did not take it" in the_error(finished)
-    assert (tmp_path / "new" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize(
@@ -260,18 +207,6 @@ def test_bad_input_is_one_line_and_writes_nothing(export, tmp_path, arguments, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ratings_of_other_rules_are_refused_with_both_sides_named(export, folder, tmp_path):
-    table = pq.read_table(folder / "ratings.parquet")
-    names = [f"other-{name}" for name in table["rule_id"].to_pylist()]
-    index = table.column_names.index("rule_id")
-    pq.write_table(table.set_column(index, "rule_id", [names]), tmp_path / "other.parquet")
-    finished = export("--scheme", "uniform", "--ratings", tmp_path / "other.parquet")
-    assert finished.code == 1
-    message = the_error(finished)
-    assert "other-be-brief" in message
-    assert "be-kind, be-brief, be-true among the heads but not weighed" in message
-
-
 def test_a_gate_a_folder_of_other_things_and_no_folder_are_refused(export, folder, tmp_path):
     gate = tmp_path / "gate"
     gate.mkdir()
@@ -282,9 +217,3 @@ def test_a_gate_a_folder_of_other_things_and_no_folder_are_refused(export, folde
     assert "something else in it than an export" in the_error(export())
     assert "something else in it" in the_error(export(model=folder / "run", out="gate"))
     assert "no such folder" in the_error(export(model=tmp_path / "none", out="other"))
-
-
-def test_help_teaches_the_ways_to_weigh(encore):
-    text = encore("export", "--help").out
-    for word in ("--weights", "--scheme", "--rule", "--heads", "--push", "--dtype", "Examples"):
-        assert word in text

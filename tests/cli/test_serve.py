@@ -20,8 +20,8 @@ import pytest
 
 from encore.demo import judge_path
 from encore.model.config import BackboneConfig
-from encore.model.folder import save_model
 from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.saved_model import save_model
 from encore.serving import reward_server
 from encore.serving.composer import Composer
 from encore.serving.reward_server import listen

@@ -42,13 +42,6 @@ def test_every_file_arrives_in_a_private_repository(folder):
     assert hub.tokens == {f"Bearer {SECRET}"}  # the client's own, from the environment
 
 
-def test_a_name_without_an_owner_is_ones_own(folder):
-    with running_hub() as hub:
-        pushed = push_export(folder, repo_id="model", api=HfApi(endpoint=hub.endpoint))
-    assert pushed.repo_id == "me/model"
-    assert set(hub.files) == {"me/model"}
-
-
 STALE = (
     *("model-00001-of-00002.safetensors", "pytorch_model.bin", "model.pt", "old.pth"),
     *("adapter_config.json", "adapter_model.safetensors", "generation_config.json"),
@@ -93,13 +86,6 @@ def test_a_refusal_is_one_line_that_keeps_the_token_to_itself(folder):
     assert SECRET not in message
     assert "\n" not in message
     assert str(folder) in message  # it is complete, and can be pushed again
-
-
-@pytest.mark.parametrize("repo_id", ["a/b/c", "team/mo del", ""])
-def test_a_name_that_no_repository_can_have_is_refused(folder, repo_id):
-    with running_hub() as hub, pytest.raises(EncoreError, match="the hub did not take it"):
-        push_export(folder, repo_id=repo_id, api=HfApi(endpoint=hub.endpoint))
-    assert hub.files == {}
 
 
 def test_without_a_network_the_export_is_said_to_be_complete(folder, monkeypatch):

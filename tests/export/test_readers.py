@@ -11,36 +11,29 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
 from encore.cli.export import export as export_command
-from encore.data.records import PreferencePair
 from encore.demo import judge_path
 from encore.export import export_model
 from encore.export.probes import EXAMPLE
-from encore.model.conversation import ConversationTokenizer
 from encore.model.scoring import score_sequences
-from tests.conftest import SHARED_DATA
+from tests.cli.invoking import Command
 from tests.export.opened import RULES, opened_model
 from tests.export.readers.card import code_of_card, run_card, scores_promised
 from tests.export.readers.conversations import (
-    alternating,
     conversations_of,
-    demo_pairs,
-    read_hh,
     reader_pairs,
 )
+from tests.export.readers.environments import reader_python
 from tests.export.readers.exports import Exported, export_both, own_scores
 from tests.export.readers.models import WEIGHTS, save_demo_model
 from tests.export.readers.processes import ask
-from tests.export.readers.skipping import reader_python
 from tests.export.readers.vllm_server import classify, classify_texts, pooling_server
 from tests.perf.readers_rewardbench import run_rewardbench
 
@@ -118,12 +111,6 @@ def assert_plain_transformers_agrees(
     return version
 
 
-def test_the_conversations_can_tell_a_wrong_reader(exported):
-    # Were scores alike, a reader that pools a wrong token would agree too.
-    assert exported.score_NR.std(axis=0).min() > 1000 * TOLERANCE
-    assert len(np.unique(exported.reward_P2.round(4))) > 50
-
-
 def test_transformers_of_this_environment_agrees(exported, agree, tmp_path):
     version = assert_plain_transformers_agrees(exported, THIS_PYTHON, tmp_path, agree=agree)
     assert version.startswith("5.")
@@ -174,17 +161,6 @@ def test_trl_takes_the_composed_export_as_reward_funcs(exported, agree, tmp_path
     }
     answer = ask(reader_python("trl"), "trl_rewards.py", request, folder=tmp_path)
     agree(f"TRL {answer['trl']}", answer["scores"], exported.reward_P2)
-
-
-@pytest.mark.full
-def test_trl_refuses_the_heads_where_it_needs_one_reward(demo_export, tmp_path):
-    request = {
-        "policy": str(judge_path()),
-        "model": str(demo_export.heads),
-        "conversations": CONVERSATIONS[:2],
-    }
-    with pytest.raises(AssertionError, match=r"score\.weight"):
-        ask(reader_python("trl"), "trl_rewards.py", request, folder=tmp_path)
 
 
 @pytest.mark.full
@@ -254,10 +230,8 @@ def test_the_cards_own_lines_print_the_number_it_promises(trapful_export, tmp_pa
 def test_a_stranger_needs_transformers_and_the_cards_ten_lines(name, demo_export, tell, tmp_path):
     save_demo_model(tmp_path / "model")
     (tmp_path / "weights.json").write_text(json.dumps(WEIGHTS))
-    cli = typer.Typer()
-    cli.command()(export_command)
-    arguments = [str(tmp_path / "model"), "--out", str(tmp_path / "given-away")]
-    done = CliRunner().invoke(cli, [*arguments, "--weights", str(tmp_path / "weights.json")])
+    arguments = [tmp_path / "model", "--out", tmp_path / "given-away"]
+    done = Command(export_command)(*arguments, "--weights", tmp_path / "weights.json")
     assert done.exit_code == 0, done.output
     export = tmp_path / "given-away"
     statements = code_of_card(export).split("\n")
@@ -273,47 +247,3 @@ def test_a_stranger_needs_transformers_and_the_cards_ten_lines(name, demo_export
 
 
 # --- bfloat16 -------------------------------------------------------------------------------------
-
-
-@pytest.mark.full
-def test_bfloat16_turns_round_near_ties_only(demo_export, tell, tmp_path):
-    opened, weights = demo_export.opened, demo_export.weights
-    half = tmp_path / "half"
-    export_model(opened, out=half, weights=weights, dtype="bfloat16")
-    for data, pairs in pairs_to_turn_round(opened.tokenizer):
-        ours_P = margins(own_scores(opened, pairs).compose(weights))
-        request = {"models": [str(half)], "conversations": conversations_of(pairs)}
-        for python in (THIS_PYTHON, reader_python("transformers-4.51")):
-            answer = ask(python, "plain_transformers.py", request, folder=tmp_path / "ask")
-            [reading] = answer["readings"]
-            theirs_P = margins(np.reshape(reading["scores"], (-1, 2)))
-            is_turned_P = ours_P * theirs_P < 0
-            largest = np.abs(ours_P[is_turned_P]).max(initial=0.0)
-            tell(
-                f"bfloat16 export, {data}, transformers {answer['transformers']} computing in "
-                f"{reading['dtype']}: {is_turned_P.sum()} of {len(ours_P)} pairs turned round, "
-                f"{(theirs_P == 0).sum()} tied; largest |margin| of them {largest:.1e}, standard "
-                f"deviation of all margins {ours_P.std():.1e}"
-            )
-            assert largest < 0.05 * ours_P.std()
-
-
-def pairs_to_turn_round(
-    tokenizer: ConversationTokenizer,
-) -> Iterator[tuple[str, list[PreferencePair]]]:
-    """Synthetic pairs, and real ones where they are there; none is cut."""
-    sources = [("synthetic pairs", demo_pairs())]
-    if (real := SHARED_DATA / "hh-harmless-dev.jsonl.gz").is_file():
-        sources.append(("hh-rlhf", read_hh(real)))
-    for name, pairs in sources:
-        fit = (
-            pair
-            for pair in pairs
-            if not tokenizer.encode(pair.prompt, pair.chosen).num_cut
-            and not tokenizer.encode(pair.prompt, pair.rejected).num_cut
-        )
-        yield name, alternating(fit, count=300)
-
-
-def margins(reward_P2: NDArray[np.float64]) -> NDArray[np.float64]:
-    return reward_P2[:, 0] - reward_P2[:, 1]

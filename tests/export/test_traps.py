@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from transformers import (
-    AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     LlamaConfig,
 )
 
 from encore.data.records import Message
-from encore.demo import judge_path
 from encore.errors import InputError
 from encore.export.classifier import rope_in_both_forms
 from encore.export.write_export import export_model
-from encore.model.config import BackboneConfig
-from encore.model.loading import load_tokenizer
-from tests.export.opened import MAX_LENGTH, RULES, WEIGHTS, opened_model
+from tests.export.opened import MAX_LENGTH, RULES, opened_model
 from tests.model.tokenizers import LLAMA_3_TOKENS, byte_level, llama_3
 
 MESSAGES = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello there."}]
@@ -68,33 +64,6 @@ def scores(model, inputs) -> torch.Tensor:
 
 
 # --- what stands between head and score -----------------------------------------------------------
-
-
-def test_vllm_puts_no_sigmoid_over_the_score(tmp_path):
-    activations = pytest.importorskip("vllm.model_executor.layers.pooler.activations")
-    folder = exported(tmp_path, weights=WEIGHTS)
-    raw = torch.tensor([[-1.5]])
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    assert activations.get_act_fn(config)(raw).item() == -1.5
-    config.problem_type = None
-    assert activations.get_act_fn(config)(raw).item() == pytest.approx(0.1824, abs=1e-4)  # sigmoid
-
-
-def test_the_labels_of_all_heads_are_the_rules_and_the_card_says_they_are_several(tmp_path):
-    folder = exported(tmp_path)
-    config = read(folder)
-    assert config["id2label"] == {str(index): rule for index, rule in enumerate(RULES)}
-    assert config["label2id"] == {rule: index for index, rule in enumerate(RULES)}
-    assert config["problem_type"] == "regression"
-    assert "**not** for tools that expect one score" in (folder / "README.md").read_text()
-
-
-def test_heads_with_a_bias_are_refused_since_transformers_would_drop_it(tmp_path):
-    opened = opened_model()
-    opened.model.heads.bias = torch.nn.Parameter(torch.ones(len(RULES)))
-    with pytest.raises(InputError, match="have a bias"):
-        export_model(opened, out=tmp_path / "export")
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- padding --------------------------------------------------------------------------------------
@@ -149,57 +118,7 @@ def test_rope_is_said_in_the_form_of_transformers_4_and_of_5(tmp_path, rope):
     assert not torch.allclose(frequencies(config, without=old | new), expected)
 
 
-def as_4_51_computes_yarn(config) -> tuple[torch.Tensor, float]:
-    """Frequencies and attention factor of YaRN (arXiv:2309.00071) in transformers 4.51.
-
-    Its own way with the factor: where the original length is said, `factor` is not read.
-    """
-    scaling = config["rope_scaling"]
-    base, dim, factor = config["rope_theta"], config["head_dim"], scaling["factor"]
-    original = config["max_position_embeddings"]
-    if "original_max_position_embeddings" in scaling:
-        original = scaling["original_max_position_embeddings"]
-        factor = config["max_position_embeddings"] / original
-
-    def dimension(rotations: float) -> float:
-        """The one whose wave makes so many rotations over the original length."""
-        return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(base))
-
-    low = max(math.floor(dimension(scaling.get("beta_fast") or 32)), 0)
-    high = min(math.ceil(dimension(scaling.get("beta_slow") or 1)), dim - 1)
-    plain = base ** -(torch.arange(0, dim, 2) / dim)
-    ramp = ((torch.arange(dim // 2) - low) / max(high - low, 0.001)).clamp(0, 1)
-    attention = 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
-    return plain * (1 - ramp) + plain / factor * ramp, scaling.get("attention_factor") or attention
-
-
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "beta_fast": 8.0}
-
-
-@pytest.mark.parametrize(
-    "rope",
-    [
-        # As in Qwen2.5-Math and others: the original length is the one the config states.
-        YARN | {"factor": 4.0, "original_max_position_embeddings": 512},
-        YARN | {"factor": 4.0},
-        # The positions are the factor times the original length.
-        YARN | {"factor": 4.0, "original_max_position_embeddings": 128},
-        YARN | {"factor": 4, "original_max_position_embeddings": 512, "attention_factor": 1.25},
-    ],
-    ids=["original is all", "original unsaid", "original times factor", "integer factor"],
-)
-def test_yarn_is_said_so_that_transformers_4_51_computes_the_same(tmp_path, rope):
-    opened = opened_model(rope_parameters=rope, head_dim=64)
-    export_model(opened, out=tmp_path / "export")
-    config = read(tmp_path / "export")
-    trunk = opened.model.trunk.rotary_emb
-    frequency, attention = as_4_51_computes_yarn(config)
-    torch.testing.assert_close(frequency, trunk.inv_freq, atol=0, rtol=1e-5)
-    assert attention == pytest.approx(trunk.attention_scaling)
-    torch.testing.assert_close(
-        frequencies(config, without={"rope_parameters"}), trunk.inv_freq, atol=0, rtol=1e-6
-    )
-    assert isinstance(config["rope_scaling"]["factor"], float)  # 4.57 wants it, and as a float
 
 
 def test_yarn_that_4_51_would_compute_with_another_factor_is_refused():
@@ -233,12 +152,6 @@ def test_rope_of_phi_3_has_exactly_the_three_keys_that_transformers_4_takes():
         rope_in_both_forms({"rope_parameters": rope | {"attention_factor": 1.2}}, model_type="phi3")
 
 
-def test_rope_by_layer_type_is_refused_and_not_flattened():
-    nested = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": {"rope_theta": 1e6}}
-    with pytest.raises(InputError, match="expected one set of them"):
-        rope_in_both_forms({"rope_parameters": nested}, model_type="other")
-
-
 def test_the_tokenizer_class_is_one_that_transformers_4_has(tmp_path):
     opened = opened_model()
     opened.tokenizer.hf_tokenizer.save_pretrained(tmp_path / "as-5-saves-it")
@@ -249,28 +162,6 @@ def test_the_tokenizer_class_is_one_that_transformers_4_has(tmp_path):
     assert written["tokenizer_class"] == "PreTrainedTokenizerFast"
     # A list here, as version 5 writes it, is an error in version 4.
     assert "extra_special_tokens" not in written
-
-
-def test_the_tokenizer_gives_nothing_that_a_decoder_does_not_take(tmp_path):
-    folder = exported(tmp_path)
-    model, tokenizer = plain(folder)
-    inputs = tokenizer("Hi.", return_tensors="pt")
-    assert scores(model, inputs).shape == (1, len(RULES))
-    # Said in the file: by itself the class of version 4 adds token_type_ids, which its decoders
-    # refuse (version 5 leaves them out, so that only the file can be looked at here).
-    config = read(folder, "tokenizer_config.json")
-    assert config["model_input_names"] == ["input_ids", "attention_mask"] == list(inputs)
-
-
-def test_the_weights_format_is_named_with_the_keys_of_both_versions(tmp_path):
-    export_model(opened_model(), out=tmp_path / "export", dtype="bfloat16")
-    config = read(tmp_path / "export")
-    assert (config["dtype"], config["torch_dtype"]) == ("bfloat16", "bfloat16")
-
-
-def test_settings_at_their_defaults_are_said_since_defaults_change(tmp_path):
-    config = read(exported(tmp_path))
-    assert {"head_dim", "attention_bias", "mlp_bias", "rms_norm_eps", "hidden_act"} <= set(config)
 
 
 # --- text -----------------------------------------------------------------------------------------
@@ -318,18 +209,6 @@ def test_a_template_with_a_line_break_after_the_last_turn_ends_at_the_turn(tmp_p
         assert ours == (theirs if generation else theirs.rstrip())
 
 
-def test_a_backbone_without_a_template_gets_a_plain_one_in_both_places(tmp_path):
-    hf_tokenizer = byte_level(LLAMA_3_TOKENS, **NAMES)
-    assert hf_tokenizer.chat_template is None
-    folder = exported(tmp_path, tokenizer=hf_tokenizer)
-    _, tokenizer = plain(folder)
-    assert tokenizer.apply_chat_template(MESSAGES, tokenize=False) == (
-        "<|begin_of_text|>Human: Hi.\n\nAssistant: Hello there.<|eot_id|>"
-    )
-    template = (folder / "chat_template.jinja").read_text()
-    assert read(folder, "tokenizer_config.json")["chat_template"] == template
-
-
 def test_the_template_prints_no_date(tmp_path, monkeypatch):
     import transformers.utils.chat_template_utils as rendering
 
@@ -361,34 +240,28 @@ def test_readers_that_cut_cut_the_oldest_at_the_length_it_was_trained_with(tmp_p
 # --- files ----------------------------------------------------------------------------------------
 
 
-def test_the_folder_holds_no_code_no_pickle_and_nothing_that_generates(tmp_path):
+def test_config_and_tokenizer_say_what_every_version_has_to_read(tmp_path):
+    folder = exported(tmp_path)
+    config, tokenizer = read(folder), read(folder, "tokenizer_config.json")
+    assert config["id2label"] == {str(index): rule for index, rule in enumerate(RULES)}
+    assert config["label2id"] == {rule: index for index, rule in enumerate(RULES)}
+    assert (config["dtype"], config["torch_dtype"]) == ("float32", "float32")
+    # Defaults change from version to version.
+    assert {"head_dim", "attention_bias", "mlp_bias", "rms_norm_eps", "hidden_act"} <= set(config)
+    assert "auto_map" not in config  # the backbone had one
+    assert config["architectures"] == ["LlamaForSequenceClassification"]
+    # By itself the class of version 4 adds token_type_ids, which its decoders refuse.
+    assert tokenizer["model_input_names"] == ["input_ids", "attention_mask"]
+    assert tokenizer["chat_template"] == (folder / "chat_template.jinja").read_text()
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        assert file.metadata() == {"format": "pt"}  # version 4 refuses a file without it
+
+
+def test_the_folder_holds_no_code_no_pickle_and_no_path_of_this_machine(tmp_path):
     folder = exported(tmp_path)
     assert {path.name for path in folder.iterdir()} == {
         *("config.json", "model.safetensors", "encore_export.json", "README.md"),
         *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
     }
-    config = read(folder)
-    assert "auto_map" not in config  # the backbone had one
-    assert config["architectures"] == ["LlamaForSequenceClassification"]
-
-
-def test_no_path_of_this_machine_is_in_any_file(tmp_path):
-    folder = exported(tmp_path)
     for path in folder.iterdir():
         assert str(tmp_path).encode() not in path.read_bytes(), path.name
-
-
-def test_what_a_tokenizer_may_have_been_told_to_cut_and_pad_is_not_written(tmp_path):
-    hf_tokenizer = load_tokenizer(BackboneConfig(model=str(judge_path()))).hf_tokenizer
-    hf_tokenizer.backend_tokenizer.enable_truncation(8)
-    hf_tokenizer.backend_tokenizer.enable_padding(length=99)
-    folder = exported(tmp_path, tokenizer=hf_tokenizer, vocab_size=len(hf_tokenizer))
-    content = read(folder, "tokenizer.json")
-    assert (content["truncation"], content["padding"]) == (None, None)
-
-
-def test_an_old_transformers_finds_the_mark_it_asks_every_weight_file_for(tmp_path):
-    from safetensors import safe_open
-
-    with safe_open(exported(tmp_path) / "model.safetensors", framework="pt") as file:
-        assert file.metadata() == {"format": "pt"}

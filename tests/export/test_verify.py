@@ -112,25 +112,19 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+IN_BFLOAT16 = {"another rope", "one weight", "a weight less"}
+
+
 @pytest.mark.parametrize("name", DAMAGES)
-def test_whatever_readers_would_misread_is_found(tmp_path, name, dtype):
+def test_whatever_readers_would_misread_is_found(tmp_path, name):
     damage, message = DAMAGES[name]
+    dtype = torch.bfloat16 if name in IN_BFLOAT16 else torch.float32
     export = written(tmp_path / "export", dtype=dtype)
     assert verify_export(export).max_difference < 1e-5
     damage(export.folder)
     with pytest.raises(EncoreError, match=message) as caught:
         verify_export(export)
     assert "\n" not in str(caught.value)
-
-
-def test_a_head_that_gives_no_number_is_no_small_difference(tmp_path):
-    opened = opened_model()
-    with torch.no_grad():
-        opened.model.heads.weight[1, 0] = torch.nan
-    with pytest.raises(EncoreError, match="no finite numbers"):
-        export_model(opened, out=tmp_path / "export")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_label_of_large_scores_does_not_hide_what_is_wrong_with_another(tmp_path):
@@ -173,12 +167,3 @@ def test_an_export_that_fails_is_removed_and_the_earlier_one_stays(tmp_path, mon
         export_model(opened, out=tmp_path / "export")
     assert {path.name: path.read_bytes() for path in (tmp_path / "export").iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
-
-
-def test_a_model_too_short_for_every_probe_is_refused_and_one_that_cuts_some_is_not(tmp_path):
-    opened = opened_model()
-    opened.tokenizer.max_length = 60
-    assert 0 < export_model(opened, out=tmp_path / "short").verification.num_probes < 9
-    opened.tokenizer.max_length = 16
-    with pytest.raises(EncoreError, match="none of the test conversations uncut"):
-        export_model(opened, out=tmp_path / "shorter")

@@ -119,22 +119,6 @@ def test_one_kernel_call_reads_the_same_keys_as_the_loop(segments):
     assert_same(outputs_and_gradients(loop), outputs_and_gradients(kernel))
 
 
-def test_the_kernels_boundaries_count_a_context_as_keys_only():
-    plan = plan_of(SEGMENTS)
-    assert plan.cu_queries.tolist() == [0, 5, 8, 12, 18, 19]
-    # 5; 5 + 3; 5 + 4; 6; 1 keys.
-    assert plan.cu_keys.tolist() == [0, 5, 13, 22, 28, 29]
-    assert (plan.max_queries, plan.max_keys) == (6, 9)
-    beginning = [0, 1, 2, 3, 4]
-    assert plan.key_index.tolist() == [
-        *beginning, *beginning, 5, 6, 7, *beginning, 8, 9, 10, 11, *range(12, 19),
-    ]  # fmt: skip
-
-
-def test_without_a_context_keys_are_read_where_they_lie():
-    assert plan_of(SEGMENTS[:1]).key_index is None
-
-
 def test_the_kernel_has_the_arguments_the_call_gives():
     """The kernel itself needs a GPU; its signature does not."""
     import inspect

@@ -8,11 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.data.records import Message, PreferencePair
-from encore.demo import judge_path
 from encore.errors import InputError
-from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
-from encore.model.loading import load_tokenizer
 from tests.model.tokenizers import LLAMA_3_TOKENS, bert, byte_level, llama_3
 
 QUESTION = (Message(role="user", content="Hello there."),)
@@ -50,13 +47,6 @@ TOKENIZERS = {
     "trimmed": ConversationTokenizer(llama_3(), max_length=1000),
     "newlines dropped": conversation(NO_NEWLINES_BEFORE),
 }
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-@given(prompt=prompts, response=texts)
-def test_rendering_equals_the_templates_own_output(name, prompt, response):
-    tokenizer = TOKENIZERS[name]
-    assert tokenizer.render(prompt, response) == own_rendering(tokenizer, prompt, response)
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -128,6 +118,9 @@ def test_the_oldest_tokens_are_cut_and_the_first_token_kept():
     whole = conversation().encode(QUESTION, "Yes.")
     # <bos> <user> 12 bytes <eot> \n <assistant>, then 4 bytes <eot>: 17 tokens and 5.
     assert (len(whole.token_ids), whole.num_prompt, whole.num_cut) == (22, 17, 0)
+    fits = conversation(max_length=22).encode(QUESTION, "Yes.")
+    assert (len(fits.token_ids), fits.num_cut) == (22, 0)
+    assert conversation(max_length=21).encode(QUESTION, "Yes.").num_cut == 1
     cut = conversation(max_length=16).encode(QUESTION, "Yes.")
     assert (len(cut.token_ids), cut.num_prompt, cut.num_cut) == (16, 11, 6)
     assert cut.token_ids.tolist() == [whole.token_ids[0], *whole.token_ids[7:].tolist()]
@@ -152,11 +145,6 @@ def test_a_missing_pad_token_is_found_by_its_name():
     named = {name: token for name, token in NAMED.items() if name != "pad_token"}
     tokenizer = byte_level(SPECIALS, template=PLAIN_TURNS, **named)
     assert ConversationTokenizer(tokenizer, max_length=100).pad_token_id == SPECIALS.index("<pad>")
-
-
-def test_a_tokenizers_own_pad_token_is_kept():
-    assert ConversationTokenizer(bert(), max_length=100).pad_token_id == 0
-    assert conversation().pad_token_id == SPECIALS.index("<pad>")
 
 
 def test_an_encoder_reads_its_own_first_and_last_token():
@@ -201,12 +189,3 @@ def test_a_conversation_the_template_refuses_is_named_by_its_pair():
     )
     with pytest.raises(InputError, match=rf"pair {'ab' * 16}: .*roles system user assistant"):
         conversation(refuses + PLAIN_TURNS).encode_pairs([pair])
-
-
-def test_the_shipped_judges_tokenizer_is_used_as_it_is():
-    tokenizer = load_tokenizer(BackboneConfig(model=str(judge_path())))
-    encoded = tokenizer.encode(QUESTION, "Yes.")
-    own = tokenizer.hf_tokenizer.apply_chat_template(
-        [{"role": "user", "content": "Hello there."}, {"role": "assistant", "content": "Yes."}]
-    )["input_ids"]
-    assert encoded.token_ids.tolist() == own

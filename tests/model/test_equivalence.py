@@ -120,19 +120,6 @@ def test_gradient_checkpointing_changes_nothing(name, layout):
     assert calls.count("layer") == 2 * calls.count("embedding") == 2 * num_passes  # really twice
 
 
-def test_a_sequence_does_not_see_its_neighbours_in_a_row():
-    model = tiny_model("llama").eval()
-    alone, other, another = (token_ids(n, seed=n) for n in (9, 14, 14))
-    other[:] = another
-    rows = [
-        lay_out([ids, alone], layout="packed", pad_token_id=1, is_causal=True)
-        for ids in (other, token_ids(14, seed=99))
-    ]
-    with torch.no_grad():
-        first, second = (model(row)[1] for row in rows)
-    assert torch.equal(first, second)
-
-
 def test_scores_keep_the_order_the_sequences_were_given_in():
     """Groups are laid out together, wherever their members stand."""
     model = tiny_model("llama").eval()

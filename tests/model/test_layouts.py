@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,20 +51,6 @@ def test_every_sequence_is_there_whole_with_positions_from_zero(batch, layout, m
     assert microbatch.num_computed == computed_tokens(
         [len(ids) for ids in batch], layout=layout, shared=shared, multiple_of=multiple_of
     )
-
-
-@given(sequences)
-def test_a_packed_row_is_its_segments_one_after_the_other(batch):
-    groups = [tuple(range(len(batch)))]
-    microbatch = lay_out(
-        batch, layout="prefix-shared", groups=groups, pad_token_id=PAD, is_causal=True
-    )
-    assert microbatch.segments is not None
-    ends = [0, *(segment.stop for segment in microbatch.segments)]
-    assert [segment.start for segment in microbatch.segments] == ends[:-1]
-    assert ends[-1] == microbatch.num_computed
-    for segment in microbatch.segments:
-        assert segment.context_stop <= segment.start < segment.stop
 
 
 def test_a_pairs_beginning_is_computed_once():
@@ -120,11 +105,3 @@ def test_what_cannot_be_laid_out_is_refused_in_one_line(batch, layout, is_causal
     with pytest.raises(InputError, match=message) as caught:
         lay_out(arrays, layout=layout, pad_token_id=PAD, is_causal=is_causal)
     assert "\n" not in str(caught.value)
-
-
-def test_moving_to_a_device_changes_nothing_else():
-    batch = [np.array([5, 6, 7], np.int32), np.array([8], np.int32)]
-    microbatch = lay_out(batch, layout="sorted", pad_token_id=PAD, is_causal=False)
-    moved = microbatch.to("meta")
-    assert moved.token_ids_BL.device == moved.attention_mask_BL.device == torch.device("meta")
-    assert (moved.num_tokens, moved.num_computed, moved.num_sequences) == (4, 6, 2)

@@ -20,7 +20,6 @@ from encore.model.loading import (
     initial_reward_model,
     load_reward_model,
     load_tokenizer,
-    resolve_dtype,
 )
 from tests.model.tiny_models import tiny_config, token_ids
 from tests.model.tokenizers import bert, llama_3
@@ -55,24 +54,6 @@ def test_weights_are_those_of_the_folder():
     assert (model.is_causal, model.pooling, model.head_ids) == (True, "last", ("a", "b"))
 
 
-def test_new_heads_score_nothing_and_stay_in_float32():
-    config = JUDGE.model_copy(update={"dtype": "bfloat16"})
-    model = load_reward_model(config, head_ids=["a", "b"]).eval()
-    microbatch = lay_out([token_ids(9, seed=0)], layout="packed", pad_token_id=0, is_causal=True)
-    with torch.no_grad():
-        assert model(microbatch).tolist() == [[0.0, 0.0]]
-        assert model.embed(microbatch).dtype == torch.float32
-    assert {p.dtype for p in model.trunk.parameters()} == {torch.bfloat16}
-    assert model.heads.weight.dtype == torch.float32
-    assert model.mean_R.tolist() == [0.0, 0.0]
-
-
-def test_auto_is_bfloat16_only_where_it_is_fast():
-    assert resolve_dtype("auto", "cuda:0") == torch.bfloat16
-    assert resolve_dtype("auto", "cpu") == torch.float32
-    assert resolve_dtype("bfloat16", "cpu") == torch.bfloat16
-
-
 def test_random_weights_follow_their_seed_and_leave_the_callers_alone(tmp_path):
     config = backbone(tmp_path)
     torch.manual_seed(5)
@@ -83,14 +64,6 @@ def test_random_weights_follow_their_seed_and_leave_the_callers_alone(tmp_path):
     first, same, other = (torch.cat([p.flatten() for p in m.parameters()]) for m in models)
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
-
-
-def test_random_weights_in_bfloat16_keep_exact_positions(tmp_path):
-    """Rotary frequencies in bfloat16 would be off by radians at position 1000."""
-    config = backbone(tmp_path / "llama").model_copy(update={"dtype": "bfloat16"})
-    trunk = load_reward_model(config, head_ids=["a"]).trunk
-    assert {parameter.dtype for parameter in trunk.parameters()} == {torch.bfloat16}
-    assert trunk.rotary_emb.inv_freq.dtype == torch.float32
 
 
 def test_a_pad_token_without_an_embedding_is_passed_over(tmp_path):
@@ -160,15 +133,6 @@ def test_identity_is_content_without_a_place(tmp_path):
     assert other["config_sha256"] == first["config_sha256"]
 
 
-def test_a_template_file_takes_the_place_of_the_tokenizers(tmp_path):
-    template = tmp_path / "mine.jinja"
-    template.write_text("{% for m in messages %}{{ m.content }}<|end|>{% endfor %}")
-    tokenizer = load_tokenizer(JUDGE.model_copy(update={"chat_template": str(template)}))
-    assert tokenizer.template == template.read_text()
-    with pytest.raises(InputError, match="chat_template 'no-such-file'"):
-        load_tokenizer(JUDGE.model_copy(update={"chat_template": "no-such-file"}))
-
-
 def remove_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"pickle")
@@ -207,27 +171,6 @@ def test_what_is_damaged_is_refused_in_one_line(tmp_path, damage, message):
         load_reward_model(config, head_ids=["a"])
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("backbone ")
-
-
-def test_a_tokenizer_that_is_not_there_is_refused(tmp_path):
-    config = backbone(tmp_path)
-    for path in tmp_path.glob("tokenizer*"):
-        path.unlink()
-    with pytest.raises(EncoreError, match="its tokenizer does not load"):
-        load_tokenizer(config)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_labels": 2}, "not one linear score"),
-        (None, "has no reward head of its own"),
-    ],
-)
-def test_only_a_one_label_model_has_a_head_of_its_own(tmp_path, changes, message):
-    config = JUDGE if changes is None else classifier(tmp_path, **changes)
-    with pytest.raises(InputError, match=message):
-        initial_reward_model(config)
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from encore.data.records import Message
 from encore.demo import judge_path
-from encore.errors import EncoreError, InputError
+from encore.errors import InputError
 from encore.export import export_model
 from encore.model.config import BackboneConfig
-from encore.model.folder import save_model
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.quiet import quiet_transformers
+from encore.model.saved_model import save_model
 from encore.model.scoring import score_sequences
-from encore.model_files import ModelRole
 
 PROMPT = (Message(role="user", content="What is a kind answer?"),)
 RULES = ("be-kind", "be-brief", "be-honest")
@@ -85,16 +84,6 @@ def copied(classifier: Path, tmp_path: Path) -> Path:
 # --- ours -----------------------------------------------------------------------------------------
 
 
-def test_a_model_of_ours_opens_with_heads_means_and_what_its_training_recorded(trained):
-    opened = open_reward_model(trained, device="cpu")
-    assert opened.model.head_ids == RULES
-    assert opened.model.mean_R.tolist() == [0.5, 0.25, float(np.float32(1 / 3))]
-    assert opened.metadata == {"step": 7}
-    assert opened.name == "mine"
-    assert opened.tokenizer.max_length == 256
-    assert not opened.model.training
-
-
 def test_a_training_run_opens_by_its_folder_and_gives_its_name(trained, tmp_path):
     run = tmp_path / "0123abcd"
     shutil.copytree(trained, run / "model")
@@ -115,12 +104,6 @@ def test_the_digest_is_of_content_and_not_of_place(trained, tmp_path):
     assert str(tmp_path) not in second.name
 
 
-def change_heads(folder: Path) -> None:
-    tensors = load_file(folder / "heads.safetensors")
-    tensors["weight"][0, 0] += 1e-3
-    save_file(tensors, folder / "heads.safetensors")
-
-
 def change_means(folder: Path) -> None:
     tensors = load_file(folder / "heads.safetensors")
     tensors["mean"][0] += 1e-3
@@ -136,12 +119,6 @@ def change_trunk(folder: Path) -> None:
 def change_length(folder: Path) -> None:
     path = folder / "reward_model.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"max_length": 128}))
-
-
-def change_names(folder: Path) -> None:
-    path = folder / "reward_model.json"
-    names = ["be-kind", "be-quick", "be-honest"]
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"head_ids": names}))
 
 
 def change_tokenizer(folder: Path) -> None:
@@ -161,23 +138,13 @@ def change_special_tokens(folder: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *(change_heads, change_means, change_trunk, change_length, change_names),
-        *(change_tokenizer, change_special_tokens),
+        *(change_means, change_trunk, change_length, change_tokenizer, change_special_tokens),
     ],
 )
 def test_whatever_changes_a_score_or_its_meaning_changes_the_digest(trained, tmp_path, change):
     changed = Path(shutil.copytree(trained, tmp_path / "changed"))
     change(changed)
     assert open_reward_model(changed).digest != open_reward_model(trained).digest
-
-
-def test_a_shorter_length_cuts_the_oldest_and_is_another_model(trained):
-    short = open_reward_model(trained, max_length=32)
-    assert short.tokenizer.max_length == 32
-    encoded = short.tokenizer.encode(PROMPT, ANSWERS[-1])
-    assert len(encoded.token_ids) == 32
-    assert encoded.num_cut > 0
-    assert short.digest != open_reward_model(trained).digest
 
 
 def test_a_length_stays_within_the_positions(trained):
@@ -238,20 +205,8 @@ def without_reward(folder: Path) -> None:
     edit_config(folder, architectures=["LlamaForCausalLM"])
 
 
-def of_another_kind(folder: Path) -> None:
-    edit_config(folder, model_type="mamba")
-
-
 def with_exclusive_labels(folder: Path) -> None:
     edit_config(folder, problem_type="single_label_classification")
-
-
-def with_gaps_in_labels(folder: Path) -> None:
-    edit_config(folder, id2label={"0": "a", "7": "b", "2": "c"})
-
-
-def without_config(folder: Path) -> None:
-    (folder / "config.json").unlink()
 
 
 @pytest.mark.parametrize(
@@ -261,10 +216,7 @@ def without_config(folder: Path) -> None:
         (with_pickled_weights, "pickled weights are not loaded"),
         (with_remote_code, "wants Python code that it brings"),
         (without_reward, "LlamaForCausalLM gives no scores"),
-        (of_another_kind, "no sequence classifier of architecture 'mamba'"),
         (with_exclusive_labels, "whose outputs are no rewards"),
-        (with_gaps_in_labels, "a name for each label"),
-        (without_config, r"no config\.json"),
     ],
 )
 def test_what_is_no_reward_model_is_refused_in_one_line(
@@ -274,13 +226,6 @@ def test_what_is_no_reward_model_is_refused_in_one_line(
     with pytest.raises(InputError, match=message) as caught:
         open_reward_model(copied)
     assert "\n" not in str(caught.value)
-
-
-def test_a_pickle_beside_our_weights_is_refused(trained, tmp_path):
-    folder = Path(shutil.copytree(trained, tmp_path / "copied"))
-    (folder / "optimizer.pt").write_bytes(b"pickle")
-    with pytest.raises(InputError, match="can run code"):
-        open_reward_model(folder)
 
 
 @pytest.mark.parametrize(
@@ -295,14 +240,6 @@ def test_a_pickle_beside_our_weights_is_refused(trained, tmp_path):
 def test_arguments_out_of_range_are_named(trained, settings, message):
     with pytest.raises(InputError, match=message):
         open_reward_model(settings.pop("model", trained), **settings)
-
-
-def test_weights_that_are_cut_short_are_an_error_in_one_line(copied):
-    path = copied / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(EncoreError, match="do not load") as caught:
-        open_reward_model(copied)
-    assert "\n" not in str(caught.value)
 
 
 # --- exports on a hub -----------------------------------------------------------------------------
@@ -339,35 +276,6 @@ def test_an_export_on_a_hub_knows_what_it_knows_in_a_folder(on_the_hub):
     assert remote.metadata["step"] == 7
     assert remote.metadata["composed"] == local.metadata["composed"]
     assert remote.metadata["composed"]["weights"]["be-kind"] == 0.5
-
-
-def test_a_model_on_a_hub_that_is_no_export_opens_without_notes(on_the_hub):
-    (on_the_hub() / "encore_export.json").unlink()
-    opened = open_reward_model("team/model", device="cpu")
-    assert opened.model.head_ids == RULES
-    assert opened.model.mean_R.tolist() == [0.0, 0.0, 0.0]
-
-
-def test_a_hub_that_does_not_answer_is_not_taken_for_one_without_the_notes(on_the_hub, monkeypatch):
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    (on_the_hub() / "encore_export.json").unlink()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-
-    def fetch(model: str, name: str, *, revision: str | None) -> str:
-        if name == "encore_export.json":
-            raise reasons.pop()
-        return hf_hub_download(model, name, revision=revision, local_files_only=True)
-
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", fetch)
-    role = ModelRole(name="reward model", error=InputError)
-    files = role.find("team/model")
-    reasons = [EntryNotFoundError("404"), LocalEntryNotFoundError("no network"), OSError("cut off")]
-    for _ in range(2):
-        with pytest.raises(InputError, match="neither a folder nor a model the hub can give"):
-            role.further_file(files, "encore_export.json")
-    assert role.further_file(files, "encore_export.json") is None
 
 
 #: A line break behind every turn, as ChatML has it, in tokens that the judge's tokenizer has.

@@ -105,23 +105,6 @@ def test_what_is_shared_is_computed_once_and_no_padding(llama):
     assert batch.num_padding == 0
 
 
-def test_rows_of_unequal_length_are_mostly_tokens(llama):
-    generator = np.random.default_rng(0)
-    sequences = sequences_of(generator.integers(1, 100, 200).tolist())
-    batches = list(
-        computed_batches(
-            llama,
-            sequences,
-            compute=llama,
-            pad_token_id=PAD,
-            layout="sorted",
-            tokens_per_microbatch=1000,
-        )
-    )
-    padding = sum(batch.num_padding for batch in batches)
-    assert 0 < padding < 0.02 * sum(batch.num_computed for batch in batches)
-
-
 def test_the_model_is_left_as_it_was_and_dropout_is_off():
     model = tiny_model("bert", hidden_dropout_prob=0.5).train()
     sequences = sequences_of()
@@ -130,17 +113,6 @@ def test_the_model_is_left_as_it_was_and_dropout_is_off():
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not torch.is_inference_mode_enabled()
-
-
-def test_progress_counts_every_sequence(llama):
-    heard: list[tuple[int, int]] = []
-    score(
-        llama,
-        sequences_of(),
-        tokens_per_microbatch=26,
-        on_progress=lambda done, total: heard.append((done, total)),
-    )
-    assert heard == [(1, 9), (2, 9), (4, 9), (9, 9)]
 
 
 def test_nothing_to_score_is_no_rows(llama):
@@ -161,18 +133,9 @@ def test_groups_must_part_the_sequences(llama, settings, message):
         score(llama, sequences_of(), **settings)
 
 
-def test_an_empty_sequence_is_refused(llama):
-    with pytest.raises(InputError, match="none empty"):
-        score(llama, [token_ids(3, seed=0), token_ids(0, seed=0)])
-
-
 def test_an_encoder_shares_no_beginning():
     bert = tiny_model("bert").eval()
     assert best_layout(bert) == "packed"
     sequences, groups = pairs()
     with pytest.raises(InputError, match="bidirectional"):
         score(bert, sequences, layout="prefix-shared", groups=groups)
-
-
-def test_a_causal_trunk_read_at_its_end_shares_beginnings(llama):
-    assert best_layout(llama) == "prefix-shared"

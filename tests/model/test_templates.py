@@ -61,15 +61,6 @@ def test_another_dated_template_keeps_its_text_with_one_date():
     assert FROZEN_DATE in template
 
 
-@pytest.mark.parametrize("template", [LLAMA_3_TEMPLATE, TODAY, "{{ messages[0].content }}"])
-def test_freezing_twice_is_freezing_once(template):
-    assert freeze_template(freeze_template(template)) == freeze_template(template)
-
-
-def test_a_template_without_a_date_stays_as_it_is():
-    assert freeze_template("{{ messages[0].content }}") == "{{ messages[0].content }}"
-
-
 def test_the_plain_template_shows_turns_between_the_backbones_own_tokens():
     tokenizer = ConversationTokenizer(bert(), max_length=100)
     prompt = (

@@ -11,13 +11,12 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from encore.data.records import Message
-from encore.errors import EncoreError, InputError
+from encore.errors import InputError
 from encore.export import export_model
-from encore.model.layouts import lay_out
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.quiet import quiet_transformers
-from encore.model.scoring import best_layout, computed_batches, score_sequences
-from encore.model.whole_classifier import WholeClassifier, padded_rows
+from encore.model.scoring import best_layout, score_sequences
+from encore.model.whole_classifier import WholeClassifier
 from tests.model.tokenizers import bert
 
 PROMPT = (Message(role="user", content="hello there"),)
@@ -105,24 +104,6 @@ def test_a_cap_on_attention_and_a_window_are_computed_as_the_config_says(tmp_pat
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_padding_is_counted_and_kept_small(tmp_path):
-    opened = open_reward_model(make_classifier(tmp_path / "rm", "bert"), device="cpu")
-    sequences = [np.full(length, 7, dtype=np.int32) for length in (100, 20, 20, 19)]
-    batches = list(
-        computed_batches(
-            opened.model,
-            sequences,
-            compute=opened.model,
-            pad_token_id=opened.tokenizer.pad_token_id,
-            tokens_per_microbatch=200,
-        )
-    )
-    # The long one alone; 20 + 20 together, and 19 with them: 1 of 60 computed is padding, 1.7 %.
-    assert [batch.indices.tolist() for batch in batches] == [[0], [1, 2, 3]]
-    assert [batch.num_computed for batch in batches] == [100, 60]
-    assert sum(batch.num_padding for batch in batches) == 1
-
-
 @pytest.mark.parametrize(("kind", "positions"), [("roberta", 159), ("gpt2", 160), ("bert", 160)])
 def test_a_conversation_is_never_longer_than_the_positions_it_learnt(kind, positions, tmp_path):
     folder = make_classifier(tmp_path / "rm", kind)  # RoBERTa's begin behind the padding id, 0
@@ -150,27 +131,6 @@ def test_in_bfloat16_scores_are_no_multiples_of_a_sixteenth(tmp_path):
     np.testing.assert_allclose(found, own_scores(folder, sequences_of(opened)), atol=0.3)
 
 
-def test_several_labels_are_heads_and_the_bias_is_in_the_score(tmp_path):
-    folder = make_classifier(
-        tmp_path / "rm", "bert", num_labels=2, id2label={0: "kind", 1: "brief"}
-    )
-    opened = open_reward_model(folder, device="cpu")
-    assert opened.model.head_ids == ("kind", "brief")
-    expected = own_scores(folder, sequences_of(opened))
-    pad = opened.tokenizer.pad_token_id
-    found = score_sequences(opened.model, sequences_of(opened), pad_token_id=pad)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert opened.model.trunk.classifier.bias.abs().min() > 0
-
-
-def test_rows_are_the_sequences_of_a_packed_row_and_padding():
-    sequences = [np.array(ids, dtype=np.int32) for ids in ([5, 6, 7], [8], [9, 10])]
-    packed = lay_out(sequences, layout="packed", pad_token_id=0, is_causal=False)
-    token_ids_NL, is_token_NL = padded_rows(packed, pad_token_id=3)
-    assert token_ids_NL.tolist() == [[5, 6, 7], [8, 3, 3], [9, 10, 3]]
-    assert is_token_NL.sum(dim=1).tolist() == [3, 1, 2]
-
-
 def test_it_is_known_by_its_weights_and_layouts_it_cannot_have_are_not_chosen(tmp_path):
     folder = make_classifier(tmp_path / "rm", "bert")
     opened, again = (open_reward_model(folder, device="cpu") for _ in range(2))
@@ -190,16 +150,3 @@ def test_it_cannot_be_exported_and_its_states_are_not_known(tmp_path):
         export_model(opened, out=tmp_path / "out", weights={"reward": 1.0})
     with pytest.raises(InputError, match="nobody knows what its head reads"):
         opened.model.embed(None)
-
-
-def test_a_classifier_without_its_own_head_is_refused(tmp_path):
-    folder = make_classifier(tmp_path / "rm", "bert")
-    with quiet_transformers():
-        model = AutoModelForSequenceClassification.from_pretrained(folder)
-        model.bert.save_pretrained(tmp_path / "trunk")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / "trunk" / name).write_bytes((folder / name).read_bytes())
-    config = (folder / "config.json").read_text()
-    (tmp_path / "trunk" / "config.json").write_text(config)
-    with pytest.raises(EncoreError, match="would be random: give a complete model"):
-        open_reward_model(tmp_path / "trunk", device="cpu")

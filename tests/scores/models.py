@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from encore.model.folder import save_model
 from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.saved_model import save_model
 from tests.training.studies import RULES, backbone_config, make_backbone
 
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from encore.errors import InputError
 from encore.model.config import BackboneConfig
-from encore.model.folder import load_model
+from encore.model.saved_model import load_model
 from encore.training import checkpoints, driver, fitting
 from encore.training.checkpoints import WEIGHTS_FILE, checkpoint_path, checkpoint_steps
 from encore.training.disk import NoRoomError

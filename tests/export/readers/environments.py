@@ -17,6 +17,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 #: Never PyPI's own torch on Linux: that is the CUDA build, with gigabytes of libraries beside it.
@@ -128,3 +130,16 @@ def _lock(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def reader_python(name: str) -> Path:
+    """The interpreter of an environment; where none can be built the test is skipped.
+
+    With ENCORE_REQUIRE_READERS=1 it fails instead.
+    """
+    try:
+        return environment_python(name)
+    except EnvironmentUnavailableError as error:
+        if os.environ.get("ENCORE_REQUIRE_READERS") == "1":
+            pytest.fail(f"environment {name} is required here: {error}")
+        pytest.skip(f"environment {name}: {error}")

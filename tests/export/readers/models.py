@@ -14,8 +14,8 @@ from encore.data.rules import load_rule_set
 from encore.demo import judge_path
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
-from encore.model.folder import save_model
 from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.saved_model import save_model
 from tests.model.tiny_models import tiny_model
 from tests.model.tokenizers import byte_level
 

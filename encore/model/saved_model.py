@@ -28,7 +28,6 @@ from encore.model.reward_model import MultiHeadRewardModel
 
 ABOUT_FILE = "reward_model.json"
 HEADS_FILE = "heads.safetensors"
-_FORMAT_VERSION: Literal[1] = 1
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -70,21 +69,19 @@ def save_model(
         metadata: JSON values: what was trained on, how, with which result.
 
     Raises:
-        InputError: adapters that are not merged; a folder that holds something else.
-        OSError: as the file system reports it.
+        InputError: Adapters that are not merged; a folder that holds something else.
+        OSError: As the file system reports it.
     """
     if hasattr(model.trunk, "peft_config"):
         raise InputError(
-            f"model folder {folder}: the trunk still carries adapters, which are not a model of "
-            "their own; merge them first"
+            f"model folder {folder}: the trunk still carries adapters; merge them first"
         )
     if folder.exists() and not (folder / ABOUT_FILE).is_file():
         raise InputError(
-            f"model folder {folder}: exists and holds no {ABOUT_FILE}; expected a new folder or an "
-            "earlier model: choose another place"
+            f"model folder {folder}: exists and holds no {ABOUT_FILE}; choose a new folder"
         )
     about = _About(
-        format=_FORMAT_VERSION,
+        format=1,
         head_ids=model.head_ids,
         pooling=model.pooling,
         max_length=tokenizer.max_length,
@@ -99,13 +96,10 @@ def save_model(
         with quiet_transformers():
             model.trunk.save_pretrained(temporary)
             tokenizer.hf_tokenizer.save_pretrained(temporary)
-        save_file(
-            {name: tensor.cpu().contiguous() for name, tensor in heads.items()},
-            temporary / HEADS_FILE,
-        )
-        (temporary / ABOUT_FILE).write_text(
-            about.model_dump_json(indent=2) + "\n", encoding="utf-8"
-        )
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in heads.items()}
+        save_file(tensors, temporary / HEADS_FILE)
+        text = about.model_dump_json(indent=2) + "\n"
+        (temporary / ABOUT_FILE).write_text(text, encoding="utf-8")
 
 
 def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> LoadedModel:
@@ -118,9 +112,9 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
             ``bfloat16``.
 
     Raises:
-        InputError: not such a folder: files missing, pickled weights, heads that do not fit their
+        InputError: Not such a folder: files missing, pickled weights, heads that do not fit their
             names, a template that is not the one it was trained with.
-        EncoreError: trunk or tokenizer do not load.
+        EncoreError: Trunk or tokenizer do not load.
     """
     about = _read_about(folder)
     _check_files(folder)
@@ -140,10 +134,7 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
             "chat_template.jinja back"
         )
     model = load_reward_model(config, head_ids=about.head_ids, device=device)
-    weight, mean = _read_heads(folder, num_heads=len(about.head_ids), width=model.hidden_size)
-    with torch.no_grad():
-        model.heads.weight.copy_(weight)
-        model.mean_R.copy_(mean)
+    _read_heads(folder, model)
     return LoadedModel(model=model.eval(), tokenizer=tokenizer, metadata=about.metadata)
 
 
@@ -176,25 +167,26 @@ def _check_files(folder: Path) -> None:
         missing.append("model.safetensors")
     if missing:
         raise InputError(
-            f"model folder {folder}: {', '.join(missing)} missing; copy the whole folder again, or "
-            "train again"
+            f"model folder {folder}: {', '.join(missing)} missing; copy the whole folder again"
         )
 
 
-def _read_heads(folder: Path, *, num_heads: int, width: int) -> tuple[Any, Any]:
-    path = folder / HEADS_FILE
+def _read_heads(folder: Path, model: MultiHeadRewardModel) -> None:
+    """Put the saved weights and means into the model."""
+    path, num_heads = folder / HEADS_FILE, len(model.head_ids)
     try:
         tensors = load_file(path)
         weight, mean = tensors["weight"], tensors["mean"]
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(
-            f"{path}: cannot be read ({type(error).__name__}: {error}); expected tensors 'weight' "
-            "and 'mean': copy the folder again"
+            f"{path}: cannot be read ({type(error).__name__}: {error}); copy the folder again"
         ) from error
-    if tuple(weight.shape) != (num_heads, width) or tuple(mean.shape) != (num_heads,):
+    if weight.shape != model.heads.weight.shape or mean.shape != (num_heads,):
         raise InputError(
             f"{path}: heads of shape {tuple(weight.shape)} with {mean.numel()} means, expected "
-            f"({num_heads}, {width}) and {num_heads} for the head_ids in {ABOUT_FILE}: copy the "
-            "folder again"
+            f"({num_heads}, {model.hidden_size}) and {num_heads} for the head_ids in {ABOUT_FILE}: "
+            "copy the folder again"
         )
-    return weight, mean
+    with torch.no_grad():
+        model.heads.weight.copy_(weight)
+        model.mean_R.copy_(mean)
