@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from encore.data.rules import load_rule_set
     from encore.data.study import open_study
     from encore.errors import EncoreError
-    from encore.evidence.convergence import convergence
-    from encore.evidence.retest import retest
+    from encore.evidence.run_comparison import compare_runs
     from encore.evidence.theory.theorem import theory
     from encore.export import export_model
     from encore.model.opening import open_reward_model
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from encore.scores.head_scores import read_head_scores
     from encore.scores.score import score_study
     from encore.shards import status
+    from encore.warehouse import open_ratings
     from encore.weighting.comparison import compare_schemes
     from encore.weighting.weigh import weights
 
@@ -52,18 +52,18 @@ _WHERE = {
     "RatingConfig": "encore.config",
     "analyze": "encore.analysis.analyze",
     "compare_schemes": "encore.weighting.comparison",
-    "convergence": "encore.evidence.convergence",
+    "compare_runs": "encore.evidence.run_comparison",
     "export_model": "encore.export",
     "ingest": "encore.data.ingestion",
     "judge_benchmark": "encore.benchmarks.judging.ways",
     "load_rule_set": "encore.data.rules",
+    "open_ratings": "encore.warehouse",
     "open_study": "encore.data.study",
     "open_reward_model": "encore.model.opening",
     "publish_database": "encore.publish.database",
     "publish_dataset": "encore.publish.dataset",
     "rate": "encore.rating_driver",
     "read_head_scores": "encore.scores.head_scores",
-    "retest": "encore.evidence.retest",
     "run_benchmark": "encore.benchmarks.run",
     "score_study": "encore.scores.score",
     "status": "encore.shards",
@@ -77,19 +77,19 @@ __all__ = [
     "JudgeConfig",
     "RatingConfig",
     "analyze",
+    "compare_runs",
     "compare_schemes",
-    "convergence",
     "export_model",
     "ingest",
     "judge_benchmark",
     "load_rule_set",
+    "open_ratings",
     "open_reward_model",
     "open_study",
     "publish_database",
     "publish_dataset",
     "rate",
     "read_head_scores",
-    "retest",
     "run_benchmark",
     "score_study",
     "status",

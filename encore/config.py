@@ -103,6 +103,23 @@ def identity_of(config: BaseModel) -> dict[str, Any]:
     return identity
 
 
+class RatingsConfig(StageConfig):
+    """Which ratings are read, by stages that look at ratings from anywhere."""
+
+    ratings: Path = option(
+        positional=True,
+        identity=False,
+        help="A study, a Parquet file, or a folder of them (with subfolders), with the columns "
+        "pair_id, source, response (chosen or rejected), rule_id and rating (0 to 1, or null).",
+    )
+    run: str | None = option(
+        None,
+        metavar="RUN_KEY",
+        help="Which run, when there are several (a unique prefix of its key is enough).",
+    )
+    judge: str | None = option(None, metavar="NAME", help="Which judge, when there are several.")
+
+
 class JudgeConfig(StageConfig):
     """Which model judges, and how it is loaded."""
 

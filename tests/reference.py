@@ -5,6 +5,7 @@ Shares no code with `encore`; slow and simple on purpose.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -54,7 +55,10 @@ def reference_margin_sds(rows: Sequence[Row]) -> dict[str, float]:
     for (_, _, rule_id), (chosen, rejected) in _pairs(rows).items():
         if chosen is not None and rejected is not None:
             margins[rule_id].append(chosen - rejected)
-    return {rule_id: float(np.std(values, ddof=1)) for rule_id, values in margins.items()}
+    return {
+        rule_id: float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+        for rule_id, values in margins.items()
+    }
 
 
 def reference_signs(rows: Sequence[Row], rule_ids: Sequence[str]) -> np.ndarray:

@@ -72,10 +72,11 @@ def test_the_library_works_from_the_wheel_alone(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     code = (
-        "import encore.cli.app, encore.queries;"
+        "import encore.cli.app, encore.warehouse.queries;"
         "from encore.data.rules.load import load_rule_set;"
-        "assert encore.queries.__file__.startswith(sys.argv[1]), encore.queries.__file__;"
-        "assert encore.queries.load_query('rule_statistics');"
+        "queries = encore.warehouse.queries;"
+        "assert queries.__file__.startswith(sys.argv[1]), queries.__file__;"
+        "assert queries.load_query('rule_statistics');"
         "print(len(load_rule_set('encore-20').rules))"
     )
     ran = subprocess.run(

@@ -11,11 +11,10 @@ from encore.analysis.correlation import NULL_SEED, NUM_NULL_DRAWS, Correlation, 
 from encore.analysis.intervals import NUM_DRAWS, SEED, RuleInterval, rule_intervals
 from encore.analysis.notes import analysis_notes
 from encore.analysis.paper_figures import PaperComparison, paper_comparisons
-from encore.analysis.statistics import POOLED, RuleStats, SourceStatistics, rating_statistics
+from encore.analysis.statistics import POOLED, RuleStats, read_statistics
 from encore.analysis.verdicts import Verdict, verdicts
 from encore.errors import InputError
-from encore.ratings_input import RatingsInput, ratings_input
-from encore.warehouse import Warehouse
+from encore.warehouse import Ratings, open_ratings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +54,14 @@ class Analysis:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore analyze --json``."""
+        tables = {
+            name: [dataclasses.asdict(row) for row in getattr(self, name)]
+            for name in ("rules", "correlation", "intervals", "verdicts", "paper")
+        }
+        for row, rule in zip(tables["rules"], self.rules, strict=True):
+            row["coverage"] = rule.coverage
         return {
-            "rules": [_rule_dict(rule) for rule in self.rules],
-            "correlation": [dataclasses.asdict(row) for row in self.correlation],
-            "intervals": [dataclasses.asdict(row) for row in self.intervals],
-            "verdicts": [dataclasses.asdict(row) for row in self.verdicts],
-            "paper": [dataclasses.asdict(row) for row in self.paper],
+            **tables,
             "notes": list(self.notes),
             "draws": {
                 "bootstrap": {"number": NUM_DRAWS, "seed": SEED},
@@ -69,37 +70,26 @@ class Analysis:
         }
 
 
-def analyze(
-    ratings: str | Path | Any,
-    *,
-    by_source: bool = False,
-    run: str | None = None,
-    judge: str | None = None,
-) -> Analysis:
+def analyze(ratings: str | Path | Ratings | Any, *, by_source: bool = False) -> Analysis:
     """Measure each rule: entropy of its ratings, accuracy on people's preferences, and both's r.
 
     Args:
         ratings: A study, a Parquet file, a folder of them, a pyarrow Table or a pandas DataFrame
-            with the columns ``pair_id, source, response, rule_id, rating``.
+            with the columns ``pair_id, source, response, rule_id, rating``; or what
+            `encore.open_ratings` opened, which chooses among runs and judges.
         by_source: Rows for each source, followed by those of all together.
-        run: Which run, where there are several: a unique prefix of its key.
-        judge: Which judge, where there are several.
 
     Raises:
         InputError: Not a ratings table: which file, column and value, and what was expected.
     """
-    return analyze_input(ratings_input(ratings, run=run, judge=judge), by_source=by_source)
-
-
-def analyze_input(source: RatingsInput, *, by_source: bool = False) -> Analysis:
-    """The same of an input that is already found; parameters and errors as for `analyze`."""
-    statistics = read_statistics(source)
-    *single, _ = (part.source for part in statistics)
+    opened = open_ratings(ratings)
+    statistics = read_statistics(opened)
+    sources = [part.source for part in statistics[:-1]]
     if not by_source:
         statistics = statistics[-1:]
-    elif POOLED in single:
+    elif POOLED in sources:
         raise InputError(
-            f'{source.label}: a source is called "{POOLED}", which stands for all sources '
+            f'{opened.label}: a source is called "{POOLED}", which stands for all sources '
             "together; rename it or leave out --by-source"
         )
     rules = tuple(rule for part in statistics for rule in part.rules)
@@ -109,18 +99,8 @@ def analyze_input(source: RatingsInput, *, by_source: bool = False) -> Analysis:
         correlation=correlation,
         intervals=tuple(row for part in statistics for row in rule_intervals(part)),
         verdicts=verdicts(correlation),
-        paper=paper_comparisons(correlation, rules, sources=single),
+        paper=paper_comparisons(correlation, rules, sources=sources),
         notes=tuple(analysis_notes(statistics, correlation)),
-        num_shards=source.num_shards,
-        num_missing_shards=source.num_missing_shards,
+        num_shards=opened.num_shards,
+        num_missing_shards=opened.num_missing_shards,
     )
-
-
-def read_statistics(source: RatingsInput) -> tuple[SourceStatistics, ...]:
-    """Statistics of each source in an input, then of all together."""
-    with Warehouse(source) as warehouse:
-        return rating_statistics(warehouse, rule_order=source.rule_order)
-
-
-def _rule_dict(rule: RuleStats) -> dict[str, Any]:
-    return {**dataclasses.asdict(rule), "coverage": rule.coverage}

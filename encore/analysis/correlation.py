@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.outcomes import PairOutcomes, take_rules
+from encore.analysis.pair_cells import PairOutcomes
 from encore.analysis.statistics import (
     ENTROPY_KINDS,
     TIE_POLICIES,
@@ -72,7 +72,7 @@ def correlations(statistics: SourceStatistics) -> tuple[Correlation, ...]:
     """
     swing_DR = null_swings(statistics.outcomes)
     return tuple(
-        _correlation(statistics, swing_DR, entropy=entropy, accuracy=accuracy)
+        _correlation(statistics, swing_DR, entropy, accuracy)
         for entropy in ENTROPY_KINDS
         for accuracy in TIE_POLICIES
     )
@@ -93,7 +93,7 @@ def pearson_p_value(r: float, *, num_values: int) -> float:
 
     Then (1 + r) / 2 follows a Beta(n/2 - 1, n/2 - 1) distribution.
     """
-    # scipy.special loads in a fraction of the time of scipy.stats.
+    # Not scipy.stats: it takes a second to load, and all of `analyze` takes three for 28M ratings.
     from scipy.special import betainc
 
     shape = num_values / 2 - 1
@@ -148,7 +148,7 @@ def null_swings(
 
 def null_band(
     entropy_R: _Floats, outcomes: PairOutcomes, swing_DR: _Floats, *, accuracy: TiePolicy
-) -> tuple[float, float] | None:
+) -> tuple[float, float] | tuple[None, None]:
     """Where 95 % of Pearson's r lie for the swings that `null_swings` drew; None if r has no value.
 
     Args:
@@ -158,61 +158,45 @@ def null_band(
         accuracy: The tie policy.
     """
     untied_R = (outcomes.wins_R + outcomes.losses_R).astype(np.float64)
-    all_R = untied_R + outcomes.ties_R
+    counted_R = untied_R if accuracy == "untied" else untied_R + outcomes.ties_R
     tie_credit = {"half": 0.5, "strict": 0.0, "untied": 0.0, "inclusive": 1.0}[accuracy]
-    counted_R = untied_R if accuracy == "untied" else all_R
-    ties_R = tie_credit * outcomes.ties_R
-    accuracy_DR = ((untied_R + swing_DR) / 2 + ties_R) / counted_R
+    accuracy_DR = ((untied_R + swing_DR) / 2 + tie_credit * outcomes.ties_R) / counted_R
     centred_DR = accuracy_DR - accuracy_DR.mean(axis=1, keepdims=True)
     norm_D = np.linalg.norm(centred_DR, axis=1)
     unit_R = _unit(entropy_R)
     varies_D = norm_D > _ROUNDING
     if unit_R is None or not varies_D.any():
-        return None
+        return None, None
     r_D = (centred_DR[varies_D] @ unit_R) / norm_D[varies_D]
     low, high = np.quantile(r_D, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
     return float(low), float(high)
 
 
 def _correlation(
-    statistics: SourceStatistics,
-    swing_DR: _Floats,
-    *,
-    entropy: EntropyKind,
-    accuracy: TiePolicy,
+    statistics: SourceStatistics, swing_DR: _Floats, entropy: EntropyKind, accuracy: TiePolicy
 ) -> Correlation:
-    rows = [
-        (place, rule.entropy(entropy), rule.accuracy.under(accuracy))
-        for place, rule in enumerate(statistics.rules)
-    ]
-    complete = [(place, h, acc) for place, h, acc in rows if h is not None and acc is not None]
-    places = [place for place, _, _ in complete]
-    entropy_R = np.array([h for _, h, _ in complete])
-    accuracy_R = np.array([acc for _, _, acc in complete])
-    empty = Correlation(
-        source=statistics.source, entropy=entropy, accuracy=accuracy, num_rules=len(complete)
+    rows = [(rule.entropy(entropy), rule.accuracy.under(accuracy)) for rule in statistics.rules]
+    places = [place for place, row in enumerate(rows) if None not in row]
+    entropy_R, accuracy_R = np.array([rows[place] for place in places], float).reshape(-1, 2).T
+    found = Correlation(
+        source=statistics.source, entropy=entropy, accuracy=accuracy, num_rules=len(places)
     )
-    r = pearson_r(entropy_R, accuracy_R)
+    r, rho = pearson_r(entropy_R, accuracy_R), spearman_rho(entropy_R, accuracy_R)
     if r is None:
-        return empty
-    ci_low, ci_high = fisher_interval(r, num_values=len(complete))
-    rho = spearman_rho(entropy_R, accuracy_R)
-    band = null_band(
-        entropy_R,
-        take_rules(statistics.outcomes, places),
-        swing_DR[:, places],
-        accuracy=accuracy,
-    )
+        return found
+    ci_low, ci_high = fisher_interval(r, num_values=len(places))
+    outcomes, swing_DR = statistics.outcomes.of_rules(places), swing_DR[:, places]
+    null_low, null_high = null_band(entropy_R, outcomes, swing_DR, accuracy=accuracy)
     return dataclasses.replace(
-        empty,
+        found,
         pearson_r=r,
-        p_value=pearson_p_value(r, num_values=len(complete)),
+        p_value=pearson_p_value(r, num_values=len(places)),
         ci_low=ci_low,
         ci_high=ci_high,
         spearman_rho=rho,
-        spearman_p_value=None if rho is None else pearson_p_value(rho, num_values=len(complete)),
-        null_low=band[0] if band else None,
-        null_high=band[1] if band else None,
+        spearman_p_value=None if rho is None else pearson_p_value(rho, num_values=len(places)),
+        null_low=null_low,
+        null_high=null_high,
     )
 
 
@@ -227,7 +211,7 @@ def _unit(x_R: _Floats) -> _Floats | None:
 
 def _ranks(x_R: _Floats) -> _Floats:
     """Ranks from 1; values that are equal up to rounding share their mean rank."""
-    rounded_R = np.round(x_R, _RANK_DECIMALS)
-    _, level_R, count = np.unique(rounded_R, return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    return np.asarray((last - (count - 1) / 2)[level_R], dtype=np.float64)
+    _, level_R, count = np.unique(
+        np.round(x_R, _RANK_DECIMALS), return_inverse=True, return_counts=True
+    )
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[level_R], dtype=np.float64)

@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.pair_cells import PairCells, without_order
-from encore.analysis.statistics import RuleStats, SourceStatistics
+from encore.analysis.pair_cells import PairCells
+from encore.analysis.statistics import RuleStats, SourceStatistics, TiePolicy
 
 # Suffixes: D draws, C cells of pairs, L levels.
 
@@ -111,8 +111,8 @@ def entropy_interval(
     """
     if cells.num_pairs < MIN_PAIRS:
         return _NONE, None
-    cells = without_order(cells)
-    if cells.num_cells > _MAX_DRAWN_CELLS:
+    cells = cells.without_order()
+    if len(cells.num_pairs_C) > _MAX_DRAWN_CELLS:
         return _normal_limit(cells, entropy), "normal"
     num_pairs_DC = rng.multinomial(
         cells.num_pairs, cells.num_pairs_C / cells.num_pairs, size=num_draws
@@ -128,28 +128,24 @@ def _rule_interval(
 ) -> RuleInterval:
     rule = statistics.rules[place]
     rng = _generator(seed, statistics.source, rule.rule_id)
-    entropy, method = _entropy_bounds(statistics, place, rng, num_draws=num_draws)
+    (entropy_low, entropy_high), method = _entropy_bounds(statistics, place, rng, num_draws)
     win_D, tie_D, loss_D = _drawn_outcomes(statistics, place, rng, num_draws=num_draws)
     all_D = win_D + tie_D + loss_D
-    accuracy = rule.accuracy
-    half = _share_bounds(accuracy.half, win_D + tie_D / 2, all_D)
-    untied = _share_bounds(accuracy.untied, win_D, win_D + loss_D)
-    strict = _share_bounds(accuracy.strict, win_D, all_D)
-    inclusive = _share_bounds(accuracy.inclusive, win_D + tie_D, all_D)
+    drawn: dict[TiePolicy, tuple[_Floats, _Floats]] = {
+        "half": (win_D + tie_D / 2, all_D),
+        "untied": (win_D, win_D + loss_D),
+        "strict": (win_D, all_D),
+        "inclusive": (win_D + tie_D, all_D),
+    }
+    bounds = {name: _share_bounds(rule.accuracy.under(name), *drawn[name]) for name in drawn}
     return RuleInterval(
         rule_id=rule.rule_id,
         source=statistics.source,
-        entropy_low=entropy[0],
-        entropy_high=entropy[1],
+        entropy_low=entropy_low,
+        entropy_high=entropy_high,
         entropy_method=method,
-        half_low=half[0],
-        half_high=half[1],
-        untied_low=untied[0],
-        untied_high=untied[1],
-        strict_low=strict[0],
-        strict_high=strict[1],
-        inclusive_low=inclusive[0],
-        inclusive_high=inclusive[1],
+        **{f"{name}_low": low for name, (low, _) in bounds.items()},
+        **{f"{name}_high": high for name, (_, high) in bounds.items()},
     )
 
 
@@ -187,7 +183,7 @@ def _share_bounds(share: float | None, hit_D: _Floats, counted_D: _Floats) -> _B
 
 
 def _entropy_bounds(
-    statistics: SourceStatistics, place: int, rng: np.random.Generator, *, num_draws: int
+    statistics: SourceStatistics, place: int, rng: np.random.Generator, num_draws: int
 ) -> tuple[_Bounds, Method | None]:
     rule, cells = statistics.rules[place], statistics.cells[place]
     if rule.entropy_nats is None:

@@ -1,16 +1,48 @@
-"""How often each rating of a chosen response stands against each of a rejected one."""
+"""How pairs came out under each rule: what accuracies, null distributions and resampling need."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Suffixes: C cells, L levels, M = L + 1 states: a level, or at the end that the rating is missing.
+# Suffixes: R rules, C cells, L levels, M = L + 1 states: a level, or at the end that the rating is
+# missing.
 
 _Floats = NDArray[np.float64]
 _Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairOutcomes:
+    """Wins, losses and ties of each rule, and how often two rules agree.
+
+    Attributes:
+        num_pairs: All pairs, also those that a rule did not rate fully.
+        wins_R: Pairs whose chosen response the rule rates higher, shape [R].
+        losses_R: Pairs whose rejected response it rates higher, shape [R].
+        ties_R: Pairs with two equal ratings, shape [R].
+        sign_gram_RR: S'S with S = sign(chosen - rejected), one row per pair and 0 where a rating
+            is missing, shape [R, R].
+    """
+
+    num_pairs: int
+    wins_R: _Counts
+    losses_R: _Counts
+    ties_R: _Counts
+    sign_gram_RR: _Counts
+
+    def of_rules(self, places: Sequence[int]) -> PairOutcomes:
+        """The outcomes of some rules, in the order of ``places``."""
+        return PairOutcomes(
+            num_pairs=self.num_pairs,
+            wins_R=self.wins_R[places],
+            losses_R=self.losses_R[places],
+            ties_R=self.ties_R[places],
+            sign_gram_RR=self.sign_gram_RR[np.ix_(places, places)],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,22 +64,9 @@ class PairCells:
     num_pairs_C: _Counts
 
     @property
-    def num_cells(self) -> int:
-        """C."""
-        return len(self.num_pairs_C)
-
-    @property
     def num_pairs(self) -> int:
         """All pairs."""
         return int(self.num_pairs_C.sum())
-
-    @property
-    def count_L(self) -> _Counts:
-        """How many ratings each level has, shape [L]."""
-        count_L = np.zeros(self.num_levels + 1, dtype=np.int64)
-        np.add.at(count_L, self.chosen_C, self.num_pairs_C)
-        np.add.at(count_L, self.rejected_C, self.num_pairs_C)
-        return count_L[:-1]
 
     @property
     def num_ratings_CL(self) -> _Floats:
@@ -55,34 +74,40 @@ class PairCells:
         state_MM = np.eye(self.num_levels + 1)
         return (state_MM[self.chosen_C] + state_MM[self.rejected_C])[:, :-1]
 
+    @property
+    def count_L(self) -> _Counts:
+        """How many ratings each level has, shape [L]."""
+        states_2C = np.concatenate([self.chosen_C, self.rejected_C])
+        count_M = np.bincount(
+            states_2C, np.tile(self.num_pairs_C, 2), minlength=self.num_levels + 1
+        )
+        return count_M[:-1].astype(np.int64)
 
-def cells_of_counts(num_pairs_MM: _Counts) -> PairCells:
-    """The cells with pairs in them.
+    @classmethod
+    def of_counts(cls, num_pairs_MM: _Counts) -> PairCells:
+        """The cells with pairs in them.
 
-    Args:
-        num_pairs_MM: Pairs by the state of the chosen, then of the rejected response, shape [M, M].
-    """
-    chosen_C, rejected_C = np.nonzero(num_pairs_MM)
-    return PairCells(
-        num_levels=len(num_pairs_MM) - 1,
-        chosen_C=chosen_C,
-        rejected_C=rejected_C,
-        num_pairs_C=num_pairs_MM[chosen_C, rejected_C],
-    )
+        Args:
+            num_pairs_MM: Pairs by the state of the chosen, then of the rejected response.
+        """
+        chosen_C, rejected_C = np.nonzero(num_pairs_MM)
+        return cls(
+            num_levels=len(num_pairs_MM) - 1,
+            chosen_C=chosen_C,
+            rejected_C=rejected_C,
+            num_pairs_C=num_pairs_MM[chosen_C, rejected_C],
+        )
 
-
-def without_order(cells: PairCells) -> PairCells:
-    """The same pairs, counted by their two ratings whichever response has which."""
-    num_states = cells.num_levels + 1
-    low_C = np.minimum(cells.chosen_C, cells.rejected_C)
-    high_C = np.maximum(cells.chosen_C, cells.rejected_C)
-    key_C, place_C = np.unique(low_C * num_states + high_C, return_inverse=True)
-    num_pairs_C = np.zeros(len(key_C), dtype=np.int64)
-    np.add.at(num_pairs_C, place_C, cells.num_pairs_C)
-    first_C, second_C = np.divmod(key_C, num_states)
-    return PairCells(
-        num_levels=cells.num_levels,
-        chosen_C=first_C,
-        rejected_C=second_C,
-        num_pairs_C=num_pairs_C,
-    )
+    def without_order(self) -> PairCells:
+        """The same pairs, counted by their two ratings whichever response has which."""
+        num_states = self.num_levels + 1
+        low_C = np.minimum(self.chosen_C, self.rejected_C)
+        high_C = np.maximum(self.chosen_C, self.rejected_C)
+        key_C, place_C = np.unique(low_C * num_states + high_C, return_inverse=True)
+        first_C, second_C = np.divmod(key_C, num_states)
+        return PairCells(
+            num_levels=self.num_levels,
+            chosen_C=first_C,
+            rejected_C=second_C,
+            num_pairs_C=np.bincount(place_C, self.num_pairs_C).astype(np.int64),
+        )

@@ -14,21 +14,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from encore.analysis.outcomes import PairOutcomes, take_rules
-from encore.analysis.pair_cells import PairCells, cells_of_counts
+from encore.analysis.pair_cells import PairCells, PairOutcomes
 from encore.errors import EncoreError
 from encore.warehouse import Warehouse
 
 # Suffixes: N rows, P pairs, S sources, R rules, L levels, M = L + 1 states (a level or missing); a
 # leading 2 stands for chosen and rejected.
 
-_QUERY = "coded_ratings"
 #: So many keys of each batch are looked at first.
 _FIRST_LOOK = 10_000
 #: All counts of cells together; 256 MiB. Rules beyond it go without, as those of many levels do.
@@ -69,11 +67,15 @@ def count_pairs(
     """
     # The query counts sources and rules in alphabetical order.
     sorted_sources, sorted_rules = sorted(sources), sorted(levels)
-    sorted_levels = [levels[rule_id] for rule_id in sorted_rules]
-    tally = _Tally(num_sources=len(sorted_sources), levels=sorted_levels)
-    if not _add_in_order(warehouse, tally):
-        tally = _Tally(num_sources=len(sorted_sources), levels=sorted_levels)
-        _add_by_key(warehouse, tally)
+    for order_by in (None, "pair_key"):
+        tally = _Tally(len(sorted_sources), [levels[rule_id] for rule_id in sorted_rules])
+        if _add_rows(warehouse, tally, order_by=order_by):
+            break
+    else:
+        raise EncoreError(
+            "two pairs have the same 64-bit hash and cannot be told apart; give the pairs other "
+            "ids, for example with a letter in front"
+        )
     places = [sorted_rules.index(rule_id) for rule_id in levels]
     every = range(len(sorted_sources))
     return {
@@ -82,94 +84,71 @@ def count_pairs(
     }
 
 
-# --- two ways to go through the rows --------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Columns of ``coded_ratings.sql``."""
+class _Rows(NamedTuple):
+    """Columns of ``coded_ratings.sql``, shape [N] each: whole numbers, and ratings with NaN."""
 
-    key_N: _Keys
-    source_N: NDArray[np.int32]
-    rule_N: NDArray[np.int32]
-    is_rejected_N: NDArray[np.uint8]
-    rating_N: _Floats
+    pair_key: NDArray[Any]
+    source_place: NDArray[Any]
+    rule_place: NDArray[Any]
+    is_rejected: NDArray[Any]
+    rating: NDArray[Any]
 
-    @property
-    def columns(self) -> tuple[NDArray[Any], ...]:
-        return (self.key_N, self.source_N, self.rule_N, self.is_rejected_N, self.rating_N)
-
-
-def _rows(batch: pa.RecordBatch) -> _Rows:
-    """The columns, not copied; `to_numpy` would import pandas, which takes longer than all this."""
-    names = ("pair_key", "source_place", "rule_place", "is_rejected", "rating")
-    columns: list[Any] = [np.from_dlpack(batch[name]) for name in names]
-    return _Rows(*columns)
+    def is_first(self) -> NDArray[np.bool_]:
+        """Whether a row is the first of its pair, shape [N]."""
+        is_first_N = np.empty(len(self.pair_key), dtype=bool)
+        is_first_N[0] = True
+        np.not_equal(self.pair_key[1:], self.pair_key[:-1], out=is_first_N[1:])
+        return is_first_N
 
 
-def _add_in_order(warehouse: Warehouse, tally: _Tally) -> bool:
-    """Count rows in their order; False if the rows of some pair do not stand together."""
+def _add_rows(warehouse: Warehouse, tally: _Tally, *, order_by: str | None) -> bool:
+    """Count all rows; False if the rows of some pair do not stand together.
+
+    Raises:
+        InputError: A rating is there more than once.
+    """
     seen: list[_Keys] = []
-    with contextlib.closing(warehouse.stream(_QUERY)) as batches:
-        for num_batches, rows in enumerate(_whole_runs(batches), start=1):
-            key_P = rows.key_N[_is_first(rows)]
-            seen.append(key_P)
-            # In another order keys come again soon. All so far are looked at whenever they have
-            # doubled, so that this stays cheap.
-            is_power_of_2 = num_batches & (num_batches - 1) == 0
-            if not _all_differ([key_P[:_FIRST_LOOK]]) or (is_power_of_2 and not _all_differ(seen)):
-                return False
-            tally.add(rows)
+    with contextlib.closing(warehouse.stream("coded_ratings", order_by=order_by)) as batches:
+        for num_batches, rows in enumerate(_whole_pairs(batches), start=1):
+            is_first_N = rows.is_first()
+            if order_by is None:
+                seen.append(rows.pair_key[is_first_N])
+                # In another order keys come again soon. All so far are looked at whenever they
+                # have doubled, so that this stays cheap.
+                is_power_of_2 = num_batches & (num_batches - 1) == 0
+                if not _all_differ([seen[-1][:_FIRST_LOOK]]):
+                    return False
+                if is_power_of_2 and not _all_differ(seen):
+                    return False
+            tally.add(rows, is_first_N)
             if tally.num_repeats:
                 break
     if tally.num_repeats:
         warehouse.refuse_repeats()
-        return False  # there are none: neighbours of one key
-    return _all_differ(seen)
+        return False  # there are none: two pairs have one key
+    return order_by is not None or _all_differ(seen)
 
 
-def _add_by_key(warehouse: Warehouse, tally: _Tally) -> None:
-    """Count rows in the order of their keys."""
-    with contextlib.closing(warehouse.stream(_QUERY, order_by="pair_key")) as batches:
-        for rows in _whole_runs(batches):
-            tally.add(rows)
-            if tally.num_repeats:
-                break
-    if tally.num_repeats:
-        warehouse.refuse_repeats()
-        raise EncoreError(
-            "two pairs have the same 64-bit hash and cannot be told apart; give the pairs other "
-            "ids, for example with a letter in front"
-        )
-
-
-def _is_first(rows: _Rows) -> NDArray[np.bool_]:
-    """Whether a row is the first of its run, shape [N]."""
-    is_first_N = np.empty(len(rows.key_N), dtype=bool)
-    is_first_N[0] = True
-    np.not_equal(rows.key_N[1:], rows.key_N[:-1], out=is_first_N[1:])
-    return is_first_N
-
-
-def _whole_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Rows]:
+def _whole_pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Rows]:
     """The same rows, never cut between two of the same key."""
     kept: _Rows | None = None
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        rows = _rows(batch) if kept is None else _joined(kept, _rows(batch))
-        other_N = np.flatnonzero(rows.key_N != rows.key_N[-1])
+        # Not copied; `to_numpy` would import pandas, which takes longer than all this.
+        rows = _Rows(*(np.from_dlpack(batch[name]) for name in _Rows._fields))
+        if kept is not None:
+            rows = _Rows(*map(np.concatenate, zip(kept, rows, strict=True)))
+        other_N = np.flatnonzero(rows.pair_key != rows.pair_key[-1])
         cut = int(other_N[-1]) + 1 if len(other_N) else 0
         if cut:
-            yield _Rows(*(column_N[:cut] for column_N in rows.columns))
-        kept = _Rows(*(column_N[cut:] for column_N in rows.columns))
+            yield _Rows(*(column_N[:cut] for column_N in rows))
+        kept = _Rows(*(column_N[cut:] for column_N in rows))
     if kept is not None:
         yield kept
-
-
-def _joined(first: _Rows, second: _Rows) -> _Rows:
-    columns = zip(first.columns, second.columns, strict=True)
-    return _Rows(*(np.concatenate(both) for both in columns))
 
 
 def _all_differ(keys: Sequence[_Keys]) -> bool:
@@ -183,24 +162,32 @@ def _all_differ(keys: Sequence[_Keys]) -> bool:
 class _Tally:
     """Counts of pairs by source; rules in alphabetical order."""
 
-    def __init__(self, *, num_sources: int, levels: Sequence[_Floats | None]) -> None:
-        shape = (num_sources, len(levels))
+    def __init__(self, num_sources: int, levels: Sequence[_Floats | None]) -> None:
+        num_rules = len(levels)
         self._num_pairs_S = np.zeros(num_sources, dtype=np.int64)
         self._num_one_sided_S = np.zeros(num_sources, dtype=np.int64)
-        self._wins_SR = np.zeros(shape, dtype=np.int64)
-        self._losses_SR = np.zeros(shape, dtype=np.int64)
-        self._ties_SR = np.zeros(shape, dtype=np.int64)
-        self._sign_gram_SRR = np.zeros((*shape, len(levels)), dtype=np.int64)
-        self._cells = _cell_tallies(levels, num_sources=num_sources)
+        #: Wins, losses and ties.
+        self._outcomes_S3R = np.zeros((num_sources, 3, num_rules), dtype=np.int64)
+        self._sign_gram_SRR = np.zeros((num_sources, num_rules, num_rules), dtype=np.int64)
+        #: Of each rule the levels, and how often each two states stand against each other.
+        self._cells: list[tuple[_Floats, NDArray[np.int64]] | None] = []
+        num_counts = 0
+        for level_L in levels:
+            shape = (num_sources, *(0 if level_L is None else len(level_L) + 1,) * 2)
+            num_counts += int(np.prod(shape))
+            if level_L is None or num_counts > _MAX_CELL_COUNTS:
+                num_counts -= int(np.prod(shape))
+                self._cells.append(None)
+            else:
+                self._cells.append((level_L, np.zeros(shape, dtype=np.int64)))
         #: Rows beyond the first of a pair, response and rule.
         self.num_repeats = 0
 
-    def add(self, rows: _Rows) -> None:
+    def add(self, rows: _Rows, is_first_N: NDArray[np.bool_]) -> None:
         """Count rows that hold their pairs whole, each as one run."""
-        is_first_N = _is_first(rows)
         first_P = np.flatnonzero(is_first_N)
         rating_2RP = self._side_by_side(rows, is_first_N, num_pairs=len(first_P))
-        source_P = rows.source_N[first_P]
+        source_P = rows.source_place[first_P]
         for source in np.flatnonzero(np.bincount(source_P)).tolist():
             is_own_P = source_P == source
             is_only_one = bool(is_own_P.all())
@@ -209,17 +196,18 @@ class _Tally:
     def counts(self, sources: Sequence[int], *, places: Sequence[int]) -> PairCounts:
         """What was counted of some sources together, the rules in the order of ``places``."""
         rows = list(sources)
+        wins_R, losses_R, ties_R = self._outcomes_S3R[rows].sum(axis=0)
         outcomes = PairOutcomes(
             num_pairs=int(self._num_pairs_S[rows].sum()),
-            wins_R=self._wins_SR[rows].sum(axis=0),
-            losses_R=self._losses_SR[rows].sum(axis=0),
-            ties_R=self._ties_SR[rows].sum(axis=0),
+            wins_R=wins_R,
+            losses_R=losses_R,
+            ties_R=ties_R,
             sign_gram_RR=self._sign_gram_SRR[rows].sum(axis=0),
         )
-        tallies = [self._cells[place] for place in places]
+        cells = [self._cells[place] for place in places]
         return PairCounts(
-            outcomes=take_rules(outcomes, places),
-            cells=tuple(None if tally is None else tally.cells(rows) for tally in tallies),
+            outcomes=outcomes.of_rules(places),
+            cells=tuple(one and PairCells.of_counts(one[1][rows].sum(axis=0)) for one in cells),
             num_one_sided=int(self._num_one_sided_S[rows].sum()),
         )
 
@@ -228,14 +216,14 @@ class _Tally:
     ) -> _Floats:
         """Ratings by response, rule and pair; NaN where there is none."""
         num_rules = len(self._cells)
-        slot_N = rows.is_rejected_N.astype(np.int64)
+        slot_N = rows.is_rejected.astype(np.int64)
         slot_N *= num_rules
-        slot_N += rows.rule_N
+        slot_N += rows.rule_place
         slot_N *= num_pairs
         slot_N += np.cumsum(is_first_N)
         slot_N -= 1
         rating = np.full(2 * num_rules * num_pairs, np.nan)
-        rating[slot_N] = rows.rating_N
+        rating[slot_N] = rows.rating
         is_filled = np.zeros(len(rating), dtype=bool)
         is_filled[slot_N] = True
         self.num_repeats += len(slot_N) - int(np.count_nonzero(is_filled))
@@ -243,54 +231,22 @@ class _Tally:
 
     def _add_source(self, source: int, rating_2RP: _Floats) -> None:
         chosen_RP, rejected_RP = rating_2RP
-        win_RP = chosen_RP > rejected_RP
-        loss_RP = chosen_RP < rejected_RP
+        win_RP, loss_RP = chosen_RP > rejected_RP, chosen_RP < rejected_RP
         is_one_sided_P = np.isnan(chosen_RP).all(axis=0) != np.isnan(rejected_RP).all(axis=0)
         # Sums of signs are whole numbers far below 2^53: exact in floating point, where the matrix
         # product is fast.
         sign_RP = win_RP.astype(np.float64) - loss_RP
         self._num_pairs_S[source] += rating_2RP.shape[2]
         self._num_one_sided_S[source] += np.count_nonzero(is_one_sided_P)
-        self._wins_SR[source] += np.count_nonzero(win_RP, axis=1)
-        self._losses_SR[source] += np.count_nonzero(loss_RP, axis=1)
-        self._ties_SR[source] += np.count_nonzero(chosen_RP == rejected_RP, axis=1)
+        for place, is_so_RP in enumerate((win_RP, loss_RP, chosen_RP == rejected_RP)):
+            self._outcomes_S3R[source, place] += np.count_nonzero(is_so_RP, axis=1)
         self._sign_gram_SRR[source] += (sign_RP @ sign_RP.T).astype(np.int64)
-        for tally, chosen_P, rejected_P in zip(self._cells, chosen_RP, rejected_RP, strict=True):
-            if tally is not None:
-                tally.add(source, chosen_P, rejected_P)
-
-
-class _CellTally:
-    """How often each two ratings of one rule stand against each other, by source."""
-
-    def __init__(self, level_L: _Floats, *, num_sources: int) -> None:
-        self._level_L = level_L
-        num_states = len(level_L) + 1
-        self._count_SMM = np.zeros((num_sources, num_states, num_states), dtype=np.int64)
-
-    def add(self, source: int, chosen_P: _Floats, rejected_P: _Floats) -> None:
-        """Count some pairs; NaN is missing and sorts behind the last level."""
-        count_MM = self._count_SMM[source]
-        key_P = np.searchsorted(self._level_L, chosen_P)
-        key_P *= len(count_MM)
-        key_P += np.searchsorted(self._level_L, rejected_P)
-        count_MM += np.bincount(key_P, minlength=count_MM.size).reshape(count_MM.shape)
-
-    def cells(self, sources: Sequence[int]) -> PairCells:
-        """The cells of some sources together."""
-        return cells_of_counts(self._count_SMM[list(sources)].sum(axis=0))
-
-
-def _cell_tallies(
-    levels: Sequence[_Floats | None], *, num_sources: int
-) -> tuple[_CellTally | None, ...]:
-    tallies: list[_CellTally | None] = []
-    num_counts = 0
-    for level_L in levels:
-        needed = 0 if level_L is None else num_sources * (len(level_L) + 1) ** 2
-        if level_L is None or num_counts + needed > _MAX_CELL_COUNTS:
-            tallies.append(None)
-            continue
-        num_counts += needed
-        tallies.append(_CellTally(level_L, num_sources=num_sources))
-    return tuple(tallies)
+        for cells, chosen_P, rejected_P in zip(self._cells, chosen_RP, rejected_RP, strict=True):
+            if cells is not None:
+                level_L, count_SMM = cells
+                # NaN is missing and sorts behind the last level.
+                key_P = np.searchsorted(level_L, chosen_P)
+                key_P *= len(level_L) + 1
+                key_P += np.searchsorted(level_L, rejected_P)
+                count_MM = count_SMM[source]
+                count_MM += np.bincount(key_P, minlength=count_MM.size).reshape(count_MM.shape)

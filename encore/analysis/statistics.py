@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats, scott_bandwidth
-from encore.analysis.outcomes import PairOutcomes, take_rules
-from encore.analysis.pair_cells import PairCells
+from encore.analysis.pair_cells import PairCells, PairOutcomes
 from encore.analysis.pair_counts import PairCounts, count_pairs
-from encore.warehouse import Warehouse
+from encore.warehouse import Ratings, Warehouse
 
 # Suffix: L levels.
 
@@ -43,15 +41,21 @@ class Accuracy:
     untied: float | None
     inclusive: float | None
 
+    @classmethod
+    def of(cls, *, wins: int, ties: int, losses: int) -> Accuracy:
+        """The accuracies of so many pairs."""
+        total = wins + ties + losses
+        return cls(
+            half=_share(wins + ties / 2, total),
+            strict=_share(wins, total),
+            untied=_share(wins, total - ties),
+            inclusive=_share(wins + ties, total),
+        )
+
     def under(self, policy: TiePolicy) -> float | None:
         """The accuracy under one policy."""
-        values = {
-            "half": self.half,
-            "strict": self.strict,
-            "untied": self.untied,
-            "inclusive": self.inclusive,
-        }
-        return values[policy]
+        found: float | None = getattr(self, policy)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,35 +128,30 @@ class SourceStatistics:
     num_one_sided: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Density:
-    bandwidth: float
-    entropy_nats: float
-
-
+#: A row of a query.
+_Row = Mapping[str, Any]
 #: A source and a rule; the source is None for all sources together, as in the queries.
 _Key = tuple[str | None, str]
+#: Bandwidth and entropy of a kernel density; None for fewer than two levels.
+_Density = tuple[float, float] | tuple[None, None]
 
 
-def rating_statistics(
-    warehouse: Warehouse, *, rule_order: Sequence[str] | None = None
-) -> tuple[SourceStatistics, ...]:
+def read_statistics(ratings: Ratings) -> tuple[SourceStatistics, ...]:
+    """Statistics of each source of some ratings, then of all together."""
+    with Warehouse(ratings) as warehouse:
+        return rating_statistics(warehouse)
+
+
+def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     """Statistics of every source, sorted, then of all sources together.
-
-    Args:
-        warehouse: The ratings.
-        rule_order: Order of the rules; rules that it does not name follow, sorted.
 
     Raises:
         InputError: A rating is there more than once.
     """
-    spreads = {
-        (row["source"], row["rule_id"]): row
-        for row in warehouse.query("rule_statistics").to_pylist()
-    }
+    spreads = {_key(row): row for row in warehouse.query("rule_statistics").to_pylist()}
     densities = _densities(warehouse, spreads)
     sources = sorted({source for source, _ in spreads if source is not None})
-    rule_ids = _ordered({rule_id for _, rule_id in spreads}, rule_order or ())
+    rule_ids = warehouse.in_order({rule_id for _, rule_id in spreads})
     counts = count_pairs(
         warehouse,
         sources=sources,
@@ -164,74 +163,62 @@ def rating_statistics(
     )
 
 
-def _ordered(rule_ids: set[str], rule_order: Sequence[str]) -> tuple[str, ...]:
-    known = [rule_id for rule_id in rule_order if rule_id in rule_ids]
-    return (*known, *sorted(rule_ids.difference(known)))
+def _key(row: _Row) -> _Key:
+    return row["source"], row["rule_id"]
 
 
-def _levels(spread: Mapping[str, Any]) -> _Floats | None:
+def _levels(spread: _Row) -> _Floats | None:
     """The levels of a rule, ascending; None where they are too many to list, or none."""
     return None if spread["levels"] is None else np.array(spread["levels"], dtype=np.float64)
 
 
-def _densities(
-    warehouse: Warehouse, spreads: Mapping[_Key, Mapping[str, Any]]
-) -> dict[_Key, _Density]:
+def _densities(warehouse: Warehouse, spreads: Mapping[_Key, _Row]) -> dict[_Key, _Density]:
     """The kernel density of each source and rule that has at least two levels."""
-    has_many = any(row["num_levels"] > 1 and row["levels"] is None for row in spreads.values())
-    cells = warehouse.query("rule_density_cells") if has_many else None
-    densities = {} if cells is None else _densities_of_cells(cells)
+    densities: dict[_Key, _Density] = {}
+    if any(row["num_levels"] > 1 and row["levels"] is None for row in spreads.values()):
+        cells = warehouse.query("rule_density_cells")
+        names = ("position", "variance", "num_ratings", "bandwidth")
+        columns = [cells[name].to_numpy() for name in names]
+        keys = zip(cells["source"].to_pylist(), cells["rule_id"].to_pylist(), strict=True)
+        for key, group in groupby(enumerate(keys), lambda item: item[1]):
+            places = [place for place, _ in group]
+            *of_rule, bandwidth_C = (column[places[0] : places[-1] + 1] for column in columns)
+            densities[key] = _density(*of_rule, bandwidth=float(bandwidth_C[0]))
     for key, row in spreads.items():
         level_L = _levels(row)
         if level_L is not None and len(level_L) > 1:
-            densities[key] = _density_of_levels(level_L, np.array(row["num_ratings_of_level"]))
+            num_ratings_L = np.array(row["num_ratings_of_level"])
+            bandwidth = scott_bandwidth(level_L, num_ratings_L)
+            position_L = (level_L - level_L[0]) / bandwidth
+            densities[key] = _density(
+                position_L, np.zeros_like(level_L), num_ratings_L, bandwidth=bandwidth
+            )
     return densities
 
 
-def _density_of_levels(level_L: _Floats, num_ratings_L: NDArray[np.int64]) -> _Density:
-    bandwidth = scott_bandwidth(level_L, num_ratings_L)
+def _density(
+    position_C: _Floats, variance_C: _Floats, num_ratings_C: NDArray[np.int64], *, bandwidth: float
+) -> _Density:
     entropy_nats = differential_entropy_nats(
-        (level_L - level_L[0]) / bandwidth,
-        np.zeros_like(level_L),
-        num_ratings_L.astype(np.float64),
-        bandwidth=bandwidth,
+        position_C, variance_C, num_ratings_C.astype(np.float64), bandwidth=bandwidth
     )
-    return _Density(bandwidth=bandwidth, entropy_nats=entropy_nats)
-
-
-def _densities_of_cells(cells: pa.Table) -> dict[_Key, _Density]:
-    """The kernel density of each source and rule in a result of ``rule_density_cells.sql``."""
-    sources, rule_ids = cells["source"].to_pylist(), cells["rule_id"].to_pylist()
-    keys: list[_Key] = list(zip(sources, rule_ids, strict=True))
-    starts = [place for place, key in enumerate(keys) if place == 0 or key != keys[place - 1]]
-    densities = {}
-    for start, stop in pairwise([*starts, len(keys)]):
-        rows = cells.slice(start, stop - start)
-        bandwidth = rows["bandwidth"][0].as_py()
-        entropy_nats = differential_entropy_nats(
-            rows["position"].to_numpy(),
-            rows["variance"].to_numpy(),
-            rows["num_ratings"].to_numpy().astype(float),
-            bandwidth=bandwidth,
-        )
-        densities[keys[start]] = _Density(bandwidth=bandwidth, entropy_nats=entropy_nats)
-    return densities
+    return bandwidth, entropy_nats
 
 
 def _source_statistics(
     source: str | None,
     counts: PairCounts,
     rule_ids: Sequence[str],
-    spreads: Mapping[_Key, Mapping[str, Any]],
+    spreads: Mapping[_Key, _Row],
     densities: Mapping[_Key, _Density],
 ) -> SourceStatistics:
     places = [place for place, rule_id in enumerate(rule_ids) if (source, rule_id) in spreads]
     keys: list[_Key] = [(source, rule_ids[place]) for place in places]
-    outcomes = take_rules(counts.outcomes, places)
+    outcomes = counts.outcomes.of_rules(places)
     return SourceStatistics(
         source=POOLED if source is None else source,
         rules=tuple(
-            _rule_stats(spreads[key], densities.get(key), outcomes, place)
+            _rule_stats(spreads[key], densities.get(key, (None, None)), outcomes, place)
             for place, key in enumerate(keys)
         ),
         outcomes=outcomes,
@@ -241,43 +228,31 @@ def _source_statistics(
     )
 
 
-def _rule_stats(
-    spread: Mapping[str, Any], density: _Density | None, outcomes: PairOutcomes, place: int
-) -> RuleStats:
-    wins = int(outcomes.wins_R[place])
-    losses = int(outcomes.losses_R[place])
-    ties = int(outcomes.ties_R[place])
+def _rule_stats(spread: _Row, density: _Density, outcomes: PairOutcomes, place: int) -> RuleStats:
+    wins, losses, ties = (
+        int(count_R[place]) for count_R in (outcomes.wins_R, outcomes.losses_R, outcomes.ties_R)
+    )
     num_pairs = wins + losses + ties
-    entropy_nats = spread["entropy_nats"]
+    kept = ("rule_id", "num_ratings", "num_unparsed", "num_levels", "top_level", "top_level_share")
     return RuleStats(
-        rule_id=spread["rule_id"],
+        **{name: spread[name] for name in kept},
         source=POOLED if spread["source"] is None else spread["source"],
-        num_ratings=spread["num_ratings"],
-        num_unparsed=spread["num_unparsed"],
-        num_levels=spread["num_levels"],
-        entropy_nats=entropy_nats,
-        entropy_miller_madow_nats=None
-        if entropy_nats is None
-        else miller_madow_nats(
-            entropy_nats, num_levels=spread["num_levels"], num_ratings=spread["num_ratings"]
+        entropy_nats=spread["entropy_nats"],
+        entropy_miller_madow_nats=miller_madow_nats(
+            spread["entropy_nats"],
+            num_levels=spread["num_levels"],
+            num_ratings=spread["num_ratings"],
         ),
-        differential_entropy_nats=density.entropy_nats if density else None,
-        kde_bandwidth=density.bandwidth if density else None,
-        top_level=spread["top_level"],
-        top_level_share=spread["top_level_share"],
+        kde_bandwidth=density[0],
+        differential_entropy_nats=density[1],
         num_pairs=num_pairs,
         num_pairs_total=outcomes.num_pairs,
         tie_rate=_share(ties, num_pairs),
-        accuracy=Accuracy(
-            half=_share(wins + ties / 2, num_pairs),
-            strict=_share(wins, num_pairs),
-            untied=_share(wins, wins + losses),
-            inclusive=_share(wins + ties, num_pairs),
-        ),
+        accuracy=Accuracy.of(wins=wins, ties=ties, losses=losses),
     )
 
 
-def _surprisal_variance(spread: Mapping[str, Any]) -> float | None:
+def _surprisal_variance(spread: _Row) -> float | None:
     if spread["entropy_nats"] is None:
         return None
     return float(max(spread["mean_squared_surprisal"] - spread["entropy_nats"] ** 2, 0.0))

@@ -19,6 +19,28 @@ HEADLINE_POLICIES: tuple[TiePolicy, TiePolicy] = ("half", "untied")
 BIASED_POLICIES: tuple[TiePolicy, TiePolicy] = ("strict", "inclusive")
 
 VerdictName = Literal["reproduced", "not reproduced", "depends on ties"]
+_Side = Literal["below", "above", "inside", "nowhere"]
+
+#: Where r lies under both headline policies: the verdict, and the finding in words.
+_FINDINGS: dict[frozenset[_Side], tuple[VerdictName, str]] = {
+    frozenset({"below"}): ("reproduced", "rules of higher entropy have lower accuracy"),
+    frozenset({"above"}): (
+        "not reproduced",
+        "the premise does not hold on these data, rules of higher entropy have higher accuracy",
+    ),
+    frozenset({"inside"}): (
+        "depends on ties",
+        "the premise is not shown on these data, labels that mean nothing give such r as well",
+    ),
+    frozenset({"below", "above"}): (
+        "depends on ties",
+        "the two tie policies say opposite things",
+    ),
+}
+_OTHERWISE: tuple[VerdictName, str] = (
+    "depends on ties",
+    "the premise is not shown on these data, the two tie policies do not agree",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,48 +69,19 @@ def verdicts(correlation: Sequence[Correlation]) -> tuple[Verdict, ...]:
             or several.
     """
     by_key = {(row.source, row.entropy, row.accuracy): row for row in correlation}
-    sources = dict.fromkeys(row.source for row in correlation)
-    pairs = [
-        tuple(by_key[source, entropy, policy] for policy in HEADLINE_POLICIES)
-        for source in sources
-        for entropy in ENTROPY_KINDS
-    ]
-    return tuple(
-        _verdict(half, untied)
-        for half, untied in pairs
-        if half.pearson_r is not None or untied.pearson_r is not None
-    )
+    found = []
+    for source in dict.fromkeys(row.source for row in correlation):
+        for entropy in ENTROPY_KINDS:
+            rows = [by_key[source, entropy, policy] for policy in HEADLINE_POLICIES]
+            if all(row.pearson_r is None for row in rows):
+                continue
+            verdict, finding = _FINDINGS.get(frozenset(map(_side, rows)), _OTHERWISE)
+            reason = f"{finding}: {', '.join(map(_figures, rows))}"
+            found.append(Verdict(source=source, entropy=entropy, verdict=verdict, reason=reason))
+    return tuple(found)
 
 
-def _verdict(half: Correlation, untied: Correlation) -> Verdict:
-    verdict, finding = _finding(half, untied)
-    reason = f"{finding}: {_figures(half)}, {_figures(untied)}"
-    return Verdict(source=half.source, entropy=half.entropy, verdict=verdict, reason=reason)
-
-
-def _finding(half: Correlation, untied: Correlation) -> tuple[VerdictName, str]:
-    sides = {_side(half), _side(untied)}
-    if sides == {"below"}:
-        return "reproduced", "rules of higher entropy have lower accuracy"
-    if sides == {"above"}:
-        return (
-            "not reproduced",
-            "the premise does not hold on these data, rules of higher entropy have higher accuracy",
-        )
-    if sides == {"inside"}:
-        return (
-            "depends on ties",
-            "the premise is not shown on these data, labels that mean nothing give such r as well",
-        )
-    if sides == {"below", "above"}:
-        return "depends on ties", "the two tie policies say opposite things"
-    return (
-        "depends on ties",
-        "the premise is not shown on these data, the two tie policies do not agree",
-    )
-
-
-def _side(row: Correlation) -> Literal["below", "above", "inside", "nowhere"]:
+def _side(row: Correlation) -> _Side:
     """Where r lies: on its own side of 0 and outside its null band, or not."""
     if row.pearson_r is None or row.null_low is None or row.null_high is None:
         return "nowhere"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from encore.analysis.paper_figures import FIGURES, SETTINGS, PaperFigure
+from encore.analysis.paper_figures import PaperFigure, paper_figures, paper_settings
 from encore.benchmarks.paper_tables import PaperRow, PaperTable, paper_tables, subset_counts
 from encore.weighting.composed import Z_95
 
@@ -153,11 +153,11 @@ def _p_range(r: float, num_rules: int) -> tuple[float, float]:
 
 
 def _correlations() -> list[PaperFigure]:
-    return [figure for figure in FIGURES if figure.quantity != "p, discrete"]
+    return [figure for figure in paper_figures() if figure.quantity != "p, discrete"]
 
 
 def _num_rules(figure: PaperFigure) -> int:
-    return next(setting.num_rules for setting in SETTINGS if setting.name == figure.setting)
+    return paper_settings()[figure.setting].num_rules
 
 
 def _checked(figure: PaperFigure) -> CheckedCorrelation:
@@ -166,7 +166,7 @@ def _checked(figure: PaperFigure) -> CheckedCorrelation:
     printed = next(  # in the same figure's caption
         (
             other.value
-            for other in FIGURES
+            for other in paper_figures()
             if other.quantity == "p, discrete" and (other.setting, other.source_in_paper) == place
         ),
         None,

@@ -46,6 +46,7 @@ from encore.reporting import SILENT, Reporter
 from encore.shards import run_key_of
 from encore.synthetic import SYNTHETIC_LABEL, synthetic_in
 from encore.training.disk import named_when_full
+from encore.warehouse import open_ratings
 from encore.weighting.evidence import Evidence
 from encore.weighting.opening import open_evidence
 
@@ -129,10 +130,8 @@ def run_benchmark(
     heads, evidence, schemes = None, None, SchemeRows(rows=(), notes=())
     with ExitStack() as stack:
         if config.model is not None:
-            opening = open_evidence(
-                config.ratings or study.path, run=config.run, judge=config.judge
-            )
-            evidence = stack.enter_context(opening)
+            ratings = open_ratings(config.ratings or study.path, run=config.run, judge=config.judge)
+            evidence = stack.enter_context(open_evidence(ratings))
             heads = scorer.heads(partial(refuse_other_rules, evidence))
         models = [scorer.reward_model(*named) for named in config.named_models.items()]
         reporter.finished()

@@ -88,7 +88,7 @@ def run_demo(study: Path, *, backend: Backend | None) -> None:
 def _rate_and_weigh(study: Path, recipe: Recipe) -> None:
     from encore.cli.ingest import ingest
     from encore.cli.rate import rate_and_report
-    from encore.cli.weights import weights_table
+    from encore.cli.weight_tables import weights_table
     from encore.weighting.scheme import SchemeOptions
     from encore.weighting.weigh import weigh_rules
 

@@ -251,19 +251,19 @@ def _weights(
 ) -> WeightVector | None:
     if ratings is None:
         return None
+    from encore.warehouse import open_ratings
     from encore.weighting.weigh import weights
 
     loaded = load_scheme(scheme or _DEFAULT_SCHEME)
     given = {"tau": tau, "k": k, "rule": rule}
     warn_of_unused(given, used=loaded.options, who=f"scheme {loaded.name}")
     return weights(
-        ratings,
+        open_ratings(ratings, run=run),
         scheme=loaded.name,
         tau=DEFAULT_TAU if tau is None else tau,
         k=DEFAULT_K if k is None else k,
         rule=rule,
         seed=seed,
-        run=run,
     )
 
 

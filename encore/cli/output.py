@@ -11,6 +11,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from encore.errors import StudyIncompleteError
 from encore.terminal import (
     console,
     fail,
@@ -42,6 +43,20 @@ RunOption = Annotated[
         help="Which run, when there are several (a unique prefix of its key is enough).",
     ),
 ]
+
+
+def exit_if_incomplete(num_missing_shards: int, num_shards: int) -> None:
+    """Say that planned shards are not in the figures.
+
+    Raises:
+        StudyIncompleteError: Some are missing.
+    """
+    if num_missing_shards:
+        raise StudyIncompleteError(
+            f"{num_missing_shards} of {num_shards} shards missing, damaged or failed and not in "
+            "these figures; `encore status` lists them, `encore rate` with the same parameters "
+            "rates exactly these"
+        )
 
 
 def warn_of_synthetic(ratings: Path, *, run: str | None) -> None:

@@ -2,61 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import typer
-
-from encore.cli.analyze import JudgeOption, exit_if_incomplete, number, percent
-from encore.cli.output import (
-    JsonOption,
-    RunOption,
-    compact_table,
-    out,
-    print_json,
-    say,
-    visible,
-    warn_of_synthetic,
-)
+from encore.cli.output import compact_table, exit_if_incomplete, warn_of_synthetic
+from encore.cli.rule_tables import NumberedRules, number, percent
+from encore.evidence.theory_config import TheoryConfig
+from encore.options import JsonOption, UsageError, command
+from encore.terminal import out, print_json, say, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from encore.evidence.theory.counter_examples import CounterExample
     from encore.evidence.theory.examination import Examination
+    from encore.evidence.theory.synthetic_worlds import CounterExample
     from encore.evidence.theory.theorem import Theory
 
 
-def theory(
-    ratings: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="RATINGS",
-            help="A study, a Parquet file, or a folder of them, as for `encore analyze`.",
-        ),
-    ] = None,
-    synthetic: Annotated[
-        bool,
-        typer.Option(
-            "--synthetic",
-            help="Instead of ratings: a synthetic world in which the theorem's premise holds, ten "
-            "rules that are more and more noise.",
-        ),
-    ] = False,
-    tau: Annotated[float, typer.Option(help="Temperature of ENCORE's weights.")] = 2.0,
-    seed: Annotated[
-        int, typer.Option(help="Of the synthetic world, of weights near zero, of samples.")
-    ] = 0,
-    run: RunOption = None,
-    judge: JudgeOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@command
+def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
     """Check the paper's Theorem 1 on your rules: gradients, learned weights, counter-examples.
 
     The theorem is about weights learned from people's preferences. With the reward G = Σ w_k ·
-    (rating of chosen − rating of rejected) and the Bradley-Terry loss log(1 + exp(−G)), a rule's
-    weight moves by its gradient, the mean of D · (chosen − rejected) with |D| at most 1. At zero
-    weights D is −1/2 for every pair, so the gradient is minus half the rule's mean margin.
+    (rating of chosen - rating of rejected) and the Bradley-Terry loss log(1 + exp(-G)), a rule's
+    weight moves by its gradient, the mean of D · (chosen - rejected) with |D| at most 1. At zero
+    weights D is -1/2 for every pair, so the gradient is minus half the rule's mean margin.
 
     z says how many standard deviations that is from zero if labels were drawn by lot: a rule with
     |z| below 2 is what the theorem is about. The second table lets gradient descent run from zero
@@ -72,14 +42,17 @@ def theory(
 
     Exit code 3: the run is not complete; the figures are those of its finished shards.
     """
+    if (config.ratings is None) != config.synthetic:
+        raise UsageError("give RATINGS or --synthetic, one of the two")
     from encore.evidence.theory.theorem import theory as check_theorem
+    from encore.warehouse import open_ratings
 
-    if (ratings is None) != synthetic:
-        raise typer.BadParameter("give RATINGS or --synthetic, one of the two")
-    if ratings is not None:
-        warn_of_synthetic(ratings, run=run)
-    found = check_theorem(ratings, synthetic=synthetic, tau=tau, seed=seed, run=run, judge=judge)
-    if as_json:
+    ratings = None
+    if config.ratings is not None:
+        warn_of_synthetic(config.ratings, run=config.run)
+        ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
+    found = check_theorem(ratings, synthetic=config.synthetic, tau=config.tau, seed=config.seed)
+    if json:
         print_json(found.as_dict())
     else:
         _print(found)
@@ -90,57 +63,54 @@ def theory(
 
 def _print(found: Theory) -> None:
     what = ": SYNTHETIC DATA" if found.is_synthetic else ""
-    out.print(gradient_table(found.examination, what=what))
-    out.print(learned_table(found.examination, what=what))
-    out.print(step_table(found.examination))
-    out.print(correlation_table(found.examination))
+    rules = NumberedRules(rule.rule_id for rule in found.examination.rules)
+    for table in _rule_tables(found.examination, rules, what=what):
+        out.print(table)
+    out.print(rules.legend())
+    out.print(_step_table(found.examination))
+    out.print(_correlation_table(found.examination))
     for one in found.counter_examples:
-        out.print(counter_example_table(one))
+        out.print(_counter_example_table(one))
         out.print(f"The claim: {one.claim}\nWhat happens: {one.finding}\n")
     for statement in found.statements:
         out.print(visible(f"- {statement}"))
 
 
-def gradient_table(found: Examination, *, what: str = "") -> Table:
-    """Each rule's gradient at zero weights and near them, beside its entropy."""
-    columns = ("rule", "entropy", "half", "margin", "gradient", "z", "near zero")
-    rows = [
-        (
-            rule.rule_id,
-            number(rule.entropy_nats),
-            percent(rule.half_accuracy),
-            number(rule.mean_margin, digits=4),
-            number(rule.gradient_at_zero, digits=4),
-            number(rule.z, digits=1),
-            number(rule.gradient_near_zero, digits=4),
-        )
-        for rule in found.rules
-    ]
-    title = f"Gradient of the mean loss at zero weights, {found.num_pairs:,} pairs{what}"
-    return compact_table(columns, rows, title=title)
-
-
-def learned_table(found: Examination, *, what: str = "") -> Table:
-    """Each rule's weight by gradient descent after some steps, beside ENCORE's."""
-    steps = [record.step for record in found.steps[1:]]
-    columns = ("rule", "entropy", "ENCORE", *(f"step {step}" for step in steps))
-    rows = [
-        (
-            rule.rule_id,
-            number(rule.entropy_nats),
-            number(rule.encore_weight),
-            *(_signed(weight) for weight in rule.learned_weights),
-        )
-        for rule in found.rules
-    ]
-    return compact_table(
-        columns, rows, title=f"Weights by gradient descent from zero, beside ENCORE's{what}"
+def _rule_tables(found: Examination, rules: NumberedRules, *, what: str) -> Iterator[Table]:
+    """Each rule's gradients beside its entropy; its learned weights beside ENCORE's."""
+    yield rules.table(
+        ("entropy", "half", "margin", "gradient", "z", "near zero"),
+        [
+            (
+                rule.rule_id,
+                number(rule.entropy_nats),
+                percent(rule.half_accuracy),
+                number(rule.mean_margin, digits=4),
+                number(rule.gradient_at_zero, digits=4),
+                number(rule.z, digits=1),
+                number(rule.gradient_near_zero, digits=4),
+            )
+            for rule in found.rules
+        ],
+        title=f"Gradient of the mean loss at zero weights, {found.num_pairs:,} pairs{what}",
+    )
+    yield rules.table(
+        ("entropy", "ENCORE", *(f"step {record.step}" for record in found.steps[1:])),
+        [
+            (
+                rule.rule_id,
+                number(rule.entropy_nats),
+                number(rule.encore_weight),
+                *map(number, rule.learned_weights),
+            )
+            for rule in found.rules
+        ],
+        title=f"Weights by gradient descent from zero, beside ENCORE's{what}",
     )
 
 
-def step_table(found: Examination) -> Table:
+def _step_table(found: Examination) -> Table:
     """The loss on the way, the largest |D| and the largest gradient."""
-    columns = ("step", "mean loss", "largest |D|", "largest gradient")
     rows = [
         (
             record.step,
@@ -150,37 +120,34 @@ def step_table(found: Examination) -> Table:
         )
         for record in found.steps
     ]
+    columns = ("step", "mean loss", "largest |D|", "largest gradient")
     return compact_table(columns, rows, title=f"The way down, step size {found.step_size:.3g}")
 
 
-def correlation_table(found: Examination) -> Table:
+def _correlation_table(found: Examination) -> Table:
     """How what is learned from labels goes with entropy and with ENCORE's weights."""
-    columns = ("over rules", "entropy r", "Spearman", "ENCORE r", "Spearman")
     names = {"gradient_size": "|gradient at zero|", "z_size": "|z|"}
-    pairs = zip(
-        (row for row in found.correlations if row.against == "entropy"),
-        (row for row in found.correlations if row.against == "encore_weight"),
-        strict=True,
-    )
-    rows = [
+    half = len(found.correlations) // 2  # first against entropy, then against ENCORE's weights
+    rows: Sequence[Sequence[object]] = [
         (
             names.get(entropy.quantity, f"learned weight, step {entropy.step}"),
-            number(entropy.pearson_r, digits=2),
-            number(entropy.spearman_rho, digits=2),
-            number(weight.pearson_r, digits=2),
-            number(weight.spearman_rho, digits=2),
+            *(
+                number(value, digits=2)
+                for row in (entropy, weight)
+                for value in (row.pearson_r, row.spearman_rho)
+            ),
         )
-        for entropy, weight in pairs
+        for entropy, weight in zip(
+            found.correlations[:half], found.correlations[half:], strict=True
+        )
     ]
-    title = "Correlation with entropy and with ENCORE's weights"
-    return compact_table(columns, rows, title=title)
+    columns = ("over rules", "entropy r", "Spearman", "ENCORE r", "Spearman")
+    return compact_table(columns, rows, title="Correlation with entropy and with ENCORE's weights")
 
 
-def counter_example_table(one: CounterExample) -> Table:
+def _counter_example_table(one: CounterExample) -> Table:
     """The rules of a counter-example."""
     last = one.examination.steps[-1].step
-    columns = ("rule", "entropy", "ENCORE", "half", "ties", "gradient", f"step {last}")
-    rules = [rule for rule in one.examination.rules if rule.rule_id in one.rule_ids]
     rows = [
         (
             rule.rule_id,
@@ -188,14 +155,11 @@ def counter_example_table(one: CounterExample) -> Table:
             number(rule.encore_weight),
             percent(rule.half_accuracy),
             percent(rule.tie_rate),
-            _signed(rule.gradient_at_zero),
-            _signed(rule.learned_weights[-1]),
+            number(rule.gradient_at_zero),
+            number(rule.learned_weights[-1]),
         )
-        for rule in rules
+        for rule in one.examination.rules
+        if rule.rule_id in one.rule_ids
     ]
+    columns = ("rule", "entropy", "ENCORE", "half", "ties", "gradient", f"step {last}")
     return compact_table(columns, rows, title=f"Counter-example (synthetic): {one.name}")
-
-
-def _signed(value: float) -> str:
-    """Three digits; nothing but rounding is 0.000 and not -0.000."""
-    return number(round(value, 3) + 0.0)

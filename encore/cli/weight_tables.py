@@ -1,4 +1,4 @@
-"""Tables of `encore weights`: one scheme, all schemes, over the temperature, without each rule."""
+"""Tables of `encore weights`: one scheme, all schemes, scheme encore over its temperature."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
-from encore.cli.analyze import number, percent
 from encore.cli.output import compact_table
+from encore.cli.rule_tables import NumberedRules, number, percent, percent_span
 
 if TYPE_CHECKING:
     from encore.weighting.comparison import SchemeComparison, SchemeRow
-    from encore.weighting.leave_one_out import LeaveOneOut
+    from encore.weighting.folds import HeldOut
     from encore.weighting.sweep import TauSweep
     from encore.weighting.weigh import WeighedRules
 
 
-def weights_table(weighed: WeighedRules) -> Table:
+def weights_table(weighed: WeighedRules) -> Group:
     """Weight, effective weight, entropy, accuracy, ties and coverage of every rule."""
-    columns = (
-        *("rule", "weight", "w × sd", "entropy"),
-        *("levels", "half", "untied", "ties", "cover"),
-    )
+    rules = NumberedRules(rule.rule_id for rule in weighed.rules)
+    columns = ("weight", "w × sd", "entropy", "levels", "half", "untied", "ties", "cover")
     rows = [
         (
             rule.rule_id,
@@ -43,21 +43,37 @@ def weights_table(weighed: WeighedRules) -> Table:
     params = ", ".join(f"{name} {_short(value)}" for name, value in weighed.vector.params.items())
     scheme = weighed.vector.scheme + (f" ({params})" if params else "")
     title = f"Weights by scheme {scheme}; leakage: {weighed.leakage}"
-    return compact_table(columns, rows, title=title)
+    return Group(rules.table(columns, rows, title=title), rules.legend())
 
 
-def comparison_tables(comparison: SchemeComparison) -> Iterator[Table]:
+def held_out_line(test: HeldOut) -> str:
+    """Accuracy on pairs that the weights were not learnt from."""
+    low, high = test.outcome.interval
+    return (
+        f"on held-out pairs: half {percent(test.accuracy.half)} (95 %: {percent(low)} to "
+        f"{percent(high)}), untied {percent(test.accuracy.untied)}; {test.outcome.num_pairs} "
+        f"pairs, {test.num_folds} folds grouped by {test.grouped_by}"
+    )
+
+
+def comparison_tables(comparison: SchemeComparison) -> Iterator[Table | Text]:
     """What the schemes compose, what chance composes, and the weights, plain and effective."""
+    rules = NumberedRules(rule.rule_id for rule in comparison.rules)
     yield _accuracy_table(comparison)
     yield _draws_table(comparison)
     yield _rules_table(
-        comparison, lambda row: [number(weight) for weight in row.vector.weights], title="Weights"
+        comparison,
+        rules,
+        lambda row: [number(weight) for weight in row.vector.weights],
+        title="Weights",
     )
     yield _rules_table(
         comparison,
+        rules,
         lambda row: [number(weight) for weight in row.effective_weights],
-        title="Effective weights: weight × sd of rating(chosen) − rating(rejected)",
+        title="Effective weights: weight × sd of rating(chosen) - rating(rejected)",
     )
+    yield rules.legend()
 
 
 def sweep_table(sweep: TauSweep) -> Table:
@@ -74,7 +90,7 @@ def sweep_table(sweep: TauSweep) -> Table:
         (
             f"{tau:g}",
             percent(accuracy.half),
-            _interval(low, high),
+            percent_span(low, high),
             percent(accuracy.untied),
             f"{_num_in_effect(weights):.2f}",
             number(max(weights)),
@@ -92,33 +108,6 @@ def sweep_table(sweep: TauSweep) -> Table:
     return compact_table(columns, [ends[0], *rows, ends[1]], title=title)
 
 
-def leave_one_out_table(found: LeaveOneOut) -> Table:
-    """What becomes of the composed accuracy when a rule is left out and the others weighed anew."""
-    from encore.weighting.comparison import label_of
-    from encore.weighting.scheme import leakage
-
-    columns = ("without rule", "weight", "half", "untied", "change in half", "95 %")
-    rows = [
-        (
-            rule.rule_id,
-            number(rule.weight),
-            percent(rule.accuracy.half),
-            percent(rule.accuracy.untied),
-            _points(rule.change_half),
-            "–"
-            if rule.change_low is None or rule.change_high is None
-            else f"{_points(rule.change_low)}…{_points(rule.change_high)}",
-        )
-        for rule in found.left_out
-    ]
-    seen = leakage(uses_labels=found.uses_labels, uses_benchmark=found.uses_benchmark)
-    title = (
-        f"Leaving out one rule, scheme {label_of(found.vector)}, {found.num_pairs} pairs; with all "
-        f"rules half is {percent(found.accuracy.half)}; changes in points; leakage: {seen}"
-    )
-    return compact_table(columns, rows, title=title)
-
-
 def _accuracy_table(comparison: SchemeComparison) -> Table:
     columns = ("scheme", "leakage", "half", "95 %", "held out", "untied", "beats random")
     rows = [
@@ -126,7 +115,7 @@ def _accuracy_table(comparison: SchemeComparison) -> Table:
             row.label,
             row.leakage,
             percent(row.accuracy.half),
-            _interval(row.accuracy_low, row.accuracy_high),
+            percent_span(row.accuracy_low, row.accuracy_high),
             percent(row.held_out_accuracy.half) if row.held_out_accuracy else "",
             percent(row.accuracy.untied),
             percent(row.beats_random),
@@ -142,7 +131,7 @@ def _accuracy_table(comparison: SchemeComparison) -> Table:
 def _draws_table(comparison: SchemeComparison) -> Table:
     columns = ("by chance", "draws", "half, mean", "95 % of draws")
     rows = [
-        (draws.scheme, draws.num_draws, percent(draws.mean), _interval(*draws.spread))
+        (draws.scheme, draws.num_draws, percent(draws.mean), percent_span(*draws.spread))
         for draws in comparison.draws
     ]
     return compact_table(columns, rows, title="What chance reaches; leakage: none")
@@ -150,6 +139,7 @@ def _draws_table(comparison: SchemeComparison) -> Table:
 
 def _rules_table(
     comparison: SchemeComparison,
+    rules: NumberedRules,
     cells_of: Callable[[SchemeRow], Sequence[str]],
     *,
     title: str,
@@ -164,7 +154,7 @@ def _rules_table(
         (rule.rule_id, *(column[place] for column in columns))
         for place, rule in enumerate(comparison.rules)
     ]
-    return compact_table(("rule", *heads), rows, title=f"{title} (* learnt from labels)")
+    return rules.table(heads, rows, title=f"{title} (* learnt from labels)")
 
 
 def _num_in_effect(weights: Sequence[float]) -> float:
@@ -174,11 +164,3 @@ def _num_in_effect(weights: Sequence[float]) -> float:
 
 def _short(value: float | str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _points(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:+.2f}"
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "–" if low is None or high is None else f"{low:.1%}…{high:.1%}"

@@ -19,7 +19,7 @@ ExportDtype = Literal["float32", "bfloat16"]
 
 #: The label of a composed model.
 REWARD_LABEL = "reward"
-#: Marks of `encore.weighting.provenance.Provenance`, in words.
+#: Marks of `encore.weighting.vector.Provenance`, in words.
 _ANSWERS = {
     "uses_labels": "people's preferences",
     "uses_benchmark": "a benchmark's answers",

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from encore.errors import InputError
 from encore.export.records import Composition
+from encore.warehouse import open_ratings
 from encore.weighting.head_weights import reward_weights
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 from encore.weighting.weigh import weigh_rules
@@ -82,7 +83,9 @@ def scheme_weights(
         InputError: As for `encore.weighting.weigh.weights`; ratings of other rules than the heads.
     """
     weighed = weigh_rules(
-        ratings, scheme=scheme, options=options or SchemeOptions(), run=run, judge=judge
+        open_ratings(ratings, run=run, judge=judge),
+        scheme=scheme,
+        options=options or SchemeOptions(),
     )
     vector = weighed.vector
     composition = Composition(

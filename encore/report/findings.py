@@ -17,12 +17,10 @@ from encore.analysis.analyze import analyze
 from encore.analysis.statistics import POOLED
 from encore.benchmarks.stored_tables import StoredTable, read_table, table_folders
 from encore.errors import InputError
-from encore.pair_ratings import PairRatings, read_pair_ratings
-from encore.ratings_input import ratings_input
 from encore.report.drawing import Missing, missing
 from encore.report.provenance import Provenance, provenance_of
 from encore.report.words import count, printable
-from encore.warehouse import Warehouse
+from encore.warehouse import PairRatings, Warehouse, open_ratings, read_pair_ratings
 from encore.weighting.opening import evidence_of
 
 if TYPE_CHECKING:
@@ -190,12 +188,12 @@ def gather(
     Raises:
         InputError: Not a ratings table: which file, column and value, and what was expected.
     """
-    source = ratings_input(ratings, run=run, judge=judge)
+    source = open_ratings(ratings, run=run, judge=judge)
     on_step("measuring rules")
     try:
-        analysis, notes = analyze(ratings, by_source=True, run=run, judge=judge), []
+        analysis, notes = analyze(source, by_source=True), []
     except InputError as error:  # a source takes the name of all; any other error comes again
-        analysis = analyze(ratings, run=run, judge=judge)
+        analysis = analyze(source)
         notes = [f"sources are not told apart: {printable(error)}"]
     pooled = tuple(rule for rule in analysis.rules if rule.source == POOLED)
     rule_ids = tuple(rule.rule_id for rule in pooled)
@@ -213,8 +211,6 @@ def gather(
     weighed = [one for one in (comparison, sweep) if not isinstance(one, Missing)]
     sources = dict.fromkeys(rule.source for rule in analysis.rules if rule.source != POOLED)
     notes += analysis.notes
-    if len(sources) == 1:  # what is said of all is said of it
-        notes = [note for note in notes if not note.startswith(f"source {next(iter(sources))}: ")]
     provenance = provenance_of(source, rules=pooled, sources=tuple(sources))
     titles = [printable(provenance.titles.get(rule_id) or rule_id) for rule_id in rule_ids]
     return Findings(
@@ -230,7 +226,7 @@ def gather(
         cosine_RR=_sign_cosines(pairs),
         comparison=comparison,
         sweep=sweep,
-        enough=_enough(pairs),
+        enough=() if isinstance(evidence, Missing) else _enough(pairs),
         benchmarks=_benchmarks(evidence),
         provenance=provenance,
         notes=tuple(dict.fromkeys([*notes, *(note for one in weighed for note in one.notes)])),
@@ -298,13 +294,9 @@ def _weighed(
 
 
 def _enough(pairs: PairRatings) -> tuple[str, ...]:
-    from encore.evidence.convergence import convergence_of_pairs
+    from encore.evidence.ratings_needed import ratings_needed
 
-    curve = _attempt(partial(convergence_of_pairs, pairs))
-    if isinstance(curve, Missing):
-        return ()
-    sentences = dict.fromkeys(found.sentence for found in curve.recommendations)
-    return tuple(missing(sentence).reason for sentence in sentences if sentence)
+    return (missing(ratings_needed(pairs).sentence).reason,)
 
 
 def _benchmarks(evidence: Evidence | Missing) -> dict[str, StoredTable | Missing]:

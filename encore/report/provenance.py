@@ -13,11 +13,11 @@ from encore.data.pairs import labels_of, read_manifest
 from encore.data.study import MARKER, open_study
 from encore.files import file_sha256
 from encore.rating_nulls import null_reasons
-from encore.ratings_input import RatingsInput
 from encore.report.words import count, plural, printable
 from encore.shards import RunManifest, RunStatus, run_status
 from encore.synthetic import SYNTHETIC_LABEL, is_synthetic_judge, is_synthetic_source
 from encore.versions import installed_version, package_versions
+from encore.warehouse import Ratings
 
 #: What draws the report, beside the packages that `encore.versions` records.
 _DRAWING_PACKAGES = ("matplotlib", "jinja2")
@@ -62,7 +62,7 @@ class Provenance:
 
 
 def provenance_of(
-    source: RatingsInput, *, rules: Sequence[RuleStats], sources: Sequence[str]
+    source: Ratings, *, rules: Sequence[RuleStats], sources: Sequence[str]
 ) -> Provenance:
     """What is recorded about an input.
 
@@ -90,12 +90,12 @@ def provenance_of(
     )
 
 
-def _status(source: RatingsInput) -> RunStatus | None:
+def _status(source: Ratings) -> RunStatus | None:
     """The run that an input is, if it is one."""
     return run_status(source.files[0].parent) if source.is_validated else None
 
 
-def _recorded(source: RatingsInput, column: str) -> str | None:
+def _recorded(source: Ratings, column: str) -> str | None:
     """What a column of provenance says, if the files have one: the same in every row.
 
     `encore.warehouse.Warehouse` refuses ratings of several runs or judges unless one is chosen.
@@ -143,7 +143,7 @@ def _judge_facts(judge: Mapping[str, Any]) -> Iterable[Fact]:
     yield from _digest("chat template, SHA-256", judge.get("chat_template_sha256"))
 
 
-def _file_facts(source: RatingsInput) -> Iterable[Fact]:
+def _file_facts(source: Ratings) -> Iterable[Fact]:
     if source.table is not None:
         yield Fact("ratings", "a table in memory")
     else:

@@ -11,12 +11,12 @@ from typing import Any
 from encore.data.study import MARKER
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_write_bytes
-from encore.ratings_input import ratings_input
 from encore.report import rule_charts, weight_charts
 from encore.report.drawing import Chart, DrawnChart, Missing, draw_chart
 from encore.report.findings import BENCHMARK_FIGURE, Findings, gather
 from encore.report.interval_charts import interval_chart
 from encore.report.page import page_notes, render_page
+from encore.warehouse import open_ratings
 
 PAGE_NAME = "report.html"
 FIGURES_FOLDER = "figures"
@@ -134,7 +134,7 @@ def default_folder(ratings: Path, *, run: str | None = None, judge: str | None =
     Raises:
         InputError: Nothing there, or several runs and none chosen.
     """
-    source = ratings_input(ratings, run=run, judge=judge)
+    source = open_ratings(ratings, run=run, judge=judge)
     run_dir = source.files[0].parent if source.is_validated else Path()
     study = run_dir.parent.parent
     if not source.is_validated or not (study / MARKER).is_file():  # a run's folder was copied

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.errors import InputError
-from encore.pair_ratings import PairRatings
+from encore.warehouse import PairRatings, open_ratings
 from encore.weighting.opening import open_evidence
 
 # Suffixes: P pairs, R rules.
@@ -74,7 +74,7 @@ def read_targets(
             these pairs; a rating that is there more than once.
     """
     label = str(ratings) if isinstance(ratings, str | Path) else "table"
-    with open_evidence(ratings, run=run, judge=judge) as evidence:
+    with open_evidence(open_ratings(ratings, run=run, judge=judge)) as evidence:
         rated = evidence.read_pairs()
     targets = _of_pairs(rated, keys)
     if targets.num_unknown == rated.num_pairs:

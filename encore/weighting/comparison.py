@@ -12,20 +12,14 @@ import numpy as np
 
 from encore.analysis.statistics import Accuracy, RuleStats
 from encore.errors import EncoreError
-from encore.pair_ratings import PairRatings
+from encore.warehouse import Ratings
 from encore.weighting import SCHEMES, load_scheme
-from encore.weighting.composed import (
-    Outcome,
-    complete_pairs,
-    composed_outcomes,
-    margin_sds_of,
-)
-from encore.weighting.draws import NUM_RANDOM, Draws, draw_random, draw_random_k, each_single
+from encore.weighting.composed import Outcome, composed_outcomes, margin_sds_of
+from encore.weighting.draws import NUM_RANDOM, Draws, draw_all
 from encore.weighting.evidence import Evidence
 from encore.weighting.folds import NUM_FOLDS, GroupedBy, HeldOut, held_out
 from encore.weighting.opening import open_evidence
-from encore.weighting.scheme import SchemeOptions, WeightingScheme, leakage
-from encore.weighting.subset import places_by_entropy
+from encore.weighting.scheme import SchemeOptions, WeightingScheme, leakage, places_by_entropy
 from encore.weighting.vector import WeightVector
 
 # Suffixes: P pairs, R rules, V weight vectors.
@@ -69,6 +63,12 @@ class SchemeRow:
         """What it has seen of the answers it is measured by, in words."""
         return leakage(uses_labels=self.uses_labels, uses_benchmark=self.uses_benchmark)
 
+    def as_dict(self) -> dict[str, Any]:
+        """The row as JSON has it: the vector's keys beside the others."""
+        found = dataclasses.asdict(self)
+        del found["vector"]
+        return {"label": found.pop("label"), **self.vector.as_dict(), **found}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemeComparison:
@@ -109,19 +109,26 @@ class SchemeComparison:
             "num_pairs_total": self.num_pairs_total,
             "num_folds": self.num_folds,
             "folds_grouped_by": self.folds_grouped_by,
-            "rows": [_row_dict(row) for row in self.rows],
-            "draws": [_draws_dict(draws) for draws in self.draws],
+            "rows": [row.as_dict() for row in self.rows],
+            "draws": [
+                {
+                    "scheme": draws.scheme,
+                    "num_draws": draws.num_draws,
+                    "half_mean": draws.mean,
+                    "half_low": draws.spread[0],
+                    "half_high": draws.spread[1],
+                }
+                for draws in self.draws
+            ],
             "notes": list(self.notes),
         }
 
 
 def compare_schemes(
-    ratings: str | Path | Any,
+    ratings: str | Path | Ratings | Any,
     *,
     options: SchemeOptions | None = None,
     schemes: Sequence[str] | None = None,
-    run: str | None = None,
-    judge: str | None = None,
     num_random: int = NUM_RANDOM,
 ) -> SchemeComparison:
     """Weigh the rules by several schemes and measure what each composes.
@@ -134,15 +141,13 @@ def compare_schemes(
         options: Of all schemes. Scheme ``single`` takes the rule of lowest entropy unless one is
             named.
         schemes: Which ones, in this order; all by default.
-        run: Which run, where there are several: a unique prefix of its key.
-        judge: Which judge, where there are several.
         num_random: Draws of random weights and of k random rules, at seeds from the options' on.
 
     Raises:
         InputError: No ratings table, an unknown scheme, a rule without ratings, or no scheme that
             can weigh these rules.
     """
-    with open_evidence(ratings, run=run, judge=judge) as evidence:
+    with open_evidence(ratings) as evidence:
         return compare(
             evidence, options=options or SchemeOptions(), schemes=schemes, num_random=num_random
         )
@@ -156,35 +161,26 @@ def compare(
     num_random: int = NUM_RANDOM,
 ) -> SchemeComparison:
     """`compare_schemes` for evidence in hand."""
-    loaded = [load_scheme(name) for name in schemes or SCHEMES]
-    options = _with_rule(options, evidence)
+    if options.rule is None:
+        lowest = places_by_entropy(evidence.entropy_R, evidence.rule_ids)[0]
+        options = options.model_copy(update={"rule": evidence.rule_ids[lowest]})
     all_pairs = evidence.read_pairs()
-    pairs = complete_pairs(all_pairs)
-    complete = evidence.over(pairs)
-    weighed, left_out = _weigh_all(loaded, complete, options)
-    tests = {
-        scheme.name: held_out(scheme, complete, options)
-        for scheme, _ in weighed
-        if scheme.uses_labels
-    }
-    tested = next((test for test in tests.values() if test is not None), None)
-    draws = _draw_all(pairs, options=options, num_random=num_random)
+    pairs = all_pairs.complete()
     margin_sds = margin_sds_of(all_pairs.margin_PR)
-    weight_VR = np.array([vector.weights for _, vector in weighed])
-    outcomes = composed_outcomes(pairs.margin_PR, weight_VR)
+    draws = draw_all(pairs.margin_PR, pairs.rule_ids, options=options, num_draws=num_random)
+    names = schemes or tuple(SCHEMES)
+    weighed, left_out = _weigh_all(names, evidence.over(pairs), options)
+    outcomes = composed_outcomes(
+        pairs.margin_PR, np.array([vector.weights for _, vector, _ in weighed])
+    )
+    tests = {scheme.name: test for scheme, _, test in weighed if scheme.uses_labels}
+    tested = next((test for test in tests.values() if test is not None), None)
     return SchemeComparison(
         rules=evidence.rules,
         margin_sds=margin_sds,
         rows=tuple(
-            _row(
-                scheme,
-                vector,
-                outcome=outcome,
-                test=tests.get(scheme.name),
-                margin_sds=margin_sds,
-                random=draws[0],
-            )
-            for (scheme, vector), outcome in zip(weighed, outcomes, strict=True)
+            _row(scheme, vector, outcome, test, margin_sds, random=draws[0])
+            for (scheme, vector, test), outcome in zip(weighed, outcomes, strict=True)
         ),
         draws=draws,
         num_pairs=pairs.num_pairs,
@@ -213,16 +209,6 @@ def label_of(vector: WeightVector) -> str:
     return vector.scheme + (f" ({', '.join(shown)})" if shown else "")
 
 
-def effective_weights(
-    vector: WeightVector, margin_sds: Sequence[float | None]
-) -> tuple[float | None, ...]:
-    """Weight times sd of the margin: how much each rule moves the composed reward."""
-    return tuple(
-        None if sd is None else weight * sd
-        for weight, sd in zip(vector.weights, margin_sds, strict=True)
-    )
-
-
 def pair_notes(rules: Sequence[RuleStats], *, num_pairs: int, total: int) -> Iterator[str]:
     """What is left out when composed ratings are compared over fully rated pairs alone."""
     if num_pairs < total:
@@ -247,48 +233,36 @@ def fold_notes(scheme: str, test: HeldOut | None) -> Iterator[str]:
         )
 
 
-def _with_rule(options: SchemeOptions, evidence: Evidence) -> SchemeOptions:
-    if options.rule is not None:
-        return options
-    lowest = places_by_entropy(evidence.entropy_R, evidence.rule_ids)[0]
-    return dataclasses.replace(options, rule=evidence.rule_ids[lowest])
+_Weighed = tuple[WeightingScheme, WeightVector, HeldOut | None]
 
 
 def _weigh_all(
-    schemes: Sequence[WeightingScheme], evidence: Evidence, options: SchemeOptions
-) -> tuple[list[tuple[WeightingScheme, WeightVector]], list[str]]:
-    """The vector of each scheme that can weigh these rules, and why the others cannot."""
-    weighed: list[tuple[WeightingScheme, WeightVector]] = []
+    names: Sequence[str], evidence: Evidence, options: SchemeOptions
+) -> tuple[list[_Weighed], list[str]]:
+    """Vector and test of each scheme that can weigh these rules, and why the others cannot."""
+    weighed: list[_Weighed] = []
     left_out: list[str] = []
-    for scheme in schemes:
+    for scheme in map(load_scheme, names):
         try:
-            weighed.append((scheme, scheme.weigh(evidence, options)))
+            vector = scheme.weigh(evidence, options)
         except EncoreError as error:  # bad input, or no optimum
             # A rule that is not there is the caller's slip, not a limit of the data.
-            if "rule" in scheme.options or len(schemes) == 1:
+            if "rule" in scheme.options or len(names) == 1:
                 raise
             left_out.append(f"left out: {error}")
+            continue
+        test = held_out(scheme, evidence, options) if scheme.uses_labels else None
+        weighed.append((scheme, vector, test))
     return weighed, left_out
-
-
-def _draw_all(
-    pairs: PairRatings, *, options: SchemeOptions, num_random: int
-) -> tuple[Draws, Draws, Draws]:
-    margin_PR = pairs.margin_PR
-    return (
-        draw_random(margin_PR, pairs.rule_ids, options=options, num_draws=num_random),
-        draw_random_k(margin_PR, pairs.rule_ids, options=options, num_draws=num_random),
-        each_single(margin_PR),
-    )
 
 
 def _row(
     scheme: WeightingScheme,
     vector: WeightVector,
-    *,
     outcome: Outcome,
     test: HeldOut | None,
     margin_sds: Sequence[float | None],
+    *,
     random: Draws,
 ) -> SchemeRow:
     low, high = outcome.interval
@@ -298,7 +272,10 @@ def _row(
         vector=vector,
         uses_labels=scheme.uses_labels,
         uses_benchmark=scheme.uses_benchmark,
-        effective_weights=effective_weights(vector, margin_sds),
+        effective_weights=tuple(
+            None if sd is None else weight * sd
+            for weight, sd in zip(vector.weights, margin_sds, strict=True)
+        ),
         accuracy=outcome.accuracy,
         accuracy_low=low,
         accuracy_high=high,
@@ -316,31 +293,3 @@ def _constant_notes(rules: Sequence[RuleStats]) -> Iterator[str]:
                 f"rule {rule.rule_id} is constant: whatever its weight, it moves no ranking; "
                 "encore gives it the largest, inverse-sd and bradley-terry none"
             )
-
-
-def _row_dict(row: SchemeRow) -> dict[str, Any]:
-    return {
-        "label": row.label,
-        **row.vector.as_dict(),
-        "uses_labels": row.uses_labels,
-        "uses_benchmark": row.uses_benchmark,
-        "effective_weights": list(row.effective_weights),
-        "accuracy": dataclasses.asdict(row.accuracy),
-        "accuracy_low": row.accuracy_low,
-        "accuracy_high": row.accuracy_high,
-        "held_out_accuracy": row.held_out_accuracy and dataclasses.asdict(row.held_out_accuracy),
-        "held_out_low": row.held_out_low,
-        "held_out_high": row.held_out_high,
-        "beats_random": row.beats_random,
-    }
-
-
-def _draws_dict(draws: Draws) -> dict[str, Any]:
-    low, high = draws.spread
-    return {
-        "scheme": draws.scheme,
-        "num_draws": draws.num_draws,
-        "half_mean": draws.mean,
-        "half_low": low,
-        "half_high": high,
-    }

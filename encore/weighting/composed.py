@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.statistics import Accuracy
-from encore.pair_ratings import PairRatings
 
 # Suffixes: P pairs, R rules, V weight vectors, B pairs of one block.
 
@@ -40,21 +39,15 @@ class Outcome:
     @property
     def accuracy(self) -> Accuracy:
         """Under each tie policy; None where there is no pair to count."""
-        wins, ties, total = self.num_wins, self.num_ties, self.num_pairs
-        return Accuracy(
-            half=_share(wins + ties / 2, total),
-            strict=_share(wins, total),
-            untied=_share(wins, total - ties),
-            inclusive=_share(wins + ties, total),
-        )
+        return Accuracy.of(wins=self.num_wins, ties=self.num_ties, losses=self.num_losses)
 
     @property
     def interval(self) -> tuple[float, float] | tuple[None, None]:
         """The 95 % interval of half-credit accuracy; two None without pairs."""
-        if not self.num_pairs:
+        half = self.accuracy.half
+        if half is None:
             return None, None
         tie_rate = self.num_ties / self.num_pairs
-        half = (self.num_wins + self.num_ties / 2) / self.num_pairs
         return half_credit_interval(half, tie_rate=tie_rate, num_pairs=self.num_pairs)
 
 
@@ -70,16 +63,6 @@ def half_credit_interval(half: float, *, tie_rate: float, num_pairs: int) -> tup
     low = (2 * half + c - root) / (2 * (1 + c))
     high = (2 * half + c + root) / (2 * (1 + c))
     return max(low, 0.0), min(high, 1.0)
-
-
-def complete_pairs(pairs: PairRatings) -> PairRatings:
-    """The pairs whose two responses every rule rated.
-
-    Composed ratings are compared over these alone: a missing margin is not a margin of 0, and every
-    weight vector is measured on the same pairs.
-    """
-    is_missing_P = np.asarray(np.isnan(pairs.margin_PR).any(axis=1))
-    return pairs.take(~is_missing_P) if is_missing_P.any() else pairs
 
 
 def composed_outcomes(margin_PR: _Floats, weight_VR: _Floats) -> tuple[Outcome, ...]:
@@ -121,7 +104,3 @@ def margin_sds_of(margin_PR: _Floats) -> tuple[float | None, ...]:
     """
     known = [margin_P[~np.isnan(margin_P)] for margin_P in margin_PR.T]
     return tuple(float(np.std(one, ddof=1)) if len(one) > 1 else None for one in known)
-
-
-def _share(part: float, whole: int) -> float | None:
-    return part / whole if whole else None

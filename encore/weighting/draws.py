@@ -60,31 +60,27 @@ class Draws:
         return float(((drawn_V < half) + 0.5 * (drawn_V == half)).mean())
 
 
-def draw_random(
+def draw_all(
     margin_PR: _Floats, rule_ids: Sequence[str], *, options: SchemeOptions, num_draws: int
-) -> Draws:
-    """Scheme ``random`` at one seed after another, from the options' seed on."""
+) -> tuple[Draws, Draws, Draws]:
+    """Schemes ``random`` and ``random-k`` at seeds from the options' on; ``single``, every rule.
+
+    The last is what the paper's "Single Rules" average, without chance.
+    """
     seeds = range(options.seed, options.seed + num_draws)
-    return _draws("random", margin_PR, [random_weights(rule_ids, seed=seed) for seed in seeds])
+    vectors = {
+        "random": [random_weights(rule_ids, seed=seed) for seed in seeds],
+        "random-k": [random_k_weights(rule_ids, k=options.k, seed=seed) for seed in seeds],
+        "single": list(np.eye(len(rule_ids))),
+    }
+    random, random_k, single = (
+        Draws(scheme=name, half_accuracies=_halves(margin_PR, found))
+        for name, found in vectors.items()
+    )
+    return random, random_k, single
 
 
-def draw_random_k(
-    margin_PR: _Floats, rule_ids: Sequence[str], *, options: SchemeOptions, num_draws: int
-) -> Draws:
-    """Scheme ``random-k`` at one seed after another, from the options' seed on."""
-    vectors = [
-        random_k_weights(rule_ids, k=options.k, seed=seed)
-        for seed in range(options.seed, options.seed + num_draws)
-    ]
-    return _draws("random-k", margin_PR, vectors)
-
-
-def each_single(margin_PR: _Floats) -> Draws:
-    """Scheme ``single`` for every rule: what the paper's "Single Rules" average, without chance."""
-    return _draws("single", margin_PR, list(np.eye(margin_PR.shape[1])))
-
-
-def _draws(scheme: str, margin_PR: _Floats, vectors: Sequence[_Floats]) -> Draws:
-    weight_VR = np.array(vectors).reshape(len(vectors), margin_PR.shape[1])
-    halves = [outcome.accuracy.half for outcome in composed_outcomes(margin_PR, weight_VR)]
-    return Draws(scheme=scheme, half_accuracies=tuple(half for half in halves if half is not None))
+def _halves(margin_PR: _Floats, vectors: Sequence[_Floats]) -> tuple[float, ...]:
+    outcomes = composed_outcomes(margin_PR, np.array(vectors).reshape(-1, margin_PR.shape[1]))
+    halves = (outcome.accuracy.half for outcome in outcomes)
+    return tuple(half for half in halves if half is not None)

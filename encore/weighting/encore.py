@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import DEFAULT_TAU, SchemeOptions, WeightingScheme
-from encore.weighting.vector import WeightVector
+from encore.weighting.scheme import DEFAULT_TAU, SchemeOptions, Weighed, WeightingScheme
 
 
 def entropy_weights(
@@ -16,25 +15,23 @@ def entropy_weights(
     """Softmax of negative rating entropy over rules (the paper's "entropy-penalized weights").
 
     Args:
-        entropy_R: Rating entropy of each rule in nats, shape [R].
+        entropy_R: Rating entropy of each rule in nats, shape [..., R].
         tau: Temperature; large approaches uniform, small the lowest-entropy rule.
     """
     # Shifted before the division, so that neither it nor exp can overflow for a tiny tau.
     with np.errstate(over="ignore"):
-        mass_R = np.exp(-(entropy_R - entropy_R.min()) / tau)
-    return np.asarray(mass_R / mass_R.sum(), dtype=np.float64)
+        mass_R = np.exp(-(entropy_R - entropy_R.min(axis=-1, keepdims=True)) / tau)
+    return np.asarray(mass_R / mass_R.sum(axis=-1, keepdims=True), dtype=np.float64)
 
 
-def _weigh(evidence: Evidence, options: SchemeOptions) -> WeightVector:
+def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
     weight_R = entropy_weights(evidence.entropy_R, tau=options.tau)
-    return evidence.vector(SCHEME, weight_R, params={"tau": options.tau, "log_base": "e"})
+    return weight_R, {"tau": options.tau, "log_base": "e"}
 
 
 SCHEME = WeightingScheme(
     name="encore",
     summary="softmax of negative entropy (nats) at temperature tau",
-    uses_labels=False,
-    uses_benchmark=False,
     options=("tau",),
-    weigh=_weigh,
+    find=_find,
 )

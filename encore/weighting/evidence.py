@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encore import __version__
 from encore.analysis.statistics import RuleStats
 from encore.data.study import Study
 from encore.errors import InputError
-from encore.pair_ratings import PairRatings
-from encore.weighting.provenance import Origin, Provenance
-from encore.weighting.scheme import WeightingScheme
-from encore.weighting.vector import WeightVector
+from encore.warehouse import PairRatings
+from encore.weighting.vector import Origin
 
 # Suffixes: R rules.
-
-_Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +53,7 @@ class Evidence:
         return tuple(rule.rule_id for rule in self.rules)
 
     @property
-    def entropy_R(self) -> _Floats:
+    def entropy_R(self) -> NDArray[np.float64]:
         """Entropy of each rule's ratings in nats, shape [R]."""
         return np.array([rule.entropy_nats for rule in self.rules], dtype=np.float64)
 
@@ -67,55 +62,9 @@ class Evidence:
         """All pairs, also those that a rule did not rate fully."""
         return max(rule.num_pairs_total for rule in self.rules)
 
-    def over(self, pairs: PairRatings, *, places: Sequence[int] | None = None) -> Evidence:
-        """The same evidence over some pairs, and over some of the rules (by default all).
+    def over(self, pairs: PairRatings) -> Evidence:
+        """The same evidence over some pairs.
 
         The statistics stay those of all pairs: they hold no label that a scheme may learn from.
         """
-        if places is None:
-            return dataclasses.replace(self, read_pairs=lambda: pairs)
-        some = PairRatings(
-            rule_ids=tuple(pairs.rule_ids[place] for place in places),
-            source_P=pairs.source_P,
-            pair_id_P=pairs.pair_id_P,
-            chosen_PR=pairs.chosen_PR[:, places],
-            rejected_PR=pairs.rejected_PR[:, places],
-        )
-        rules = tuple(self.rules[place] for place in places)
-        return dataclasses.replace(self, rules=rules, read_pairs=lambda: some)
-
-    def vector(
-        self,
-        scheme: WeightingScheme,
-        weight_R: _Floats,
-        *,
-        params: Mapping[str, float | str] | None = None,
-        num_pairs_used: int | None = None,
-    ) -> WeightVector:
-        """A scheme's weights of these rules, with what they were made from.
-
-        Args:
-            scheme: The scheme.
-            weight_R: A weight for each rule, shape [R].
-            params: The scheme's parameters, as reported.
-            num_pairs_used: Pairs whose labels it learnt from.
-        """
-        reported = dict(params or {})
-        tau = reported.get("tau")
-        return WeightVector(
-            scheme=scheme.name,
-            rule_ids=self.rule_ids,
-            weights=tuple(weight_R.tolist()),
-            params=reported,
-            provenance=Provenance(
-                uses_labels=scheme.uses_labels,
-                uses_benchmark=scheme.uses_benchmark,
-                tau=None if tau is None else float(tau),
-                num_ratings=sum(rule.num_ratings for rule in self.rules),
-                num_nulls=sum(rule.num_unparsed for rule in self.rules),
-                num_pairs=self.num_pairs,
-                num_pairs_used=num_pairs_used,
-                origin=self.origin,
-                encore_version=__version__,
-            ),
-        )
+        return dataclasses.replace(self, read_pairs=lambda: pairs)

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from encore.analysis.statistics import RuleStats
 from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import SchemeOptions, WeightingScheme
-from encore.weighting.vector import WeightVector
+from encore.weighting.scheme import SchemeOptions, Weighed, WeightingScheme
 
 
 def inverse_sd_weights(sd_R: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -29,26 +28,20 @@ def inverse_sd_weights(sd_R: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(mass_R / mass_R.sum(), dtype=np.float64)
 
 
-def rating_sd(rule: RuleStats) -> float:
+def _rating_sd(rule: RuleStats) -> float:
     """Standard deviation (ddof 1) of a rule's ratings, chosen and rejected pooled; 0 if constant.
 
     Scott's rule has it: bandwidth = sd * N^(-1/5).
     """
-    if rule.kde_bandwidth is None:
-        return 0.0
-    return float(rule.kde_bandwidth * rule.num_ratings**0.2)
+    return float((rule.kde_bandwidth or 0.0) * rule.num_ratings**0.2)
 
 
-def _weigh(evidence: Evidence, options: SchemeOptions) -> WeightVector:  # noqa: ARG001 - every scheme is called with both
-    sd_R = np.array([rating_sd(rule) for rule in evidence.rules])
-    return evidence.vector(SCHEME, inverse_sd_weights(sd_R))
+def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
+    return inverse_sd_weights(np.array([_rating_sd(rule) for rule in evidence.rules])), {}
 
 
 SCHEME = WeightingScheme(
     name="inverse-sd",
     summary="in proportion to 1 / sd of the ratings; a constant rule gets nothing",
-    uses_labels=False,
-    uses_benchmark=False,
-    options=(),
-    weigh=_weigh,
+    find=_find,
 )

@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import SchemeOptions, WeightingScheme
-from encore.weighting.subset import places_by_id
-from encore.weighting.vector import WeightVector
+from encore.weighting.scheme import SchemeOptions, Weighed, WeightingScheme, places_by_id
 
 
 def random_weights(rule_ids: Sequence[str], *, seed: int) -> NDArray[np.float64]:
@@ -25,16 +23,14 @@ def random_weights(rule_ids: Sequence[str], *, seed: int) -> NDArray[np.float64]
     return weight_R
 
 
-def _weigh(evidence: Evidence, options: SchemeOptions) -> WeightVector:
+def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
     weight_R = random_weights(evidence.rule_ids, seed=options.seed)
-    return evidence.vector(SCHEME, weight_R, params={"alpha": 1.0, "seed": options.seed})
+    return weight_R, {"alpha": 1.0, "seed": options.seed}
 
 
 SCHEME = WeightingScheme(
     name="random",
     summary="one draw from the uniform distribution on the simplex (Dirichlet, alpha 1)",
-    uses_labels=False,
-    uses_benchmark=False,
     options=("seed",),
-    weigh=_weigh,
+    find=_find,
 )

@@ -8,9 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import SchemeOptions, WeightingScheme
-from encore.weighting.subset import equal_weights, places_by_id
-from encore.weighting.vector import WeightVector
+from encore.weighting.scheme import (
+    SchemeOptions,
+    Weighed,
+    WeightingScheme,
+    equal_weights,
+    places_by_id,
+)
 
 
 def random_k_weights(rule_ids: Sequence[str], *, k: int, seed: int) -> NDArray[np.float64]:
@@ -23,17 +27,14 @@ def random_k_weights(rule_ids: Sequence[str], *, k: int, seed: int) -> NDArray[n
     return equal_weights([by_id[index] for index in drawn], num_rules=len(by_id))
 
 
-def _weigh(evidence: Evidence, options: SchemeOptions) -> WeightVector:
+def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
     weight_R = random_k_weights(evidence.rule_ids, k=options.k, seed=options.seed)
-    params = {"k": min(options.k, len(weight_R)), "seed": options.seed}
-    return evidence.vector(SCHEME, weight_R, params=params)
+    return weight_R, {"k": min(options.k, len(weight_R)), "seed": options.seed}
 
 
 SCHEME = WeightingScheme(
     name="random-k",
     summary="k rules drawn by lot weigh the same, the others nothing",
-    uses_labels=False,
-    uses_benchmark=False,
     options=("k", "seed"),
-    weigh=_weigh,
+    find=_find,
 )

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from encore.errors import InputError
 from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import SchemeOptions, WeightingScheme
-from encore.weighting.subset import equal_weights
-from encore.weighting.vector import WeightVector
+from encore.weighting.scheme import SchemeOptions, Weighed, WeightingScheme, equal_weights
 
 
-def _weigh(evidence: Evidence, options: SchemeOptions) -> WeightVector:
+def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
     rule_ids = evidence.rule_ids
     if options.rule not in rule_ids:
-        problem = (
-            "scheme single: --rule is missing"
-            if options.rule is None
-            else f"--rule {options.rule!r}: not among the rated rules"
-        )
-        raise InputError(f"{problem}; expected one of {', '.join(rule_ids)}")
+        given = "is missing" if options.rule is None else f"{options.rule!r}: not a rated rule"
+        raise InputError(f"scheme single: --rule {given}; expected one of {', '.join(rule_ids)}")
     weight_R = equal_weights([rule_ids.index(options.rule)], num_rules=len(rule_ids))
-    return evidence.vector(SCHEME, weight_R, params={"rule": options.rule})
+    return weight_R, {"rule": options.rule}
 
 
 SCHEME = WeightingScheme(
     name="single",
     summary="one rule, named with --rule, takes all the weight",
-    uses_labels=False,
-    uses_benchmark=False,
     options=("rule",),
-    weigh=_weigh,
+    find=_find,
 )

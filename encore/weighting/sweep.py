@@ -5,22 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from encore.analysis.statistics import Accuracy
 from encore.errors import InputError
 from encore.weighting.comparison import pair_notes
-from encore.weighting.composed import complete_pairs, composed_outcomes
+from encore.weighting.composed import composed_outcomes
 from encore.weighting.encore import entropy_weights
 from encore.weighting.evidence import Evidence
-from encore.weighting.opening import open_evidence
 from encore.weighting.scheme import SchemeOptions
 
-# Suffixes: T temperatures, R rules, V weight vectors.
+# Suffixes: T temperatures, R rules.
 
 #: Entropies of ratings lie within some two nats: below the first all but equal entropies are told
 #: apart, above the last weights differ by less than a few per cent.
@@ -63,64 +60,38 @@ class TauSweep:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --sweep --json``."""
-        return {
-            "rule_ids": list(self.rule_ids),
-            "taus": list(self.taus),
-            "weights": [list(weights) for weights in self.weights_TR],
-            "accuracies": [dataclasses.asdict(accuracy) for accuracy in self.accuracies],
-            "accuracy_lows": list(self.accuracy_lows),
-            "accuracy_highs": list(self.accuracy_highs),
-            "lowest_entropy_accuracy": dataclasses.asdict(self.lowest_entropy_accuracy),
-            "uniform_accuracy": dataclasses.asdict(self.uniform_accuracy),
-            "num_pairs": self.num_pairs,
-            "num_pairs_total": self.num_pairs_total,
-            "notes": list(self.notes),
-        }
+        found = dataclasses.asdict(self)
+        del found["num_shards"], found["num_missing_shards"]
+        return {"weights": found.pop("weights_TR"), **found}
 
 
-def tau_sweep(
-    ratings: str | Path | Any,
-    *,
-    taus: Sequence[float] | None = None,
-    run: str | None = None,
-    judge: str | None = None,
-) -> TauSweep:
+def sweep(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> TauSweep:
     """Weigh the rules by entropy at several temperatures.
 
     Args:
-        ratings: As for `encore.analysis.analyze.analyze`.
-        taus: Finite and above 0, in the order wanted; `DEFAULT_TAUS` by default.
-        run: Which run, where there are several: a unique prefix of its key.
-        judge: Which judge, where there are several.
+        evidence: Of the rules.
+        taus: Finite and above 0, in the order wanted.
 
     Raises:
-        InputError: No ratings table, a rule without ratings, no temperature or an impossible one.
+        InputError: No temperature or an impossible one.
     """
-    with open_evidence(ratings, run=run, judge=judge) as evidence:
-        return sweep(evidence, taus=taus)
-
-
-def sweep(evidence: Evidence, *, taus: Sequence[float] | None = None) -> TauSweep:
-    """`tau_sweep` for evidence in hand."""
-    chosen = [SchemeOptions(tau=tau).tau for tau in (DEFAULT_TAUS if taus is None else taus)]
-    if not chosen:
+    taus = tuple(SchemeOptions(tau=tau).tau for tau in taus)
+    if not taus:
         raise InputError("taus: none given; expected at least one temperature")
     entropy_R = evidence.entropy_R
+    is_lowest_R = entropy_R == entropy_R.min()
+    ends = (is_lowest_R / is_lowest_R.sum(), np.full_like(entropy_R, 1 / len(entropy_R)))
+    weight_TR = [entropy_weights(entropy_R, tau=tau) for tau in taus]
     all_pairs = evidence.read_pairs()
-    pairs = complete_pairs(all_pairs)
-    weight_TR = [entropy_weights(entropy_R, tau=tau) for tau in chosen]
-    weight_VR = np.array([_of_lowest(entropy_R), np.full_like(entropy_R, 1 / len(entropy_R))])
-    lowest, uniform, *outcomes = composed_outcomes(
-        pairs.margin_PR, np.concatenate([weight_VR, weight_TR])
-    )
-    intervals = [outcome.interval for outcome in outcomes]
+    pairs = all_pairs.complete()
+    lowest, uniform, *outcomes = composed_outcomes(pairs.margin_PR, np.array([*ends, *weight_TR]))
     return TauSweep(
         rule_ids=evidence.rule_ids,
-        taus=tuple(chosen),
+        taus=taus,
         weights_TR=tuple(tuple(weight_R.tolist()) for weight_R in weight_TR),
         accuracies=tuple(outcome.accuracy for outcome in outcomes),
-        accuracy_lows=tuple(low for low, _ in intervals),
-        accuracy_highs=tuple(high for _, high in intervals),
+        accuracy_lows=tuple(outcome.interval[0] for outcome in outcomes),
+        accuracy_highs=tuple(outcome.interval[1] for outcome in outcomes),
         lowest_entropy_accuracy=lowest.accuracy,
         uniform_accuracy=uniform.accuracy,
         num_pairs=pairs.num_pairs,
@@ -131,9 +102,3 @@ def sweep(evidence: Evidence, *, taus: Sequence[float] | None = None) -> TauSwee
         num_shards=evidence.origin.num_shards,
         num_missing_shards=evidence.origin.num_missing_shards,
     )
-
-
-def _of_lowest(entropy_R: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The limit of small temperatures: all weight on the lowest entropy, shared where it is met."""
-    is_lowest_R = entropy_R == entropy_R.min()
-    return np.asarray(is_lowest_R / is_lowest_R.sum(), dtype=np.float64)

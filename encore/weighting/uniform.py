@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import SchemeOptions, WeightingScheme
-from encore.weighting.vector import WeightVector
+from encore.weighting.scheme import SchemeOptions, Weighed, WeightingScheme, equal_weights
 
 
-def _weigh(evidence: Evidence, options: SchemeOptions) -> WeightVector:  # noqa: ARG001 - every scheme is called with both
+def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
     num_rules = len(evidence.rules)
-    return evidence.vector(SCHEME, np.full(num_rules, 1 / num_rules))
+    return equal_weights(range(num_rules), num_rules=num_rules), {}
 
 
-SCHEME = WeightingScheme(
-    name="uniform",
-    summary="every rule weighs the same",
-    uses_labels=False,
-    uses_benchmark=False,
-    options=(),
-    weigh=_weigh,
-)
+SCHEME = WeightingScheme(name="uniform", summary="every rule weighs the same", find=_find)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from encore.analysis.statistics import RuleStats
-from encore.ratings_input import ratings_input
-from encore.warehouse import Warehouse
+from encore.warehouse import Ratings
 from encore.weighting import load_scheme
+from encore.weighting.composed import margin_sds_of
 from encore.weighting.folds import HeldOut, held_out
-from encore.weighting.opening import evidence_of
+from encore.weighting.opening import open_evidence
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 from encore.weighting.vector import WeightVector
 
@@ -26,9 +24,9 @@ class WeighedRules:
     Attributes:
         vector: The weights.
         rules: Statistics of the rules over all sources, in the vector's order.
-        margin_sds: Per rule the standard deviation (ddof 1) of rating(chosen) - rating(rejected);
-            None for fewer than two pairs. Times the weight it is the effective weight: how much
-            the rule moves the composed reward.
+        margin_sds: Per rule the standard deviation (ddof 1) of rating(chosen) - rating(rejected)
+            over the pairs that it rated fully; None for fewer than two. Times the weight it is the
+            effective weight: how much the rule moves the composed reward.
         leakage: What the scheme sees of the answers it is measured by: ``none``, ``labels``.
         uses_labels: Whether people's preferences entered the weights.
         held_out: Accuracy on pairs that the weights were not learnt from; None for schemes that
@@ -57,9 +55,8 @@ class WeighedRules:
         """The JSON of ``encore weights --json``: the vector, for schemes with labels also a test.
 
         ``entropy_nats`` has the entropies behind the weights, by rule, so that an export of the
-        weights can state them.
-        A scheme that learns from labels has the key ``held_out``: its accuracy by
-        cross-validation, None where there are too few pairs.
+        weights can state them. A scheme that learns from labels has the key ``held_out``: its
+        accuracy by cross-validation, None where there are too few pairs.
         """
         found = self.vector.as_dict() | {"entropy_nats": self.entropy_by_rule}
         if self.uses_labels:
@@ -68,15 +65,13 @@ class WeighedRules:
 
 
 def weights(
-    ratings: str | Path | Any,
+    ratings: str | Path | Ratings | Any,
     *,
     scheme: str = "encore",
     tau: float = DEFAULT_TAU,
     seed: int = 0,
     k: int = DEFAULT_K,
     rule: str | None = None,
-    run: str | None = None,
-    judge: str | None = None,
 ) -> WeightVector:
     """The weights of a scheme for the rules of some ratings, all sources pooled.
 
@@ -87,8 +82,6 @@ def weights(
         seed: Of schemes ``random`` and ``random-k``.
         k: Number of rules that ``top-k`` and ``random-k`` select (the paper's appendix: 5).
         rule: The rule of scheme ``single``.
-        run: Which run, where there are several: a unique prefix of its key.
-        judge: Which judge, where there are several.
 
     Raises:
         InputError: No ratings table, an unknown scheme, an impossible parameter, a rule without
@@ -96,37 +89,29 @@ def weights(
     """
     options = SchemeOptions(tau=tau, seed=seed, k=k, rule=rule)
     loaded = load_scheme(scheme)
-    source = ratings_input(ratings, run=run, judge=judge)
-    with Warehouse(source) as warehouse:
-        return loaded.weigh(evidence_of(warehouse, source), options)
+    with open_evidence(ratings) as evidence:
+        return loaded.weigh(evidence, options)
 
 
 def weigh_rules(
-    ratings: str | Path | Any,
-    *,
-    scheme: str,
-    options: SchemeOptions,
-    run: str | None = None,
-    judge: str | None = None,
+    ratings: str | Path | Ratings | Any, *, scheme: str, options: SchemeOptions
 ) -> WeighedRules:
-    """The weights of a scheme with everything that `encore weights` shows beside them."""
+    """The weights of a scheme with everything that `encore weights` shows beside them.
+
+    Holds every rating in memory: 16 bytes a pair and rule.
+    """
     loaded = load_scheme(scheme)
-    source = ratings_input(ratings, run=run, judge=judge)
-    with Warehouse(source) as warehouse:
-        evidence = evidence_of(warehouse, source)
-        vector = loaded.weigh(evidence, options)
-        test = held_out(loaded, evidence, options) if loaded.uses_labels else None
-        sd_of = margin_sds(warehouse)
-    return WeighedRules(
-        vector=vector,
-        rules=evidence.rules,
-        margin_sds=tuple(sd_of.get(rule.rule_id) for rule in evidence.rules),
-        leakage=loaded.leakage,
-        uses_labels=loaded.uses_labels,
-        held_out=test,
-        num_shards=source.num_shards,
-        num_missing_shards=source.num_missing_shards,
-    )
+    with open_evidence(ratings) as evidence:
+        return WeighedRules(
+            vector=loaded.weigh(evidence, options),
+            rules=evidence.rules,
+            margin_sds=margin_sds_of(evidence.read_pairs().margin_PR),
+            leakage=loaded.leakage,
+            uses_labels=loaded.uses_labels,
+            held_out=held_out(loaded, evidence, options) if loaded.uses_labels else None,
+            num_shards=evidence.origin.num_shards,
+            num_missing_shards=evidence.origin.num_missing_shards,
+        )
 
 
 def _held_out_dict(test: HeldOut | None) -> dict[str, Any] | None:
@@ -142,41 +127,3 @@ def _held_out_dict(test: HeldOut | None) -> dict[str, Any] | None:
         "num_groups": test.num_groups,
         "grouped_by": test.grouped_by,
     }
-
-
-@dataclass(slots=True, kw_only=True)
-class _Moments:
-    """Number, mean and sum of squared deviations of margins; adds up over disjoint pairs."""
-
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Join the pairs of a row of ``rule_accuracy.sql``."""
-        count = row["num_pairs"]
-        if count == 0:
-            return
-        gap = row["mean_margin"] - self.mean
-        total = self.count + count
-        self.squares += (row["sd_margin"] or 0.0) ** 2 * (count - 1)
-        self.squares += gap**2 * self.count * count / total
-        self.mean += gap * count / total
-        self.count = total
-
-    @property
-    def sd(self) -> float | None:
-        """Standard deviation with ddof 1."""
-        return math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else None
-
-
-def margin_sds(warehouse: Warehouse) -> dict[str, float | None]:
-    """Standard deviation (ddof 1) of each rule's rating(chosen) - rating(rejected).
-
-    Over all sources, of the pairs with both ratings; None for a rule with fewer than two.
-    """
-    moments: dict[str, _Moments] = {}
-    for (accuracies,) in warehouse.query_parts("rule_accuracy"):
-        for row in accuracies.to_pylist():
-            moments.setdefault(row["rule_id"], _Moments()).add(row)
-    return {rule_id: found.sd for rule_id, found in moments.items()}

@@ -106,6 +106,28 @@ def test_a_constant_rule_is_named() -> None:
     assert used["discrete", "untied"] == used["differential", "half"] == 3
 
 
+def test_a_rule_of_nulls_and_few_pairs_are_said() -> None:
+    rows = [*rows_of(4), *((f"p{i}", "s", "chosen", "silent", None) for i in range(4))]
+    analysis = analyze(ratings_table(rows))
+    assert "rule silent without any rating" in the_note(analysis, "no entropy")
+    assert "4 pairs: intervals" in the_note(analysis, "too narrow")
+
+
+def test_what_holds_for_all_sources_is_said_once_and_what_holds_for_one_is_named() -> None:
+    """A6. In source t alone rule b is constant."""
+    rows = [(*row[:4], 0.5) if row[3] == "a" else row for row in rows_of()]
+    other = [(row[0], "t", *row[2:4], 0.5 if row[3] == "b" else row[4]) for row in rows]
+    notes = analyze(ratings_table([*rows, *other]), by_source=True).notes
+    assert [note for note in notes if "constant" in note] == [
+        "rule a is constant: entropy 0, and it ranks nothing"
+    ]
+    other = [(row[0], "t", *row[2:4], 0.5) for row in rows]
+    alone = analyze(ratings_table([*rows_of(), *other]), by_source=True).notes
+    assert [note for note in alone if "constant" in note] == [
+        "source t: rules a, b, c and 1 more are constant: entropy 0, and they rank nothing"
+    ]
+
+
 @pytest.mark.parametrize("rules", [("a",), ("a", "b")])
 def test_too_few_rules_have_no_correlation_and_no_verdict(rules: tuple[str, ...]) -> None:
     analysis = analyze(ratings_table(rows_of(rules=rules)))
@@ -142,7 +164,7 @@ def test_other_names_of_responses_are_refused_with_what_to_do(response: str | No
 def test_an_empty_file_and_a_file_without_rows_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.parquet"
     path.touch()
-    assert "the file is empty" in refusal(path)
+    assert "cannot be read as a Parquet file" in refusal(path)
     pq.write_table(ratings_table([]), path)
     assert "0 rows" in refusal(path)
 
@@ -174,10 +196,8 @@ def check_distinct_levels(num_ratings: int) -> None:
     assert rule.differential_entropy_nats == pytest.approx(0.0, abs=0.1)
     assert interval.entropy_method == "bound"
     assert interval.half_low < 0.5 < interval.half_high
-    note = the_note(analysis, "levels for")
-    assert f"{num_ratings} levels for {num_ratings} ratings" in note
-    assert "measures their number" in note
-    assert str(num_ratings) in the_note(analysis, "an upper bound")
+    assert "measures their number: rule r;" in the_note(analysis, "hardly repeat")
+    assert "rule r" in the_note(analysis, "an upper bound")
 
 
 def test_ratings_that_all_differ_are_handled_and_said() -> None:

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from encore.analysis import intervals
 from encore.analysis.analyze import read_statistics
 from encore.analysis.intervals import RuleInterval, entropy_interval, rule_intervals
-from encore.analysis.pair_cells import cells_of_counts
+from encore.analysis.pair_cells import PairCells
 from encore.analysis.statistics import TIE_POLICIES, SourceStatistics
-from encore.ratings_input import ratings_input
+from encore.warehouse import open_ratings
 from tests.ratings_files import random_table
 
 NUM_LEVELS = 11
 
 
 def statistics_of(table: pa.Table) -> SourceStatistics:
-    return read_statistics(ratings_input(table))[-1]
+    return read_statistics(open_ratings(table))[-1]
 
 
 def intervals_of(table: pa.Table) -> dict[str, RuleInterval]:
@@ -152,15 +152,6 @@ def test_many_levels_have_an_interval_that_is_no_narrower_than_it_should_be() ->
     assert expected <= found.entropy_high - found.entropy_low <= 1.3 * expected
 
 
-def test_ratings_that_all_differ_cost_nothing_and_keep_their_accuracies() -> None:
-    rng = np.random.default_rng(5)
-    found = intervals_of(table_of_pairs(rng.random((2000, 2))))["r"]
-    assert found.entropy_low is not None
-    assert found.entropy_low <= math.log(4000) <= found.entropy_high
-    assert found.half_low is not None
-    assert 0.45 < found.half_low < 0.5 < found.half_high < 0.55
-
-
 def test_they_depend_on_the_rule_alone() -> None:
     rng = np.random.default_rng(6)
     one = table_of_pairs(drawn_pairs(rng, num_pairs=80), rule_id="one")
@@ -201,7 +192,7 @@ def test_every_interval_holds_its_figure() -> None:
     )
 )
 def test_entropy_intervals_are_ordered_and_not_negative(counts: list[list[int]]) -> None:
-    cells = cells_of_counts(np.array(counts))
+    cells = PairCells.of_counts(np.array(counts))
     rng = np.random.default_rng(0)
     if cells.count_L.sum() == 0:  # only pairs without a rating
         return

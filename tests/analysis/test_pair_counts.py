@@ -6,22 +6,20 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore import warehouse
 from encore.analysis import pair_counts
 from encore.analysis.pair_counts import PairCounts, count_pairs
 from encore.errors import EncoreError, InputError
-from encore.queries import load_query
-from encore.ratings_input import ratings_input
-from encore.warehouse import Warehouse
+from encore.warehouse import Warehouse, connection, open_ratings
+from encore.warehouse.queries import load_query
 from tests.ratings_files import random_table, ratings_table
 from tests.reference import Row, reference_signs, rows_of
 
+RESPONSES = ("chosen", "rejected")
 Order = Callable[[pa.Table, np.random.Generator], pa.Table]
 
 
@@ -44,7 +42,7 @@ ORDERS: tuple[Order, ...] = (pair_by_pair, rule_by_rule, shuffled)
 
 
 def counted(ratings: pa.Table | Path, *, part_rows: int = 3_000_000) -> dict:
-    with Warehouse(ratings_input(ratings), part_rows=part_rows) as opened:
+    with Warehouse(open_ratings(ratings), part_rows=part_rows) as opened:
         rows = opened.query("rule_statistics").to_pylist()
         levels = {row["rule_id"]: row["levels"] for row in rows if row["source"] is None}
         return count_pairs(
@@ -98,28 +96,6 @@ def test_outcomes_are_those_of_numpy(seed: int, order: Order) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_outcomes_are_those_of_the_query_over_patterns(seed: int) -> None:
-    table = random_table(np.random.default_rng(310 + seed), max_rows=4000)
-    with duckdb.connect() as connection:
-        connection.register("ratings", table)
-        patterns = connection.sql(load_query("pair_patterns")).to_arrow_table().to_pylist()
-    expected: dict[str, Counter[str]] = {}
-    for row in patterns:
-        counts = expected.setdefault(row["source"], Counter())
-        for name in ("wins", "losses", "ties"):
-            for place, digit in enumerate(row[name]):
-                counts[name, place] += int(digit) * row["num_pairs"]
-        counts["pairs"] += row["num_pairs"]
-    found = {source: counts for source, counts in counted(table).items() if source is not None}
-    assert set(found) == set(expected)
-    for source, counts in found.items():
-        assert counts.outcomes.num_pairs == expected[source]["pairs"]
-        for name in ("wins", "losses", "ties"):
-            for place, number in enumerate(getattr(counts.outcomes, f"{name}_R").tolist()):
-                assert number == expected[source][name, place], (source, name, place)
-
-
-@pytest.mark.parametrize("seed", range(3))
 def test_cells_count_every_pair_once_by_its_two_ratings(seed: int) -> None:
     table = random_table(np.random.default_rng(320 + seed), max_rows=4000)
     rows = rows_of(table)
@@ -154,25 +130,16 @@ def test_the_order_of_rows_changes_no_count(order: Order) -> None:
         assert_same(found[source], expected[source])
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_files_that_cut_pairs_change_no_count(tmp_path: Path, order: Order) -> None:
-    rng = np.random.default_rng(331)
-    table = random_table(rng, max_rows=30_000)
-    expected = counted(table)
-    ordered = order(table, rng)
-    for part, start in enumerate(range(0, table.num_rows, 997)):
-        pq.write_table(ordered.slice(start, 997), tmp_path / f"{part:03d}.parquet")
-    for source, counts in counted(tmp_path, part_rows=2048).items():
-        assert_same(counts, expected[source])
-
-
 def test_rows_of_a_pair_that_stand_together_are_never_sorted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("sorted by key")
+    stream = Warehouse.stream
 
-    monkeypatch.setattr(pair_counts, "_add_by_key", refuse)
+    def refuse(self: Warehouse, name: str, *, order_by: str | None = None) -> object:
+        assert order_by is None, "sorted by key"
+        return stream(self, name)
+
+    monkeypatch.setattr(Warehouse, "stream", refuse)
     rng = np.random.default_rng(332)
     table = random_table(rng, max_rows=30_000)
     counted(pair_by_pair(table, rng), part_rows=2048)
@@ -180,10 +147,20 @@ def test_rows_of_a_pair_that_stand_together_are_never_sorted(
         counted(shuffled(table, rng), part_rows=2048)
 
 
+@pytest.mark.parametrize("num_between", [1, 3, 8])
+def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between: int) -> None:
+    """Its two runs of rows lie in different batches, after one, some or many others."""
+    rows = [(f"p{i:05d}", "s", r, "a", 0.5) for i in range(500 * num_between) for r in RESPONSES]
+    apart = [("far", "s", "chosen", "a", 1.0), *rows, ("far", "s", "rejected", "a", 0.0)]
+    counts = counted(ratings_table(apart), part_rows=1000)["s"]
+    assert counts.outcomes.num_pairs == 500 * num_between + 1
+    assert (counts.outcomes.wins_R.tolist(), counts.num_one_sided) == ([1], 0)
+
+
 def test_rules_are_counted_in_the_order_asked_for() -> None:
     rows = [("p", "s", "chosen", "a", 1.0), ("p", "s", "rejected", "a", 0.0)]
     rows += [("p", "s", "chosen", "b", 0.0), ("p", "s", "rejected", "b", 1.0)]
-    with Warehouse(ratings_input(ratings_table(rows))) as opened:
+    with Warehouse(open_ratings(ratings_table(rows))) as opened:
         both = np.array([0.0, 1.0])
         counts = count_pairs(opened, sources=["s"], levels={"b": both, "a": None})["s"]
     assert counts.outcomes.wins_R.tolist() == [0, 1]
@@ -251,7 +228,7 @@ def test_pairs_of_one_key_are_never_taken_for_one(
     rows = [
         (f"p{i}", "s", response, "r", 0.5) for i in range(50) for response in ("chosen", "rejected")
     ]
-    monkeypatch.setattr(warehouse, "load_query", clashing)
+    monkeypatch.setattr(connection, "load_query", clashing)
     with pytest.raises(EncoreError, match="same 64-bit hash"):
         counted(ratings_table(rows))
 

@@ -103,16 +103,14 @@ def test_weights_of_an_incomplete_run_are_marked_and_exit_with_3(
 ):
     import dataclasses
 
-    from encore import ratings_input as opening
-    from encore.weighting import weigh
+    from encore.warehouse import ratings as opening
+    from encore.weighting import opening as weighing_opening
 
-    real = opening.ratings_input
+    real = opening.open_ratings
     monkeypatch.setattr(
-        weigh,
-        "ratings_input",
-        lambda *ratings, **settings: dataclasses.replace(
-            real(*ratings, **settings), num_shards=10, num_missing_shards=4
-        ),
+        weighing_opening,
+        "open_ratings",
+        lambda *ratings: dataclasses.replace(real(*ratings), num_shards=10, num_missing_shards=4),
     )
     ratings = folder / "ratings.parquet"
     # By the same road from a file: what was printed of an incomplete run.

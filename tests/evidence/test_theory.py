@@ -1,28 +1,36 @@
-"""The theorem on ratings and on synthetic worlds, its counter-examples, and the command."""
+"""The theorem on ratings and on synthetic worlds, its loss, its counter-examples, the command."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.optimize import minimize
 
-from encore.cli.theory import theory as theory_command
 from encore.errors import InputError
-from encore.evidence.theory import theory
-from encore.evidence.theory.counter_examples import counter_examples
 from encore.evidence.theory.examination import TheoryRule, examine
-from encore.evidence.theory.words import DOES_NOT_SAY, SAYS, statements
-from encore.evidence.theory.worlds import noise_world
-from encore.pair_ratings import PairRatings
-from tests.evidence.data import rated_pairs, table_of
+from encore.evidence.theory.gradient_descent import (
+    descend,
+    loss_gradient,
+    loss_slope,
+    mean_loss,
+    step_size,
+)
+from encore.evidence.theory.statements import DOES_NOT_SAY, SAYS, statements
+from encore.evidence.theory.synthetic_worlds import counter_examples, noise_world
+from encore.evidence.theory.theorem import theory
+from encore.warehouse import PairRatings
+from tests.evidence.evidence_pairs import rated_pairs, table_of
+from tests.golden.command_line import encore
 from tests.reference import reference_weights, rows_of
 
 LN_10 = math.log(10)
@@ -42,7 +50,7 @@ def some_pairs(num_pairs: int = 400, *, seed: int = 0) -> PairRatings:
 
 def test_every_figure_has_its_definition():
     pairs = some_pairs()
-    found = examine(pairs, steps=(1, 5))
+    found = examine(pairs)
     margin = pairs.chosen_PR - pairs.rejected_PR
     expected_weights = reference_weights(rows_of(table_of(pairs)), tau=2.0)
     near = np.array(found.near_zero_weights)
@@ -57,7 +65,7 @@ def test_every_figure_has_its_definition():
         assert rule.z == pytest.approx(delta.sum() / np.sqrt((delta**2).sum()))
         assert rule.encore_weight == pytest.approx(expected_weights[rule.rule_id])
         assert rule.learned_weights == tuple(
-            record.weights[place] for record in found.steps if record.step in (1, 5)
+            record.weights[place] for record in found.steps if record.step > 0
         )
     assert np.abs(near).max() < 0.05  # five standard deviations of 0.01
 
@@ -68,7 +76,7 @@ def test_z_has_mean_0_and_variance_1_when_every_pair_s_label_is_drawn_by_lot():
     z = []
     for signs in product([1.0, -1.0], repeat=6):
         flipped = (delta * np.array(signs))[:, None]
-        (rule,) = examine(rated_pairs((1 + flipped) / 2, (1 - flipped) / 2), steps=(1,)).rules
+        (rule,) = examine(rated_pairs((1 + flipped) / 2, (1 - flipped) / 2)).rules
         assert rule.z is not None
         z.append(rule.z)
     assert np.mean(z) == pytest.approx(0, abs=1e-12)
@@ -76,25 +84,28 @@ def test_z_has_mean_0_and_variance_1_when_every_pair_s_label_is_drawn_by_lot():
 
 
 def test_correlations_are_numpy_s():
-    found = examine(some_pairs(), steps=(10,))
+    found = examine(some_pairs())
     entropy = np.array([rule.entropy_nats for rule in found.rules])
     weight = np.array([rule.encore_weight for rule in found.rules])
     values = {
         "gradient_size": np.array([abs(rule.gradient_at_zero) for rule in found.rules]),
         "z_size": np.array([abs(rule.z or 0) for rule in found.rules]),
-        "learned_weight": np.array([rule.learned_weights[0] for rule in found.rules]),
+        "learned_weight": np.array([rule.learned_weights for rule in found.rules]).T,
     }
-    assert len(found.correlations) == 6
+    steps = (1, 10, 100, 1000)
+    assert len(found.correlations) == 2 * (2 + len(steps))
     for row in found.correlations:
         other = entropy if row.against == "entropy" else weight
-        assert row.pearson_r == pytest.approx(np.corrcoef(values[row.quantity], other)[0, 1])
-        assert (row.num_rules, row.step) == (4, 10 if row.quantity == "learned_weight" else None)
+        value = values[row.quantity]
+        value = value if row.step is None else value[steps.index(row.step)]
+        assert row.pearson_r == pytest.approx(np.corrcoef(value, other)[0, 1])
+        assert row.num_rules == 4
 
 
 def test_only_pairs_that_every_rule_rated_fully_are_used_and_the_rest_is_counted():
     pairs = some_pairs(50)
     pairs.chosen_PR[:8, 1] = np.nan
-    found = theory(table_of(pairs), steps=(1,))
+    found = theory(table_of(pairs))
     assert (found.examination.num_pairs, found.examination.num_pairs_left_out) == (42, 8)
     assert any("8 of 50 pairs are left out" in note for note in found.notes)
     margin = (pairs.chosen_PR - pairs.rejected_PR)[8:]
@@ -116,7 +127,7 @@ def test_no_complete_pair_is_an_error_that_names_the_rule():
 
 def test_too_many_margins_are_sampled_for_descent_and_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("encore.evidence.theory.examination._MAX_MARGINS", 400)
-    found = theory(table_of(some_pairs(300)), steps=(1,))
+    found = theory(table_of(some_pairs(300)))
     assert found.examination.num_descent_pairs == 100  # 400 margins of 4 rules
     assert found.examination.num_pairs == 300
     assert any("seeded sample of 100 of 300 pairs" in note for note in found.notes)
@@ -136,7 +147,7 @@ def test_a_single_rule_and_a_constant_one_are_no_trouble():
 
 
 def test_in_the_noise_world_margins_and_entropies_are_as_planted():
-    found = examine(noise_world(seed=0), steps=(1,))
+    found = examine(noise_world(seed=0))
     for k, rule in enumerate(found.rules):
         noise = k / 9
         # Decisive with probability 1 - noise, then right in 80 %: margin (1 - noise) (0.8 - 0.2).
@@ -283,16 +294,84 @@ def test_words_say_when_the_theorem_is_about_none_of_the_rules():
         chosen_PR=pairs.chosen_PR[:, :3],
         rejected_PR=pairs.rejected_PR[:, :3],
     )
-    assert "about none of them" in "\n".join(statements(examine(knowing, steps=(1,))))
+    assert "about none of them" in "\n".join(statements(examine(knowing)))
+
+
+# --- the loss -------------------------------------------------------------------------------------
+
+PROBLEM = st.tuples(st.integers(1, 8), st.integers(1, 4)).flatmap(
+    lambda shape: st.tuples(
+        arrays(float, shape[1], elements=st.floats(-5, 5)),
+        arrays(float, shape, elements=st.floats(-1, 1)),
+        arrays(float, shape[0], elements=st.sampled_from([-1.0, 1.0])),
+    )
+)
+Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@given(st.sampled_from([-1.0, 1.0]), st.floats(allow_nan=False, allow_infinity=False))
+def test_the_slope_is_bounded_by_one_for_every_margin(label: float, margin: float):
+    slope = float(loss_slope(np.array(margin), label_P=label))
+    assert abs(slope) <= 1
+    assert slope * label <= 0  # a larger margin in the label's direction never costs
+
+
+def test_slope_and_loss_at_three_margins_by_hand():
+    # z = +1: -e^-g / (1 + e^-g); at g = ln 3 that is -(1/3) / (4/3) = -1/4, and the loss ln(4/3).
+    margin = np.array([0.0, math.log(3), -math.log(3)])
+    assert loss_slope(margin) == pytest.approx([-0.5, -0.25, -0.75])
+    expected = (math.log(2) + math.log(4 / 3) + math.log(4)) / 3
+    assert mean_loss(np.ones(1), margin[:, None]) == pytest.approx(expected)
+    assert loss_slope(margin, label_P=-1.0) == pytest.approx([0.5, 0.75, 0.25])
+
+
+@given(PROBLEM)
+def test_the_gradient_is_that_of_finite_differences(problem: Problem):
+    weight, margin, label = problem
+    found = loss_gradient(weight, margin, label_P=label)
+    for place, step in enumerate(1e-5 * np.eye(len(weight))):
+        above, below = (mean_loss(weight + d, margin, label_P=label) for d in (step, -step))
+        assert found[place] == pytest.approx((above - below) / 2e-5, abs=1e-8)
+    at_zero = loss_gradient(np.zeros_like(weight), margin)
+    assert at_zero == pytest.approx(-margin.mean(axis=0) / 2, abs=1e-15)
+
+
+@given(PROBLEM)
+def test_swapping_responses_together_with_their_label_changes_nothing(problem: Problem):
+    """With A = chosen every label is +1: the paper's z and our margins say the same."""
+    weight, margin, label = problem
+    found = mean_loss(weight, margin, label_P=label)
+    assert found == pytest.approx(mean_loss(weight, margin * label[:, None]), abs=1e-12)
+
+
+@given(PROBLEM)
+def test_no_step_ever_raises_the_loss(problem: Problem):
+    losses = [record.loss for record in descend(problem[1], steps=range(1, 30))]
+    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(losses))
+
+
+def test_descent_ends_where_another_optimiser_ends():
+    # Labels from a logistic model, so that an optimum is near (3, 1, 0).
+    rng = np.random.default_rng(0)
+    margin = rng.choice([-0.5, -0.2, 0.0, 0.2, 0.5], size=(2000, 3))
+    is_right = rng.random(2000) < 1 / (1 + np.exp(-margin @ np.array([3.0, 1.0, 0.0])))
+    margin = np.where(is_right, 1.0, -1.0)[:, None] * margin
+    start, first, last = descend(margin, steps=(1, 1000))
+    optimum = minimize(
+        lambda w: np.log1p(np.exp(-margin @ w)).mean(), np.zeros(3), method="BFGS", tol=1e-9
+    )
+    assert last.weights == pytest.approx(optimum.x, abs=1e-4)
+    assert (start.loss, start.largest_slope) == (pytest.approx(math.log(2)), 0.5)
+    assert first.weights == pytest.approx(step_size(margin) * margin.mean(axis=0) / 2, abs=1e-12)
+
+
+def test_the_step_size_by_hand():
+    # Margins 0.6 and 0.8 of one rule: mean square 0.5, curvature at most 0.5 / 4, step 8.
+    assert step_size(np.array([[0.6], [0.8]])) == pytest.approx(8.0)
+    assert step_size(np.zeros((5, 2))) == 0.0
 
 
 # --- the command ----------------------------------------------------------------------------------
-
-
-def invoke(*arguments: str | Path) -> Result:
-    app = typer.Typer()
-    app.command("theory")(theory_command)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -301,55 +380,24 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "r.parquet"
 
 
-def test_the_json_has_the_examination_and_the_counter_examples(path: Path):
-    result = invoke(path, "--tau", "1", "--json")
-    assert result.exit_code == 0, result.stderr
-    found = json.loads(result.stdout)
-    assert found["is_synthetic"] is False
-    assert (found["num_pairs"], found["tau"]) == (60, 1.0)
+def test_the_json_is_what_the_function_finds(path: Path):
+    found = encore("theory", path, "--tau", "1", "--json").json
+    assert (found["is_synthetic"], found["num_pairs"], found["tau"]) == (False, 60, 1.0)
     assert [step["step"] for step in found["steps"]] == [0, 1, 10, 100, 1000]
-    assert [rule["rule_id"] for rule in found["rules"]] == [f"rule-{k}" for k in range(4)]
-    assert len(found["counter_examples"]) == 3
-    assert found["statements"]
     assert found == json.loads(json.dumps(theory(path, tau=1.0).as_dict()))
 
 
 def test_the_tables_show_rules_steps_and_counter_examples(path: Path):
-    result = invoke(path)
-    assert result.exit_code == 0, result.stderr
-    for text in ("rule-3", "step 1000", "largest |D|", "0.5000", "Counter-example (synthetic)"):
-        assert text in result.stdout
-    assert "What happens: uniform-and-perfect" in result.stdout
-    assert "SYNTHETIC DATA" not in result.stdout
-
-
-def test_the_synthetic_world_is_called_synthetic():
-    result = invoke("--synthetic")
-    assert result.exit_code == 0, result.stderr
-    assert " ".join(result.stdout.split()).count("SYNTHETIC DATA") == 2
-    assert "noise-100-percent" in result.stdout
-    assert json.loads(invoke("--synthetic", "--json").stdout)["is_synthetic"] is True
+    shown = encore("theory", path).out
+    for text in ("4 rule-3", "step 1000", "largest |D|", "0.5000", "Counter-example (synthetic)"):
+        assert text in shown
+    assert "SYNTHETIC DATA" not in shown
+    synthetic = encore("theory", "--synthetic").out
+    assert " ".join(synthetic.split()).count("SYNTHETIC DATA") == 2
 
 
 @pytest.mark.parametrize("arguments", [(), ("ratings.parquet", "--synthetic")])
 def test_neither_or_both_is_a_usage_error(arguments: tuple[str, ...]):
-    result = invoke(*arguments)
-    assert result.exit_code == 2
-    assert "one of the two" in result.stderr
-
-
-def test_the_function_wants_one_of_the_two_as_well():
-    with pytest.raises(InputError, match="either ratings or the synthetic world"):
-        theory()
-
-
-@pytest.mark.parametrize("steps", [(), (0, 1), (10, 1), (1, 1)])
-def test_impossible_steps_are_one_line(steps: tuple[int, ...]):
-    with pytest.raises(InputError, match="ascending"):
-        theory(synthetic=True, steps=steps)
-
-
-def test_the_help_teaches():
-    text = " ".join(invoke("--help").stdout.split())
-    for part in ("Bradley-Terry", "minus half", "--synthetic", "Exit code 3"):
-        assert part in text
+    finished = encore("theory", *arguments)
+    assert finished.code == 2
+    assert "one of the two" in finished.err

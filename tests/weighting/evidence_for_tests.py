@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from encore.analysis.analyze import analyze
 from encore.analysis.statistics import RuleStats
-from encore.pair_ratings import PairRatings
+from encore.warehouse import PairRatings
 from encore.weighting.evidence import Evidence
 from tests.ratings_files import ratings_table
 

@@ -1,29 +1,31 @@
-"""Composed ratings: who wins, what a tie is, and how sure the accuracy is."""
+"""Composed ratings: who wins, what a tie is, how sure that is; ENCORE over its temperature."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
 
-from encore.analysis.analyze import analyze
 from encore.analysis.statistics import Accuracy
-from encore.pair_ratings import read_pair_ratings
-from encore.ratings_input import ratings_input
-from encore.warehouse import Warehouse
+from encore.errors import InputError
 from encore.weighting import composed
 from encore.weighting.composed import (
     Outcome,
-    complete_pairs,
     composed_outcomes,
     credits_of,
     half_credit_interval,
     margin_sds_of,
-    outcome_of,
 )
-from encore.weighting.weigh import margin_sds
-from tests.ratings_files import random_table
-from tests.weighting.evidence_for_tests import pairs_of_margins
+from encore.weighting.sweep import DEFAULT_TAUS, sweep
+from tests.weighting.evidence_for_tests import (
+    evidence_of_entropies,
+    evidence_of_margins,
+    pairs_of_margins,
+)
 
 
 def test_pairs_are_won_tied_and_lost_by_the_weighted_margin() -> None:
@@ -39,20 +41,7 @@ def test_margins_that_cancel_but_for_rounding_are_a_tie() -> None:
     assert (margin_PR @ [0.5, 0.5])[0] != 0
     [outcome] = composed_outcomes(margin_PR, np.array([[0.5, 0.5]]))
     assert outcome.num_ties == 1
-
-
-def test_the_credit_of_a_pair_is_1_a_half_or_0() -> None:
     assert credits_of(np.array([0.2, 1e-17, 0.0, -0.2])).tolist() == [1.0, 0.5, 0.5, 0.0]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_one_rule_alone_composes_its_own_accuracy(seed: int) -> None:
-    table = random_table(np.random.default_rng(seed), max_rows=2000)
-    rules = [rule for rule in analyze(table).rules if rule.num_pairs]
-    with Warehouse(ratings_input(table)) as warehouse:
-        for rule in rules:
-            pairs = complete_pairs(read_pair_ratings(warehouse, rule_ids=[rule.rule_id]))
-            assert outcome_of(pairs.margin_PR[:, 0]).accuracy == rule.accuracy
 
 
 def test_blocks_of_pairs_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +61,10 @@ def test_without_pairs_there_is_no_accuracy_and_no_interval() -> None:
 
 def test_pairs_are_complete_when_every_rule_rated_both_responses() -> None:
     pairs = pairs_of_margins([[0.1, np.nan], [0.2, 0.3], [np.nan, np.nan], [0.0, 0.0]])
-    assert complete_pairs(pairs).margin_PR.tolist() == [[0.2, 0.3], [0.0, 0.0]]
-
-
-# --- intervals ------------------------------------------------------------------------------------
+    assert pairs.complete().margin_PR.tolist() == [[0.2, 0.3], [0.0, 0.0]]
+    # The spread of margins is over all that are there; one margin has none.
+    assert margin_sds_of(pairs.margin_PR) == pytest.approx((0.1, np.std([0.3, 0], ddof=1)))
+    assert margin_sds_of(np.array([[0.5, np.nan], [np.nan, np.nan]])) == (None, None)
 
 
 @pytest.mark.parametrize(("wins", "total"), [(0, 7), (7, 7), (61, 100), (500, 1000)])
@@ -83,10 +72,6 @@ def test_without_ties_the_interval_is_wilson_s(wins: int, total: int) -> None:
     expected = scipy.stats.binomtest(wins, total).proportion_ci(method="wilson")
     found = half_credit_interval(wins / total, tie_rate=0.0, num_pairs=total)
     assert found == pytest.approx((expected.low, expected.high), abs=1e-12)
-
-
-def test_ties_alone_leave_no_doubt_that_half_is_a_half() -> None:
-    assert half_credit_interval(0.5, tie_rate=1.0, num_pairs=40) == pytest.approx((0.5, 0.5))
 
 
 def test_the_interval_covers_the_truth_95_times_in_100() -> None:
@@ -103,19 +88,38 @@ def test_the_interval_covers_the_truth_95_times_in_100() -> None:
     assert covered.mean() == pytest.approx(0.95, abs=0.014)
 
 
-# --- spread of margins ----------------------------------------------------------------------------
+# --- ENCORE over its temperature ------------------------------------------------------------------
+
+# Rule 0 (the lowest entropy) is right in 3 of 4 pairs; with equal weights both are right in 1
+# and tie in 1.
+MARGINS = [[0.2, -0.2], [0.4, 0.1], [0.1, -0.3], [-0.2, -0.1]]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_spread_of_margins_is_that_of_the_query(seed: int) -> None:
-    table = random_table(np.random.default_rng(seed), max_rows=2000)
-    rule_ids = [rule.rule_id for rule in analyze(table).rules]
-    with Warehouse(ratings_input(table)) as warehouse:
-        expected = margin_sds(warehouse)
-        found = margin_sds_of(read_pair_ratings(warehouse, rule_ids=rule_ids).margin_PR)
-    for rule_id, sd in zip(rule_ids, found, strict=True):
-        assert sd == (None if expected[rule_id] is None else pytest.approx(expected[rule_id]))
+def test_the_sweep_has_encore_s_weights_and_ends_at_lowest_entropy_and_uniform() -> None:
+    found = sweep(evidence_of_margins(MARGINS), taus=[1e-4, 0.5, 2.0, 1e6])
+    for tau, weights in zip(found.taus, found.weights_TR, strict=True):
+        # Entropies 0.1 and 0.2: masses 1 and exp(-0.1 / tau).
+        mass = math.exp(-0.1 / tau)
+        assert weights == pytest.approx([1 / (1 + mass), mass / (1 + mass)], abs=1e-15)
+    # Rule 0 alone wins 3 of 4. Uniform: 0.0 is a tie, 0.25 a win, -0.1 and -0.15 losses: 3/8.
+    assert found.lowest_entropy_accuracy.half == found.accuracies[0].half == 0.75
+    assert found.uniform_accuracy.half == 0.375
+    # At 1e6 the weights differ from uniform by some 1e-8: enough to decide the tie for rule 0.
+    assert found.accuracies[-1].half == 0.5
+    assert 2.0 in DEFAULT_TAUS
 
 
-def test_one_margin_has_no_spread() -> None:
-    assert margin_sds_of(np.array([[0.5, np.nan], [np.nan, np.nan]])) == (None, None)
+@given(
+    st.lists(st.integers(0, 300).map(lambda hundredths: hundredths / 100), min_size=1, max_size=8)
+)
+def test_a_small_and_a_large_temperature_reach_the_limits(entropies: list[float]) -> None:
+    margin_PR = np.random.default_rng(len(entropies)).normal(size=(40, len(entropies)))
+    evidence = evidence_of_entropies(entropies, pairs=pairs_of_margins(margin_PR))
+    found = sweep(evidence, taus=[5e-324, 1e12])
+    assert found.accuracies == (found.lowest_entropy_accuracy, found.uniform_accuracy)
+
+
+@pytest.mark.parametrize("taus", [[], [0.0], [2.0, math.nan]])
+def test_no_temperature_or_an_impossible_one_is_refused(taus: list[float]) -> None:
+    with pytest.raises(InputError, match="tau"):
+        sweep(evidence_of_margins(MARGINS), taus=taus)

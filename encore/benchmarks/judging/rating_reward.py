@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 from encore.benchmarks.judging.rated import RatedBenchmark
 from encore.benchmarks.judging.rule_weights import checked_weights
 from encore.errors import InputError
-from encore.pair_ratings import PairRatings, read_pair_ratings
-from encore.ratings_input import ratings_input
-from encore.warehouse import Warehouse
+from encore.warehouse import PairRatings, Warehouse, open_ratings, read_pair_ratings
 from encore.weighting.composed import credits_of
 
 if TYPE_CHECKING:
@@ -80,11 +78,11 @@ def rating_reward(
     Raises:
         InputError: Weights of other rules than the ratings, pairs that are not in the study.
     """
-    source = ratings_input(rated.study, run=rated.run_key)
-    assert source.rule_order is not None  # a study's run says its rules
-    by_rule = checked_weights(weights, rule_ids=source.rule_order)
+    source = open_ratings(rated.study, run=rated.run_key)
+    assert source.manifest is not None  # the ratings are a study's run
+    by_rule = checked_weights(weights, rule_ids=source.manifest.rule_ids)
     with Warehouse(source) as warehouse:
-        ratings = read_pair_ratings(warehouse, rule_ids=source.rule_order)
+        ratings = read_pair_ratings(warehouse, rule_ids=source.manifest.rule_ids)
     rated_pairs = ratings.take(_rows_of(pairs, ratings))
     weight_R = np.array(list(by_rule.values()), dtype=np.float64)
     reward_P2 = weighted_rewards(rated_pairs, weight_R=weight_R)

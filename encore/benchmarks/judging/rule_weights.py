@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from encore.data.records import RuleSet
 from encore.errors import InputError
-from encore.weighting.provenance import Origin
-from encore.weighting.vector import WeightVector
+from encore.weighting.vector import Origin, WeightVector
 
 
 def checked_weights(weights: Mapping[str, float], *, rule_ids: Sequence[str]) -> dict[str, float]:

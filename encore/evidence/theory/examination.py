@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 
 from encore.analysis.correlation import pearson_r, spearman_rho
 from encore.errors import InputError
-from encore.evidence.level_codes import level_codes
-from encore.evidence.theory.descent import STEPS, DescentStep, descend, step_size
-from encore.evidence.theory.loss import loss_gradient
-from encore.pair_ratings import PairRatings
-from encore.weighting.composed import complete_pairs
+from encore.evidence.level_codes import LevelCodes
+from encore.evidence.theory.gradient_descent import (
+    STEPS,
+    DescentStep,
+    descend,
+    loss_gradient,
+    step_size,
+)
+from encore.warehouse import PairRatings
 from encore.weighting.encore import entropy_weights
 from encore.weighting.scheme import SchemeOptions
 
@@ -30,7 +34,6 @@ _MAX_MARGINS = 1_000_000
 
 Quantity = Literal["gradient_size", "z_size", "learned_weight"]
 Against = Literal["entropy", "encore_weight"]
-AGAINST: tuple[Against, ...] = ("entropy", "encore_weight")
 
 _Floats = NDArray[np.float64]
 
@@ -126,23 +129,33 @@ class Examination:
         return next(rule for rule in self.rules if rule.rule_id == rule_id)
 
 
-def examine(
-    pairs: PairRatings, *, tau: float = 2.0, seed: int = 0, steps: Sequence[int] = STEPS
-) -> Examination:
+def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> Examination:
     """Gradients at and near zero, and weights by gradient descent, beside entropy and ENCORE.
 
+    The theorem's margin sums over all rules, so only pairs are used whose two responses every rule
+    rated; a missing rating is no rating of 0.
+
     Raises:
-        InputError: No pair that every rule rated fully, or an impossible tau.
+        InputError: No such pair, or an impossible tau.
     """
     tau = SchemeOptions(tau=tau).tau
-    margin_PR = _complete_margins(pairs)
-    codes = level_codes(pairs, with_replacement=False)
-    entropy_R = codes.entropies(codes.count_all())
+    margin_PR = pairs.complete().margin_PR
+    if not len(margin_PR):
+        num_R = (~np.isnan(pairs.margin_PR)).sum(axis=0)
+        least = int(num_R.argmin())
+        raise InputError(
+            f"theory: of {pairs.num_pairs} pairs none has both responses rated under every rule "
+            f"(rule {pairs.rule_ids[least]} rated {num_R[least]} fully, the fewest); leave such "
+            "rules out of the ratings or rate the missing responses"
+        )
+    codes = LevelCodes.of(pairs)
     rng = np.random.default_rng(seed)
     near_zero_R = rng.normal(scale=NEAR_ZERO_SD, size=len(pairs.rule_ids))
     sample_PR = _sample(margin_PR, rng)
-    path = descend(sample_PR, steps=steps)
-    rules = _rules(pairs.rule_ids, margin_PR, entropy_R, near_zero_R, path, tau=tau)
+    path = descend(sample_PR)
+    rules = _rules(
+        pairs.rule_ids, margin_PR, codes.entropies(codes.count()), near_zero_R, path, tau=tau
+    )
     return Examination(
         num_pairs=len(margin_PR),
         num_pairs_left_out=pairs.num_pairs - len(margin_PR),
@@ -153,25 +166,8 @@ def examine(
         near_zero_weights=tuple(near_zero_R.tolist()),
         rules=rules,
         steps=path,
-        correlations=tuple(_correlations(rules, steps)),
+        correlations=tuple(_correlations(rules)),
     )
-
-
-def _complete_margins(pairs: PairRatings) -> _Floats:
-    """Margins of the pairs whose two responses every rule rated, shape [P, R].
-
-    The theorem's margin sums over all rules; a missing rating is no rating of 0.
-    """
-    complete = complete_pairs(pairs)
-    if not complete.num_pairs:
-        num_R = (~np.isnan(pairs.margin_PR)).sum(axis=0)
-        least = int(num_R.argmin())
-        raise InputError(
-            f"theory: of {pairs.num_pairs} pairs none has both responses rated under every rule "
-            f"(rule {pairs.rule_ids[least]} rated {num_R[least]} fully, the fewest); leave such "
-            "rules out of the ratings or rate the missing responses"
-        )
-    return complete.margin_PR
 
 
 def _sample(margin_PR: _Floats, rng: np.random.Generator) -> _Floats:
@@ -194,6 +190,8 @@ def _rules(
     encore_R = entropy_weights(entropy_R, tau=tau)
     at_zero_R = loss_gradient(np.zeros_like(near_zero_R), margin_PR)
     near_R = loss_gradient(near_zero_R, margin_PR)
+    # With signs drawn by lot the sum of margins has mean 0 and variance sum of squares.
+    norm_R = np.linalg.norm(margin_PR, axis=0).tolist()
     return tuple(
         TheoryRule(
             rule_id=rule_id,
@@ -203,7 +201,7 @@ def _rules(
             tie_rate=float(np.mean(margin_PR[:, k] == 0)),
             half_accuracy=float(np.mean(margin_PR[:, k] > 0) + np.mean(margin_PR[:, k] == 0) / 2),
             gradient_at_zero=float(at_zero_R[k]),
-            z=_z(margin_PR[:, k]),
+            z=float(margin_PR[:, k].sum()) / norm_R[k] if norm_R[k] else None,
             gradient_near_zero=float(near_R[k]),
             learned_weights=tuple(record.weights[k] for record in path[1:]),
         )
@@ -211,45 +209,27 @@ def _rules(
     )
 
 
-def _z(margin_P: _Floats) -> float | None:
-    """With signs drawn by lot the sum of margins has mean 0 and variance sum of squares."""
-    norm = float(np.linalg.norm(margin_P))
-    return float(margin_P.sum()) / norm if norm else None
-
-
-def _correlations(rules: Sequence[TheoryRule], steps: Sequence[int]) -> list[TheoryCorrelation]:
-    found = []
-    for against in AGAINST:
-        sizes = [abs(rule.gradient_at_zero) for rule in rules]
-        found.append(_correlation(rules, sizes, "gradient_size", against))
-        sizes_of_z = [None if rule.z is None else abs(rule.z) for rule in rules]
-        found.append(_correlation(rules, sizes_of_z, "z_size", against))
-        for place, step in enumerate(steps):
-            learned = [rule.learned_weights[place] for rule in rules]
-            found.append(_correlation(rules, learned, "learned_weight", against, step=step))
-    return found
-
-
-def _correlation(
-    rules: Sequence[TheoryRule],
-    values: Sequence[float | None],
-    quantity: Quantity,
-    against: Against,
-    *,
-    step: int | None = None,
-) -> TheoryCorrelation:
-    known = [
-        (value, rule.entropy_nats if against == "entropy" else rule.encore_weight)
-        for value, rule in zip(values, rules, strict=True)
-        if value is not None
+def _correlations(rules: Sequence[TheoryRule]) -> Iterator[TheoryCorrelation]:
+    others: dict[Against, list[float]] = {
+        "entropy": [rule.entropy_nats for rule in rules],
+        "encore_weight": [rule.encore_weight for rule in rules],
+    }
+    learned: list[tuple[Quantity, int | None, Sequence[float | None]]] = [
+        ("gradient_size", None, [abs(rule.gradient_at_zero) for rule in rules]),
+        ("z_size", None, [None if rule.z is None else abs(rule.z) for rule in rules]),
     ]
-    value_R = np.array([value for value, _ in known])
-    other_R = np.array([other for _, other in known])
-    return TheoryCorrelation(
-        quantity=quantity,
-        step=step,
-        against=against,
-        num_rules=len(known),
-        pearson_r=pearson_r(value_R, other_R),
-        spearman_rho=spearman_rho(value_R, other_R),
-    )
+    for place, step in enumerate(STEPS):
+        weights = [rule.learned_weights[place] for rule in rules]
+        learned.append(("learned_weight", step, weights))
+    for against, other_values in others.items():
+        for quantity, at_step, values in learned:
+            known = [both for both in zip(values, other_values, strict=True) if both[0] is not None]
+            value_R, other_R = np.array(known, dtype=np.float64).reshape(-1, 2).T
+            yield TheoryCorrelation(
+                quantity=quantity,
+                step=at_step,
+                against=against,
+                num_rules=len(known),
+                pearson_r=pearson_r(value_R, other_R),
+                spearman_rho=spearman_rho(value_R, other_R),
+            )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from encore.errors import InputError
-from encore.evidence.paired_input import PairedInput, read_paired
-from encore.evidence.theory.counter_examples import CounterExample, counter_examples
-from encore.evidence.theory.descent import STEPS
 from encore.evidence.theory.examination import Examination, examine
-from encore.evidence.theory.words import statements
-from encore.evidence.theory.worlds import noise_world
+from encore.evidence.theory.statements import statements
+from encore.evidence.theory.synthetic_worlds import CounterExample, counter_examples, noise_world
+from encore.warehouse import Ratings, open_ratings, read_pairs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,63 +49,50 @@ class Theory:
 
 
 def theory(
-    ratings: str | Path | Any = None,
+    ratings: str | Path | Ratings | Any = None,
     *,
     synthetic: bool = False,
     tau: float = 2.0,
     seed: int = 0,
-    steps: Sequence[int] = STEPS,
-    run: str | None = None,
-    judge: str | None = None,
 ) -> Theory:
-    """Bradley–Terry loss over rule weights: gradients at zero and learned weights beside entropy.
+    """Bradley-Terry loss over rule weights: gradients at zero and learned weights beside entropy.
 
     Args:
         ratings: As for `encore.analysis.analyze.analyze`; all sources are pooled.
         synthetic: Take a synthetic world instead, in which the theorem's premise holds: ten rules
-            that are more and more noise (`encore.evidence.theory.worlds.noise_world`).
+            that are more and more noise.
         tau: Temperature of ENCORE's weights (the paper's default).
         seed: Of the synthetic world, of the weights near zero, and of the sample of pairs if there
             are too many for gradient descent.
-        steps: After how many steps of gradient descent to look, ascending.
-        run: Which run, where there are several: a unique prefix of its key.
-        judge: Which judge, where there are several.
 
     Raises:
         InputError: Ratings and synthetic both or neither, no ratings table, no pair that every
-            rule rated fully, impossible steps.
+            rule rated fully.
     """
     if (ratings is None) != synthetic:
         raise InputError("theory: expected either ratings or the synthetic world (--synthetic)")
-    if not steps or list(steps) != sorted(set(steps)) or steps[0] < 1:
-        raise InputError(f"steps {list(steps)}: expected whole numbers from 1 on, ascending")
-    source = (
-        PairedInput(label="synthetic world", pairs=noise_world(seed=seed))
-        if synthetic
-        else read_paired(ratings, run=run, judge=judge)
-    )
-    found = examine(source.pairs, tau=tau, seed=seed, steps=steps)
+    opened = None if synthetic else open_ratings(ratings)
+    pairs = read_pairs_of(opened) if opened else noise_world(seed=seed)
+    found = examine(pairs, tau=tau, seed=seed)
     return Theory(
         is_synthetic=synthetic,
         examination=found,
         counter_examples=counter_examples(tau=tau),
         statements=statements(found),
         notes=tuple(_notes(found)),
-        num_shards=source.num_shards,
-        num_missing_shards=source.num_missing_shards,
+        num_shards=opened.num_shards if opened else 0,
+        num_missing_shards=opened.num_missing_shards if opened else 0,
     )
 
 
-def _notes(found: Examination) -> list[str]:
-    notes = []
+def _notes(found: Examination) -> Iterator[str]:
     if found.num_pairs_left_out:
-        notes.append(
+        yield (
             f"{found.num_pairs_left_out:,} of {found.num_pairs + found.num_pairs_left_out:,} pairs "
             "are left out, because some rule has no rating of one of the responses"
         )
     if found.num_descent_pairs < found.num_pairs:
-        notes.append(
+        yield (
             f"gradient descent looks at a seeded sample of {found.num_descent_pairs:,} of "
             f"{found.num_pairs:,} pairs; gradients at and near zero are of all of them"
         )
-    return notes

@@ -15,7 +15,7 @@ from encore.config import JudgeConfig, RatingConfig
 from encore.data.pairs import read_pairs, records_of
 from encore.data.study import open_study
 from encore.errors import InputError, StudyIncompleteError
-from encore.pair_ratings import PairRatings
+from encore.warehouse import PairRatings
 from encore.weighting.weigh import weights as weigh
 from tests.benchmarks.judging.scripted import (
     benchmark_of,

@@ -26,8 +26,7 @@ from encore.data.rules import load_rule_set
 from encore.demo import judge_path
 from encore.errors import InputError
 from encore.model_files import folder_digest
-from encore.weighting.provenance import Origin, Provenance
-from encore.weighting.vector import WeightVector
+from encore.weighting.vector import Origin, Provenance, WeightVector
 from encore.weighting.weigh import weights as weigh
 from tests.benchmarks.judging.scripted import (
     benchmark_of,

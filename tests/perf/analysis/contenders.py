@@ -43,16 +43,15 @@ def with_encore() -> dict[str, Act]:
     """Ours."""
     from encore.analysis.analyze import analyze, read_statistics
     from encore.analysis.pair_counts import count_pairs
-    from encore.ratings_input import ratings_input
-    from encore.warehouse import Warehouse
+    from encore.warehouse import Warehouse, open_ratings
 
     def entropy(path: Path) -> Figures:
-        with Warehouse(ratings_input(path)) as warehouse:
+        with Warehouse(open_ratings(path)) as warehouse:
             rows = warehouse.query("rule_statistics").to_pylist()
         return {row["rule_id"]: row["entropy_nats"] for row in rows if row["source"] is None}
 
     def accuracies(path: Path) -> Figures:
-        with Warehouse(ratings_input(path)) as warehouse:
+        with Warehouse(open_ratings(path)) as warehouse:
             rows = warehouse.query("rule_statistics").to_pylist()
             rule_ids = sorted({row["rule_id"] for row in rows})
             sources = sorted({row["source"] for row in rows if row["source"] is not None})
@@ -71,7 +70,7 @@ def with_encore() -> dict[str, Act]:
         }
 
     def statistics(path: Path) -> Figures:
-        return {"sources": [part.source for part in read_statistics(ratings_input(path))]}
+        return {"sources": [part.source for part in read_statistics(open_ratings(path))]}
 
     return {
         "entropy": entropy,

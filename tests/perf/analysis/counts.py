@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from encore.analysis.correlation import correlations
 from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats
 from encore.analysis.intervals import rule_intervals
-from encore.analysis.outcomes import PairOutcomes
-from encore.analysis.pair_cells import cells_of_counts
+from encore.analysis.pair_cells import PairCells, PairOutcomes
 from encore.analysis.statistics import Accuracy, RuleStats, SourceStatistics
 
 
@@ -84,7 +83,7 @@ def _source_statistics(counts: Counts, source: str, rule_ids: Sequence[str]) -> 
             ties_R=ties,
             sign_gram_RR=np.sum(grams, axis=0).astype(np.int64),
         ),
-        cells=tuple(cells_of_counts(matrix) for matrix in matrices),
+        cells=tuple(PairCells.of_counts(matrix) for matrix in matrices),
         surprisal_variances=(0.0,) * len(rules),
         num_one_sided=0,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from encore.warehouse import Warehouse
+from encore.warehouse.connection import Warehouse
+from encore.warehouse.ratings import Ratings
 
 # Suffixes: P pairs, R rules, N rows of a query.
 
@@ -49,13 +51,28 @@ class PairRatings:
 
     def take(self, row_N: NDArray[np.intp] | NDArray[np.bool_]) -> PairRatings:
         """Some pairs, by index or mask."""
-        return PairRatings(
-            rule_ids=self.rule_ids,
+        return dataclasses.replace(
+            self,
             source_P=self.source_P[row_N],
             pair_id_P=self.pair_id_P[row_N],
             chosen_PR=self.chosen_PR[row_N],
             rejected_PR=self.rejected_PR[row_N],
         )
+
+    def complete(self) -> PairRatings:
+        """The pairs whose two responses every rule rated.
+
+        Composed ratings are compared over these alone: a missing margin is not a margin of 0, and
+        every weight vector is measured on the same pairs.
+        """
+        is_missing_P = np.asarray(np.isnan(self.margin_PR).any(axis=1))
+        return self.take(~is_missing_P) if is_missing_P.any() else self
+
+
+def read_pairs_of(ratings: Ratings) -> PairRatings:
+    """Every pair of some ratings under all their rules; parameters as `read_pair_ratings`."""
+    with Warehouse(ratings) as warehouse:
+        return read_pair_ratings(warehouse, rule_ids=warehouse.rule_ids())
 
 
 def read_pair_ratings(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> PairRatings:
@@ -71,10 +88,12 @@ def read_pair_ratings(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> PairR
         InputError: A rating is there more than once.
     """
     parts = []
-    for (rows,) in warehouse.query_parts("pair_ratings"):
+    for rows in warehouse.query_parts("pair_ratings"):
         if pc.any(pc.greater(rows["num_repeats"], 0)).as_py():
             warehouse.refuse_repeats()
         parts.append(_side_by_side(rows, tuple(rule_ids)))
+    if len(parts) == 1:
+        return parts[0]
     joined = PairRatings(
         rule_ids=tuple(rule_ids),
         source_P=np.concatenate([part.source_P for part in parts]),
@@ -82,8 +101,6 @@ def read_pair_ratings(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> PairR
         chosen_PR=np.concatenate([part.chosen_PR for part in parts]),
         rejected_PR=np.concatenate([part.rejected_PR for part in parts]),
     )
-    if len(parts) == 1:
-        return joined
     return joined.take(np.lexsort((joined.pair_id_P, joined.source_P)))
 
 

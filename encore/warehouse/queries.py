@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 
 # An installed wheel carries the folder inside the package; a checkout has it beside the package.
-_FOLDERS = (Path(__file__).parent / "sql", Path(__file__).parent.parent / "sql")
+_PACKAGE = Path(__file__).parent.parent
+_FOLDERS = (_PACKAGE / "sql", _PACKAGE.parent / "sql")
 
 
 @cache

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from encore.pair_ratings import PairRatings
+from encore.warehouse import PairRatings
 from tests.ratings_files import ratings_table
 
 
@@ -57,9 +57,8 @@ def drawn_pairs(
 
 def skewed_masses(num_rules: int, num_levels: int = 11) -> np.ndarray:
     """Probabilities of levels from nearly uniform to nearly constant."""
-    level_L = np.linspace(0, 10, num_levels)
     rate_R = np.linspace(0.05, 1.5, num_rules)
-    mass_RL = np.exp(-rate_R[:, None] * level_L)
+    mass_RL = np.exp(-rate_R[:, None] * np.linspace(0, 10, num_levels))
     return np.asarray(mass_RL / mass_RL.sum(axis=1, keepdims=True))
 
 

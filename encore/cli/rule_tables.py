@@ -1,0 +1,90 @@
+"""Tables with a row for each rule, and how their cells show numbers.
+
+Rules are numbered 1…R as in the report, so that no name is broken over lines at 80 columns; a
+legend under the tables has the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from encore.cli.output import compact_table
+from encore.terminal import out, visible
+
+NOTHING = "–"
+_MAX_EXACT_COUNT = 99_999
+
+
+class NumberedRules:
+    """The rules of some tables, in their order."""
+
+    def __init__(self, rule_ids: Iterable[str]) -> None:
+        self.number_of = {
+            rule_id: str(number) for number, rule_id in enumerate(dict.fromkeys(rule_ids), start=1)
+        }
+
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str
+    ) -> Table:
+        """A table whose rows begin with a rule id, which is shown as its number."""
+        cells = [(self.number_of[str(rule_id)], *rest) for rule_id, *rest in rows]
+        return compact_table(("#", *columns), cells, title=title)
+
+    def legend(self) -> Text:
+        """The rules by number, several on a line where they fit."""
+        wide = len(str(len(self.number_of)))
+        entries = [
+            f"{number:>{wide}} {visible(rule_id)}" for rule_id, number in self.number_of.items()
+        ]
+        width = max(map(len, entries), default=0) + 2
+        num_columns = max(out.width // width, 1)
+        lines = [entries[at : at + num_columns] for at in range(0, len(entries), num_columns)]
+        text = "\n".join("".join(entry.ljust(width) for entry in line).rstrip() for line in lines)
+        return Text(f"{text}\n", no_wrap=True)
+
+
+def number(value: float | None, *, digits: int = 3) -> str:
+    """A figure for a table; a dash where there is none. What rounds to 0 has no sign."""
+    return NOTHING if value is None else f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def percent(value: float | None) -> str:
+    """A share for a table; a dash where there is none."""
+    return NOTHING if value is None else f"{number(100 * value, digits=1)}%"
+
+
+def span(low: float | None, high: float | None, *, digits: int = 2) -> str:
+    """An interval for a table."""
+    if low is None or high is None:
+        return NOTHING
+    return f"{number(low, digits=digits)}…{number(high, digits=digits)}"
+
+
+def percent_span(low: float | None, high: float | None) -> str:
+    """An interval of a share for a table."""
+    return NOTHING if low is None or high is None else f"{percent(low)}…{percent(high)}"
+
+
+def with_margin(
+    value: float | None, low: float | None, high: float | None, *, digits: int = 3, scale: float = 1
+) -> str:
+    """A figure and half of its interval."""
+    if value is None or low is None or high is None:
+        return number(None if value is None else scale * value, digits=digits)
+    half = scale * (high - low) / 2
+    return f"{number(scale * value, digits=digits)} ±{number(half, digits=digits)}"
+
+
+def short_count(number_of: int) -> str:
+    """Exact up to five digits, then in thousands or millions."""
+    if number_of <= _MAX_EXACT_COUNT:
+        return str(number_of)
+    return f"{number_of / 1e3:.0f}K" if number_of < 1e6 else f"{number_of / 1e6:.1f}M"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: ``1 shard``, ``2 shards``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

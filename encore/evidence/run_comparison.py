@@ -1,0 +1,300 @@
+"""How far two runs over the same pairs agree: two judges, two repeats or two layouts.
+
+Compared are the ratings that are a number in both. Intervals come from resampling whole pairs: all
+figures of a sample follow from sums over its pairs and from counts of levels, so that a thousand
+samples cost little. (scikit-learn's kappa for each of them would take minutes; a test compares.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encore.errors import InputError
+from encore.evidence.level_codes import LevelCodes
+from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
+from encore.weighting.encore import entropy_weights
+from encore.weighting.scheme import SchemeOptions
+
+# Suffixes: P pairs, R rules, D draws, K sums, N rows taken; 2 before PR: chosen and rejected.
+
+NUM_DRAWS = 1000
+_MIN_DRAWS = 100
+#: Ratings that all draws together may go through: seconds, tens at the worst.
+_WORK = 2_000_000_000
+#: Resampling fewer pairs than these gives intervals that are too narrow.
+_FEW_PAIRS = 30
+#: A variance below this is rounding.
+_ROUNDING = 1e-15
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A figure and its 95 % interval over resampled pairs; None where it is not defined."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleComparison:
+    """One rule in two runs, over the responses that both rated; differences are second - first.
+
+    Attributes:
+        rule_id: The rule.
+        num_ratings: Responses that both rated.
+        num_pairs: Pairs whose two responses both rated.
+        agreement: Share of equal ratings.
+        correlation: Pearson's r of the ratings.
+        kappa: Cohen's kappa with squared differences, the usual one for ordered levels: 1 is
+            perfect, 0 what chance gives. It is equal to Lin's concordance coefficient.
+        mean_difference: Of the ratings: which run is stricter.
+        entropy_difference: Of the entropies, in nats.
+        accuracy_difference: Of the half-credit accuracies, over ``num_pairs``.
+        weight_difference: Of ENCORE's weights.
+    """
+
+    rule_id: str
+    num_ratings: int
+    num_pairs: int
+    agreement: Estimate
+    correlation: Estimate
+    kappa: Estimate
+    mean_difference: Estimate
+    entropy_difference: Estimate
+    accuracy_difference: Estimate
+    weight_difference: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunComparison:
+    """Two runs over the same pairs.
+
+    Attributes:
+        rules: One row for each rule that is in both.
+        num_pairs: Pairs that are in both: what the intervals resample.
+        tau: Temperature of the weights.
+        seed: Of the resampling.
+        num_draws: How many resamples.
+        sentence: The result in words.
+        notes: Plain sentences on what limits these figures.
+        num_missing_shards: Shards of either run's plan that are not in it.
+        num_shards: Shards of both plans.
+    """
+
+    rules: tuple[RuleComparison, ...]
+    num_pairs: int
+    tau: float
+    seed: int
+    num_draws: int
+    sentence: str
+    notes: tuple[str, ...] = ()
+    num_missing_shards: int = 0
+    num_shards: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, as JSON has it."""
+        return dataclasses.asdict(self)
+
+
+def compare_runs(
+    ratings: str | Path | Ratings | Any,
+    other: str | Path | Ratings | Any,
+    *,
+    tau: float = 2.0,
+    seed: int = 0,
+    num_draws: int = NUM_DRAWS,
+) -> RunComparison:
+    """Compare the ratings of two runs, rule by rule, over the pairs that are in both.
+
+    Pairs are matched by source and pair_id. Holds both inputs in memory: 16 bytes a pair and rule
+    for each.
+
+    Args:
+        ratings: As for `encore.analysis.analyze.analyze`.
+        other: The other run, likewise; it may hold fewer pairs, or others besides.
+        tau: Temperature of the weights (the paper's default).
+        seed: Of the resampling.
+        num_draws: Resamples; fewer, and said, where the two share millions of ratings.
+
+    Raises:
+        InputError: No ratings table, no rule or no pair in common.
+    """
+    tau = SchemeOptions(tau=tau).tau
+    both = [open_ratings(one) for one in (ratings, other)]
+    all_pairs = [read_pairs_of(one) for one in both]
+    first, second = _in_common(*all_pairs, labels=[one.label for one in both])
+    affordable = min(num_draws, max(_MIN_DRAWS, _WORK // max(first.chosen_PR.size * 4, 1)))
+    rules = tuple(_compare(first, second, tau=tau, seed=seed, num_draws=affordable))
+    return RunComparison(
+        rules=rules,
+        num_pairs=first.num_pairs,
+        tau=tau,
+        seed=seed,
+        num_draws=affordable,
+        sentence=_sentence(rules, first.num_pairs),
+        notes=tuple(_notes(all_pairs, rules, first.num_pairs, affordable, num_draws)),
+        num_missing_shards=sum(one.num_missing_shards for one in both),
+        num_shards=sum(one.num_shards for one in both),
+    )
+
+
+def _in_common(
+    first: PairRatings, second: PairRatings, *, labels: list[str]
+) -> tuple[PairRatings, PairRatings]:
+    """The pairs and rules that are in both, in one order, with the ratings that both have."""
+    rule_ids = [rule_id for rule_id in first.rule_ids if rule_id in second.rule_ids]
+    row_of = {key: row for row, key in enumerate(_keys(second))}
+    rows = [(row, row_of[key]) for row, key in enumerate(_keys(first)) if key in row_of]
+    if not rule_ids or not rows:
+        raise InputError(
+            f"{labels[0]} and {labels[1]}: no {'pair' if rule_ids else 'rule'} in common, so "
+            "nothing to compare; rate the same pairs under the same rules (pairs are matched by "
+            "source and pair_id)"
+        )
+    row_P, other_row_P = np.array(rows, dtype=np.intp).T
+    ours = _rated(first.take(row_P), rule_ids)
+    theirs = _rated(second.take(other_row_P), rule_ids)
+    is_missing_2PR = np.isnan(ours) | np.isnan(theirs)
+    found = [
+        dataclasses.replace(
+            first.take(row_P), rule_ids=tuple(rule_ids), chosen_PR=rated[0], rejected_PR=rated[1]
+        )
+        for rated in (np.where(is_missing_2PR, np.nan, one) for one in (ours, theirs))
+    ]
+    return found[0], found[1]
+
+
+def _keys(pairs: PairRatings) -> Iterator[tuple[str, str]]:
+    return zip(pairs.source_P.tolist(), pairs.pair_id_P.tolist(), strict=True)
+
+
+def _rated(pairs: PairRatings, rule_ids: list[str]) -> _Floats:
+    """Ratings of chosen and rejected responses under some rules, shape [2, P, R]."""
+    places = [pairs.rule_ids.index(rule_id) for rule_id in rule_ids]
+    return np.stack([pairs.chosen_PR, pairs.rejected_PR])[:, :, places]
+
+
+def _compare(
+    first: PairRatings, second: PairRatings, *, tau: float, seed: int, num_draws: int
+) -> Iterator[RuleComparison]:
+    sums_PKR = _sums_of_pairs(
+        _rated(first, list(first.rule_ids)), _rated(second, list(first.rule_ids))
+    )
+    codes = (LevelCodes.of(first), LevelCodes.of(second))
+    num_pairs = first.num_pairs
+    flat_PK = sums_PKR.reshape(num_pairs, -1)
+    is_rated_R = sums_PKR[:, 0].sum(axis=0) > 0
+
+    def figures(row_N: NDArray[np.intp]) -> dict[str, _Floats]:
+        times_P = np.bincount(row_N, minlength=num_pairs).astype(np.float64)
+        sums_KR = (times_P @ flat_PK).reshape(sums_PKR.shape[1:])
+        entropy_2R = np.stack([one.entropies(one.count(row_N)) for one in codes])
+        weight_2R = np.full_like(entropy_2R, np.nan)
+        weight_2R[:, is_rated_R] = entropy_weights(entropy_2R[:, is_rated_R], tau=tau)
+        return _figures(sums_KR) | {
+            "entropy_difference": entropy_2R[1] - entropy_2R[0],
+            "weight_difference": weight_2R[1] - weight_2R[0],
+        }
+
+    found = figures(np.arange(num_pairs))
+    rng = np.random.default_rng(seed)
+    draws = [figures(rng.integers(0, num_pairs, num_pairs)) for _ in range(num_draws)]
+    drawn = {name: np.array([draw[name] for draw in draws]) for name in found}
+    for place, rule_id in enumerate(first.rule_ids):
+        yield RuleComparison(
+            rule_id=rule_id,
+            num_ratings=int(sums_PKR[:, 0, place].sum()),
+            num_pairs=int(sums_PKR[:, 1, place].sum()),
+            **{name: _estimate(found[name][place], drawn[name][:, place]) for name in found},
+        )
+
+
+def _sums_of_pairs(first_2PR: _Floats, second_2PR: _Floats) -> _Floats:
+    """What each pair adds to the sums of `_figures`, shape [P, K, R]."""
+    is_there_2PR = ~np.isnan(first_2PR)
+    is_whole_PR = is_there_2PR.all(axis=0)
+    # Ratings from their mean on: of squares of small numbers less is lost.
+    middle_R = np.nanmean(np.where(is_there_2PR.any(axis=(0, 1)), first_2PR, 0.0), axis=(0, 1))
+    x, y = (np.where(is_there_2PR, one - middle_R, 0.0) for one in (first_2PR, second_2PR))
+    half_credits = [
+        np.where(is_whole_PR, (np.sign(one[0] - one[1]) + 1) / 2, 0.0)
+        for one in (np.nan_to_num(first_2PR), np.nan_to_num(second_2PR))
+    ]
+    equal = is_there_2PR & (first_2PR == second_2PR)
+    sums = [is_there_2PR.sum(axis=0), is_whole_PR, *half_credits]
+    sums += [one.sum(axis=0) for one in (equal, x, y, x * x, y * y, x * y)]
+    return np.stack([np.asarray(one, dtype=np.float64) for one in sums], axis=1)
+
+
+def _figures(sums_KR: _Floats) -> dict[str, _Floats]:
+    """The figures of each rule, shape [R]; NaN where one is not defined."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        number, whole, credit, other_credit = sums_KR[:4]
+        equal, x, y, xx, yy, xy = sums_KR[4:] / number
+        var_x, var_y, cov = xx - x * x, yy - y * y, xy - x * y
+        by_chance = var_x + var_y + (x - y) ** 2
+        return {
+            "agreement": equal,
+            "correlation": np.clip(cov / np.sqrt(_above_0(var_x) * _above_0(var_y)), -1, 1),
+            "kappa": 2 * cov / _above_0(by_chance),
+            "mean_difference": y - x,
+            "accuracy_difference": (other_credit - credit) / whole,
+        }
+
+
+def _above_0(value_R: _Floats) -> _Floats:
+    """NaN for what is 0 up to rounding."""
+    return np.where(value_R > _ROUNDING, value_R, np.nan)
+
+
+def _estimate(value: float, drawn_D: _Floats) -> Estimate:
+    """A figure with the 2.5 and 97.5 % quantiles of the draws in which it is defined."""
+    known_D = drawn_D[np.isfinite(drawn_D)]
+    if not np.isfinite(value) or not len(known_D):
+        return Estimate(value=None, low=None, high=None)
+    low, high = np.quantile(known_D, [0.025, 0.975])
+    return Estimate(value=float(value), low=float(low), high=float(high))
+
+
+def _sentence(rules: tuple[RuleComparison, ...], num_pairs: int) -> str:
+    total = sum(row.num_ratings for row in rules)
+    if not total:
+        return f"{num_pairs:,} pairs are in both, but no response is rated in both"
+    equal = sum(row.num_ratings * (row.agreement.value or 0.0) for row in rules) / total
+    rated = [row for row in rules if row.num_ratings]
+    change, rule_id = max((abs(row.weight_difference.value or 0.0), row.rule_id) for row in rated)
+    return (
+        f"{num_pairs:,} pairs in both: {equal:.1%} of {total:,} ratings are equal; ENCORE's "
+        f"weights differ by at most {change:.4f} (rule {rule_id})"
+    )
+
+
+def _notes(
+    both: list[PairRatings],
+    rules: tuple[RuleComparison, ...],
+    num_pairs: int,
+    affordable: int,
+    num_draws: int,
+) -> Iterator[str]:
+    left_out = sorted(set(both[0].rule_ids) ^ set(both[1].rule_ids))
+    if left_out:
+        yield f"rules in one of the two only, and not compared: {', '.join(left_out)}"
+    more = [f"{one.num_pairs - num_pairs:,}" for one in both]
+    if more != ["0", "0"]:
+        yield f"pairs in one of the two only, and not compared: {more[0]} and {more[1]}"
+    if silent := [row.rule_id for row in rules if not row.num_ratings]:
+        yield f"no response rated in both, so no figures: {', '.join(silent)}"
+    if num_pairs < _FEW_PAIRS:
+        yield f"{num_pairs} pairs are few: intervals from so small a sample are too narrow"
+    if affordable < num_draws:
+        yield f"{affordable} resamples instead of {num_draws}: the two share many ratings"

@@ -1,0 +1,17 @@
+"""Ratings in DuckDB: open them, check them, and run the queries of `sql/` over them."""
+
+from __future__ import annotations
+
+from encore.warehouse.connection import Warehouse
+from encore.warehouse.pair_ratings import PairRatings, read_pair_ratings, read_pairs_of
+from encore.warehouse.ratings import Ratings, open_other_ratings, open_ratings
+
+__all__ = [
+    "PairRatings",
+    "Ratings",
+    "Warehouse",
+    "open_other_ratings",
+    "open_ratings",
+    "read_pair_ratings",
+    "read_pairs_of",
+]

@@ -1,0 +1,167 @@
+"""`encore analyze`: studies and runs, its JSON, its tables at 80 columns, its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from encore.analysis.analyze import analyze
+from encore.errors import InputError
+from encore.files import file_sha256
+from encore.shards import digest_path, shard_path
+from encore.warehouse import open_ratings
+from tests.analysis.rating_runs import RULES, add_run
+from tests.golden.command_line import encore
+from tests.ratings_files import random_table, ratings_table
+
+
+@pytest.mark.parametrize("place", ["", "ratings", "run"])
+def test_a_study_gives_the_rules_in_their_set_s_order(tmp_path: Path, place: str) -> None:
+    run_dir = add_run(tmp_path)
+    rules = encore("analyze", run_dir if place == "run" else tmp_path / place, "--json").json
+    assert [rule["rule_id"] for rule in rules["rules"]] == list(RULES)
+    assert {rule["num_ratings"] for rule in rules["rules"]} == {20}
+
+
+@pytest.mark.parametrize("command", ["analyze", "weights"])
+def test_an_incomplete_study_gives_its_figures_and_code_3(tmp_path: Path, command: str) -> None:
+    shard_path(add_run(tmp_path), 0).unlink()
+    finished = encore(command, tmp_path, "--json")
+    assert finished.code == 3
+    json.loads(finished.out)
+    assert "1 of 3 shards missing" in finished.err
+    assert "encore rate" in finished.err
+
+
+def test_a_damaged_shard_and_a_stray_one_are_never_read(tmp_path: Path) -> None:
+    run_dir = add_run(tmp_path)
+    content = bytearray(shard_path(run_dir, 1).read_bytes())
+    content[len(content) // 2] ^= 1
+    shard_path(run_dir, 1).write_bytes(bytes(content))
+    stray = pq.read_table(shard_path(run_dir, 0)).set_column(3, "rule_id", [["stray"] * 24])
+    pq.write_table(stray, run_dir / "shard-00007.parquet")  # not of the plan
+    analysis = analyze(tmp_path)
+    assert (analysis.num_missing_shards, analysis.is_complete) == (1, False)
+    # Shards 0 and 2 hold 4 and 2 pairs.
+    assert [(r.rule_id, r.num_pairs) for r in analysis.rules] == [(rule, 6) for rule in RULES]
+
+
+@pytest.mark.parametrize("rating", [7.5, float("nan")])
+def test_a_shard_with_forged_ratings_and_a_matching_digest_is_refused(
+    tmp_path: Path, rating: float
+) -> None:
+    """W6: a digest that fits says nothing about the values."""
+    run_dir = add_run(tmp_path)
+    path = shard_path(run_dir, 1)
+    table = pq.read_table(path)
+    ratings = [rating, *table["rating"].to_pylist()[1:]]
+    place = table.schema.get_field_index("rating")
+    forged = table.set_column(place, table.schema.field("rating"), [ratings])
+    pq.write_table(forged, path)
+    digest_path(run_dir, 1).write_text(f"{file_sha256(path)}  {path.name}\n")
+    finished = encore("analyze", tmp_path)
+    assert finished.code == 1
+    for part in (path.name, repr(rating), "[0, 1]"):
+        assert part in finished.err
+
+
+def test_a_study_without_a_finished_shard_or_any_rating_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text('{"encore_study": 1}\n')
+    with pytest.raises(InputError, match="run `encore rate"):
+        analyze(tmp_path)
+    run_dir = add_run(tmp_path)
+    for index in range(3):
+        digest_path(run_dir, index).unlink()
+    with pytest.raises(InputError, match="no finished shard"):
+        analyze(tmp_path)
+
+
+def test_several_runs_of_a_study_must_be_chosen_from(tmp_path: Path) -> None:
+    first = add_run(tmp_path, judge="tiny", seed=0)
+    second = add_run(tmp_path, judge="big", seed=1)
+    with pytest.raises(InputError) as caught:
+        analyze(tmp_path)
+    for part in (first.name, second.name, "tiny", "big", "--run", "--judge"):
+        assert part in str(caught.value)
+    assert analyze(open_ratings(tmp_path, run=first.name[:5])) == analyze(first)
+    assert analyze(open_ratings(tmp_path, judge="big")) == analyze(second)
+    with pytest.raises(InputError, match="none of its runs match"):
+        open_ratings(tmp_path, run=first.name, judge="big")
+
+
+def test_by_source_gives_each_source_and_then_all(tmp_path: Path) -> None:
+    table = random_table(np.random.default_rng(1), max_rows=2000)
+    found = analyze(table, by_source=True)
+    assert found.sources == (*sorted(set(table["source"].to_pylist())), "all")
+    pooled = analyze(table)
+    assert pooled.rules == tuple(rule for rule in found.rules if rule.source == "all")
+    assert pooled.correlation == tuple(row for row in found.correlation if row.source == "all")
+    ambiguous = ratings_table([("p", "all", "chosen", "r", 0.5)])
+    with pytest.raises(InputError, match='source is called "all"'):
+        analyze(ambiguous, by_source=True)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def long_names(tmp_path: Path, *, sources: tuple[str, ...]) -> Path:
+    rng = np.random.default_rng(5)
+    rows = [
+        (f"p{i}", source, response, f"avoidance-of-toxic-and-harmful-language-{k}", rating / 10)
+        for source in sources
+        for i in range(100)
+        for k in range(10)
+        for response in ("chosen", "rejected")
+        for rating in [float(rng.integers(0, 11))]
+    ]
+    pq.write_table(ratings_table(rows), tmp_path / "r.parquet")
+    return tmp_path / "r.parquet"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("analyze", "--by-source"), ("weights",), ("weights", "--compare")]
+)
+def test_no_rule_name_is_broken_over_lines_at_80_columns(
+    tmp_path: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A1: rules are numbered, and a legend has their names."""
+    monkeypatch.setattr("encore.terminal.out.width", 80)
+    path = long_names(tmp_path, sources=("hh", "pku"))
+    shown = encore(arguments[0], path, *arguments[1:]).out
+    for k in range(10):
+        assert f"{k + 1:>2} avoidance-of-toxic-and-harmful-language-{k}" in shown
+
+
+def test_one_source_is_shown_once(tmp_path: Path) -> None:
+    """A6: not for it and for all, in tables and in notes."""
+    finished = encore("analyze", long_names(tmp_path, sources=("hh",)), "--by-source")
+    assert finished.code == 0
+    assert finished.out.count("Entropy of ratings in nats") == 1
+    notes = [line for line in finished.err.splitlines() if line.startswith("note:")]
+    assert notes == sorted(set(notes), key=notes.index)
+    assert not any("source hh:" in note for note in notes)
+    assert "How many ratings are enough?" in finished.out
+    for text in ("half", "untied", "strict*", ">=*", "cover", "null band", "M-M", "top", "Verdict"):
+        assert text in finished.out
+
+
+# --- two runs -------------------------------------------------------------------------------------
+
+
+def test_another_run_of_the_study_is_compared_by_its_key_judge_or_path(tmp_path: Path) -> None:
+    first = add_run(tmp_path, num_pairs=20, judge="tiny", seed=0)
+    second = add_run(tmp_path, num_pairs=20, judge="big", seed=1)
+    found = [
+        encore("analyze", tmp_path, "--run", first.name, "--compare", other, "--json").json
+        for other in (second.name[:6], "big", second)
+    ]
+    assert found[0] == found[1] == found[2]
+    comparison = found[0]["comparison"]
+    assert comparison["num_pairs"] == 20
+    assert [row["rule_id"] for row in comparison["rules"]] == list(RULES)
+    shown = encore("analyze", tmp_path, "--run", first.name, "--compare", "big").out
+    assert "20 pairs in both" in shown

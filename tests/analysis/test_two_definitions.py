@@ -1,0 +1,81 @@
+"""Statistics and ENCORE's weights agree with a separate numpy implementation to 1e-9."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from encore.analysis.analyze import analyze
+from encore.weighting.weigh import weigh_rules, weights
+from encore.weighting.weights_config import SchemeOptions
+from tests.ratings_files import random_table, write_odd_files
+from tests.reference import reference_analysis, reference_margin_sds, reference_weights, rows_of
+
+
+def assert_agrees(found: Any, expected: Any, where: str) -> None:
+    if isinstance(expected, dict):
+        for key, value in expected.items():
+            assert_agrees(found[key], value, f"{where}.{key}")
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-9), where
+    else:
+        assert found == expected, where
+
+
+def check_seed(seed: int, folder: Path, *, max_rows: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = random_table(rng, max_rows=max_rows)
+    write_odd_files(table, folder, rng)
+    rows, by_source = rows_of(table), bool(seed % 2)
+    found = analyze(folder, by_source=by_source).as_dict()
+    expected = reference_analysis(rows, by_source=by_source)
+    for rule, reference in zip(found["rules"], expected["rules"], strict=True):
+        assert_agrees(rule, reference, f"{reference['source']}/{reference['rule_id']}")
+    for row, reference in zip(found["correlation"], expected["correlation"], strict=True):
+        assert (row["null_low"] is None) == (reference["pearson_r"] is None)
+        p_value = reference.pop("p_value")
+        assert_agrees(row, reference, f"{reference['source']}/{reference['entropy']}")
+        # At r = 1 over three rules p is sqrt(2 (1 - r)) times a factor: 1e-8 for the last bit of r.
+        is_perfect = reference["pearson_r"] is not None and 1 - abs(reference["pearson_r"]) < 1e-12
+        assert row["p_value"] == pytest.approx(p_value, abs=1e-6 if is_perfect else 1e-9)
+    tau = float(rng.choice([0.05, 0.5, 2.0, 30.0]))
+    vector = weights(folder, tau=tau)
+    by_rule = dict(zip(vector.rule_ids, vector.weights, strict=True))
+    assert by_rule == pytest.approx(reference_weights(rows, tau=tau), abs=1e-9)
+
+
+# Of 200 random studies these run by default, the rest with the long counts.
+@pytest.mark.parametrize("seed", range(10))
+def test_random_ratings_give_what_numpy_gives(seed: int, tmp_path: Path) -> None:
+    check_seed(seed, tmp_path, max_rows=3_000)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(10, 210))
+def test_two_hundred_random_studies_give_what_numpy_gives(seed: int, tmp_path: Path) -> None:
+    check_seed(seed, tmp_path, max_rows=200_000 if seed % 10 == 0 else 4_000)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_margins_spread_over_all_pairs_that_a_rule_rated(seed: int) -> None:
+    """Also over those that another rule did not rate: not over complete pairs only."""
+    table = random_table(np.random.default_rng(seed), max_rows=2000)
+    expected = reference_margin_sds(rows_of(table))
+    weighed = weigh_rules(table, scheme="uniform", options=SchemeOptions())
+    for rule, sd in zip(weighed.rules, weighed.margin_sds, strict=True):
+        reference = expected.get(rule.rule_id, np.nan)
+        assert sd == (None if np.isnan(reference) else pytest.approx(reference, abs=1e-12))
+
+
+def test_order_of_rows_and_number_of_threads_change_not_one_bit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = random_table(np.random.default_rng(2), max_rows=20_000)
+    expected = analyze(table, by_source=True)
+    for threads in ("1", "2"):
+        monkeypatch.setenv("ENCORE_DUCKDB_THREADS", threads)
+        shuffled = table.take(np.random.default_rng(int(threads)).permutation(table.num_rows))
+        assert analyze(shuffled, by_source=True) == expected
