@@ -11,8 +11,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from encore.database.query_files import query_files
 
+from encore.query.query_files import query_files
 from encore.warehouse.queries import load_query
 from tests.ratings_files import random_table, ratings_table
 from tests.reference import (
