@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,30 +16,24 @@ SCRIPT = Path(__file__).resolve().parent.parent / "infra" / "bootstrap.py"
 
 
 @pytest.fixture
-def bootstrap(tmp_path, monkeypatch) -> ModuleType:
-    """The script, working in an empty checkout of its own."""
+def bootstrap() -> ModuleType:
     spec = importlib.util.spec_from_file_location("bootstrap", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    (tmp_path / "infra").mkdir()
-    (tmp_path / "pyproject.toml").write_text("[project]\n")
-    (tmp_path / "infra" / "constraints.txt").write_text("# why\n\none==1\ntorch==2\n")
-    venv = tmp_path / ".venv"
-    places = {
-        "ROOT": tmp_path,
-        "VENV": venv,
-        "VENV_PYTHON": venv / "bin" / "python",
-        "CONSTRAINTS": tmp_path / "infra" / "constraints.txt",
-        "STAMP": venv / "encore-setup.json",
-        "LOG": venv / "encore-setup.log",
-    }
-    for name, path in places.items():
-        monkeypatch.setattr(module, name, path)
     return module
 
 
-def metadata_folder(bootstrap: ModuleType, name: str, *, is_whole: bool = True) -> Path:
-    folder = bootstrap.VENV / "lib" / "python3.11" / "site-packages" / f"{name}.dist-info"
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A checkout with two pins and no environment."""
+    (tmp_path / "infra").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    (tmp_path / "infra" / "constraints.txt").write_text("# why\none==1\ntorch==2\n")
+    return tmp_path
+
+
+def add_package(checkout: Path, name: str, *, is_whole: bool = True) -> Path:
+    folder = checkout / ".venv/lib/python3.11/site-packages" / f"{name}.dist-info"
     folder.mkdir(parents=True)
     if is_whole:
         (folder / "RECORD").write_text("")
@@ -45,144 +41,148 @@ def metadata_folder(bootstrap: ModuleType, name: str, *, is_whole: bool = True) 
 
 
 @pytest.fixture
-def finished(bootstrap) -> ModuleType:
+def finished(bootstrap, checkout, monkeypatch) -> Path:
     """As after a set-up that ran to its end and installed one package."""
-    metadata_folder(bootstrap, "one-1")
-    bootstrap.VENV_PYTHON.parent.mkdir()
-    bootstrap.VENV_PYTHON.write_text("")
-    stamp = {"inputs": bootstrap.inputs_digest(), "installed": bootstrap.installed()}
-    bootstrap.STAMP.write_text(json.dumps(stamp))
-    return bootstrap
+    monkeypatch.setattr(bootstrap, "make_venv", lambda _: None)
+    monkeypatch.setattr(bootstrap, "install", lambda _: None)
+    add_package(checkout, "one-1")
+    (checkout / ".venv" / "bin").mkdir()
+    (checkout / ".venv" / "bin" / "python").write_text("")
+    assert not bootstrap.is_ready(checkout)
+    bootstrap.set_up(checkout)
+    return checkout
 
 
-def test_a_finished_set_up_is_not_repeated(finished, monkeypatch):
-    monkeypatch.setattr(finished, "make_venv", lambda: pytest.fail("it began again"))
-    finished.set_up()
-
-
-def test_a_checkout_without_environment_is_not_ready(bootstrap):
-    assert not bootstrap.is_ready()
+def test_a_finished_set_up_is_not_repeated(bootstrap, finished, monkeypatch):
+    monkeypatch.setattr(bootstrap, "make_venv", lambda _: pytest.fail("it began again"))
+    add_package(finished, "mine-1")  # a package of one's own
+    assert bootstrap.main(finished) == 0
 
 
 @pytest.mark.parametrize("file", ["pyproject.toml", "infra/constraints.txt"])
-def test_another_requirement_is_noticed(finished, file):
-    (finished.ROOT / file).write_text("# changed")
-    assert not finished.is_ready()
+def test_another_requirement_is_noticed(bootstrap, finished, file):
+    (finished / file).write_text("# changed")
+    assert not bootstrap.is_ready(finished)
 
 
-def test_a_package_that_vanished_or_changed_is_noticed(finished):
-    (folder,) = finished.VENV.glob("lib/*/*/one-1.dist-info")
+def test_what_vanished_is_noticed(bootstrap, finished):
+    (folder,) = finished.glob(".venv/lib/*/*/one-1.dist-info")
     folder.rename(folder.with_name("one-2.dist-info"))
-    assert not finished.is_ready()
+    assert not bootstrap.is_ready(finished)
+    folder.with_name("one-2.dist-info").rename(folder)
+    assert bootstrap.is_ready(finished)
+    (finished / ".venv" / "bin" / "python").unlink()
+    assert not bootstrap.is_ready(finished)
 
 
-def test_a_package_of_ones_own_is_no_reason_to_repeat(finished):
-    metadata_folder(finished, "mine-1")
-    assert finished.is_ready()
+@pytest.mark.parametrize("text", ["", "[]", "{}"])
+def test_a_damaged_stamp_means_not_ready(bootstrap, finished, text):
+    (finished / ".venv" / "encore-setup.json").write_text(text)
+    assert not bootstrap.is_ready(finished)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
-def test_a_damaged_stamp_means_not_ready(finished, text):
-    finished.STAMP.write_text(text)
-    assert not finished.is_ready()
+def test_a_failed_set_up_leaves_no_stamp_and_says_why(bootstrap, finished, monkeypatch, capsys):
+    def fail(root: Path) -> None:
+        assert not (root / ".venv" / "encore-setup.json").exists()
+        raise bootstrap.SetupError("no registry")
+
+    (finished / "pyproject.toml").write_text("# changed")
+    monkeypatch.setattr(bootstrap, "install", fail)
+    assert bootstrap.main(finished) == 1
+    assert capsys.readouterr().err == "set-up failed: no registry\n"
+    assert not bootstrap.is_ready(finished)
 
 
-def test_a_vanished_interpreter_means_not_ready(finished):
-    finished.VENV_PYTHON.unlink()
-    assert not finished.is_ready()
-
-
-def test_the_stamp_is_gone_while_installing_and_stays_gone_after_a_failure(finished, monkeypatch):
-    def fail() -> None:
-        assert not finished.STAMP.exists()
-        raise finished.SetupError("no registry")
-
-    (finished.ROOT / "pyproject.toml").write_text("# changed")
-    monkeypatch.setattr(finished, "make_venv", lambda: None)
-    monkeypatch.setattr(finished, "install", fail)
-    with pytest.raises(finished.SetupError):
-        finished.set_up()
-    assert not finished.is_ready()
-
-
-def test_a_package_cut_off_in_mid_installation_is_installed_again(bootstrap):
-    whole = metadata_folder(bootstrap, "one-1")
-    half = metadata_folder(bootstrap, "two-2", is_whole=False)
-    bootstrap.drop_half_installed()
-    assert whole.exists()
+def test_a_package_cut_off_in_mid_installation_is_forgotten(bootstrap, finished):
+    half = add_package(finished, "two-2", is_whole=False)
+    bootstrap.set_up(finished)
+    assert [path.name for path in bootstrap.installed(finished)] == ["one-1.dist-info"]
     assert not half.exists()
 
 
-def test_a_full_disk_is_said_before_anything_is_made(bootstrap, monkeypatch):
+def test_a_full_disk_is_said_before_anything_is_made(bootstrap, checkout, monkeypatch):
     monkeypatch.setattr(bootstrap, "NEEDED_GIB", 10**9)
     with pytest.raises(bootstrap.SetupError, match="1000000000 are needed"):
-        bootstrap.make_venv()
-    assert not bootstrap.VENV.exists()
+        bootstrap.make_venv(checkout)
+    assert not (checkout / ".venv").exists()
 
 
-def test_a_gpu_engine_that_somebody_installed_is_left_alone(bootstrap, monkeypatch):
-    calls = []
-    monkeypatch.setattr(bootstrap, "pip", lambda what, *arguments: calls.append(arguments))
-    metadata_folder(bootstrap, "vllm-0.32.0")
-    bootstrap.install()
-    (requirements,) = [words[-1] for words in calls if "-r" in words]
-    assert Path(requirements).read_text().splitlines() == ["# why", "", "one==1"]
-    assert not [words for words in calls if bootstrap.TORCH_CPU in words]
-
-
-def test_torch_comes_from_pytorchs_index_only_where_pip_finds_it_nowhere_else(
-    bootstrap, monkeypatch
-):
-    calls = []
-
-    def pip(what: str, *arguments: str) -> None:
-        calls.append(arguments)
-        if "--extra-index-url" not in arguments:
-            raise bootstrap.SetupError("no such package")
-
-    monkeypatch.setattr(bootstrap, "pip", pip)
-    bootstrap.install_cpu_torch()
-    assert [("--extra-index-url" in words) for words in calls] == [False, True]
-    # Asking for the local version is what keeps PyPI's CUDA build, and its gigabytes, out.
-    assert {words[-1] for words in calls} == {"torch==2.13.0+cpu"}
-
-
-@pytest.mark.parametrize(
-    ("output", "cause"),
-    [
-        ("ERROR: Could not install packages: [Errno 28] No space left on device", "disk is full"),
-        (
-            "WARNING: Retrying after connection broken by 'X'\nERROR: No matching",
-            "registry answers",
-        ),
-        ("ERROR: No matching distribution found for one==1", "no such package"),
-        ("something new", "pip failed"),
-    ],
-)
-def test_the_cause_of_a_failure_is_one_line(bootstrap, output, cause):
-    line = bootstrap.cause_of(output)
-    assert cause in line
-    assert "\n" not in line
-    assert str(bootstrap.LOG) in line
-
-
-def test_a_python_too_old_is_named_with_what_to_do(bootstrap, monkeypatch):
+def test_an_unusable_python_is_named_with_what_to_do(bootstrap, checkout, monkeypatch):
+    monkeypatch.setattr(bootstrap.sys, "executable", "/bin/false")
+    monkeypatch.setattr(bootstrap, "NEEDED_GIB", 0)
+    with pytest.raises(bootstrap.SetupError, match="apt install python3-venv"):
+        bootstrap.make_venv(checkout)
     monkeypatch.setattr(bootstrap, "OLDEST_PYTHON", (99, 0))
     monkeypatch.setattr(bootstrap, "OTHER_PYTHONS", ("no-such-python",))
     with pytest.raises(bootstrap.SetupError, match="make PYTHON="):
         bootstrap.use_new_enough_python()
 
 
-def test_an_interpreter_without_venv_is_named(bootstrap, monkeypatch):
-    monkeypatch.setattr(bootstrap.sys, "executable", "/bin/false")
-    monkeypatch.setattr(bootstrap, "NEEDED_GIB", 0)
-    with pytest.raises(bootstrap.SetupError, match="apt install python3-venv"):
-        bootstrap.make_venv()
+@pytest.fixture
+def calls(bootstrap, monkeypatch) -> list[tuple[str, ...]]:
+    """The arguments of each installation, none of which happens."""
+    made: list[tuple[str, ...]] = []
+    monkeypatch.setattr(bootstrap, "package", lambda root, what, *words: made.append(words))
+    monkeypatch.setattr(bootstrap.sys, "platform", "linux")
+    monkeypatch.setattr(bootstrap.platform, "machine", lambda: "x86_64")
+    return made
 
 
-def test_pips_failure_reaches_the_log_and_the_error(bootstrap, monkeypatch):
-    monkeypatch.setattr(bootstrap, "VENV_PYTHON", Path(sys.executable))
-    bootstrap.VENV.mkdir()
-    with pytest.raises(bootstrap.SetupError, match="no such package"):
-        bootstrap.pip("nothing", "--no-index", "--no-deps", "no-such-package-anywhere==1")
-    assert "no-such-package-anywhere" in bootstrap.LOG.read_text()
+def test_a_gpu_engine_that_somebody_installed_is_left_alone(bootstrap, checkout, calls):
+    add_package(checkout, "vllm-0.32.0")
+    bootstrap.install(checkout)
+    assert [words[-2] for words in calls] == ["-r", "-e"]
+    assert Path(calls[0][-1]).read_text().splitlines() == ["# why", "one==1"]
+
+
+def test_torch_comes_from_pytorchs_index_only_where_it_is_found_nowhere_else(
+    bootstrap, checkout, calls, monkeypatch
+):
+    def package(root: Path, what: str, *words: str) -> None:
+        calls.append(words)
+        if words[-1] == bootstrap.TORCH_CPU and "--extra-index-url" not in words:
+            raise bootstrap.SetupError("no such package")
+
+    (checkout / ".venv").mkdir()
+    monkeypatch.setattr(bootstrap, "package", package)
+    bootstrap.install(checkout)
+    # Asking for the local version is what keeps PyPI's CUDA build, and its gigabytes, out.
+    assert [words[-1] for words in calls[:2]] == ["torch==2.13.0+cpu"] * 2
+    assert [("--extra-index-url" in words) for words in calls] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("has_uv", [False, True], ids=["pip", "uv, then pip"])
+def test_a_failed_installation_is_one_line_and_its_output_a_log(
+    bootstrap, checkout, monkeypatch, has_uv
+):
+    uv = checkout / "uv"
+    uv.write_text('#!/bin/sh\necho "uv $*"\nexit 1\n')
+    uv.chmod(0o755)
+    which = shutil.which
+    found = {"uv": str(uv) if has_uv else None}
+    monkeypatch.setattr(bootstrap.shutil, "which", lambda name: found.get(name, which(name)))
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    arguments = ("--no-index", "--no-deps", "no-such-package-anywhere==1")
+    with pytest.raises(bootstrap.SetupError, match=r"nothing: ERROR: No matching .*setup\.log"):
+        bootstrap.package(checkout, "nothing", *arguments)
+    log = (checkout / ".venv" / "encore-setup.log").read_text()
+    assert ("uv pip install --python" in log) == has_uv
+
+
+def test_uv_is_told_what_pip_is_configured_with(bootstrap, tmp_path):
+    pip = tmp_path / "python"
+    lines = "global.extra-index-url='https://a/ https://b/'\n:env:.find-links='/c /d'\nx.cert='e'"
+    pip.write_text(f'#!/bin/sh\ncat <<"END"\n{lines}\nEND\n')
+    pip.chmod(0o755)
+    expected = {"UV_INDEX": "https://a/ https://b/", "UV_FIND_LINKS": "/c,/d", "SSL_CERT_FILE": "e"}
+    assert bootstrap.uv_settings(str(pip)) == expected
+
+
+def test_a_second_call_takes_no_time(bootstrap, finished):
+    code = f"import runpy, pathlib; m = runpy.run_path({str(SCRIPT)!r}); "
+    code += f"raise SystemExit(m['main'](pathlib.Path({str(finished)!r})))"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=5)
+    assert json.loads((finished / ".venv" / "encore-setup.json").read_text())["installed"]

@@ -73,6 +73,8 @@ def _call(function: Callable[..., Any], tokens: list[str]) -> Result:
             err.write(str(error))
         except EncoreError as error:
             code, ended = error.exit_code, error
+        except SystemExit as error:
+            code = int(error.code or 0)
         except Exception as error:  # noqa: BLE001  # a defect: the test sees it in the result
             code, ended = 1, error
             traceback.print_exc()
