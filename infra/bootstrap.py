@@ -183,10 +183,8 @@ def package(root: Path, what: str, *arguments: str) -> None:
 
 def uv_settings(python: str) -> dict:
     """Pip's configuration of indexes and certificates, as uv's environment variables."""
-    listed = subprocess.run(
-        [python, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, check=False
-    ).stdout
-    found = re.findall(r"^\S*\.([\w-]+)='(.*)'$", listed.decode(), flags=re.MULTILINE)
+    listed = subprocess.check_output([python, "-m", "pip", "config", "list"]).decode()
+    found = re.findall(r"^\S*\.([\w-]+)='(.*)'$", listed, flags=re.MULTILINE)
     values = {UV_NAMES[name]: value for name, value in found if name in UV_NAMES}
     if "UV_FIND_LINKS" in values:
         values["UV_FIND_LINKS"] = values["UV_FIND_LINKS"].replace(" ", ",")
