@@ -172,8 +172,8 @@ def package(root: Path, what: str, *arguments: str) -> None:
         environment = dict(uv_settings(str(python)), **environment)
     for command in commands:
         with log.open("a") as file:
-            command += arguments
-            code = subprocess.call(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
+            to_log = {"stdout": file, "stderr": subprocess.STDOUT}
+            code = subprocess.call([*command, *arguments], env=environment, **to_log)
         if code == 0:
             return
     errors = re.findall(r"^ *((?:ERROR|\w*Error): .+)", log.read_text(), flags=re.MULTILINE)
