@@ -69,7 +69,7 @@ def _finding(
 
 def diagnose(environ: Mapping[str, str], *, folder: Path) -> list[Finding]:
     """Every finding about this interpreter, this machine and the folder one works in."""
-    installed = {
+    installed: dict[str, str] = {
         canonicalize_name(found.metadata["Name"]): found.version
         for found in importlib.metadata.distributions()
         if found.metadata["Name"]
