@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from encore.data.records import PreferencePair
 from encore.errors import InputError
@@ -81,19 +82,10 @@ def export_model(
     about = about or ExportAbout()
     refuse_occupied(out)
     place = out.resolve()  # a link stays a link to the new one
-    reward_model, head_ids = model.model, model.model.head_ids
-    if found := {parameter.dtype for parameter in reward_model.parameters()} - {torch.float32}:
-        names = ", ".join(sorted(str(one).removeprefix("torch.") for one in found))
-        raise InputError(
-            f"model {model.name!r}: opened in {names}; expected float32 (open_reward_model(…, "
-            'dtype="float32")), whatever the export is written in'
-        )
+    reward_model = model.model
+    _refuse_rounded(model)
     classifier = classifier_class(reward_model, name=model.name)
-    labels, head_weight_KD = head_ids, reward_model.heads.weight.detach().cpu()
-    mix_RK = np.eye(len(head_ids))
-    if weights is not None:
-        labels, head_weight_KD = (REWARD_LABEL,), fold(head_weight_KD, weights, head_ids)
-        mix_RK = np.array([[weights[head_id]] for head_id in head_ids], dtype=np.float64)
+    labels, head_weight_KD, mix_RK = _label_heads(model, weights)
     tensors = classifier_tensors(reward_model, classifier, head_weight_KD=head_weight_KD)
     config = classifier_config(
         reward_model.trunk.config,
@@ -138,6 +130,27 @@ def export_model(
         verification=exported.verification,
         notes=tuple(exported.notes()),
     )
+
+
+def _label_heads(
+    model: OpenedModel, weights: Mapping[str, float] | None
+) -> tuple[tuple[str, ...], Any, NDArray[np.float64]]:
+    """The labels, their heads [K, D], and how heads mix into labels [R, K]."""
+    head_ids, weight_RD = model.model.head_ids, model.model.heads.weight.detach().cpu()
+    if weights is None:
+        return head_ids, weight_RD, np.eye(len(head_ids))
+    folded_1D = fold(weight_RD, weights, head_ids)
+    return (REWARD_LABEL,), folded_1D, np.array([[weights[one]] for one in head_ids])
+
+
+def _refuse_rounded(model: OpenedModel) -> None:
+    """What is compared to 1e-5 has to be computed in float32."""
+    if found := {parameter.dtype for parameter in model.model.parameters()} - {torch.float32}:
+        names = ", ".join(sorted(str(one).removeprefix("torch.") for one in found))
+        raise InputError(
+            f"model {model.name!r}: opened in {names}; expected float32 (open_reward_model(…, "
+            'dtype="float32")), whatever the export is written in'
+        )
 
 
 def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from encore.data.study import Study
     from encore.model.saved_model import LoadedModel
     from encore.training.examples import TrainingExamples
+    from encore.training.gating_network import TrainedGate
     from encore.training.splits import Split
 
 RESULT_FILE = "gate-result.json"
@@ -117,13 +118,10 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
         InputError: No such model, or a model with a single head.
         EncoreError: A loss that is not finite.
     """
-    import numpy as np
-
     from encore.model.saved_model import load_model
     from encore.training.about import synthetic_marks
-    from encore.training.evaluation import accuracy_half
     from encore.training.examples import read_examples
-    from encore.training.gating_network import best_constant_weights, fit_gate, save_gate
+    from encore.training.gating_network import fit_gate, save_gate
     from encore.training.machine import available_device
 
     began = time.monotonic()
@@ -140,7 +138,7 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     parts = _split_of_model(loaded, examples, config.model)
     out = config.out or config.model.parent / "gate"
     prompt_PD, chosen_PR, rejected_PR = _states_and_scores(loaded, examples, out, reporter)
-    rows, held_out = parts.train_rows, parts.evaluation_rows
+    rows = parts.train_rows
     reporter.started("gate", total=config.gate.num_steps)
     gate = fit_gate(
         prompt_PD[rows],
@@ -151,32 +149,11 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
         device=available_device(),
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
-    margin_PR = chosen_PR[rows] - rejected_PR[rows]
-    losses = {
-        "training_loss": gate.loss(prompt_PD[rows], margin_PR),
-        "best_constant_loss": best_constant_weights(margin_PR).loss,
-    }
-    seen = held_out if len(held_out) else rows
-    weight_PR = gate.weights(prompt_PD[seen])
-    accuracies = [
-        accuracy_half(
-            (by_PR * chosen_PR[seen]).sum(axis=1), (by_PR * rejected_PR[seen]).sum(axis=1)
-        )
-        for by_PR in (weight_PR, np.full_like(weight_PR, 1 / len(head_ids)))
-    ]
-    mean_R = weight_PR.mean(axis=0, dtype=np.float64)
-    mean_weights = dict(zip(head_ids, mean_R.tolist(), strict=True))
+    figures = _figures(gate, parts, prompt_PD, chosen_PR, rejected_PR)
     result = GateResult(
         out=out,
-        num_pairs=len(rows),
-        num_evaluation_pairs=len(held_out),
-        accuracy_gated=accuracies[0] if len(held_out) else None,
-        accuracy_uniform=accuracies[1] if len(held_out) else None,
-        mean_weights=mean_weights,
-        final_loss=gate.losses[-1],
-        **losses,
-        scale=gate.scale,
-        notes=(*gate_warnings(mean_weights, **losses), *examples.notes),
+        **figures,
+        notes=(*gate_warnings(**figures), *examples.notes),
         synthetic=synthetic_marks(
             study.path, backbone_identity={}, rating_run=None, has_ratings_of_study=False
         ),
@@ -188,8 +165,45 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     return result
 
 
+def _figures(
+    gate: TrainedGate, parts: Split, prompt_PD: Any, chosen_PR: Any, rejected_PR: Any
+) -> dict[str, Any]:
+    """The losses on the pairs learnt from, weights and accuracies on those held out."""
+    import numpy as np
+
+    from encore.training.evaluation import accuracy_half
+    from encore.training.gating_network import best_constant_weights
+
+    rows, held_out = parts.train_rows, parts.evaluation_rows
+    margin_PR = chosen_PR[rows] - rejected_PR[rows]
+    seen = held_out if len(held_out) else rows
+    weight_PR = gate.weights(prompt_PD[seen])
+    accuracies = [
+        accuracy_half(
+            (by_PR * chosen_PR[seen]).sum(axis=1), (by_PR * rejected_PR[seen]).sum(axis=1)
+        )
+        for by_PR in (weight_PR, np.full_like(weight_PR, 1 / len(gate.head_ids)))
+    ]
+    mean_R = weight_PR.mean(axis=0, dtype=np.float64)
+    return {
+        "num_pairs": len(rows),
+        "num_evaluation_pairs": len(held_out),
+        "accuracy_gated": accuracies[0] if len(held_out) else None,
+        "accuracy_uniform": accuracies[1] if len(held_out) else None,
+        "mean_weights": dict(zip(gate.head_ids, mean_R.tolist(), strict=True)),
+        "final_loss": gate.losses[-1],
+        "training_loss": gate.loss(prompt_PD[rows], margin_PR),
+        "best_constant_loss": best_constant_weights(margin_PR).loss,
+        "scale": gate.scale,
+    }
+
+
 def gate_warnings(
-    mean_weights: Mapping[str, float], *, training_loss: float, best_constant_loss: float
+    *,
+    mean_weights: Mapping[str, float],
+    training_loss: float,
+    best_constant_loss: float,
+    **_others: object,
 ) -> tuple[str, ...]:
     """How a gate failed, a sentence each: it is one-hot, or worse than constant weights."""
     notes = [

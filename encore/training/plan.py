@@ -34,6 +34,7 @@ _SHARED_SHARE = 0.365
 #: Rows of layout ``sorted`` are closed before their padding reaches this share.
 _SORTED_PADDING = 0.02
 _MAX_MEASURED_PAIRS = 2000
+_OF_GPU = ("name", "memory_gib", "bf16_tflops", "bandwidth_gbps")
 _TRAINING: dict[str, Any] = dict(TrainingConfig.model_fields)
 _BACKBONE: dict[str, Any] = dict(BackboneConfig.model_fields)
 
@@ -171,21 +172,8 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
     update_seconds = (2 * moved + asked["gradients_gib"]) * _GIB / (gpu.bandwidth_gbps * 1e9)
     step_seconds = step * flops_per_token(shape) / flops_per_second
     return {
-        "model": {
-            "name": shape.name,
-            "kind": shape.kind,
-            "num_parameters": shape.num_parameters,
-            "num_embedding_parameters": shape.num_embedding_parameters,
-            "num_output_parameters_not_loaded": shape.num_output_parameters,
-            "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
-        },
-        "gpu": {
-            "name": gpu.name,
-            "memory_gib": gpu.memory_gib,
-            "usable_gib": round(limit, 3),
-            "bf16_tflops": gpu.bf16_tflops,
-            "bandwidth_gbps": gpu.bandwidth_gbps,
-        },
+        "model": _about_model(shape),
+        "gpu": {key: getattr(gpu, key) for key in _OF_GPU} | {"usable_gib": round(limit, 3)},
         "recipe": recipe.name,
         "fits": asked["total_gib"] <= limit,
         "memory": asked,
@@ -215,6 +203,17 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
             *_note_on_gradients(recipe, shape, config, step=step),
             *_note_on_updates(update_seconds / (step_seconds + update_seconds)),
         ],
+    }
+
+
+def _about_model(shape: BackboneShape) -> dict[str, Any]:
+    return {
+        "name": shape.name,
+        "kind": shape.kind,
+        "num_parameters": shape.num_parameters,
+        "num_embedding_parameters": shape.num_embedding_parameters,
+        "num_output_parameters_not_loaded": shape.num_output_parameters,
+        "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
     }
 
 

@@ -120,10 +120,12 @@ def test_the_best_constant_weights_of_two_known_worlds():
 
 def test_a_gate_that_is_a_single_head_or_worse_than_constant_weights_is_reported():
     fine = {"a": 0.98, "b": 0.02}
-    assert gate_warnings(fine, training_loss=0.6, best_constant_loss=0.6) == ()
-    [collapsed] = gate_warnings({"a": 0.995, "b": 0.005}, training_loss=0, best_constant_loss=0)
+    assert gate_warnings(mean_weights=fine, training_loss=0.6, best_constant_loss=0.6) == ()
+    [collapsed] = gate_warnings(
+        mean_weights={"a": 0.995, "b": 0.005}, training_loss=0, best_constant_loss=0
+    )
     assert "head 'a' has 99.50% of the gate's mean weight" in collapsed
-    [worse] = gate_warnings(fine, training_loss=0.602, best_constant_loss=0.6)
+    [worse] = gate_warnings(mean_weights=fine, training_loss=0.602, best_constant_loss=0.6)
     assert "exceeds that of the best constant weights" in worse
 
 
