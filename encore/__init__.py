@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from encore.model.opening import open_reward_model
     from encore.publish.database import publish_database
     from encore.publish.dataset import publish_dataset
-    from encore.rating_driver import rate
-    from encore.scores.head_scores import read_head_scores
-    from encore.scores.score import score_study
-    from encore.shards import status
+    from encore.rating.rating_run import rate
+    from encore.rating_runs import status
+    from encore.scoring.head_scores import read_head_scores
+    from encore.scoring.scoring_run import score_study
     from encore.warehouse import open_ratings
     from encore.weighting.comparison import compare_schemes
     from encore.weighting.weigh import weights
@@ -62,11 +62,11 @@ _WHERE = {
     "open_reward_model": "encore.model.opening",
     "publish_database": "encore.publish.database",
     "publish_dataset": "encore.publish.dataset",
-    "rate": "encore.rating_driver",
-    "read_head_scores": "encore.scores.head_scores",
+    "rate": "encore.rating.rating_run",
+    "read_head_scores": "encore.scoring.head_scores",
     "run_benchmark": "encore.benchmarks.run",
-    "score_study": "encore.scores.score",
-    "status": "encore.shards",
+    "score_study": "encore.scoring.scoring_run",
+    "status": "encore.rating_runs",
     "theory": "encore.evidence.theory.theorem",
     "weights": "encore.weighting.weigh",
 }

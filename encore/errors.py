@@ -22,8 +22,12 @@ class StudyIncompleteError(EncoreError):
     exit_code = 3
 
 
-class JudgeUnavailableError(EncoreError):
-    """The judge's model or engine cannot be loaded: every shard would meet the same error."""
+class EveryShardError(EncoreError):
+    """Every shard of the run would meet this error: the run stops."""
+
+
+class JudgeUnavailableError(EveryShardError):
+    """The judge's model or engine cannot be loaded."""
 
 
 class GenerationInterruptedError(EncoreError):

@@ -7,34 +7,46 @@ import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-_TEMPORARY_MARK = ".tmp-"
-_CHUNK_BYTES = 1 << 20
+from encore.errors import EncoreError
+
+
+@contextlib.contextmanager
+def temporary_path(path: Path) -> Iterator[Path]:
+    """A new name beside ``path`` for a file in the making; removed at the end if it is still there.
+
+    The name starts with a dot and does not end in the target's suffix, so neither the shell's
+    globs nor ``*.parquet`` read it. The folder must exist.
+    """
+    temporary = path.with_name(f".{path.name}.tmp-{_unique()}")
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Give a finished file its name by one rename, with file and folder flushed to the disk."""
+    fsync_path(temporary)
+    temporary.replace(path)
+    fsync_path(path.parent)
 
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path in the same folder that becomes ``path`` when the block succeeds.
 
-    The name starts with a dot and does not end in the target's suffix, so neither the shell's
-    globs nor ``*.parquet`` read it. On success the file and its folder are fsynced around the
-    rename; on any error, Ctrl-C included, the temporary file is removed and ``path`` stays as it
-    was. The folder must exist.
+    On any error, Ctrl-C included, the temporary file is removed and ``path`` stays as it was.
 
     Raises:
         OSError: as the file system reports it (no space, no permission).
     """
-    temporary = path.with_name(f".{path.name}{_TEMPORARY_MARK}{os.getpid()}-{secrets.token_hex(4)}")
-    try:
+    with temporary_path(path) as temporary:
         yield temporary
-        fsync_path(temporary)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    fsync_path(path.parent)
+        publish(temporary, path)
 
 
 @contextlib.contextmanager
@@ -48,14 +60,13 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     Raises:
         OSError: as the file system reports it (no space, no permission).
     """
-    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
-    temporary = path.with_name(f".{path.name}{_TEMPORARY_MARK}{mark}")
+    mark = _unique()
+    temporary = path.with_name(f".{path.name}.tmp-{mark}")
     replaced = path.with_name(f".{path.name}.old-{mark}")
     temporary.mkdir()
     try:
         yield temporary
-        for entry in (*temporary.rglob("*"), temporary):
-            fsync_path(entry)
+        fsync_tree(temporary)
         if path.exists():
             path.rename(replaced)
         temporary.rename(path)
@@ -84,10 +95,37 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
+def fsync_tree(folder: Path) -> None:
+    """Flush a folder and everything in it to the disk."""
+    for entry in (*folder.rglob("*"), folder):
+        fsync_path(entry)
+
+
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file's bytes, in hex."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _unique() -> str:
+    return f"{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be written, before hours are spent on what is to go there.
+
+    Args:
+        folder: Need not exist yet.
+
+    Raises:
+        EncoreError: The folder, or the nearest one above it that exists, takes no new file.
+    """
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise EncoreError(
+            f"{existing}: cannot be written ({error.strerror or error}); make it writable or work "
+            "on a copy"
+        ) from error

@@ -13,7 +13,7 @@ from encore.data.pairs import read_pairs, records_of
 from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.errors import InputError
-from encore.prompts import prompt_digest, render_conversation, render_rating_prompt
+from encore.rating.prompts import prompt_digest, render_conversation, render_rating_prompt
 from encore.shards import RunManifest, read_run, run_status, validated_shards
 
 

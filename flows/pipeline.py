@@ -21,7 +21,7 @@ from encore.config import JudgeConfig, RatingConfig, StageConfig, option
 from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
 from encore.options import UsageError
-from encore.rating_driver import NUM_WORKERS
+from encore.rating.rating_run import NUM_WORKERS
 from encore.recipes.recipe import RECIPE_NAMES, RecipeChanges, load_recipe
 from encore.terminal import visible
 from encore.weighting import SCHEMES, load_scheme

@@ -13,7 +13,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from encore.analysis.analyze import analyze
 from encore.config import RateConfig, StageConfig, option
-from encore.rating_driver import NUM_WORKERS
+from encore.rating.rating_run import NUM_WORKERS
 from flows.command import run_command
 from tasks.artifacts import publish_statistics
 from tasks.rate import rate_shards

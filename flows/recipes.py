@@ -17,7 +17,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from encore.analysis.analyze import Analysis
 from encore.benchmarks.run import BenchmarkRun
 from encore.config import RatingConfig
-from encore.rating_driver import NUM_WORKERS
+from encore.rating.rating_run import NUM_WORKERS
 from encore.recipes.recipe import Recipe, RecipeChanges, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import run_recipe as run_stages
 from encore.training.records import TrainingResult

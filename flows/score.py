@@ -5,46 +5,20 @@ As a command, with or without a Prefect server: ``python -m flows.score STUDY --
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
-
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.config import StageConfig, option
+from encore.config import option
+from encore.data.study import open_study
 from encore.errors import StudyIncompleteError
-from encore.scores.driver import ScoreResult
-from encore.scores.held_out import accuracies_of
-from encore.scores.run import Layout
+from encore.scoring.head_accuracy import accuracies_of
+from encore.scoring.score_config import ScoreConfig
+from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
 from tasks.artifacts import publish_head_accuracy
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, log_expected_errors_in_one_line, run_stage
-
-
-class ScoreConfig(StageConfig):
-    """What is scored, by which model."""
-
-    study: Path = option(positional=True, help="The study directory (made by `encore ingest`).")
-    model: str = option(
-        metavar="FOLDER_OR_ID",
-        help="A training run or its model folder, an export, or a plain reward model's hub id.",
-    )
-    out: Path | None = option(
-        None, metavar="DIR", help="Where the scores go; default: STUDY/scores/KEY."
-    )
-    limit: int | None = option(None, ge=1, help="Pilot: this many pairs, by content hash.")
-    shard_size: int = option(1000, ge=1, help="Pairs in each file.")
-    layout: Layout = option("auto", help="How responses are put side by side: changes speed alone.")
-    tokens_per_microbatch: int | None = option(
-        None, ge=1, help="Tokens of one forward pass: bounds the memory. Default: by device."
-    )
-    max_length: int | None = option(
-        None, ge=16, help="Tokens of a conversation; default: as the model was trained."
-    )
-    dtype: Literal["auto", "float32", "bfloat16"] = option("auto", help="Of the model.")
-    revision: str | None = option(None, help="Of a hub id.")
 
 
 class ScoringAttempts(Attempts):
@@ -73,21 +47,9 @@ def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) ->
     log_expected_errors_in_one_line()
 
     def work() -> ScoreResult:
-        from encore.scores.score import score_study
+        from encore.scoring.scoring_run import score_study
 
-        reporter = FlowReporter("score")
-        num_done = 0
-
-        def tell(progress: object) -> None:
-            nonlocal num_done
-            if not num_done:
-                reporter.started("scoring", total=progress.num_pairs)
-            note = f"{progress.tokens_per_second:.0f} tokens/s"
-            reporter.advanced(progress.num_done - num_done, note=note)
-            num_done = progress.num_done
-
-        options = config.model_dump(exclude={"study"})
-        result = score_study(config.study, **options, on_progress=tell)
+        result = score_study(open_study(config.study), config, reporter=FlowReporter("score"))
         if not result.is_complete:
             index, error = next(iter(result.failures.items()))
             raise StudyIncompleteError(
@@ -97,7 +59,7 @@ def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) ->
         return result
 
     result = run_stage("score", work, attempts=attempts, tags=frozenset({"score"}))
-    every, held_out = accuracies_of(config.study, result)
+    every, held_out = accuracies_of(open_study(config.study), result)
     about = [f"Scores of {result.num_pairs} pairs: `{result.out}`.", *result.notes]
     if held_out:
         about.append(f"Held out from the model's training: {held_out[0].num_pairs} pairs.")

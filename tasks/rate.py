@@ -17,10 +17,10 @@ from prefect.states import Completed, Failed
 from encore.config import RatingConfig
 from encore.data.study import open_study
 from encore.errors import EncoreError, StudyIncompleteError
-from encore.rating import RatingRun, ShardOutcome, open_run
-from encore.rating import rate_shard as rate_one
-from encore.rating_driver import NUM_WORKERS, RatingReport, choose_shards, meets_every_shard
-from encore.shards import inspect_shard
+from encore.rating.rating_run import NUM_WORKERS, RatingRun, open_run
+from encore.rating.rating_run import rate_shard as rate_one
+from encore.rating_runs import RatingManifest
+from encore.runs import RunReport, ShardOutcome, choose_shards, inspect_shard, meets_every_shard
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, StoppedError, is_shard_worth_another_attempt, run_stage
@@ -45,7 +45,7 @@ class Rated:
 
     run_key: str
     run_dir: Path
-    report: RatingReport
+    report: RunReport
     error: EncoreError | None
 
     def state(self, data: object) -> State:
@@ -80,7 +80,7 @@ def rate_shards(
     once = Attempts(retries=0)
     run = run_stage("plan-rating", lambda: open_run(open_study(study), config), attempts=once)
     try:
-        chosen = choose_shards(run, only)
+        chosen = choose_shards(run.manifest, only)
         states = [inspect_shard(run.run_dir, run.manifest, shard).state for shard in chosen]
         num_open = sum(state != "done" for state in states)
         reporter = FlowReporter("rating")
@@ -195,19 +195,17 @@ def _is_busy(found: object) -> bool:
     return isinstance(found, ShardOutcome) and found.action == "busy"
 
 
-def _report(results: dict[int, Any]) -> RatingReport:
-    ordered = dict(sorted(results.items()))
-    return RatingReport(
-        outcomes=tuple(one for one in ordered.values() if isinstance(one, ShardOutcome)),
-        failures={
-            index: f"{type(one).__name__}: {one}"
-            for index, one in ordered.items()
-            if isinstance(one, BaseException)
-        },
-    )
+def _report(results: dict[int, Any]) -> RunReport:
+    outcomes = [one for one in results.values() if isinstance(one, ShardOutcome)]
+    failures = {
+        index: f"{type(one).__name__}: {one}"
+        for index, one in results.items()
+        if isinstance(one, BaseException)
+    }
+    return RunReport.of(RatingManifest, outcomes, failures)
 
 
-def _error(results: dict[int, Any], report: RatingReport) -> EncoreError:
+def _error(results: dict[int, Any], report: RunReport) -> EncoreError:
     """The first error that every shard would meet, else that the study is incomplete."""
     fatal = next((error for error in results.values() if meets_every_shard(error)), None)
     if fatal is None:
@@ -218,10 +216,10 @@ def _error(results: dict[int, Any], report: RatingReport) -> EncoreError:
 
 
 def _log(outcome: ShardOutcome) -> None:
-    log = get_run_logger()
-    counts = (outcome.index, outcome.action, outcome.num_ratings, outcome.num_nulls)
-    log.info("shard %d %s: %d ratings, %d nulls", *counts)
-    if outcome.null_reasons:
-        log.warning("shard %d: nulls by reason: %s", outcome.index, dict(outcome.null_reasons))
-    if outcome.num_truncated:
-        log.warning("shard %d: %d prompts were cut to fit", outcome.index, outcome.num_truncated)
+    log, footer, counts = get_run_logger(), outcome.footer, outcome.counts
+    said = (outcome.index, outcome.action, footer.get("num_ratings"), footer.get("num_nulls"))
+    log.info("shard %d %s: %s ratings, %s nulls", *said)
+    if reasons := counts.get("null_reasons"):
+        log.warning("shard %d: nulls by reason: %s", outcome.index, reasons)
+    if num_cut := counts.get("num_truncated"):
+        log.warning("shard %d: %d prompts were cut to fit", outcome.index, num_cut)

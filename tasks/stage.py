@@ -22,7 +22,7 @@ from prefect.tasks import Task
 
 from encore.config import StageConfig, option
 from encore.errors import EncoreError, InputError
-from encore.rating_driver import meets_every_shard
+from encore.runs import meets_every_shard
 from encore.settings import quiet_environment
 
 Result = TypeVar("Result")

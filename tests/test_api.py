@@ -51,6 +51,6 @@ def test_the_readmes_path_from_pairs_to_weights_in_python(tmp_path: Path):
     assert sum(rule.num_ratings + rule.num_unparsed for rule in analysis.rules) == 4 * 2 * 10
     vector = encore.weights(study, scheme="encore", tau=2.0)
     assert sum(vector.weights) == pytest.approx(1)
-    table = pq.read_table(status.run_dir / "shard-00000.parquet")
+    table = pq.read_table(status.paths[0])
     assert encore.analyze(table).rules
     assert encore.analyze(table.to_pandas()).rules

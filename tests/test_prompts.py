@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from encore.data.records import Message
 from encore.data.rules import load_rule_set
-from encore.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
+from encore.rating.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
 
 GOLDEN = Path(__file__).parent / "golden" / "rating-prompt.txt"
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.replies import parse_reply
+from encore.rating.replies import parse_reply
 
 NUM_GENERATED = 100_000
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encore.data.rules import load_rule_set
-from encore.prompts import RATING_TEMPLATE
+from encore.rating.prompts import RATING_TEMPLATE
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast

@@ -25,7 +25,7 @@ from encore.errors import InputError
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
 from encore.reporting import Reporter
-from encore.scores.run import HowToCompute
+from encore.scoring.scoring_run import HowToCompute
 from encore.training.embeddings import embed_prompts
 from encore.training.examples import TrainingExamples
 from encore.training.gate import RESULT_FILE

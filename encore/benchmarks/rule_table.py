@@ -12,7 +12,7 @@ import numpy as np
 from encore.analysis.statistics import RuleStats
 from encore.benchmarks.metrics import score_margins
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.scores.head_scores import HeadScores
+from encore.scoring.head_scores import HeadScores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from encore.benchmarks.benchmark_config import RowsConfig
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import TableRow, mean_row, reward_row
 from encore.errors import EncoreError, InputError
-from encore.scores.head_scores import HeadScores
+from encore.scoring.head_scores import HeadScores
 from encore.weighting import load_scheme
 from encore.weighting.comparison import label_of
 from encore.weighting.evidence import Evidence

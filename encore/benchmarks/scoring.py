@@ -1,6 +1,6 @@
 """Every head's score of a benchmark's pairs: computed once, kept as head scores with their subset.
 
-The folder is one that `encore.scores.head_scores.read_head_scores` reads: ``score.json`` and
+The folder is one that `encore.scoring.head_scores.read_head_scores` reads: ``score.json`` and
 verified shards, of which a second call scores only those that are missing or damaged.
 
 Suffixes: P pairs of the benchmark, N responses (two a pair), R heads.
@@ -10,51 +10,30 @@ from __future__ import annotations
 
 import copy
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import torch
 
 from encore.benchmarks.benchmark_config import Truncation
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.data.records import RESPONSES, PreferencePair
-from encore.errors import InputError
+from encore.data.records import PreferencePair
+from encore.errors import EncoreError, InputError
 from encore.model.conversation import ConversationTokenizer, EncodedPair, EncodedResponse
 from encore.model.opening import OpenedModel
 from encore.model.templates import freeze_template, plain_template
 from encore.reporting import SILENT, Reporter
-from encore.scores.folder import ScoreManifest, claim_folder, identity_of, inspect_scores
-from encore.scores.head_scores import HeadScores, read_head_scores
-from encore.scores.run import (
-    HowToCompute,
-    OutOfDeviceMemoryError,
-    refuse_not_finite,
-    score_encoded,
-)
-from encore.scores.schema import head_scores_schema
-from encore.shards import Shard, ShardFile, put_shard, remove_stale_temporaries, run_key_of
-from encore.shards import shard_lock as lock_of
-from encore.training.disk import named_when_full
-from encore.versions import package_versions
+from encore.scoring.head_scores import HeadScores, read_head_scores
+from encore.scoring.scoring_run import HowToCompute, PairInSubset, score_manifest, score_run
 
 #: Pairs in one file: what a stopped process loses at most.
 SHARD_SIZE = 1000
-_BUSY_POLL_SECONDS = 1.0
 #: Whether pairs that were cut compare with the `rewardbench` tool's results on them.
 _COMPARABLE = {
     "encore": "the rewardbench tool cuts otherwise, so these pairs do not compare with its results",
     "rewardbench": "they are cut as the rewardbench tool cuts them",
-}
-#: Scores are random digits: statistics would serve nobody.
-_PARQUET_OPTIONS: dict[str, Any] = {
-    "compression": "zstd",
-    "store_schema": False,
-    "write_statistics": False,
 }
 
 
@@ -115,32 +94,46 @@ def score_benchmark(
         KeyboardInterrupt: Finished shards are kept.
     """
     planned = _planned(pairs)
-    manifest = _manifest(pairs, opened, truncation=truncation, shard_size=shard_size)
-    job = _Job(
-        folder=root / manifest.score_key,
-        manifest=manifest,
-        pairs=tuple(pair for pair, _ in planned),
-        subsets=tuple(subset for _, subset in planned),
+    version = {"name": pairs.benchmark.name, "version": pairs.benchmark.version}
+    how_cut = {} if truncation == "encore" else {"truncation": truncation}
+    manifest = score_manifest(
+        opened,
+        data_sha256=pairs.digest,
+        num_pairs=pairs.num_pairs,
+        shard_size=shard_size,
+        further={"benchmark": version, **how_cut},
+    )
+    folder = root / manifest.score_key
+    report = score_run(
+        folder,
+        manifest,
+        lambda shard: planned[shard.start : shard.stop],
         opened=opened,
-        how=how or HowToCompute(),
-        truncation=truncation,
+        how=how,
+        encode=partial(encoded_pairs, opened, truncation=truncation),
+        title=shown or opened.name,
         reporter=reporter,
     )
-    kept = "finished shards are kept"
-    with named_when_full(job.folder, purpose="a benchmark's head scores", kept=kept):
-        claim_folder(job.folder, manifest)
-        reporter.started(shown or opened.name, total=len(planned))
-        num_computed = sum(_finished(job, shard) for shard in manifest.shards)
-    num_cut_rows, num_cut_tokens = _cut_of(job)
-    return ScoredBenchmark(
-        folder=job.folder,
-        model=opened.name,
-        model_digest=opened.digest,
-        scores=aligned_scores(read_head_scores(job.folder), pairs=pairs),
+    if report.failures:
+        index, error = min(report.failures.items())
+        raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")
+    num_cut_rows, num_cut_tokens = report.total("num_cut_pairs"), report.total("num_cut_tokens")
+    notes = _notes(
+        pairs,
+        opened,
+        truncation=truncation,
         num_cut_rows=num_cut_rows,
         num_cut_tokens=num_cut_tokens,
-        num_computed=num_computed,
-        notes=tuple(_notes(job, num_cut_rows=num_cut_rows, num_cut_tokens=num_cut_tokens)),
+    )
+    return ScoredBenchmark(
+        folder=folder,
+        model=opened.name,
+        model_digest=opened.digest,
+        scores=aligned_scores(read_head_scores(folder), pairs=pairs),
+        num_cut_rows=num_cut_rows,
+        num_cut_tokens=num_cut_tokens,
+        num_computed=sum(one.num_rows // 2 for one in report.outcomes if one.counts),
+        notes=tuple(notes),
     )
 
 
@@ -201,141 +194,28 @@ def aligned_scores(scores: HeadScores, *, pairs: BenchmarkPairs) -> HeadScores:
     return replace(taken, subset_P=np.array(pairs.subset_P, dtype=np.object_))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """One scoring: its folder, its plan, the pairs in plan order, the model."""
-
-    folder: Path
-    manifest: ScoreManifest
-    pairs: tuple[PreferencePair, ...]
-    subsets: tuple[str, ...]
-    opened: OpenedModel
-    how: HowToCompute
-    truncation: Truncation
-    reporter: Reporter
-
-
-def _planned(pairs: BenchmarkPairs) -> list[tuple[PreferencePair, str]]:
+def _planned(pairs: BenchmarkPairs) -> list[PairInSubset]:
     """The pairs with their subsets by content hash: the data's own order changes no shard."""
     found = zip(pairs.pairs, pairs.subset_P, strict=True)
     return sorted(found, key=lambda one: (one[0].pair_id, one[0].source))
 
 
-def _manifest(
-    pairs: BenchmarkPairs, opened: OpenedModel, *, truncation: Truncation, shard_size: int
-) -> ScoreManifest:
-    head_scores_schema(opened.model.head_ids)  # refuses names that cannot be columns
-    identity = identity_of(
-        model_digest=opened.digest,
-        head_ids=opened.model.head_ids,
-        mean=opened.model.mean_R.tolist(),
-        data_sha256=pairs.digest,
-        num_pairs=pairs.num_pairs,
-        shard_size=shard_size,
-    )
-    identity["benchmark"] = {"name": pairs.benchmark.name, "version": pairs.benchmark.version}
-    if truncation != "encore":
-        identity["truncation"] = truncation
-    return ScoreManifest(
-        score_key=run_key_of(identity),
-        identity=identity,
-        model=opened.name,
-        synthetic=[f"model: {part}" for part in opened.metadata.get("synthetic", ())],
-        versions=package_versions(),
-    )
-
-
-def _finished(job: _Job, shard: Shard) -> int:
-    """How many pairs of a shard were scored now: 0 for one that was whole; waits for others."""
-    while True:
-        if _is_whole(job, shard):
-            job.reporter.advanced(shard.num_pairs)
-            return 0
-        with lock_of(job.folder, shard.index) as is_mine:
-            if is_mine:
-                if _is_whole(job, shard):
-                    continue
-                return _score(job, shard)
-        time.sleep(_BUSY_POLL_SECONDS)
-
-
-def _is_whole(job: _Job, shard: Shard) -> bool:
-    return isinstance(inspect_scores(job.folder, job.manifest, shard), ShardFile)
-
-
-def _score(job: _Job, shard: Shard) -> int:
-    remove_stale_temporaries(job.folder, shard.index)
-    rows = slice(shard.start, shard.start + shard.num_pairs)
-    pairs, subsets = job.pairs[rows], job.subsets[rows]
-    head_ids = job.manifest.head_ids
-
-    num_told = 0
-
-    def scored(num_responses: int, _num_tokens: int) -> None:
-        nonlocal num_told
-        job.reporter.advanced(num_responses // 2 - num_told)
-        num_told = num_responses // 2
-
-    encoded = encoded_pairs(job.opened, pairs, truncation=job.truncation)
-    try:
-        score_NR, _ = score_encoded(job.opened, encoded, how=job.how, on_scored=scored)
-    except torch.OutOfMemoryError as error:
-        raise OutOfDeviceMemoryError(
-            f"scoring with {job.manifest.model}: the device has not enough memory for "
-            f"{job.how.tokens_per_microbatch or 'so many'} tokens at a time; give fewer with "
-            "--tokens-per-microbatch: finished shards are kept"
-        ) from error
-    refuse_not_finite(score_NR, pairs, head_ids=head_ids)
-    table = _table(pairs, subsets, score_NR, head_ids=head_ids)
-    footer = {"run_key": job.manifest.score_key, **_cut(encoded), "versions": package_versions()}
-    put_shard(job.folder, shard, table, footer=footer, options=_PARQUET_OPTIONS)
-    return shard.num_pairs
-
-
-def _cut(encoded: Sequence[EncodedPair]) -> dict[str, int]:
-    """How many pairs lost text to the maximum length, and how many tokens."""
-    num_cut = [pair.chosen.num_cut + pair.rejected.num_cut for pair in encoded]
-    return {"num_cut_pairs": sum(num > 0 for num in num_cut), "num_cut_tokens": sum(num_cut)}
-
-
-def _table(
-    pairs: Sequence[PreferencePair],
-    subsets: Sequence[str],
-    score_NR: Any,
+def _notes(
+    pairs: BenchmarkPairs,
+    opened: OpenedModel,
     *,
-    head_ids: Sequence[str],
-) -> pa.Table:
-    """Two rows a pair, the chosen response first."""
-    twice = range(len(RESPONSES))
-    keys = {
-        "pair_id": [pair.pair_id for pair in pairs for _ in twice],
-        "source": [pair.source for pair in pairs for _ in twice],
-        "subset": [subset for subset in subsets for _ in twice],
-        "response": [response for _ in pairs for response in RESPONSES],
-    }
-    heads = {head_id: score_NR[:, place] for place, head_id in enumerate(head_ids)}
-    return pa.table({**keys, **heads}, schema=head_scores_schema(head_ids))
-
-
-def _cut_of(job: _Job) -> tuple[int, int]:
-    """Over-long pairs and their lost tokens, as the shards say."""
-    found = [inspect_scores(job.folder, job.manifest, shard) for shard in job.manifest.shards]
-    footers = [one.footer for one in found if isinstance(one, ShardFile)]
-    return (
-        sum(footer["num_cut_pairs"] for footer in footers),
-        sum(footer["num_cut_tokens"] for footer in footers),
-    )
-
-
-def _notes(job: _Job, *, num_cut_rows: int, num_cut_tokens: int) -> Iterator[str]:
-    name, tokenizer = job.manifest.model, job.opened.tokenizer
+    truncation: Truncation,
+    num_cut_rows: int,
+    num_cut_tokens: int,
+) -> Iterator[str]:
+    name, tokenizer = opened.name, opened.tokenizer
     if num_cut_rows:
         yield (
-            f"{name}: {num_cut_rows} of {len(job.pairs)} pairs are longer than "
+            f"{name}: {num_cut_rows} of {pairs.num_pairs} pairs are longer than "
             f"{tokenizer.max_length} tokens and lost {num_cut_tokens} tokens of their oldest text; "
-            f"{_COMPARABLE[job.truncation]}"
+            f"{_COMPARABLE[truncation]}"
         )
-    is_ours = "objective" in job.opened.metadata
+    is_ours = "objective" in opened.metadata
     if not is_ours and _is_plain(tokenizer):
         yield (
             f"{name}: it reads conversations as plain Human/Assistant turns; right for a model "

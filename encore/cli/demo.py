@@ -137,11 +137,12 @@ def _score_and_compose(study: Path, opened: OpenedModel, weights: Mapping[str, f
     from encore.cli.score import show_scoring
     from encore.data.pairs import iter_pairs
     from encore.data.study import open_study
-    from encore.scores.accuracy import accuracy_of
-    from encore.scores.head_scores import read_head_scores
-    from encore.scores.held_out import held_out_P
+    from encore.scoring.head_accuracy import accuracy_of, held_out_P
+    from encore.scoring.head_scores import read_head_scores
+    from encore.scoring.score_config import ScoringConfig
 
-    result = show_scoring(study, opened)
+    config = ScoringConfig(model=opened.name)
+    result = show_scoring(open_study(study), config, opened=opened)
     scores = read_head_scores(result.out)
     assert result.split is not None, "the demo holds pairs out"
     is_held_out_P = held_out_P(result.split, iter_pairs(open_study(study)), scores)

@@ -78,6 +78,31 @@ ShardRetries = Annotated[
     int, typer.Option(min=0, max=10, help="Further attempts for a shard that fails.")
 ]
 
+Layout = Annotated[
+    Literal["auto", "packed", "prefix-shared", "sorted", "single"],
+    typer.Option(
+        help="How responses are put side by side; changes speed, and scores by rounding only. "
+        "auto: nothing is padded, and a pair's common prompt is computed once where the model "
+        "allows it."
+    ),
+]
+TokensPerMicrobatch = Annotated[
+    int | None,
+    typer.Option(min=1, help="Tokens of one forward pass: bounds the memory. Default: by device."),
+]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(
+        min=16,
+        help="Tokens of a conversation; the oldest beyond it are cut, and counted. Default: as the "
+        "model was trained.",
+    ),
+]
+ModelDtype = Annotated[
+    Literal["auto", "float32", "bfloat16"],
+    typer.Option(help="Number format; auto: bfloat16 on CUDA, float32 on CPU."),
+]
+
 
 def rating_config(
     *,

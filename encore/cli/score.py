@@ -3,93 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from encore.cli.output import (
-    JsonOption,
-    StudyArgument,
-    compact_table,
-    out,
-    print_json,
-    progress_bar,
-    say,
-    warn,
-)
-from encore.cli.stopping import stopped_by_sigterm
+from encore.cli.output import compact_table
 from encore.errors import StudyIncompleteError
+from encore.options import JsonOption, command
+from encore.scoring.score_config import ScoreConfig, ScoringConfig
+from encore.terminal import out, print_json, say, terminal_reporter, warn
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
     from rich.table import Table
 
+    from encore.data.study import Study
     from encore.model.opening import OpenedModel
-    from encore.scores.accuracy import HeadAccuracy
-    from encore.scores.driver import ScoreResult, ScoringProgress
-
-#: Annotations of options, for every command that scores.
-Model = Annotated[
-    str,
-    typer.Option(
-        metavar="FOLDER_OR_ID",
-        help="A training run or its model folder, an export, or any plain "
-        "…ForSequenceClassification with a linear head, as a folder or a hub id.",
-    ),
-]
-OutDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        help="The scores' folder. Default: STUDY/scores/KEY, a key of model, data and plan.",
-    ),
-]
-Limit = Annotated[
-    int | None, typer.Option(min=1, help="Pilot: score this many pairs, drawn by content hash.")
-]
-ShardSize = Annotated[int, typer.Option(min=1, max=100_000, help="Pairs in each file.")]
-Layout = Annotated[
-    Literal["auto", "packed", "prefix-shared", "sorted", "single"],
-    typer.Option(
-        help="How responses are put side by side; changes speed, and scores by rounding only. "
-        "auto: nothing is padded, and a pair's common prompt is computed once where the model "
-        "allows it."
-    ),
-]
-TokensPerMicrobatch = Annotated[
-    int | None,
-    typer.Option(min=1, help="Tokens of one forward pass: bounds the memory. Default: by device."),
-]
-MaxLength = Annotated[
-    int | None,
-    typer.Option(
-        min=16,
-        help="Tokens of a conversation; the oldest beyond it are cut, and counted. Default: as the "
-        "model was trained.",
-    ),
-]
-Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16"],
-    typer.Option(help="Number format; auto: bfloat16 on CUDA, float32 on CPU."),
-]
-Revision = Annotated[str | None, typer.Option(help="Of a hub id.")]
+    from encore.scoring.head_accuracy import HeadAccuracy
+    from encore.scoring.scoring_run import ScoreResult
 
 
-def score(
-    study: StudyArgument,
-    model: Model,
-    out_dir: OutDir = None,
-    limit: Limit = None,
-    shard_size: ShardSize = 1000,
-    layout: Layout = "auto",
-    tokens_per_microbatch: TokensPerMicrobatch = None,
-    max_length: MaxLength = None,
-    dtype: Dtype = "auto",
-    revision: Revision = None,
-    as_json: JsonOption = False,
-) -> None:
+@command
+def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
     """Score every response of a study under every head of a reward model; Parquet, shard by shard.
 
     Heads are scored once: every weighting of them is then arithmetic over these files. Scores are
@@ -99,60 +31,24 @@ def score(
 
     Example: encore score my-study --model my-study/training/KEY
     """
-    result = show_scoring(
-        study,
-        model,
-        out=out_dir,
-        limit=limit,
-        shard_size=shard_size,
-        layout=layout,
-        tokens_per_microbatch=tokens_per_microbatch,
-        max_length=max_length,
-        dtype=dtype,
-        revision=revision,
-    )
-    _report(study, result, as_json=as_json)
+    from encore.data.study import open_study
+
+    study = open_study(config.study)
+    _report(study, show_scoring(study, config), as_json=json)
 
 
-def show_scoring(study: Path, model: str | OpenedModel, **how: Any) -> ScoreResult:
-    """Score under a progress bar.
+def show_scoring(
+    study: Study, config: ScoringConfig, *, opened: OpenedModel | None = None
+) -> ScoreResult:
+    """Score under a progress bar; ``opened`` is the config's model, if it is open already."""
+    from encore.scoring.scoring_run import score_study
 
-    Args:
-        study: The study's directory.
-        model: As for `encore.scores.score.score_study`, like all of ``how``.
-        how: Settings.
-    """
-    from encore.scores.score import score_study
-
-    with progress_bar() as bar, stopped_by_sigterm():
-        return score_study(study, model=model, on_progress=_Shown(bar).progress, **how)
+    with terminal_reporter() as reporter:
+        return score_study(study, config, opened=opened, reporter=reporter)
 
 
-class _Shown:
-    """A bar on a terminal, elsewhere a line for each finished shard."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._task = bar.add_task("scoring", total=None, rate="", visible=False)
-
-    def progress(self, progress: ScoringProgress) -> None:
-        """Pairs done, real tokens a second; the bar says how long it will take."""
-        rate = f"{progress.tokens_per_second:,.0f} tokens/s" if progress.num_tokens else ""
-        self._bar.update(
-            self._task,
-            total=progress.num_pairs,
-            completed=progress.num_done,
-            rate=rate,
-            visible=True,
-        )
-        if self._bar.disable and progress.finished is not None:
-            pairs = f"{progress.num_done:,} of {progress.num_pairs:,} pairs"
-            speed = f", {rate}" if rate else ""
-            say(f"shard {progress.finished.index} {progress.finished.action}: {pairs}{speed}")
-
-
-def _report(study: Path, result: ScoreResult, *, as_json: bool) -> None:
-    from encore.scores.held_out import accuracies_of
+def _report(study: Study, result: ScoreResult, *, as_json: bool) -> None:
+    from encore.scoring.head_accuracy import accuracies_of
 
     every, held_out = accuracies_of(study, result) if result.is_complete else ((), ())
     if as_json:
@@ -176,7 +72,7 @@ def _report(study: Path, result: ScoreResult, *, as_json: bool) -> None:
             f"{len(result.failures)} of {result.num_shards} shards failed; run the same command "
             "again to score only these"
         )
-    say(f"next: encore sql --query head_accuracy --study {study}")
+    say(f"next: encore sql --query head_accuracy --study {study.path}")
 
 
 def _what_was_done(result: ScoreResult) -> str:

@@ -2,72 +2,126 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
-from encore.cli.output import JsonOption, RunOption, StudyArgument, out, plain_table, print_json
+from encore.cli.output import plain_table
+from encore.config import StageConfig, option
 from encore.errors import InputError, StudyIncompleteError
+from encore.options import JsonOption, command
+from encore.terminal import out, print_json
 
 if TYPE_CHECKING:
-    from encore.shards import RunStatus, ShardStateName
+    from encore.rating_runs import RatingManifest, RatingStatus
 
 
-def status(study: StudyArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
-    """List every run of a study with its shards; every file's digest is checked.
+class StatusConfig(StageConfig):
+    """Which study and run to look at."""
+
+    study: Path = option(positional=True, help="The study directory (made by `encore ingest`).")
+    run: str | None = option(
+        None,
+        metavar="RUN_KEY",
+        help="Which run, when there are several (a unique prefix of its key is enough).",
+    )
+
+
+@command
+def status(config: StatusConfig, *, json: JsonOption = False) -> None:
+    """List every run of a study with its shards; every file's digest and values are checked.
 
     Exit code 0: complete. 3: shards are missing, damaged or failed (with the recorded error);
     `encore rate` with the same parameters rates exactly these.
     """
     from encore.data.study import open_study
-    from encore.shards import choose_run, list_runs, run_status
+    from encore.rating_runs import choose_run, list_runs, run_status
 
-    ratings_dir = open_study(study).ratings_dir
-    run_dirs = list_runs(ratings_dir) if run is None else (choose_run(ratings_dir, run),)
+    ratings_dir = open_study(config.study).ratings_dir
+    run_dirs = (
+        list_runs(ratings_dir) if config.run is None else (choose_run(ratings_dir, config.run),)
+    )
     if not run_dirs:
-        raise InputError(f"{study}: no ratings yet; run `encore rate` first")
+        raise InputError(f"{config.study}: no ratings yet; run `encore rate` first")
     statuses = [run_status(run_dir) for run_dir in run_dirs]
-    if as_json:
+    if json:
         print_json({"runs": [_as_dict(found) for found in statuses]})
     else:
         for found in statuses:
             _print(found)
-    open_shards = sum(len(found.shards) - found.count("done") for found in statuses)
-    if open_shards:
+    if num_open := sum(len(found.problems) for found in statuses):
+        commands = "; ".join(
+            _continuing(config.study, found.manifest) for found in statuses if found.problems
+        )
         raise StudyIncompleteError(
-            f"{open_shards} shards are not done; run `encore rate` again with the parameters of "
-            "that run to rate exactly these"
+            f"{num_open} shards are not done; to rate exactly these: {commands}"
         )
 
 
-_COUNTED: tuple[ShardStateName, ...] = ("done", "missing", "damaged", "failed")
+def _as_dict(found: RatingStatus) -> dict[str, Any]:
+    from encore.runs import ShardStateName
 
-
-def _as_dict(found: RunStatus) -> dict[str, object]:
+    shown = ("index", "state", "detail", "num_ratings", "num_nulls")
     return {
         "run_key": found.manifest.run_key,
         "judge": found.manifest.judge,
         "num_shards": len(found.shards),
         "is_complete": found.is_complete,
-        **{state: found.count(state) for state in _COUNTED},
-        "num_ratings": sum(shard.num_ratings for shard in found.shards),
-        "num_nulls": sum(shard.num_nulls for shard in found.shards),
-        "shards": [dataclasses.asdict(shard) for shard in found.shards],
+        **{state: found.count(state) for state in get_args(ShardStateName)},
+        "num_ratings": found.total("num_ratings"),
+        "num_nulls": found.total("num_nulls"),
+        "shards": [{name: getattr(shard, name) for name in shown} for shard in found.shards],
     }
 
 
-def _print(found: RunStatus) -> None:
-    summary = _as_dict(found)
-    counts = ", ".join(f"{summary[state]} {state}" for state in _COUNTED)
+def _print(found: RatingStatus) -> None:
     plan = found.manifest.identity["plan"]
+    counts = ", ".join(
+        f"{found.count(state)} {state}" for state in ("done", "missing", "damaged", "failed")
+    )
     out.print(
-        f"run {summary['run_key']}  judge {summary['judge']}  rules {found.manifest.rule_set} "
-        f"({len(found.manifest.rules)})  {plan['num_pairs']} pairs, {plan['shard_size']} a shard, "
-        f"overlong prompts: {plan['overlong']}\n"
-        f"  {counts}  ({summary['num_ratings']} ratings, {summary['num_nulls']} nulls)",
+        f"run {found.manifest.run_key}  judge {found.manifest.judge}  rules "
+        f"{found.manifest.rule_set} ({len(found.manifest.rules)})  {plan['num_pairs']} pairs, "
+        f"{plan['shard_size']} a shard, overlong prompts: {plan['overlong']}\n"
+        f"  {counts}  ({found.total('num_ratings')} ratings, {found.total('num_nulls')} nulls)",
         soft_wrap=True,
     )
-    rows = [
-        (shard.index, shard.state, shard.detail) for shard in found.shards if shard.state != "done"
-    ]
+    rows = [(shard.index, shard.state, shard.detail) for shard in found.problems]
     if rows:
         out.print(plain_table(("shard", "state", "why"), rows, title=""))
+
+
+def _continuing(study: Path, manifest: RatingManifest) -> str:
+    """The command that continues a run: its key does not say where judge and rule file lie."""
+    from encore.config import RatingConfig
+    from encore.data.pairs import labels_of, read_manifest
+    from encore.data.rules.load import SHIPPED_RULE_SETS
+    from encore.data.study import open_study
+
+    identity, fields = manifest.identity, RatingConfig.model_fields
+    judge, plan = identity["judge"], identity["plan"]
+    is_folder = str(judge["revision"]).startswith("sha256:")
+    is_shipped = manifest.rule_set in SHIPPED_RULE_SETS
+    opened = open_study(study)
+    num_all = sum(read_manifest(opened, label).num_kept for label in labels_of(opened))
+    found = {
+        "judge": f"FOLDER/{judge['name']}" if is_folder else judge["name"],
+        "revision": None if is_folder else judge["revision"],
+        "backend": None if judge["backend"] == "vllm" else judge["backend"],
+        "dtype": judge["dtype"],
+        "max-model-len": judge["max_model_len"],
+        "rules": manifest.rule_set if is_shipped else f"FOLDER/{manifest.rule_set}.toml",
+        "limit": plan["num_pairs"] if plan["num_pairs"] < num_all else None,
+        **{
+            name.replace("_", "-"): None if value == fields[name].default else value
+            for name, value in (
+                ("shard_size", plan["shard_size"]),
+                ("overlong", plan["overlong"]),
+                ("max_reply_tokens", identity["decoding"]["max_reply_tokens"]),
+            )
+        },
+    }
+    words = [str(word) for name, value in found.items() if value for word in (f"--{name}", value)]
+    for name, value in judge["engine_args"].items():
+        words += ["--engine-arg", f"{name}={value}"]
+    return shlex.join(["encore", "rate", str(study), *words])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -194,6 +195,18 @@ def data_digest_of(pairs: pa.Table) -> str:
 def records_of(pairs: pa.Table) -> list[PreferencePair]:
     """The records of a table of schema `encore.schemas.PAIRS`."""
     return [_pair(row) for row in pairs.to_pylist()]
+
+
+def planned_pairs(pairs: pa.Table, *, limit: int | None) -> pa.Table:
+    """Pairs in the plan's order: by content hash, so that any prefix is a fair sample.
+
+    Raises:
+        InputError: No pairs.
+    """
+    if pairs.num_rows == 0:
+        raise InputError("the study has no pairs; run `encore ingest` first")
+    order = pc.sort_indices(pairs, sort_keys=[("pair_id", "ascending"), ("source", "ascending")])
+    return pairs.take(order[:limit] if limit is not None else order)
 
 
 def _digest_of_labels(digests: Mapping[str, str]) -> str:

@@ -64,6 +64,11 @@ def open_study(path: Path) -> Study:
     return Study(path)
 
 
+def as_study(study: Study | Path) -> Study:
+    """An opened study as it is, a directory opened."""
+    return study if isinstance(study, Study) else open_study(study)
+
+
 def create_study(path: Path) -> Study:
     """The study in a directory, which is made if it is not there or empty.
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from encore.query.arrow_files import ArrowTable, table_of_files
-from encore.scores.folder import ScoreStatus
-from encore.scores.schema import head_scores_schema
+from encore.scoring.score_files import ScoreStatus, head_scores_schema
 
 #: Every scoring has heads of its own, so its columns cannot be those of one table.
 HEAD_SCORES = pa.schema(
@@ -50,9 +49,9 @@ def head_scores_table(scores: Sequence[ScoreStatus]) -> ArrowTable | LongScores:
             score_key=found.manifest.score_key,
             model=found.manifest.model,
             head_ids=found.manifest.head_ids,
-            table=table_of_files(found.valid_paths, head_scores_schema(found.manifest.head_ids)),
+            table=table_of_files(found.paths, head_scores_schema(found.manifest.head_ids)),
         )
         for found in scores
-        if found.valid_paths
+        if found.paths
     )
     return LongScores(scorings=scorings) if scorings else HEAD_SCORES.empty_table()

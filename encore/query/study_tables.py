@@ -23,8 +23,8 @@ from encore.query.benchmark_tables import (
 )
 from encore.query.head_scores import HEAD_SCORES, LongScores, head_scores_table
 from encore.schemas import PAIRS, RATINGS, SET_ASIDE_FIELDS
-from encore.scores.folder import SYNTHETIC_MODEL, ScoreStatus, list_scores, score_status
-from encore.shards import RunStatus, describe_run, digest_path, status, validated_shards
+from encore.scoring.score_files import SYNTHETIC_MODEL, ScoreStatus, list_scores, score_status
+from encore.shards import RunStatus, describe_run, status, validated_shards
 from encore.synthetic import is_synthetic_judge, is_synthetic_source, synthetic_parts
 
 SOURCES = pa.schema(
@@ -346,9 +346,5 @@ def _shard_rows(statuses: Sequence[RunStatus]) -> Iterator[dict[str, Any]]:
                 "num_pairs": planned.num_pairs,
                 "num_ratings": state.num_ratings if is_done else None,
                 "num_nulls": state.num_nulls if is_done else None,
-                "sha256": _recorded_sha256(found.run_dir, state.index) if is_done else None,
+                "sha256": state.sha256 or None,
             }
-
-
-def _recorded_sha256(run_dir: Path, index: int) -> str:
-    return digest_path(run_dir, index).read_text(encoding="ascii").split()[0]

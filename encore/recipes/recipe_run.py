@@ -26,8 +26,7 @@ from encore.data.study import is_free, open_study
 from encore.errors import InputError, StudyIncompleteError
 from encore.files import atomic_write_bytes, file_sha256
 from encore.model.config import BackboneConfig
-from encore.rating import open_run
-from encore.rating_driver import RatingReport, rate_run
+from encore.rating.rating_run import open_run, rate_run
 from encore.recipes.finished import StageRecord, known_by_content, once
 from encore.recipes.machine import (
     Machine,
@@ -36,7 +35,8 @@ from encore.recipes.machine import (
     this_machine,
 )
 from encore.recipes.recipe import Recipe, RowModel
-from encore.shards import inspect_shard
+from encore.runs import RunReport, inspect_shard
+from encore.scoring.score_config import ScoringConfig
 from encore.training.config import TrainingConfig
 from encore.weighting import load_scheme
 from encore.weighting.scheme import SchemeOptions
@@ -61,7 +61,7 @@ class Rate(Protocol):
 
     def __call__(
         self, study: Path, config: RatingConfig, *, before_judge: Callable[[], None]
-    ) -> tuple[Path, RatingReport]:
+    ) -> tuple[Path, RunReport]:
         """The folder of the rating run, in which every shard is done, and what was done."""
 
 
@@ -72,7 +72,7 @@ def call_directly(_stage: str, work: Callable[[], Result], /) -> Result:
 
 def rate_directly(
     study: Path, config: RatingConfig, *, before_judge: Callable[[], None]
-) -> tuple[Path, RatingReport]:
+) -> tuple[Path, RunReport]:
     """Rate in this process.
 
     Raises:
@@ -333,15 +333,16 @@ class _Stages:
 
     def score(self, model: Path, *, after: Any) -> None:
         """Every head's score of pairs of the study."""
-        from encore.scores.score import score_study
+        from encore.scoring.scoring_run import score_study
 
         recipe = self.recipe
         limit = min(filter(None, (recipe.limit, recipe.score_limit)), default=None)
 
         def work() -> Any:
-            result = score_study(
-                self.study, model=str(model), limit=limit, shard_size=recipe.rating.shard_size
+            config = ScoringConfig(
+                model=str(model), limit=limit, shard_size=recipe.rating.shard_size
             )
+            result = score_study(self.study, config)
             if not result.is_complete:
                 raise StudyIncompleteError(
                     f"{len(result.failures)} of {result.num_shards} shards failed; run the same "

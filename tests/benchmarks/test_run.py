@@ -31,11 +31,10 @@ from encore.export import export_model
 from encore.model.opening import open_reward_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter, SilentReporter
-from encore.scores.score import score_pairs
 from encore.training.gate import RESULT_FILE, GateConfig
 from encore.training.gating_network import fit_gate, save_gate
 from tests.benchmarks.table_world import compared_rows, jsonl_rows, write_jsonl
-from tests.scores.models import make_model
+from tests.scoring.models import make_model, score_pairs
 from tests.training.studies import RULES, make_study, write_ratings
 from tests.weighting.evidence_for_tests import evidence_of_margins
 

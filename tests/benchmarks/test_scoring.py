@@ -17,13 +17,12 @@ from encore.errors import EncoreError, InputError
 from encore.files import file_sha256
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.reporting import SilentReporter
-from encore.scores.head_scores import read_head_scores
-from encore.scores.run import HowToCompute, OutOfDeviceMemoryError
-from encore.scores.score import score_pairs
+from encore.scoring.head_scores import read_head_scores
+from encore.scoring.scoring_run import HowToCompute, OutOfDeviceMemoryError
 from encore.shards import shard_path
 from tests.benchmarks.table_world import benchmark_pairs
 from tests.model.test_opening import make_classifier
-from tests.scores.models import make_model
+from tests.scoring.models import make_model, score_pairs
 from tests.training.studies import RULES
 
 SHARD_SIZE = 4
@@ -73,7 +72,7 @@ def test_the_files_are_head_scores_with_the_subset_of_each_pair(pairs, opened, t
 
 def test_a_second_call_computes_nothing(pairs, opened, tmp_path, monkeypatch):
     first = score(pairs, opened, tmp_path)
-    monkeypatch.setattr("encore.benchmarks.scoring.score_encoded", None)  # would fail if called
+    monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", None)  # would fail if called
     second = score(pairs, opened, tmp_path)
     assert (first.num_computed, second.num_computed) == (pairs.num_pairs, 0)
     assert second.folder == first.folder
@@ -96,7 +95,7 @@ def test_an_interruption_keeps_finished_shards(pairs, opened, tmp_path):
 
         def advanced(self, count: int = 1, *, note: str = "") -> None:
             self.num_done += count
-            if self.num_done > SHARD_SIZE:
+            if self.num_done > 2 * SHARD_SIZE:  # responses
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -158,7 +157,7 @@ def test_too_little_memory_is_one_line_with_what_to_do(pairs, opened, tmp_path, 
     def fail(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("encore.benchmarks.scoring.score_encoded", fail)
+    monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", fail)
     with pytest.raises(OutOfDeviceMemoryError, match="--tokens-per-microbatch"):
         score(pairs, opened, tmp_path)
 

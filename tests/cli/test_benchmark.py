@@ -12,7 +12,7 @@ from encore.benchmarks.results import read_pair_results
 from encore.cli.benchmark import benchmark
 from tests.benchmarks.table_world import jsonl_rows, write_jsonl
 from tests.cli.invoking import Command
-from tests.scores.models import make_model
+from tests.scoring.models import make_model
 from tests.training.studies import RULES, make_study, write_ratings
 
 NUM_PAIRS = 30

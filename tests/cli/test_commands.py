@@ -69,7 +69,7 @@ def test_rating_again_rates_nothing_and_says_so(encore, rated, judge_folder):
 
 
 def test_an_incomplete_run_exits_3_everywhere_and_names_the_shard(encore, rated):
-    [shard] = (rated / "ratings").glob("*/shard-00001.parquet")
+    [shard] = (rated / "ratings").glob("*/shard-00001.*parquet")
     shard.unlink()
     finished = encore("status", rated)
     assert finished.code == 3

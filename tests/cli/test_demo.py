@@ -169,7 +169,7 @@ def again(done: Shown, tmp_path_factory: pytest.TempPathFactory) -> Shown:
             "encore.training.driver._train",
             "encore.training.gating_network.fit_gate",
             "encore.export.export_model",
-            "encore.scores.run._score",
+            "encore.scoring.scoring_run._score",
             "encore.benchmarks.scoring._score",
         ):
             patch.setattr(work, never)

@@ -21,7 +21,7 @@ from encore.cli.judge import judge
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.judges import BACKENDS
-from encore.rating_driver import rate
+from encore.rating.rating_run import rate
 from tests.benchmarks.judging.scripted import (
     index_in,
     is_chosen_first,

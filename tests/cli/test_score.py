@@ -10,10 +10,10 @@ import pytest
 
 from encore.cli.score import score
 from encore.errors import InputError, StudyIncompleteError
-from encore.scores.head_scores import read_head_scores
-from encore.shards import shard_path
+from encore.runs import shard_path
+from encore.scoring.head_scores import read_head_scores
 from tests.cli.invoking import Command
-from tests.scores.models import make_model
+from tests.scoring.models import make_model
 from tests.training.studies import RULES, make_study
 
 NUM_PAIRS = 12
@@ -42,7 +42,7 @@ def test_scoring_ends_with_a_table_of_heads_and_what_to_do_next(study, made):
     assert "strict" in result.stdout
     assert f"Heads on {NUM_PAIRS} pairs" in result.stdout
     said = result.stderr
-    assert "shard 2 scored: 12 of 12 pairs" in said
+    assert "shard 2 scored (3 of 3)" in said
     assert "tokens/s, 0.0% padding" in said
     assert "synthetic: model: backbone (made up)" in said
     assert "next: encore sql --query head_accuracy" in said
@@ -85,7 +85,7 @@ def test_a_damaged_shard_is_scored_alone(study, made):
     shard_path(out, 1).write_bytes(b"damaged")
     again = invoke(*arguments)
     assert "2 of 3 shards reused" in again.stderr
-    assert "shard 1 scored" in again.stderr
+    assert "shard 1 scored (3 of 3)" in again.stderr
 
 
 def test_the_options_reach_the_scoring(study, made, tmp_path):
@@ -103,12 +103,12 @@ def test_a_shard_that_fails_makes_the_exit_code_3(study, made, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise InputError("pair abc: the template refuses it")
 
-    monkeypatch.setattr("encore.scores.run.score_encoded", refuse)
+    monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", refuse)
     result = invoke(study, "--model", made / "model", "--shard-size", 5)
     assert isinstance(result.exception, StudyIncompleteError)
     assert result.exception.exit_code == 3
     assert "3 of 3 shards failed; run the same command again" in str(result.exception)
-    assert "shard 0: pair abc: the template refuses it" in result.stderr
+    assert "shard 0: InputError: pair abc: the template refuses it" in result.stderr
     assert "Heads on" not in result.stdout
 
 
@@ -130,9 +130,3 @@ def test_bad_input_is_one_line_with_exit_code_1(study, made, tmp_path):
 )
 def test_bad_usage_is_exit_code_2(arguments):
     assert invoke(*arguments).exit_code == 2
-
-
-def test_help_teaches():
-    shown = invoke("--help").stdout
-    assert "Example: encore score" in shown
-    assert "Exit code 3" in shown

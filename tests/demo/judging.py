@@ -15,7 +15,7 @@ from encore.demo.pairs import DrawnPair, draw_pair
 from encore.demo.world.compose import Turn, pick
 from encore.demo.world.lexicon import load_lexicon
 from encore.demo.world.scores import SCALES
-from encore.prompts import render_conversation, render_rating_prompt
+from encore.rating.prompts import render_conversation, render_rating_prompt
 
 _BATCH = 64
 #: "0.8" is three tokens, then the end.

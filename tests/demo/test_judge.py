@@ -174,7 +174,7 @@ def test_real_transcripts_get_one_number() -> None:
 
 
 def _real_prompt(transcript: str, rating_rule: str) -> str:
-    from encore.prompts import render_rating_prompt
+    from encore.rating.prompts import render_rating_prompt
 
     return render_rating_prompt(transcript.strip(), rating_rule=rating_rule)
 

@@ -20,7 +20,7 @@ from flows.evaluate import AliasConfig, EvaluationAttempts, evaluate
 from tasks import stage
 from tasks.track import TrackingConfig
 from tests.benchmarks.table_world import jsonl_rows, write_jsonl
-from tests.scores.models import make_model
+from tests.scoring.models import make_model
 from tests.tasks.mlflow_store import Logged, copied, new_template
 from tests.training.studies import make_study, write_ratings
 

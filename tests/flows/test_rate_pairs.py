@@ -16,18 +16,17 @@ import pytest
 from prefect.artifacts import Artifact
 from prefect.client.schemas.objects import State
 
-import encore.rating
 from encore.config import RateConfig, RatingConfig
 from encore.data.study import open_study
 from encore.errors import InputError, JudgeUnavailableError, StudyIncompleteError
 from encore.judges import open_judge
 from encore.judges.vllm_engine import VllmJudge
+from encore.rating import rating_run
+from encore.runs import shard_lock
 from encore.shards import (
     choose_run,
-    failure_path,
     list_runs,
     run_status,
-    shard_lock,
     shard_path,
 )
 from flows.rate_pairs import ShardAttempts, rate_pairs
@@ -58,7 +57,7 @@ def artifact(key: str) -> Any:
 def give_judge(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
     """Let every opened judge meet a fault once."""
     monkeypatch.setattr(
-        encore.rating,
+        rating_run,
         "open_judge",
         lambda config: FirstReplyGoesWrong(open_judge(config), fault),
     )
@@ -175,7 +174,7 @@ def test_without_retries_the_shard_fails_with_its_error(
     monkeypatch.undo()
     again = run_flow(study, rating(), shard=(failed,))
     assert again.message == "1 rated, 0 reused, 0 failed"
-    assert not failure_path(only_run(study), failed).exists()
+    assert run_status(only_run(study)).shards[failed].state == "done"
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from prefect.client.schemas.objects import State
 
 from encore.errors import EncoreError, InputError, StudyIncompleteError
 from encore.files import file_sha256
-from encore.scores import driver
-from encore.scores.score import score_study
+from encore.scoring import scoring_run
 from flows.score import ScoreConfig, ScoringAttempts, score
 from tasks import stage
-from tests.scores.models import make_model
+from tests.scoring.models import make_model
+from tests.scoring.models import score as call_directly
 from tests.training.studies import RULES, make_study
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
@@ -51,14 +51,14 @@ def start(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScoreF
 def break_at(monkeypatch: pytest.MonkeyPatch, index: int, *errors: Exception) -> None:
     """Let the scoring raise at a shard, an error for each time that it gets there."""
     left = list(errors)
-    score_shard = driver.score_shard
+    score = scoring_run._score
 
-    def breaking(run, shard, **settings):
-        if shard.index == index and left:
+    def breaking(*how):
+        if how[-2].index == index and left:
             raise left.pop(0)
-        return score_shard(run, shard, **settings)
+        return score(*how)
 
-    monkeypatch.setattr(driver, "score_shard", breaking)
+    monkeypatch.setattr(scoring_run, "_score", breaking)
 
 
 def error_of(state: State[Any]) -> EncoreError:
@@ -76,9 +76,7 @@ def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(start, mad
     state = start()
     assert state.is_completed(), state.message
     assert state.message == f"{NUM_PAIRS * 2 * 3} scores of 10 pairs: 3 shards scored, 0 reused"
-    by_call = score_study(
-        made / "study", model=made / "model", out=tmp_path / "by-call", shard_size=4
-    )
+    by_call = call_directly(made / "study", made / "model", out=tmp_path / "by-call", shard_size=4)
     assert digests(tmp_path / "scores") == digests(by_call.out)
     shown = Artifact.get("head-accuracy")
     rows = json.loads(shown.data)

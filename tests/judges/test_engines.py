@@ -12,7 +12,7 @@ from encore.data.rules import load_rule_set
 from encore.errors import GenerationInterruptedError
 from encore.judges import open_judge
 from encore.judges.base import Judge
-from encore.prompts import render_conversation, render_rating_prompt
+from encore.rating.prompts import render_conversation, render_rating_prompt
 from tests.tiny_judge import make_tiny_judge
 
 NUM_CONVERSATIONS = 20

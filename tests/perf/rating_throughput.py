@@ -24,9 +24,8 @@ from encore.data.records import RESPONSES
 from encore.data.study import Study, create_study, open_study
 from encore.demo import data_paths, judge_path
 from encore.judges import open_judge
-from encore.prompts import render_conversation, render_rating_prompt
-from encore.rating import RatingRun, open_run
-from encore.rating_driver import rate_run
+from encore.rating.prompts import render_conversation, render_rating_prompt
+from encore.rating.rating_run import RatingRun, open_run, rate_run
 
 MAX_REPLY_TOKENS = 16
 

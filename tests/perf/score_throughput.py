@@ -31,7 +31,7 @@ from encore.demo import data_paths
 from encore.model.layouts import LayoutName
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import TOKENS_PER_MICROBATCH
-from encore.scores.run import HowToCompute, Work, score_encoded
+from encore.scoring.scoring_run import HowToCompute, Work, score_encoded
 from encore.training.config import TrainingConfig
 from encore.training.ranks import Ranks
 from encore.training.scoring import plan_rows, score_microbatch

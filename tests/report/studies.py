@@ -11,7 +11,8 @@ import pyarrow as pa
 from encore.data.records import slug
 from encore.data.rules.load import rules_digest
 from encore.schemas import RATINGS
-from encore.shards import RunManifest, run_key_of, shard_path, write_run, write_shard
+from encore.shards import RunManifest, run_key_of, shard_path
+from tests.rating_shards import write_run, write_shard
 
 #: Titles that try to get out of the page: tags, entities, mathematics, control and direction
 #: characters, scripts that the drawing font lacks.
@@ -95,7 +96,7 @@ def write_rated_study(
     rows_per_pair = 2 * len(rules)
     for shard in manifest.shards:
         rows = table.slice(shard.start * rows_per_pair, shard.num_pairs * rows_per_pair)
-        write_shard(run_dir, shard, _as_shard(rows, manifest), footer={"run_key": manifest.run_key})
+        write_shard(run_dir, manifest, shard, _as_shard(rows, manifest))
     return folder
 
 

@@ -13,8 +13,7 @@ from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.query.study_database import locked_database
 from encore.query.study_tables import study_tables
-from encore.rating import open_run
-from encore.rating_driver import rate_run
+from encore.rating.rating_run import open_run, rate_run
 from tests.scripted_judge import ScriptedJudge
 
 NUM_RULES = 10

@@ -11,12 +11,12 @@ from encore.errors import EncoreError
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.publish.database import publish_database
 from encore.query.sql_query import run_query
-from encore.scores.accuracy import head_accuracies
-from encore.scores.folder import choose_scores
-from encore.scores.head_scores import read_head_scores
-from encore.scores.score import score_study
+from encore.scoring.head_accuracy import head_accuracies
+from encore.scoring.head_scores import read_head_scores
+from encore.scoring.score_files import choose_scores
 from encore.shards import shard_path
-from tests.scores.models import make_model
+from tests.scoring.models import make_model
+from tests.scoring.models import score as score_study
 from tests.sql.studies import NUM_PAIRS, make_pairs, rate_study
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
@@ -40,7 +40,7 @@ def ask(study: Path, sql: str):
 
 
 def test_every_score_is_a_row(study, opened):
-    scores = read_head_scores(score_study(study, model=opened, shard_size=5).out)
+    scores = read_head_scores(score_study(study, opened, shard_size=5).out)
     rows, num_missing = ask(
         study, "select source, pair_id, response, head_id, score, model, subset from head_scores"
     )
@@ -58,7 +58,7 @@ def test_every_score_is_a_row(study, opened):
 
 
 def test_head_accuracy_is_what_numpy_says(study, opened):
-    score_study(study, model=opened)
+    score_study(study, opened)
     rows, _ = ask(
         study,
         "select head_id, sum(num_pairs), sum(half_accuracy * num_pairs) / sum(num_pairs), "
@@ -75,7 +75,7 @@ def test_head_accuracy_is_what_numpy_says(study, opened):
 
 def test_several_scorings_stand_side_by_side(study, opened, tmp_path):
     other = make_model(tmp_path / "other", head_ids=("only-one",))
-    keys = {score_study(study, model=model).key for model in (opened, other)}
+    keys = {score_study(study, model).key for model in (opened, other)}
     rows, _ = ask(study, "select score_key, model, count(*) from head_scores group by all")
     assert {key for key, _, _ in rows} == keys
     assert {model: num for _, model, num in rows} == {
@@ -85,7 +85,7 @@ def test_several_scorings_stand_side_by_side(study, opened, tmp_path):
 
 
 def test_a_damaged_shard_is_counted_and_not_read(study, opened):
-    out = score_study(study, model=opened, shard_size=5).out
+    out = score_study(study, opened, shard_size=5).out
     shard_path(out, 0).write_bytes(b"damaged")
     [(count,)], num_missing = ask(study, "select count(*) from head_scores")
     assert (count, num_missing) == ((ALL_PAIRS - 5) * 2 * len(HEADS), 1)
@@ -99,9 +99,9 @@ def test_without_scorings_the_table_is_empty(study):
 
 
 def test_a_damaged_manifest_is_named(study, opened):
-    score_study(study, model=opened)
+    score_study(study, opened)
     (choose_scores(study) / "score.json").write_text("{}")
-    with pytest.raises(EncoreError, match=r"score\.json: damaged"):
+    with pytest.raises(EncoreError, match=r"score\.json is damaged"):
         ask(study, "from head_scores")
 
 
@@ -110,7 +110,7 @@ def test_a_published_database_holds_the_scores_and_says_what_is_synthetic(study,
 
     rate_study(study)
     model = make_model(tmp_path / "model", head_ids=HEADS, synthetic=["judge of run 12"])
-    score_study(study, model=model)
+    score_study(study, model)
     published = publish_database(study, out=tmp_path / "study.duckdb")
     assert published.tables["head_scores"] == ALL_PAIRS * 2 * len(HEADS)
     assert any("judge of run 12" in part for part in published.synthetic_parts)

@@ -9,8 +9,7 @@ import pytest
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
-from encore.rating import open_run
-from encore.rating_driver import rate_run
+from encore.rating.rating_run import open_run, rate_run
 from tests.scripted_judge import ScriptedJudge
 
 NUM_PROMPTS = 8

@@ -13,9 +13,9 @@ import pyarrow as pa
 from encore.benchmarks.judging.folder import ORDERS, VERDICTS, JudgingManifest
 from encore.benchmarks.judging.prompts import Criterion, Protocol, render_comparison
 from encore.benchmarks.judging.verdicts import parse_verdict
+from encore.benchmarks.old_shards import Shard
 from encore.data.records import PreferencePair
 from encore.judges.base import Judge, Reply
-from encore.shards import Shard
 
 if TYPE_CHECKING:
     from encore.benchmarks.pairs import BenchmarkPairs

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from encore.benchmarks.judging.asking import JudgingRun
 from encore.benchmarks.judging.folder import Verdicts, claim_folder, read_verdicts
 from encore.benchmarks.judging.run import is_done, judge_shard
+from encore.benchmarks.old_shards import Shard
 from encore.errors import EncoreError, JudgeUnavailableError, StudyIncompleteError
-from encore.shards import Shard
 
 logger = logging.getLogger(__name__)
 

@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from encore.benchmarks.judging.summary import CHOSEN, NEITHER, REJECTED
 from encore.benchmarks.judging.verdicts import VerdictNullReason
-from encore.errors import EncoreError, InputError, StudyIncompleteError
-from encore.files import atomic_write_bytes
-from encore.shards import (
+from encore.benchmarks.old_shards import (
     Shard,
     ShardFile,
     ShardState,
@@ -31,6 +29,8 @@ from encore.shards import (
     run_key_of,
     shard_path,
 )
+from encore.errors import EncoreError, InputError, StudyIncompleteError
+from encore.files import atomic_write_bytes
 
 if TYPE_CHECKING:
     from encore.benchmarks.pairs import BenchmarkPairs

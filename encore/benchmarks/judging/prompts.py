@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from encore.data.records import Message, PreferencePair, RuleSet
 from encore.errors import InputError
-from encore.prompts import render_conversation
+from encore.rating.prompts import render_conversation
 
 #: The two answers stand before the criterion, so that an engine with prefix caching reads them once
 #: for all criteria.

@@ -25,10 +25,10 @@ from encore.data.study import MARKER, Change, Study, changed_study, open_study
 from encore.errors import InputError, StudyIncompleteError
 from encore.files import file_sha256
 from encore.judges.base import Judge
-from encore.rating import RatingProgress, open_run
-from encore.rating_driver import OutcomeHook, rate_run
+from encore.rating.rating_run import open_run, rate_run
 from encore.rating_nulls import null_reasons
-from encore.shards import run_status
+from encore.rating_runs import run_status
+from encore.reporting import SILENT, Reporter
 from encore.versions import installed_version
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def rate_benchmark(
     config: RatingConfig,
     out: Path,
     judge: Judge | None = None,
-    on_progress: RatingProgress | None = None,
-    on_outcome: OutcomeHook | None = None,
+    reporter: Reporter = SILENT,
 ) -> RatedBenchmark:
     """Have a judge rate every answer under every rule, resumable shard by shard.
 
@@ -70,8 +69,7 @@ def rate_benchmark(
         config: Judge, rules and shards.
         out: The folder that holds judgings; the study goes to ``out/rated-<digest of the pairs>``.
         judge: The config's, where it is open already; it stays open.
-        on_progress: Told about finished replies, from the worker threads.
-        on_outcome: Told about each finished shard, one that was rated before too.
+        reporter: Told about finished ratings.
 
     Raises:
         InputError: No pairs.
@@ -81,7 +79,7 @@ def rate_benchmark(
     study = study_of_pairs(pairs, out=out)
     run = open_run(study, config.model_copy(update={"limit": None}), judge=judge)
     try:
-        report = rate_run(run, on_progress=on_progress, on_outcome=on_outcome)
+        report = rate_run(run, reporter=reporter)
     finally:
         if judge is None:
             run.judge.close()

@@ -17,10 +17,7 @@ from encore.benchmarks.judging.folder import (
 )
 from encore.benchmarks.judging.prompts import Criterion, Protocol, prompt_digest
 from encore.benchmarks.judging.verdicts import VERDICT_PARSER_VERSION
-from encore.errors import EncoreError, InputError
-from encore.judges.base import Judge
-from encore.rating_driver import meets_every_shard
-from encore.shards import (
+from encore.benchmarks.old_shards import (
     Shard,
     ShardFile,
     put_shard,
@@ -29,6 +26,9 @@ from encore.shards import (
     run_key_of,
     shard_lock,
 )
+from encore.errors import EncoreError, InputError
+from encore.judges.base import Judge
+from encore.runs import meets_every_shard
 from encore.versions import package_versions
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ from encore.benchmarks.judging.synthetic import synthetic_in_judging
 from encore.benchmarks.metrics import BenchmarkScore, benchmark_score
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.results import PairResults, RowAbout
-from encore.data.records import RESPONSES, RuleSet
+from encore.data.records import RuleSet
 from encore.data.rules import load_rule_set
-from encore.rating import ShardOutcome
+from encore.reporting import SILENT, SilentReporter
 from encore.weighting.vector import WeightVector
 
 #: Parameters of schemes that tell two weight vectors apart in a table.
@@ -168,15 +168,11 @@ def _by_rating(
     rules, weights = load_rule_set(request.config.rules), request.weights
     assert weights is not None, "check_way asks for them"
     by_rule = _checked(weights, rules, pairs, request)  # before any rating
-    num_pairs = len({pair.pair_id for pair in pairs.pairs})  # equal ones are rated once
-    total = num_pairs * len(RESPONSES) * len(rules.rules)
-    done = _RatingsDone(on_progress, total) if on_progress else None
     rated = rate_benchmark(
         pairs,
         config=request.config,
         out=request.out,
-        on_progress=done.replies if done else None,
-        on_outcome=done.finished if done else None,
+        reporter=_RatingsDone(on_progress) if on_progress else SILENT,
     )
     reward = rating_reward(pairs, rated, weights=by_rule)
     strict = benchmark_score(
@@ -279,26 +275,23 @@ def _num_halves(credit_P: NDArray[np.float64]) -> int:
     return int((credit_P == 1 / 2).sum())
 
 
-class _RatingsDone:
-    """Adds up replies, those of shards that were finished before too."""
+class _RatingsDone(SilentReporter):
+    """Tells a callable how many ratings are done, those of shards that were finished before too."""
 
-    def __init__(self, on_progress: OnProgress, num_replies: int) -> None:
+    def __init__(self, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
-        self._num_replies = num_replies
-        self._done: dict[int, int] = {}
+        self._num_done = self._num_all = 0
 
-    def replies(self, shard: int, num_done: int, _num_asked: int) -> None:
-        """Of one shard so far; called from the worker threads."""
-        self._tell(shard, num_done)
+    def started(self, _title: str, *, total: int | None = None, done: int = 0) -> None:
+        """The plan."""
+        if total is not None:  # else the engine's start
+            self._num_all, self._num_done = total, done
+            self.advanced(0)
 
-    def finished(self, outcome: ShardOutcome) -> None:
-        """Of a whole shard, rated now or before; prompts too long to be asked count too."""
-        self._tell(outcome.index, outcome.num_ratings + outcome.num_nulls)
-
-    def _tell(self, shard: int, num_done: int) -> None:
-        self._done[shard] = num_done
-        num_all = sum(self._done.copy().values())
-        self._on_progress(JudgingProgress(num_done=num_all, num_replies=self._num_replies))
+    def advanced(self, count: int = 1, *, note: str = "") -> None:  # noqa: ARG002
+        """More ratings are done."""
+        self._num_done += count
+        self._on_progress(JudgingProgress(num_done=self._num_done, num_replies=self._num_all))
 
 
 def _weights_name(weights: WeightVector) -> str:

@@ -32,7 +32,7 @@ from encore.demo.world.scores import (
     Scale,
     rating_text,
 )
-from encore.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
+from encore.rating.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
 
 RULE_IDS: tuple[str, ...] = tuple(SCALES)
 NO_STANCE = len(RULE_IDS) * len(STANCES)

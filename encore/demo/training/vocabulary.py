@@ -16,7 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from encore.demo.training.teacher import WordVectors
-from encore.prompts import RATING_TEMPLATE
+from encore.rating.prompts import RATING_TEMPLATE
 
 PAD, BEGIN, END, USER, ASSISTANT, SYSTEM = SPECIAL_TOKENS = (
     "<|pad|>",

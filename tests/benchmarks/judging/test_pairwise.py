@@ -13,9 +13,9 @@ import pytest
 from encore.benchmarks.judging.folder import MANIFEST_FILE, VERDICTS
 from encore.benchmarks.judging.pairwise import judge_pairs, read_judged_pairs
 from encore.benchmarks.metrics import benchmark_score
+from encore.benchmarks.old_shards import shard_path
 from encore.config import JudgeConfig
 from encore.errors import EncoreError, InputError, StudyIncompleteError
-from encore.shards import shard_path
 from tests.benchmarks.judging.scripted import (
     benchmark_of,
     index_in,

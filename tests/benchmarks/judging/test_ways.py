@@ -49,7 +49,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> ScriptedJudge:
         return verdict_of("right", prompt) if "[[A]]" in prompt else say_rating(prompt)
 
     made = judge_saying(say)
-    for place in ("encore.benchmarks.judging.pairwise", "encore.rating"):
+    for place in ("encore.benchmarks.judging.pairwise", "encore.rating.rating_run"):
         monkeypatch.setattr(f"{place}.open_judge", lambda config: made)
     return made
 
@@ -323,7 +323,7 @@ def test_replies_that_were_there_before_an_interruption_count_as_done(judge, rul
     first: list[JudgingProgress] = []
     judged_once = judge_benchmark(pairs, request, on_progress=first.append)
     assert (first[-1].num_done, first[-1].num_replies) == (12, 12)
-    next(judged_once.folder.glob("ratings/*/shard-00001.parquet")).unlink()
+    next(judged_once.folder.glob("ratings/*/shard-00001.*parquet")).unlink()
     judge.num_asked = 0
 
     again: list[JudgingProgress] = []

@@ -17,7 +17,7 @@ from encore.data.records import PreferencePair
 from encore.export.write_export import export_model
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import score_sequences
-from encore.scores.head_scores import HeadScores
+from encore.scoring.head_scores import HeadScores
 from tests.export.readers.models import (
     TRAP_WEIGHTS,
     WEIGHTS,

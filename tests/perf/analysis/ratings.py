@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 from encore.data.rules.load import rules_digest
 from encore.schemas import RATINGS, RATINGS_CONTRACT
-from encore.shards import RunManifest, Shard, run_key_of, write_run, write_shard
+from encore.shards import RunManifest, Shard, run_key_of
+from tests.rating_shards import write_run, write_shard
 
 NUM_RULES = 10
 NUM_LEVELS = 11
@@ -38,9 +39,7 @@ def write_run_of_ratings(study: Path, *, num_pairs: int) -> Path:
     write_run(run_dir, manifest)
     (study / "study.json").write_text('{"encore_study": 1}\n')
     for shard in manifest.shards:
-        write_shard(
-            run_dir, shard, _as_rated(shard, manifest.run_key), footer={"run_key": manifest.run_key}
-        )
+        write_shard(run_dir, manifest, shard, _as_rated(shard, manifest.run_key))
     return run_dir
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from encore.files import file_sha256
-from encore.scores.folder import score_status
-from encore.scores.score import score_study
-from tests.scores.models import make_model
+from encore.scoring.score_files import score_status
+from tests.scoring.models import make_model, score
 from tests.training.studies import make_study
 
 PAIRS_PER_SHARD = 4
@@ -23,9 +22,8 @@ _START_SECONDS = 300
 
 
 def score_command(study: Path, model: Path) -> list[str]:
-    code = "import typer; from encore.cli.score import score; typer.run(score)"
     options = ["--model", str(model), "--shard-size", str(PAIRS_PER_SHARD)]
-    return [sys.executable, "-c", code, str(study), *options]
+    return [sys.executable, "-m", "encore.cli", "score", str(study), *options]
 
 
 def written(study: Path) -> dict[str, tuple[int, int]]:
@@ -69,7 +67,7 @@ def test_after_kills_the_scores_are_those_of_an_undisturbed_run(tmp_path, num_ki
         kept.append(written(tmp_path / "killed"))
         assert 0 < len(kept[-1]) < num_shards
     killed, undisturbed = (
-        score_study(tmp_path / study, model=model, shard_size=PAIRS_PER_SHARD).out
+        score(tmp_path / study, model, shard_size=PAIRS_PER_SHARD).out
         for study in ("killed", "undisturbed")
     )
 

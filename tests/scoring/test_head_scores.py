@@ -14,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.errors import InputError, StudyIncompleteError
-from encore.scores.accuracy import accuracy_of, head_accuracies
-from encore.scores.folder import choose_scores
-from encore.scores.head_scores import HeadScores, read_head_scores
-from encore.scores.schema import head_scores_schema
-from encore.scores.score import score_study
+from encore.scoring.head_accuracy import accuracy_of, head_accuracies
+from encore.scoring.head_scores import HeadScores, read_head_scores
+from encore.scoring.score_files import choose_scores, head_scores_schema
 from encore.shards import shard_path
+from tests.scoring.models import score
 
 HEADS = ("kind", "brief")
 
@@ -113,7 +112,7 @@ def test_weights_for_other_rules_than_the_heads_are_refused(weights, named):
 
 
 def test_a_scoring_is_read_by_its_study_and_by_its_folder(study, opened):
-    result = score_study(study, model=opened, shard_size=9)
+    result = score(study, opened, shard_size=9)
     by_study, by_folder = read_head_scores(study), read_head_scores(result.out)
     assert by_study.score_P2R.tolist() == by_folder.score_P2R.tolist()
     assert by_study.head_ids == opened.model.head_ids
@@ -125,7 +124,7 @@ def test_a_scoring_is_read_by_its_study_and_by_its_folder(study, opened):
 def test_several_scorings_of_a_study_must_be_told_apart(study, opened):
     with pytest.raises(InputError, match="no head scores yet"):
         read_head_scores(study)
-    keys = [score_study(study, model=opened, limit=limit).key for limit in (2, 3)]
+    keys = [score(study, opened, limit=limit).key for limit in (2, 3)]
     with pytest.raises(InputError, match="2 scorings match any key") as caught:
         read_head_scores(study)
     assert all(f"{key} (model model)" in str(caught.value) for key in keys)
@@ -133,7 +132,7 @@ def test_several_scorings_of_a_study_must_be_told_apart(study, opened):
 
 
 def test_a_scoring_that_is_not_complete_is_not_read(study, opened):
-    result = score_study(study, model=opened, shard_size=5)
+    result = score(study, opened, shard_size=5)
     shard_path(result.out, 1).unlink()
     with pytest.raises(StudyIncompleteError, match=r"1 of 5 shards are not done \(shard 1: miss"):
         read_head_scores(result.out)

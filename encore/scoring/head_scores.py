@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from encore.data.records import RESPONSES
 from encore.data.study import MARKER
 from encore.errors import InputError, StudyIncompleteError
-from encore.scores.folder import MANIFEST_FILE, choose_scores, score_status
-from encore.scores.schema import head_ids_of
+from encore.scoring.score_files import ScoreManifest, choose_scores, head_ids_of, score_status
 from encore.weighting.head_weights import head_weights
 
 _Objects = NDArray[np.object_]
@@ -85,7 +84,7 @@ def read_head_scores(path: Path) -> HeadScores:
         StudyIncompleteError: shards of the scoring are missing or damaged.
     """
     folder = choose_scores(path) if (path / MARKER).is_file() else path
-    if (folder / MANIFEST_FILE).is_file():
+    if (folder / ScoreManifest.FILE).is_file():
         status = score_status(folder)
         if problems := status.problems:
             first = problems[0]
@@ -94,7 +93,7 @@ def read_head_scores(path: Path) -> HeadScores:
                 f"{first.index}: {first.state}); run the same `encore score` again"
             )
         mean_R = np.array(status.manifest.mean, dtype=np.float64)
-        return _scores(_read(status.valid_paths), name=str(folder), mean_R=mean_R)
+        return _scores(_read(status.paths), name=str(folder), mean_R=mean_R)
     paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not paths or not all(one.is_file() for one in paths):
         raise InputError(

@@ -7,13 +7,11 @@ import pytest
 
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
-from encore.scores.accuracy import head_accuracies
-from encore.scores.head_scores import read_head_scores
-from encore.scores.held_out import TrainedSplit, held_out_P, trained_split
-from encore.scores.score import score_study
+from encore.scoring.head_accuracy import TrainedSplit, head_accuracies, held_out_P, trained_split
+from encore.scoring.head_scores import read_head_scores
 from encore.training.examples import read_examples
 from encore.training.splits import split
-from tests.scores.models import make_model
+from tests.scoring.models import make_model, score
 from tests.training.studies import make_study
 
 NUM_PAIRS = 40
@@ -28,7 +26,7 @@ def folder(tmp_path_factory):
 
 def test_the_pairs_are_those_that_training_holds_out(folder):
     model = make_model(folder / "model", config={"evaluation_share": 0.3, "seed": 5})
-    result = score_study(folder / "study", model=model)
+    result = score(folder / "study", model)
     assert result.split == TrainedSplit(evaluation_share=0.3, seed=5)
     scores = read_head_scores(result.out)
     is_held_out_P = held_out_P(result.split, iter_pairs(open_study(folder / "study")), scores)

@@ -32,16 +32,15 @@ _PLACEHOLDER = re.compile(r"\{(rule|QA)\}")
 _SPEAKER: dict[Role, str] = {"system": "System", "user": "Human", "assistant": "Assistant"}
 
 
-def prompt_digest(template: str = RATING_TEMPLATE) -> str:
+def prompt_digest() -> str:
     """SHA-256 of a prompt rendered from marked texts: part of a run's identity.
 
     It covers the template and how a conversation is written into it, speakers and blank lines
     included.
     """
     prompt = [Message(role=role, content=f"<{role}>") for role in _SPEAKER]
-    rendered = render_rating_prompt(
-        render_conversation(prompt, "<response>"), rating_rule="<rule>", template=template
-    )
+    conversation = render_conversation(prompt, "<response>")
+    rendered = render_rating_prompt(conversation, rating_rule="<rule>")
     return hashlib.sha256(rendered.encode()).hexdigest()
 
 
@@ -54,13 +53,11 @@ def render_conversation(prompt: Sequence[Message], response: str) -> str:
     return "\n\n".join([*turns, f"Assistant: {response}"])
 
 
-def render_rating_prompt(
-    conversation: str, *, rating_rule: str, template: str = RATING_TEMPLATE
-) -> str:
+def render_rating_prompt(conversation: str, *, rating_rule: str) -> str:
     """The rating prompt for one conversation under one rule.
 
     Both placeholders are filled in a single pass, so text that happens to contain ``{rule}`` or
     ``{QA}`` stays as it is.
     """
     values: Mapping[str, str] = {"rule": rating_rule, "QA": conversation}
-    return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)
+    return _PLACEHOLDER.sub(lambda match: values[match.group(1)], RATING_TEMPLATE)

@@ -1,10 +1,12 @@
-"""Which of the scored pairs a model cannot have learnt from: those its training held out."""
+"""How often each head ranks a pair as people did, on all pairs and on those training held out.
+
+Suffixes: P pairs, 2 responses (chosen, rejected).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,15 +14,59 @@ from numpy.typing import NDArray
 
 from encore.data.pairs import iter_pairs
 from encore.data.records import PreferencePair
-from encore.data.study import open_study
-from encore.scores.accuracy import HeadAccuracy, head_accuracies
-from encore.scores.head_scores import HeadScores, read_head_scores
+from encore.data.study import Study
+from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.training.groups import group_of, place_of
 
 if TYPE_CHECKING:
-    from encore.scores.driver import ScoreResult
+    from encore.scoring.scoring_run import ScoreResult
 
-# Suffix: P pairs.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadAccuracy:
+    """One head on some pairs.
+
+    Attributes:
+        head_id: The head.
+        num_pairs: All pairs.
+        num_ties: Those with two equal scores.
+        half: Share ranked as people did, a tie counting one half.
+        strict: The same, a tie counting as a miss.
+    """
+
+    head_id: str
+    num_pairs: int
+    num_ties: int
+    half: float
+    strict: float
+
+
+def head_accuracies(scores: HeadScores) -> tuple[HeadAccuracy, ...]:
+    """Every head's accuracy, in head order; empty without pairs."""
+    if not scores.num_pairs:
+        return ()
+    return tuple(
+        accuracy_of(scores.score_P2R[:, :, place].astype(np.float64), name=head_id)
+        for place, head_id in enumerate(scores.head_ids)
+    )
+
+
+def accuracy_of(score_P2: NDArray[np.float64], *, name: str) -> HeadAccuracy:
+    """The accuracy of one head's scores, or of a composed reward.
+
+    Args:
+        score_P2: Chosen and rejected, at least one pair, shape [P, 2].
+        name: Of the head.
+    """
+    margin_P = score_P2[:, 0] - score_P2[:, 1]
+    num_wins, num_ties = int((margin_P > 0).sum()), int((margin_P == 0).sum())
+    return HeadAccuracy(
+        head_id=name,
+        num_pairs=len(margin_P),
+        num_ties=num_ties,
+        half=(num_wins + num_ties / 2) / len(margin_P),
+        strict=num_wins / len(margin_P),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +116,14 @@ def held_out_P(
 
 
 def accuracies_of(
-    study: Path, result: ScoreResult
+    study: Study, result: ScoreResult
 ) -> tuple[tuple[HeadAccuracy, ...], tuple[HeadAccuracy, ...]]:
     """Every head's accuracy on all pairs of a whole scoring, and on those training held out.
 
     The second is empty where the model does not say what its training held out.
 
     Args:
-        study: The study's directory.
+        study: The opened study.
         result: Of scoring it.
 
     Raises:
@@ -86,5 +132,5 @@ def accuracies_of(
     scores = read_head_scores(result.out)
     if result.split is None:
         return head_accuracies(scores), ()
-    is_held_out_P = held_out_P(result.split, iter_pairs(open_study(study)), scores)
+    is_held_out_P = held_out_P(result.split, iter_pairs(study), scores)
     return head_accuracies(scores), head_accuracies(scores.take(is_held_out_P.nonzero()[0]))

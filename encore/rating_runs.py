@@ -1,0 +1,131 @@
+"""Rating runs on disk: their manifest, which runs a study has, and how far each is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from encore import runs
+from encore.data.records import RESPONSES
+from encore.data.rules.load import rules_digest
+from encore.data.study import open_study
+from encore.runs import RunManifest, RunStatus
+
+RUN_FILE = "run.json"
+
+
+class RatingManifest(RunManifest):
+    """The manifest of a rating run: what its key is a hash of, and the rules with their texts.
+
+    ``rule_set`` (a name) is for people; the key does not cover it.
+    """
+
+    FILE: ClassVar[str] = RUN_FILE
+    KEY_FIELD: ClassVar[str] = "run_key"
+    COMMAND: ClassVar[str] = "encore rate"
+    DOING: ClassVar[str] = "rating"
+    DONE: ClassVar[str] = "rated"
+    UNIT: ClassVar[str] = "ratings"
+    PARQUET: ClassVar[Mapping[str, Any]] = {
+        **RunManifest.PARQUET,
+        "write_statistics": ["rating"],
+    }
+
+    run_key: str
+    rule_set: str
+    rules: tuple[dict[str, str], ...]
+
+    @property
+    def title(self) -> str:
+        """The judge."""
+        return f"judge {self.judge}"
+
+    @property
+    def judge(self) -> str:
+        """The judge's name."""
+        return str(self.identity["judge"]["name"])
+
+    @property
+    def rule_ids(self) -> tuple[str, ...]:
+        """Rule ids in head order."""
+        return tuple(rule["rule_id"] for rule in self.rules)
+
+    @property
+    def rows_per_pair(self) -> int:
+        """Two responses under every rule."""
+        return len(RESPONSES) * len(self.rules)
+
+    def check(self, folder: Path, /) -> None:
+        """Refuse a manifest whose key, folder or rules do not fit its identity."""
+        super().check(folder)
+        if self.run_key != folder.name:
+            raise ValueError(f"it belongs to run {self.run_key}")
+        if rules_digest(self.rules) != self.identity["rules_sha256"]:
+            raise ValueError("its rules are not those of its identity")
+
+    def problems_in(self, paths: Sequence[Path], /) -> Mapping[Path, str]:
+        """The files with a rating that is no number in [0, 1]; null is none."""
+        with ThreadPoolExecutor() as pool:
+            found = zip(paths, pool.map(_first_bad_rating, paths), strict=True)
+            return {
+                path: f"it has a rating of {value}, expected a number in [0, 1]"
+                for path, value in found
+                if value is not None
+            }
+
+
+def _first_bad_rating(path: Path) -> float | None:
+    rating = pq.ParquetFile(path).read(columns=["rating"])["rating"]
+    is_valid = pc.and_(pc.greater_equal(rating, 0), pc.less_equal(rating, 1))  # false for NaN
+    bad = rating.filter(pc.invert(is_valid))  # a null is neither
+    return bad[0].as_py() if len(bad) else None
+
+
+RatingStatus = RunStatus[RatingManifest]
+
+
+def list_runs(ratings_dir: Path) -> tuple[Path, ...]:
+    """The folders of all rating runs of a study, sorted by run key."""
+    return runs.list_runs(ratings_dir, RatingManifest)
+
+
+def describe_run(run_dir: Path) -> str:
+    """A run's key and judge, for a list to choose from."""
+    return runs.describe_run(run_dir, RatingManifest)
+
+
+def choose_run(ratings_dir: Path, run: str | None = None) -> Path:
+    """The only rating run of a study, or the one whose key begins with ``run``.
+
+    Raises:
+        InputError: No run, several, or none that matches; the message lists them.
+    """
+    return runs.choose_run(ratings_dir, RatingManifest, run)
+
+
+def read_run(run_dir: Path) -> RatingManifest:
+    """The manifest of a rating run.
+
+    Raises:
+        EncoreError: It is missing or damaged.
+    """
+    return runs.read_manifest(run_dir, RatingManifest)
+
+
+def run_status(run_dir: Path) -> RatingStatus:
+    """Every planned shard of a rating run, checked.
+
+    Raises:
+        EncoreError: The manifest is missing or damaged.
+    """
+    return runs.run_status(run_dir, RatingManifest)
+
+
+def status(study: Path) -> tuple[RatingStatus, ...]:
+    """Every rating run of a study, every shard checked."""
+    return tuple(run_status(run_dir) for run_dir in list_runs(open_study(study).ratings_dir))

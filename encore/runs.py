@@ -1,0 +1,882 @@
+"""The sharded run: long work in slices, each of which is one verified file or not there at all.
+
+Rating, scoring and judging give this module a function from a slice of pairs to a table. It plans
+the slices, locks them, writes whole files, verifies digests, records failures, waits for other
+processes, takes over from killed ones, and reports progress and status.
+
+A run's folder holds:
+
+    run.json                              the manifest: the run's identity and what it is called
+    shard-00003.<digest>.parquet          the rows of one slice
+    failed-00003.json                     why the last attempt at a slice failed
+    locks/                                which slices are being worked on
+
+What is done is read from these files and from nothing else. A slice is done when it has a file
+whose name carries the SHA-256 of its bytes (32 digits) and whose footer belongs to this run. Data
+and digest become visible with one rename, so no crash and no second writer leaves a damaged slice:
+two writers leave two whole files, and every reader takes the first one. The lock only saves work.
+Files of earlier versions (``shard-00003.parquet`` with ``shard-00003.sha256``) count as well.
+
+How to use it:
+
+    class MyManifest(RunManifest): ...                  # key field, rows per pair, command
+
+    def compute(shard: Shard, tell: Tell) -> Slice: ...  # tell(rows finished) may raise to stop
+
+    job = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=load_the_engine)
+    report = work_through(job, reporter=reporter)        # every slice that is not done
+    outcome = work_on(job, shard)                        # one slice (a task of an orchestrator)
+    status = run_status(run_dir, MyManifest)              # status.is_complete, status.paths
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import logging
+import re
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict
+
+from encore.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
+from encore.files import atomic_write_bytes, file_sha256, publish, temporary_path
+from encore.reporting import SILENT, Reporter
+from encore.versions import package_versions
+
+logger = logging.getLogger(__name__)
+
+_FOOTER_KEY = "encore.shard"
+_DIGEST_DIGITS = 32
+_SHARD_NAME = re.compile(r"shard-(\d{5})(?:\.([0-9a-f]{32}))?\.parquet")
+#: Beginnings of the names that a run writes into its folder, hidden temporary files included.
+_OWN_NAMES = ("locks", "shard-", "failed-", ".")
+_BUSY_POLL_SECONDS = 1.0
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_PERMISSION = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+
+ShardStateName = Literal["done", "missing", "damaged", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """A slice of consecutive pairs, ``start`` to ``stop`` (exclusive), in the plan's order."""
+
+    index: int
+    start: int
+    stop: int
+
+    @property
+    def num_pairs(self) -> int:
+        """How many pairs the slice holds."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """The rows of one shard; ``footer`` is stored in its file, ``counts`` are for the report."""
+
+    table: pa.Table
+    footer: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Tell(Protocol):
+    """Reports how many rows of a shard are finished so far; raises when the run was cancelled."""
+
+    def __call__(self, num_rows: int, *, note: str = "") -> None:
+        """``note`` is for people, e.g. a speed."""
+
+
+Compute = Callable[[Shard, Tell], Slice]
+
+
+def run_key_of(identity: Mapping[str, Any]) -> str:
+    """16 hex digits of the SHA-256 of an identity in canonical JSON."""
+    canonical = json.dumps(identity, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+class RunManifest(BaseModel):
+    """A run's manifest: its identity, the key made of it, and facts that the key does not cover.
+
+    A kind of run is a subclass. It adds its key field, which holds ``run_key_of(identity)``.
+    ``identity["plan"]`` holds ``num_pairs`` and ``shard_size``. ``synthetic`` names, in words, what
+    of the data and models is synthetic.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    FILE: ClassVar[str]
+    KEY_FIELD: ClassVar[str]
+    #: The command that writes such runs, and what it does to a shard: ``rating``, ``rated``.
+    COMMAND: ClassVar[str]
+    DOING: ClassVar[str]
+    DONE: ClassVar[str]
+    UNIT: ClassVar[str] = "rows"
+    #: For the Parquet writer. A file is read whole and its rows are mostly ids: column statistics
+    #: and the Arrow schema would add a tenth to its size.
+    PARQUET: ClassVar[Mapping[str, Any]] = {
+        "compression": "zstd",
+        "store_schema": False,
+        "write_statistics": False,
+    }
+
+    identity: dict[str, Any]
+    versions: dict[str, str]
+    synthetic: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The run's key: 16 hex digits."""
+        return run_key_of(self.identity)
+
+    @property
+    def title(self) -> str:
+        """What the run is called in a list to choose from, e.g. ``judge NAME``."""
+        raise NotImplementedError
+
+    @property
+    def rows_per_pair(self) -> int:
+        """Rows that one pair takes in a shard."""
+        raise NotImplementedError
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs in the plan."""
+        return int(self.identity["plan"]["num_pairs"])
+
+    @property
+    def shard_size(self) -> int:
+        """Pairs in every shard but perhaps the last."""
+        return int(self.identity["plan"]["shard_size"])
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The plan."""
+        return plan_shards(self.num_pairs, shard_size=self.shard_size)
+
+    def check(self, _folder: Path, /) -> None:
+        """Refuse a manifest that contradicts itself or the folder it was read in.
+
+        Raises:
+            ValueError: The contradiction.
+        """
+        if getattr(self, self.KEY_FIELD) != self.key:
+            raise ValueError("its key is not the hash of its identity")
+        if self.num_pairs < 1 or self.shard_size < 1:
+            raise ValueError(
+                f"a plan of {self.num_pairs} pairs in shards of {self.shard_size} pairs"
+            )
+
+    def problems_in(self, _paths: Sequence[Path], /) -> Mapping[Path, str]:
+        """Which of some whole files hold values that are not valid, and why: one query for all."""
+        return {}
+
+
+Manifest = TypeVar("Manifest", bound=RunManifest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardState:
+    """The state of one shard; ``detail`` says why it is not done.
+
+    A shard that is done has the file to read, its full SHA-256, its footer and its rows.
+    """
+
+    index: int
+    state: ShardStateName
+    detail: str = ""
+    path: Path | None = None
+    sha256: str = ""
+    footer: Mapping[str, Any] = field(default_factory=dict)
+    num_rows: int = 0
+
+    @property
+    def num_ratings(self) -> int:
+        """Ratings with a number, in a shard of ratings that is done."""
+        return int(self.footer.get("num_ratings", 0))
+
+    @property
+    def num_nulls(self) -> int:
+        """Null ratings, in a shard of ratings that is done."""
+        return int(self.footer.get("num_nulls", 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus(Generic[Manifest]):
+    """Every planned shard of one run, as its files say."""
+
+    run_dir: Path
+    manifest: Manifest
+    shards: tuple[ShardState, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every planned shard is done."""
+        return all(shard.state == "done" for shard in self.shards)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files of the shards that are done: the only ones that may be read."""
+        return tuple(shard.path for shard in self.shards if shard.path is not None)
+
+    @property
+    def problems(self) -> tuple[ShardState, ...]:
+        """The shards that are not done."""
+        return tuple(shard for shard in self.shards if shard.state != "done")
+
+    def count(self, state: ShardStateName) -> int:
+        """How many shards are in a state."""
+        return sum(shard.state == state for shard in self.shards)
+
+    def total(self, name: str) -> int:
+        """The sum of a number that the footers hold."""
+        return sum(int(shard.footer.get(name, 0)) for shard in self.shards)
+
+
+def plan_shards(num_pairs: int, *, shard_size: int) -> tuple[Shard, ...]:
+    """Cut ``num_pairs`` ordered pairs into shards of ``shard_size``; the last may be smaller."""
+    return tuple(
+        Shard(index=index, start=start, stop=min(start + shard_size, num_pairs))
+        for index, start in enumerate(range(0, num_pairs, shard_size))
+    )
+
+
+# --- manifests ----------------------------------------------------------------------------------
+
+
+def read_manifest(run_dir: Path, kind: type[Manifest]) -> Manifest:
+    """The manifest of a run.
+
+    Raises:
+        EncoreError: It is missing or damaged, or its key does not follow from it.
+    """
+    path = run_dir / kind.FILE
+    try:
+        manifest = kind.model_validate_json(path.read_bytes())
+        manifest.check(run_dir)
+    except FileNotFoundError as error:
+        raise EncoreError(
+            f"run {run_dir.name}: {kind.FILE} is missing; run `{kind.COMMAND}` with the same "
+            "parameters to write it again"
+        ) from error
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise EncoreError(
+            f"run {run_dir.name}: {kind.FILE} is damaged ({type(error).__name__}: {reason}); "
+            f"delete that file and run `{kind.COMMAND}` with the same parameters: valid shards are "
+            "kept"
+        ) from error
+    return manifest
+
+
+def claim_folder(run_dir: Path, manifest: RunManifest) -> None:
+    """Make a run's folder with its manifest, or check that it is this run's already.
+
+    Raises:
+        InputError: The folder holds another run, or something else.
+        EncoreError: Its manifest is damaged.
+    """
+    check_folder(run_dir, manifest)
+    if not (run_dir / manifest.FILE).is_file():
+        run_dir.mkdir(parents=True, exist_ok=True)
+        text = manifest.model_dump_json(indent=2) + "\n"
+        atomic_write_bytes(run_dir / manifest.FILE, text.encode())
+
+
+def check_folder(run_dir: Path, manifest: RunManifest) -> None:
+    """Refuse a folder that holds something else than this run; a folder that is not there is fine.
+
+    Raises:
+        InputError: The folder holds another run, or something else.
+        EncoreError: Its manifest is damaged.
+    """
+    if (run_dir / manifest.FILE).is_file():
+        found = read_manifest(run_dir, type(manifest))
+        if found.key != manifest.key:
+            raise InputError(
+                f"{run_dir}: holds the run {found.key} ({found.title}), not {manifest.key}: "
+                "another model, other data or another plan; name another folder with --out"
+            )
+    elif run_dir.is_dir():
+        _refuse_other_things(run_dir, manifest)
+    elif run_dir.exists():
+        raise InputError(f"{run_dir}: this is a file; name a new directory with --out")
+
+
+def _refuse_other_things(run_dir: Path, manifest: RunManifest) -> None:
+    """A folder without a manifest may hold this run's own shards, whose manifest was lost."""
+    for path in sorted(run_dir.iterdir()):
+        if not path.name.startswith(_OWN_NAMES):
+            raise InputError(
+                f"{run_dir}: a directory with other things in it ({path.name}); name a new or "
+                "empty one with --out"
+            )
+    for paths in _shard_files(run_dir).values():
+        key = manifest.key
+        with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError):
+            key = str(_read_footer(pq.read_metadata(paths[0]))["run_key"])
+        if key != manifest.key:
+            raise InputError(
+                f"{paths[0]}: a shard of run {key}, not of {manifest.key}; name another folder "
+                "with --out"
+            )
+
+
+def list_runs(parent: Path, kind: type[RunManifest]) -> tuple[Path, ...]:
+    """The folders of all runs in a folder, sorted by key: those with a manifest or a shard."""
+    found = {path.parent for path in parent.glob(f"*/{kind.FILE}")}
+    found |= {path.parent for path in parent.glob("*/shard-*.parquet")}
+    return tuple(sorted(found))
+
+
+def describe_run(run_dir: Path, kind: type[RunManifest]) -> str:
+    """A run's key and title, for a list to choose from."""
+    try:
+        return f"{run_dir.name} ({read_manifest(run_dir, kind).title})"
+    except EncoreError:
+        return f"{run_dir.name} ({kind.FILE} damaged)"
+
+
+def choose_run(parent: Path, kind: type[RunManifest], key: str | None = None) -> Path:
+    """The only run in a folder, or the one whose key begins with ``key``.
+
+    Raises:
+        InputError: No run, several, or none that matches; the message lists them.
+    """
+    runs = list_runs(parent, kind)
+    if not runs:
+        raise InputError(
+            f"{parent.parent}: no {parent.name} yet; run `{kind.COMMAND} {parent.parent}` first"
+        )
+    chosen = [run_dir for run_dir in runs if run_dir.name.startswith(key or "")]
+    if len(chosen) == 1:
+        return chosen[0]
+    listing = "; ".join(describe_run(run_dir, kind) for run_dir in runs)
+    if not chosen:
+        raise InputError(f"--run {key!r}: not in {parent.parent}, which has: {listing}")
+    raise InputError(
+        f"{parent.parent}: {len(chosen)} runs match; choose one with --run KEY: {listing}"
+    )
+
+
+# --- shards on disk -----------------------------------------------------------------------------
+
+
+def run_status(run_dir: Path, kind: type[Manifest]) -> RunStatus[Manifest]:
+    """Every planned shard of a run, checked: the digest of every byte, the footer, the values.
+
+    Raises:
+        EncoreError: The manifest is missing or damaged.
+    """
+    manifest = read_manifest(run_dir, kind)
+    return RunStatus(
+        run_dir=run_dir, manifest=manifest, shards=_inspect_all(run_dir, manifest, manifest.shards)
+    )
+
+
+def inspect_shard(run_dir: Path, manifest: RunManifest, shard: Shard) -> ShardState:
+    """The state of one shard, checked as by `run_status`."""
+    return _inspect_all(run_dir, manifest, [shard])[0]
+
+
+def shard_path(run_dir: Path, index: int) -> Path:
+    """The file of a shard that readers take first, valid or not.
+
+    Raises:
+        FileNotFoundError: The shard has no file.
+    """
+    paths = _shard_files(run_dir).get(index)
+    if not paths:
+        raise FileNotFoundError(errno.ENOENT, "shard has no file", str(run_dir))
+    return paths[0]
+
+
+def write_shard(run_dir: Path, manifest: RunManifest, shard: Shard, content: Slice) -> ShardState:
+    """Put a shard on disk, whole or not at all, and read it back.
+
+    Returns:
+        The state of the shard. The first valid file wins: it may be another process's.
+
+    Raises:
+        EveryShardError: The disk is full.
+        EncoreError: What was written is not what the plan expects.
+    """
+    footer = {
+        **content.footer,
+        "run_key": manifest.key,
+        "shard_index": shard.index,
+        "num_pairs": shard.num_pairs,
+        "versions": package_versions(),
+    }
+    try:
+        with temporary_path(run_dir / f"shard-{shard.index:05d}") as temporary:
+            with pq.ParquetWriter(temporary, content.table.schema, **manifest.PARQUET) as writer:
+                writer.write_table(content.table)
+                writer.add_key_value_metadata({_FOOTER_KEY: json.dumps(footer, sort_keys=True)})
+            digest = file_sha256(temporary)[:_DIGEST_DIGITS]
+            own = run_dir / f"shard-{shard.index:05d}.{digest}.parquet"
+            publish(temporary, own)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise EveryShardError(
+            f"{run_dir}: the disk was full while shard {shard.index} was written; finished shards "
+            "are kept; make room and run the same command again"
+        ) from error
+    _failure_path(run_dir, shard.index).unlink(missing_ok=True)
+    state = inspect_shard(run_dir, manifest, shard)
+    if state.state != "done":
+        raise EncoreError(f"shard {shard.index}: written, but {state.detail}; run it again")
+    for path in _shard_files(run_dir)[shard.index]:  # own: another process was first
+        is_damaged = isinstance(_read(path, manifest, shard), str)
+        if path != state.path and (path == own or is_damaged):
+            path.unlink(missing_ok=True)
+    return state
+
+
+def record_failure(run_dir: Path, shard: Shard, error: BaseException) -> None:
+    """Remember why a shard failed, for `run_status`."""
+    content = {
+        "shard_index": shard.index,
+        "error_type": type(error).__name__,
+        "error": " ".join(str(error).split())[:500],
+    }
+    data = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    with contextlib.suppress(OSError):  # the failure matters more than its record
+        atomic_write_bytes(_failure_path(run_dir, shard.index), data.encode())
+
+
+@contextlib.contextmanager
+def shard_lock(run_dir: Path, index: int) -> Iterator[bool]:
+    """Whether this process may work on a shard; False when another one works on it.
+
+    The operating system releases the lock even when its holder is killed.
+    """
+    locks = run_dir / "locks"
+    locks.mkdir(exist_ok=True)
+    lock = FileLock(locks / f"shard-{index:05d}.lock", blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def _failure_path(run_dir: Path, index: int) -> Path:
+    return run_dir / f"failed-{index:05d}.json"
+
+
+def _shard_files(run_dir: Path) -> dict[int, list[Path]]:
+    """The files of each shard, the one that was there first at the beginning."""
+    found: dict[int, list[tuple[int, Path]]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for path in run_dir.iterdir():
+            if match := _SHARD_NAME.fullmatch(path.name):
+                with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                    stamp = path.stat().st_mtime_ns
+                    found.setdefault(int(match[1]), []).append((stamp, path))
+    return {index: [path for _, path in sorted(files)] for index, files in found.items()}
+
+
+def _inspect_all(
+    run_dir: Path, manifest: RunManifest, shards: Sequence[Shard]
+) -> tuple[ShardState, ...]:
+    files = _shard_files(run_dir)
+    found = {
+        path: _read(path, manifest, shard)
+        for shard in shards
+        for path in files.get(shard.index, ())
+    }
+    whole = [path for path, one in found.items() if isinstance(one, ShardState)]
+    found |= manifest.problems_in(whole) if whole else {}
+    states = []
+    for shard in shards:
+        candidates = [found[path] for path in files.get(shard.index, ())]
+        valid = (one for one in candidates if isinstance(one, ShardState))
+        problem = next((one for one in candidates if isinstance(one, str)), None)
+        damaged = ShardState(index=shard.index, state="damaged", detail=problem or "")
+        states.append(
+            next(valid, damaged) if candidates else _without_file(run_dir, shard),
+        )
+    return tuple(states)
+
+
+def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState | str:
+    """The state that a shard's file proves, or why it proves none."""
+    match = _SHARD_NAME.fullmatch(path.name)
+    assert match is not None
+    try:
+        expected = match[2] or path.with_suffix(".sha256").read_text(encoding="ascii").split()[0]
+        digest = file_sha256(path)
+        if not digest.startswith(expected):
+            return "its content does not match its SHA-256"
+        metadata = pq.read_metadata(path)
+        footer = _read_footer(metadata)
+    except (FileNotFoundError, UnicodeDecodeError, IndexError):
+        return "its .sha256 file is missing or empty"
+    except (pa.ArrowException, KeyError, ValueError) as error:
+        return f"its Parquet footer is unreadable ({error})"
+    except OSError as error:
+        return f"it cannot be read ({error.strerror or error})"
+    expected_footer = {
+        "run_key": manifest.key,
+        "shard_index": shard.index,
+        "num_pairs": shard.num_pairs,
+    }
+    for name, value in expected_footer.items():
+        if footer.get(name) != value:
+            return f"its footer says {name} {footer.get(name)!r}, not {value!r}"
+    num_rows = shard.num_pairs * manifest.rows_per_pair
+    if metadata.num_rows != num_rows:
+        return f"it has {metadata.num_rows} rows, not {num_rows}"
+    return ShardState(
+        index=shard.index,
+        state="done",
+        path=path,
+        sha256=digest,
+        footer=footer,
+        num_rows=num_rows,
+    )
+
+
+def _read_footer(metadata: Any) -> dict[str, Any]:
+    footer: dict[str, Any] = json.loads((metadata.metadata or {})[_FOOTER_KEY.encode()])
+    return footer
+
+
+def _without_file(run_dir: Path, shard: Shard) -> ShardState:
+    try:
+        failure = json.loads(_failure_path(run_dir, shard.index).read_text(encoding="utf-8"))
+        detail = f"{failure['error_type']}: {failure['error']}"
+    except FileNotFoundError:
+        return ShardState(index=shard.index, state="missing")
+    except (OSError, ValueError, KeyError, TypeError):
+        detail = "the record of the failure is unreadable"
+    return ShardState(index=shard.index, state="failed", detail=detail)
+
+
+# --- work ---------------------------------------------------------------------------------------
+
+
+def meets_every_shard(error: object) -> bool:
+    """Whether the next shard would fail the same way: no engine, no space, no permission."""
+    return isinstance(error, EveryShardError) or (
+        isinstance(error, OSError) and error.errno in _NO_ROOM | _NO_PERMISSION
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One opened run: where it is, which it is, and how a shard becomes a table.
+
+    Attributes:
+        run_dir: The run's folder; made with the first shard.
+        manifest: Which run it is.
+        compute: Makes the rows of a shard. Called from worker threads.
+        start: Called once before the first open shard, e.g. to start an engine. Returns the number
+            of worker threads: with two, one shard is prepared or written while another computes.
+        stops_run: Whether an error stops the whole run; other errors fail their shard only.
+        title: What a reporter calls it; default: the manifest's ``DOING``.
+        cancelled: Set it to interrupt the shards in work.
+    """
+
+    run_dir: Path
+    manifest: RunManifest
+    compute: Compute
+    start: Callable[[], int] = lambda: 1
+    stops_run: Callable[[BaseException], bool] = meets_every_shard
+    title: str = ""
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardOutcome:
+    """What came of one shard: the manifest's ``DONE`` word, ``reused``, or ``busy`` (elsewhere)."""
+
+    index: int
+    action: str
+    path: Path | None = None
+    footer: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    num_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What one call did. ``failures`` maps a shard's index to its error."""
+
+    done_word: str
+    outcomes: tuple[ShardOutcome, ...]
+    failures: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        kind: type[RunManifest],
+        outcomes: Sequence[ShardOutcome],
+        failures: Mapping[int, str],
+    ) -> Self:
+        """The report of some outcomes, in the plan's order."""
+        return cls(
+            done_word=kind.DONE,
+            outcomes=tuple(sorted(outcomes, key=lambda outcome: outcome.index)),
+            failures=dict(sorted(failures.items())),
+        )
+
+    def count(self, action: str) -> int:
+        """How many shards were, for example, ``rated`` or ``reused``."""
+        return sum(outcome.action == action for outcome in self.outcomes)
+
+    def total(self, name: str) -> int:
+        """The sum of a number in the footers, over all shards that are done."""
+        return sum(int(outcome.footer.get(name, 0)) for outcome in self.outcomes)
+
+    def computed(self, name: str) -> int:
+        """The sum of a count over the shards computed now."""
+        return sum(int(outcome.counts.get(name, 0)) for outcome in self.outcomes)
+
+    def tally(self, name: str) -> dict[str, int]:
+        """The sums of counts by name, over the shards computed now, sorted."""
+        sums: Counter[str] = Counter()
+        for outcome in self.outcomes:
+            sums.update(outcome.counts.get(name, {}))
+        return dict(sorted(sums.items()))
+
+    @property
+    def summary(self) -> str:
+        """One line: ``43 rated, 0 reused, 7 failed``."""
+        done, reused = self.count(self.done_word), self.count("reused")
+        return f"{done} {self.done_word}, {reused} reused, {len(self.failures)} failed"
+
+
+def choose_shards(manifest: RunManifest, only: Sequence[int] | None) -> tuple[Shard, ...]:
+    """The plan's shards, or those of the given indices.
+
+    Raises:
+        InputError: The plan has no such shard.
+    """
+    plan = manifest.shards
+    for index in only or ():
+        if not 0 <= index < len(plan):
+            raise InputError(
+                f"shard {index}: run {manifest.key} has shards 0 to {len(plan) - 1}; "
+                "`encore status` lists them"
+            )
+    return plan if only is None else tuple(plan[index] for index in sorted(set(only)))
+
+
+def work_on(job: Job, shard: Shard, *, tell: Tell | None = None) -> ShardOutcome:
+    """Compute one shard unless it is done or another process works on it.
+
+    Args:
+        job: The run.
+        shard: One shard of its plan.
+        tell: Told how many of its rows are finished.
+
+    Raises:
+        GenerationInterruptedError: The run was cancelled.
+        Exception: What `Job.compute` or the disk raised; it is recorded for `run_status`.
+    """
+    if (reused := _reused(job, shard)) is not None:  # no lock, so it works on a read-only disk
+        return reused
+    claim_folder(job.run_dir, job.manifest)
+    with shard_lock(job.run_dir, shard.index) as is_mine:
+        if not is_mine:
+            return ShardOutcome(index=shard.index, action="busy")
+        if (reused := _reused(job, shard)) is not None:  # finished elsewhere since the first look
+            return reused
+        for path in job.run_dir.glob(f".shard-{shard.index:05d}.*"):
+            path.unlink(missing_ok=True)  # left by a killed process
+        try:
+            content = job.compute(shard, _stoppable(job, shard, tell))
+            state = write_shard(job.run_dir, job.manifest, shard, content)
+        except Exception as error:
+            if not job.cancelled.is_set():
+                record_failure(job.run_dir, shard, error)
+            raise
+    return _outcome(state, job.manifest.DONE, counts=content.counts)
+
+
+def work_through(
+    job: Job,
+    *,
+    only: Sequence[int] | None = None,
+    reporter: Reporter = SILENT,
+    on_outcome: Callable[[ShardOutcome], None] | None = None,
+) -> RunReport:
+    """Compute every shard that is not done.
+
+    A shard that fails is recorded and does not stop the others; an error that every shard would
+    meet does. A shard that another process works on is waited for, and computed here if that
+    process dies.
+
+    Args:
+        job: The run.
+        only: Indices of the shards to look at; default all.
+        reporter: Told about finished rows (from worker threads) and shards.
+        on_outcome: Told about each finished shard, from the calling thread.
+
+    Raises:
+        InputError: ``only`` names a shard that the plan does not have.
+        Exception: An error that every shard would meet.
+        KeyboardInterrupt: After the shards in work were interrupted; finished shards are kept.
+    """
+    job.cancelled.clear()
+    tally = _Tally(job=job, reporter=reporter, on_outcome=on_outcome or (lambda _outcome: None))
+    chosen = choose_shards(job.manifest, only)
+    check_folder(job.run_dir, job.manifest)
+    states = _inspect_all(job.run_dir, job.manifest, chosen)
+    reused = [_outcome(state, "reused") for state in states if state.state == "done"]
+    pending = [shard for shard, state in zip(chosen, states, strict=True) if state.state != "done"]
+    num_workers = job.start() if pending else 1
+    if pending or not (job.run_dir / job.manifest.FILE).is_file():
+        claim_folder(job.run_dir, job.manifest)
+    tally.begin(chosen, reused)
+    waited_for: list[Shard] = []
+    while pending:
+        pending = _busy_after_pass(tally, pending, num_workers=num_workers)
+        if pending and pending != waited_for:
+            names = ", ".join(str(shard.index) for shard in pending)
+            logger.warning("waiting for another process that works on shards %s", names)
+            waited_for = pending
+        if pending:
+            time.sleep(_BUSY_POLL_SECONDS)
+    return RunReport.of(type(job.manifest), tally.outcomes, tally.failures)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What one call of `work_through` has done so far."""
+
+    job: Job
+    reporter: Reporter
+    on_outcome: Callable[[ShardOutcome], None]
+    outcomes: list[ShardOutcome] = field(default_factory=list)
+    failures: dict[int, str] = field(default_factory=dict)
+    num_shards: int = 0
+    _told: Counter[int] = field(default_factory=Counter)
+    _began: float | None = None
+    _num_rows: int = 0
+
+    def begin(self, chosen: Sequence[Shard], reused: Sequence[ShardOutcome]) -> None:
+        """Report the plan, and in one line what of it was done before."""
+        manifest = self.job.manifest
+        self.num_shards = len(chosen)
+        before = f" ({len(reused)} of {len(chosen)} shards were done before)" if reused else ""
+        self.reporter.started(
+            f"{self.job.title or manifest.DOING}{before}",
+            total=sum(shard.num_pairs for shard in chosen) * manifest.rows_per_pair,
+            done=sum(outcome.num_rows for outcome in reused),
+        )
+        for outcome in reused:
+            self.outcomes.append(outcome)
+            self.on_outcome(outcome)
+
+    def tell(self, shard: Shard, num_rows: int, *, note: str = "") -> None:
+        """Report finished rows of a shard in work. Each shard has one worker thread."""
+        if (more := num_rows - self._told[shard.index]) > 0:
+            self._told[shard.index] = num_rows
+            self._began = self._began or time.monotonic()  # with the first rows: not a start
+            self._num_rows += more
+            seconds = time.monotonic() - self._began
+            if not note and seconds > 1:
+                note = f"{self._num_rows / seconds:,.0f} {self.job.manifest.UNIT}/s"
+            self.reporter.advanced(more, note=note)
+
+    def finished(self, outcome: ShardOutcome) -> None:
+        """Report a shard that is done."""
+        self.reporter.advanced(outcome.num_rows - self._told[outcome.index])
+        self.outcomes.append(outcome)
+        if outcome.path is not None:
+            place = f"{len(self.outcomes)} of {self.num_shards}"
+            kind = f"shard {outcome.index} {outcome.action} ({place})"
+            self.reporter.saved(outcome.path, kind=kind)
+        self.on_outcome(outcome)
+
+
+def _busy_after_pass(tally: _Tally, pending: Sequence[Shard], *, num_workers: int) -> list[Shard]:
+    """Try each shard once; returns those that another process works on."""
+    busy = []
+    with closing(_as_finished(tally, pending, num_workers=num_workers)) as finished:
+        for shard, future in finished:
+            error = future.exception()
+            if error is not None:
+                traceback.clear_frames(error.__traceback__)  # they hold the shard's rows
+                if tally.job.stops_run(error):
+                    raise error
+                tally.failures[shard.index] = f"{type(error).__name__}: {error}"
+                logger.warning("shard %d failed: %s", shard.index, error)
+            elif (outcome := future.result()).action == "busy":
+                busy.append(shard)
+            else:
+                tally.finished(outcome)
+    return busy
+
+
+def _as_finished(
+    tally: _Tally, pending: Sequence[Shard], *, num_workers: int
+) -> Generator[tuple[Shard, Future[ShardOutcome]], None, None]:
+    """Work on the shards in threads; on any way out, none is left running."""
+    job = tally.job
+    pool = ThreadPoolExecutor(num_workers, thread_name_prefix=job.manifest.DOING)
+    try:
+        futures = {
+            pool.submit(work_on, job, shard, tell=partial(tally.tell, shard)): shard
+            for shard in pending
+        }
+        for future in as_completed(futures):
+            yield futures[future], future
+    except BaseException:
+        job.cancelled.set()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _stoppable(job: Job, shard: Shard, tell: Tell | None) -> Tell:
+    def told(num_rows: int, *, note: str = "") -> None:
+        if job.cancelled.is_set():
+            raise GenerationInterruptedError(f"shard {shard.index}: the run was cancelled")
+        if tell is not None:
+            tell(num_rows, note=note)
+
+    return told
+
+
+def _reused(job: Job, shard: Shard) -> ShardOutcome | None:
+    state = inspect_shard(job.run_dir, job.manifest, shard)
+    return _outcome(state, "reused") if state.state == "done" else None
+
+
+def _outcome(
+    state: ShardState, action: str, *, counts: Mapping[str, Any] | None = None
+) -> ShardOutcome:
+    return ShardOutcome(
+        index=state.index,
+        action=action,
+        path=state.path,
+        footer=state.footer,
+        counts=counts or {},
+        num_rows=state.num_rows,
+    )

@@ -1,0 +1,434 @@
+"""Score every pair of a study under every head: begin, or do what is missing.
+
+Forward passes over real tokens bound the speed: nothing is padded, and a pair's common prompt is
+computed once where the model allows it.
+
+Suffixes: P pairs, N responses (two a pair, chosen first), R heads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from encore.data.pairs import (
+    data_digest_of,
+    labels_of,
+    planned_pairs,
+    read_manifest,
+    read_pairs,
+    records_of,
+)
+from encore.data.records import RESPONSES, PreferencePair
+from encore.data.study import Study, as_study
+from encore.errors import EncoreError, EveryShardError
+from encore.model.conversation import EncodedPair
+from encore.model.opening import OpenedModel, open_reward_model
+from encore.model.scoring import best_layout, computed_batches
+from encore.reporting import SILENT, Reporter
+from encore.runs import (
+    Job,
+    RunReport,
+    Shard,
+    Slice,
+    Tell,
+    meets_every_shard,
+    run_key_of,
+    work_through,
+)
+from encore.scoring.head_accuracy import TrainedSplit, trained_split
+from encore.scoring.score_config import Layout, ScoringConfig
+from encore.scoring.score_files import (
+    KEY_NAMES,
+    SCORES_DIR,
+    SYNTHETIC_MODEL,
+    ScoreManifest,
+    ScoreStatus,
+    head_scores_schema,
+    score_status,
+)
+from encore.synthetic import synthetic_parts
+from encore.versions import package_versions
+
+#: A pair of a shard with its subset; None where its data have no subsets.
+PairInSubset = tuple[PreferencePair, str | None]
+#: Told how many responses are scored, and how many tokens they have.
+OnScored = Callable[[int, int], None]
+
+
+class OutOfDeviceMemoryError(EveryShardError):
+    """The device cannot hold a forward pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HowToCompute:
+    """What changes speed and memory and no score beyond rounding.
+
+    Attributes:
+        layout: See `encore.model.layouts`; ``auto``: whichever computes least.
+        tokens_per_microbatch: See `encore.model.scoring.score_sequences`.
+    """
+
+    layout: Layout = "auto"
+    tokens_per_microbatch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreResult:
+    """What a call of `score_study` left and did.
+
+    Attributes:
+        out: The scoring's folder.
+        key: Of the scoring.
+        head_ids: The heads.
+        num_pairs: Pairs of the plan.
+        num_scores: Scores on disk: two a pair and head, of the shards that are done.
+        is_complete: Whether every shard is done.
+        failures: Error by index of the shards that failed now.
+        num_shards: Of the plan.
+        num_reused: Shards that were there already.
+        seconds: From the first shard to the last; the model was loaded before.
+        num_tokens: Tokens scored now, each response as if it stood alone.
+        padding_share: Of the token positions computed now; None where nothing was.
+        notes: What a reader should know, counted, a sentence each.
+        synthetic: What of data and model is synthetic, in words.
+        split: How the model's training parted prompts; None where that is not known.
+    """
+
+    out: Path
+    key: str
+    head_ids: tuple[str, ...]
+    num_pairs: int
+    num_scores: int
+    is_complete: bool
+    failures: Mapping[int, str]
+    num_shards: int
+    num_reused: int
+    seconds: float
+    num_tokens: int
+    padding_share: float | None
+    notes: tuple[str, ...]
+    synthetic: tuple[str, ...]
+    split: TrainedSplit | None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Real tokens; None where nothing was scored now."""
+        return self.num_tokens / self.seconds if self.num_tokens else None
+
+
+def score_study(
+    study: Study | Path,
+    config: ScoringConfig,
+    *,
+    opened: OpenedModel | None = None,
+    device: str | None = None,
+    reporter: Reporter = SILENT,
+) -> ScoreResult:
+    """Write every head's raw, centred score of every response, shard by shard.
+
+    The same model, pairs, limit and shard size always mean the same folder: a shard that is there
+    and whole is not scored again, one that is damaged is scored alone. Several processes may score
+    one study at a time, each another shard.
+
+    Args:
+        study: The opened study, or its directory.
+        config: Model, plan and how to compute.
+        opened: The config's model, if it is open already.
+        device: As for `encore.model.opening.open_reward_model`.
+        reporter: Told how far it is.
+
+    Raises:
+        InputError: No pairs in the study; no reward model; ``out`` holds something else.
+        EncoreError: The disk is full, the device has too little memory; a damaged `score.json`.
+        KeyboardInterrupt: Finished shards are kept.
+    """
+    study = as_study(study)
+    all_pairs = read_pairs(study)
+    pairs = planned_pairs(all_pairs, limit=config.limit)
+    model = opened or open_reward_model(
+        config.model,
+        device=device,
+        dtype=config.dtype,
+        max_length=config.max_length,
+        revision=config.revision,
+    )
+    data = synthetic_parts((read_manifest(study, label) for label in labels_of(study)), ())
+    manifest = score_manifest(
+        model,
+        data_sha256=data_digest_of(all_pairs),
+        num_pairs=pairs.num_rows,
+        shard_size=config.shard_size,
+        synthetic=data,
+    )
+
+    def pairs_of(shard: Shard) -> list[PairInSubset]:
+        return [(pair, None) for pair in records_of(pairs.slice(shard.start, shard.num_pairs))]
+
+    how = HowToCompute(layout=config.layout, tokens_per_microbatch=config.tokens_per_microbatch)
+    run_dir = config.out or study.path / SCORES_DIR / manifest.score_key
+    began = time.monotonic()
+    report = score_run(run_dir, manifest, pairs_of, opened=model, how=how, reporter=reporter)
+    return _result(run_dir, report, opened=model, seconds=time.monotonic() - began)
+
+
+def score_manifest(
+    opened: OpenedModel,
+    *,
+    data_sha256: str,
+    num_pairs: int,
+    shard_size: int,
+    synthetic: Sequence[str] = (),
+    further: Mapping[str, Any] | None = None,
+) -> ScoreManifest:
+    """The manifest of a scoring: everything that its scores and their cut into shards follow from.
+
+    Args:
+        opened: The model.
+        data_sha256: Of the pairs.
+        num_pairs: How many of them are scored.
+        shard_size: Pairs in each file.
+        synthetic: What of the data is synthetic, in words.
+        further: What else the scores follow from, e.g. a benchmark's version.
+
+    Raises:
+        InputError: Names of heads that cannot be columns.
+    """
+    head_scores_schema(opened.model.head_ids)
+    identity = {
+        "format": 1,
+        "model_digest": opened.digest,
+        "head_ids": list(opened.model.head_ids),
+        "mean": opened.model.mean_R.tolist(),
+        "data_sha256": data_sha256,
+        "plan": {"order": "pair_id", "shard_size": shard_size, "num_pairs": num_pairs},
+        **(further or {}),
+    }
+    of_model = (f"{SYNTHETIC_MODEL}{part}" for part in opened.metadata.get("synthetic", ()))
+    return ScoreManifest(
+        score_key=run_key_of(identity),
+        identity=identity,
+        model=opened.name,
+        synthetic=(*synthetic, *of_model),
+        versions=package_versions(),
+    )
+
+
+def score_run(
+    run_dir: Path,
+    manifest: ScoreManifest,
+    pairs_of: Callable[[Shard], Sequence[PairInSubset]],
+    *,
+    opened: OpenedModel,
+    how: HowToCompute | None = None,
+    encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]] | None = None,
+    title: str = "",
+    reporter: Reporter = SILENT,
+) -> RunReport:
+    """Score what is not done of one scoring (see `encore.runs.work_through`).
+
+    The report's totals are ``num_tokens``, ``num_cut_pairs``, ``num_cut_responses`` and
+    ``num_cut_tokens``; of the shards scored now there are ``num_computed`` and ``num_padding``.
+
+    Args:
+        run_dir: The scoring's folder.
+        manifest: Which scoring it is.
+        pairs_of: The pairs of a shard, in the plan's order.
+        opened: The model.
+        how: What changes nothing but speed.
+        encode: Makes token ids of pairs; default: the model's own tokenizer.
+        title: What the reporter calls it.
+        reporter: Told about finished responses, with tokens per second.
+
+    Raises:
+        InputError: The folder holds something else.
+        EncoreError: The disk is full, or the device has too little memory.
+    """
+    speed = _Speed()
+    encode = encode or opened.tokenizer.encode_pairs
+    compute = partial(_score, manifest, pairs_of, opened, how or HowToCompute(), encode, speed)
+    job = Job(
+        run_dir=run_dir,
+        manifest=manifest,
+        compute=compute,
+        start=speed.start,
+        title=title,
+        stops_run=lambda error: meets_every_shard(error) or not isinstance(error, EncoreError),
+    )
+    return work_through(job, reporter=reporter)
+
+
+def score_encoded(
+    opened: OpenedModel,
+    encoded: Sequence[EncodedPair],
+    *,
+    how: HowToCompute,
+    on_scored: OnScored = lambda _num_responses, _num_tokens: None,
+) -> tuple[NDArray[np.float32], dict[str, int]]:
+    """The scores of both responses of some pairs: score_NR, and counts of what was computed.
+
+    ``num_computed`` counts token positions that went through the model, ``num_padding`` those that
+    hold no token, ``num_tokens`` the responses' tokens, each response as if it stood alone.
+
+    Args:
+        opened: The model.
+        encoded: The pairs' tokens.
+        how: What changes nothing but speed.
+        on_scored: Told about finished responses.
+
+    Raises:
+        InputError: A layout that the model does not allow.
+    """
+    responses = [one for pair in encoded for one in (pair.chosen, pair.rejected)]
+    sequences = [one.token_ids for one in responses]
+    score_NR = np.empty((len(sequences), len(opened.model.head_ids)), dtype=np.float32)
+    num_cut = [one.num_cut for one in responses]
+    counts = {
+        "num_tokens": 0,
+        "num_computed": 0,
+        "num_padding": 0,
+        "num_cut_responses": sum(num > 0 for num in num_cut),
+        "num_cut_pairs": sum(pair.chosen.num_cut + pair.rejected.num_cut > 0 for pair in encoded),
+        "num_cut_tokens": sum(num_cut),
+    }
+    num_done = 0
+    for batch in computed_batches(
+        opened.model,
+        sequences,
+        compute=opened.model,
+        pad_token_id=opened.tokenizer.pad_token_id,
+        tokens_per_microbatch=how.tokens_per_microbatch,
+        layout=best_layout(opened.model) if how.layout == "auto" else how.layout,
+        groups=[(first, first + 1) for first in range(0, len(sequences), 2)],
+    ):
+        score_NR[batch.indices] = batch.value_NX
+        num_done += len(batch.indices)
+        counts["num_tokens"] += batch.num_tokens
+        counts["num_computed"] += batch.num_computed
+        counts["num_padding"] += batch.num_padding
+        on_scored(num_done, counts["num_tokens"])
+    return score_NR, counts
+
+
+@dataclass(slots=True)
+class _Speed:
+    """Tokens per second since the first shard began."""
+
+    began: float = 0.0
+    num_tokens: int = 0
+
+    def start(self) -> int:
+        """Start the clock; one worker, since the device computes one batch at a time."""
+        self.began = time.monotonic()
+        return 1
+
+    def note(self, num_tokens: int) -> str:
+        """The speed, with so many tokens of the shard in work."""
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        return f"{(self.num_tokens + num_tokens) / seconds:,.0f} tokens/s"
+
+
+def _score(
+    manifest: ScoreManifest,
+    pairs_of: Callable[[Shard], Sequence[PairInSubset]],
+    opened: OpenedModel,
+    how: HowToCompute,
+    encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]],
+    speed: _Speed,
+    shard: Shard,
+    tell: Tell,
+) -> Slice:
+    rows = pairs_of(shard)
+    pairs = [pair for pair, _ in rows]
+    encoded = encode(pairs)
+    try:
+        score_NR, counts = score_encoded(
+            opened,
+            encoded,
+            how=how,
+            on_scored=lambda num_done, num_tokens: tell(num_done, note=speed.note(num_tokens)),
+        )
+    except torch.OutOfMemoryError as error:
+        raise OutOfDeviceMemoryError(
+            f"scoring with {manifest.model}: the device has not enough memory for "
+            f"{how.tokens_per_microbatch or 'so many'} tokens at a time; give fewer with "
+            "--tokens-per-microbatch: finished shards are kept"
+        ) from error
+    _refuse_not_finite(score_NR, pairs, head_ids=manifest.head_ids)
+    speed.num_tokens += counts["num_tokens"]
+    stored = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
+    return Slice(
+        table=_table(rows, score_NR, head_ids=manifest.head_ids),
+        footer={name: counts[name] for name in stored},
+        counts=counts,
+    )
+
+
+def _refuse_not_finite(
+    score_NR: NDArray[np.float32], pairs: Sequence[PreferencePair], *, head_ids: Sequence[str]
+) -> None:
+    bad = np.argwhere(~np.isfinite(score_NR))
+    if len(bad):
+        row, head = (int(value) for value in bad[0])
+        raise EncoreError(
+            f"pair {pairs[row // 2].pair_id}: its {RESPONSES[row % 2]} response scores "
+            f"{score_NR[row, head]} under head {head_ids[head]!r}; expected a finite number: score "
+            "with --dtype float32, or train the model again"
+        )
+
+
+def _table(
+    rows: Sequence[PairInSubset], score_NR: NDArray[np.float32], *, head_ids: Sequence[str]
+) -> pa.Table:
+    """Two rows a pair, the chosen response first."""
+    keys = [
+        (pair.pair_id, pair.source, subset, response)
+        for pair, subset in rows
+        for response in RESPONSES
+    ]
+    columns = dict(zip(KEY_NAMES, zip(*keys, strict=True), strict=True))
+    heads = {head_id: score_NR[:, place] for place, head_id in enumerate(head_ids)}
+    return pa.table({**columns, **heads}, schema=head_scores_schema(head_ids))
+
+
+def _result(
+    run_dir: Path, report: RunReport, *, opened: OpenedModel, seconds: float
+) -> ScoreResult:
+    status = score_status(run_dir)
+    manifest = status.manifest
+    num_computed = report.computed("num_computed")
+    return ScoreResult(
+        out=run_dir,
+        key=manifest.score_key,
+        head_ids=manifest.head_ids,
+        num_pairs=manifest.num_pairs,
+        num_scores=sum(one.num_rows for one in status.shards) * len(manifest.head_ids),
+        is_complete=status.is_complete,
+        failures=report.failures,
+        num_shards=len(status.shards),
+        num_reused=report.count("reused"),
+        seconds=seconds,
+        num_tokens=report.computed("num_tokens"),
+        padding_share=report.computed("num_padding") / num_computed if num_computed else None,
+        notes=tuple(_notes(status)),
+        synthetic=manifest.synthetic,
+        split=trained_split(opened.metadata),
+    )
+
+
+def _notes(status: ScoreStatus) -> Iterator[str]:
+    if num_cut := status.total("num_cut_responses"):
+        num_responses = sum(shard.num_rows for shard in status.shards)
+        yield (
+            f"{num_cut} of {num_responses} responses were too long and lost "
+            f"{status.total('num_cut_tokens')} tokens of their oldest text"
+        )

@@ -1,0 +1,53 @@
+"""A study and the smallest real reward model: what tests of scoring use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from encore.data.records import PreferencePair
+from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.opening import OpenedModel
+from encore.model.saved_model import save_model
+from encore.reporting import SILENT
+from encore.scoring.score_config import ScoringConfig
+from encore.scoring.scoring_run import HowToCompute, ScoreResult, score_encoded, score_study
+from tests.training.studies import RULES, backbone_config, make_backbone
+
+
+def make_model(
+    folder: Path, *, head_ids: Sequence[str] = RULES, seed: int = 0, **metadata: object
+) -> Path:
+    """A reward model of two layers with random heads; its means are 0.5, 0.25, 0.125 and so on."""
+    backbone = folder.with_name(f"{folder.name}-backbone")
+    config = backbone_config(backbone if backbone.is_dir() else make_backbone(backbone))
+    model = load_reward_model(config, head_ids=head_ids)
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(seed)
+        model.heads.weight.normal_(generator=generator)
+        model.mean_R.copy_(0.5 ** torch.arange(1, len(head_ids) + 1))
+    save_model(folder, model, load_tokenizer(config), metadata=metadata)
+    return folder
+
+
+def score_pairs(
+    opened: OpenedModel, pairs: Sequence[PreferencePair], **how: Any
+) -> NDArray[np.float32]:
+    """Raw, centred scores kept in memory: score_P2R, chosen first, shape [P, 2, R]."""
+    encoded = opened.tokenizer.encode_pairs(pairs)
+    score_NR, _ = score_encoded(opened, encoded, how=HowToCompute(**how))
+    return score_NR.reshape(len(pairs), 2, -1)
+
+
+def score(study: Path, model: OpenedModel | Path, **settings: Any) -> ScoreResult:
+    """Score a study with a model that is open or in a folder."""
+    reporter = settings.pop("reporter", SILENT)
+    is_open = isinstance(model, OpenedModel)
+    config = ScoringConfig(model=model.name if is_open else str(model), **settings)
+    opened = model if is_open else None
+    return score_study(study, config, opened=opened, reporter=reporter)

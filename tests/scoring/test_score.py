@@ -1,0 +1,291 @@
+"""Scoring a study: every response once, under every head, and nothing twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from encore.data.ingestion import ingest
+from encore.data.pairs import iter_pairs
+from encore.data.study import open_study
+from encore.errors import EncoreError, InputError
+from encore.files import file_sha256
+from encore.model.opening import OpenedModel, open_reward_model
+from encore.reporting import SilentReporter
+from encore.runs import run_key_of, shard_path
+from encore.scoring.head_scores import read_head_scores
+from encore.scoring.score_files import ScoreManifest, score_status
+from encore.scoring.scoring_run import OutOfDeviceMemoryError
+from tests.scoring.conftest import NUM_PAIRS
+from tests.scoring.models import make_model, score, score_pairs
+from tests.training.studies import RULES
+
+SHARD_SIZE = 5
+NUM_SHARDS = 5  # 5 + 5 + 5 + 5 + 2 pairs
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {path.name: file_sha256(path) for path in sorted(folder.glob("shard-*"))}
+
+
+def one_at_a_time(opened: OpenedModel, study: Path) -> dict[tuple[str, str], np.ndarray]:
+    """Every response scored by itself, by (pair id, response)."""
+    expected = {}
+    for pair in iter_pairs(open_study(study)):
+        [[chosen, rejected]] = score_pairs(opened, [pair], layout="single")
+        expected |= {(pair.pair_id, "chosen"): chosen, (pair.pair_id, "rejected"): rejected}
+    return expected
+
+
+def test_every_response_has_the_score_that_it_has_alone(study, opened):
+    result = score(study, opened)
+    expected = one_at_a_time(opened, study)
+    tables = [pq.read_table(path) for path in score_status(result.out).paths]
+    rows = [row for table in tables for row in table.to_pylist()]
+    assert len(rows) == len(expected) == 2 * NUM_PAIRS
+    for row in rows:
+        found = [row[rule] for rule in RULES]
+        assert found == pytest.approx(expected[row["pair_id"], row["response"]], abs=1e-5)
+        assert row["source"] == "mine"
+        assert row["subset"] is None
+
+
+def test_the_result_says_what_is_there(study, opened, model):
+    result = score(study, opened, shard_size=SHARD_SIZE)
+    assert result.is_complete
+    assert result.out == study / "scores" / result.key
+    assert result.head_ids == RULES
+    assert result.num_pairs == NUM_PAIRS
+    assert result.num_scores == NUM_PAIRS * 2 * len(RULES)
+    assert (result.num_shards, result.num_reused) == (NUM_SHARDS, 0)
+    assert result.padding_share == 0
+    lengths = [
+        len(one.token_ids)
+        for pair in opened.tokenizer.encode_pairs(list(iter_pairs(open_study(study))))
+        for one in (pair.chosen, pair.rejected)
+    ]
+    assert result.num_tokens == sum(lengths)
+    assert result.notes == ()
+    manifest = json.loads((result.out / "score.json").read_text())
+    assert manifest["model"] == "model"
+    assert manifest["identity"]["mean"] == [0.5, 0.25, 0.125]
+    assert run_key_of(manifest["identity"]) == result.key
+    assert str(study.parent) not in (result.out / "score.json").read_text()
+
+
+def test_scoring_again_computes_nothing(study, opened, monkeypatch):
+    first = score(study, opened, shard_size=SHARD_SIZE)
+    before = digests(first.out)
+    monkeypatch.setattr(
+        "encore.scoring.scoring_run.score_encoded", lambda *_, **__: pytest.fail("computed again")
+    )
+    again = score(study, opened, shard_size=SHARD_SIZE)
+    assert again.num_reused == NUM_SHARDS
+    assert (again.num_tokens, again.padding_share, again.tokens_per_second) == (0, None, None)
+    assert again.num_scores == first.num_scores
+    assert digests(first.out) == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"layout": "packed"},
+        {"layout": "single"},
+        {"layout": "sorted"},
+        {"layout": "prefix-shared", "tokens_per_microbatch": 1},
+        {"layout": "packed", "tokens_per_microbatch": 100},
+    ],
+    ids=str,
+)
+def test_how_it_is_computed_changes_neither_key_nor_scores(study, opened, tmp_path, settings):
+    usual = score(study, opened, out=tmp_path / "usual")
+    other = score(study, opened, out=tmp_path / "other", **settings)
+    assert usual.key == other.key
+    first, second = (read_head_scores(result.out) for result in (usual, other))
+    np.testing.assert_allclose(first.score_P2R, second.score_P2R, atol=1e-5)
+
+
+def test_a_pilot_is_a_prefix_of_the_whole(study, opened):
+    pilot, whole = score(study, opened, limit=7), score(study, opened)
+    assert pilot.num_pairs == 7
+    few, all_ = read_head_scores(pilot.out), read_head_scores(whole.out)
+    assert few.pair_id_P.tolist() == all_.pair_id_P[:7].tolist() == sorted(few.pair_id_P)
+    np.testing.assert_allclose(few.score_P2R, all_.score_P2R[:7], atol=1e-5)
+
+
+def test_what_was_cut_is_counted_also_when_nothing_is_computed(study, model):
+    opened = open_reward_model(model, max_length=16)
+    lengths = [
+        (one.num_cut > 0, one.num_cut)
+        for pair in opened.tokenizer.encode_pairs(list(iter_pairs(open_study(study))))
+        for one in (pair.chosen, pair.rejected)
+    ]
+    num_cut, num_tokens = (sum(values) for values in zip(*lengths, strict=True))
+    expected = (
+        f"{num_cut} of {2 * NUM_PAIRS} responses were too long and lost {num_tokens} tokens of "
+        "their oldest text"
+    )
+    assert score(study, opened).notes == (expected,)
+    assert score(study, opened).notes == (expected,)
+
+
+class Heard(SilentReporter):
+    """What a reporter is told."""
+
+    def __init__(self) -> None:
+        self.num_done: list[int] = []
+        self.notes: list[str] = []
+
+    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
+        assert (title, total) == ("scoring", 2 * NUM_PAIRS)
+        self.num_done.append(done)
+
+    def advanced(self, count: int = 1, *, note: str = "") -> None:
+        self.num_done.append(self.num_done[-1] + count)
+        self.notes += [note] * bool(note)
+
+
+def test_progress_ends_with_every_response_and_tells_tokens_per_second(study, opened):
+    heard = Heard()
+    score(study, opened, shard_size=SHARD_SIZE, tokens_per_microbatch=60, reporter=heard)
+    assert heard.num_done == sorted(heard.num_done)
+    assert heard.num_done[-1] == 2 * NUM_PAIRS
+    assert len(heard.notes) > NUM_SHARDS  # within a shard too
+    assert all(note.endswith(" tokens/s") for note in heard.notes)
+
+
+@pytest.mark.parametrize(
+    "ingredient", ["head_ids", "mean", "model_digest", "data", "plan", "limit"]
+)
+def test_every_ingredient_changes_the_key(study, opened, tmp_path, ingredient):
+    before = score(study, opened).key
+    changes = {"plan": {"shard_size": 7}, "limit": {"limit": 10}}.get(ingredient, {})
+    model = opened
+    if ingredient == "model_digest":
+        model = dataclasses.replace(opened, digest="another")
+    if ingredient == "head_ids":
+        model = open_reward_model(make_model(tmp_path / "other", head_ids=("a", "b", "c")))
+        model = dataclasses.replace(model, digest=opened.digest)
+    if ingredient == "mean":
+        model = open_reward_model(make_model(tmp_path / "other"))
+        model.model.mean_R[0] = 0.75
+        model = dataclasses.replace(model, digest=opened.digest)
+    if ingredient == "data":
+        (tmp_path / "more.jsonl").write_text(
+            json.dumps({"prompt": "one", "chosen": "two", "rejected": "three"}) + "\n"
+        )
+        ingest([f"more={tmp_path / 'more.jsonl'}"], out=study)
+    assert score(study, model, **changes).key != before
+    assert len(list((study / "scores").iterdir())) == 2
+    named_otherwise = dataclasses.replace(opened, name="another name")
+    if ingredient != "data":
+        assert score(study, named_otherwise).key == before
+
+
+def test_marks_of_synthetic_data_and_models_are_kept(tmp_path):
+    source = tmp_path / "pairs.jsonl"
+    source.write_text(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n")
+    ingest([f"synthetic-x={source}"], out=tmp_path / "study")
+    model = make_model(tmp_path / "model", synthetic=["judge of run 12"])
+    result = score(tmp_path / "study", model)
+    assert result.synthetic == ("source synthetic-x", "model: judge of run 12")
+
+
+# --- what fails -----------------------------------------------------------------------------------
+
+
+def refuse_one_pair(opened: OpenedModel, pair_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = opened.tokenizer.encode_pairs
+
+    def refusing(pairs):
+        if any(pair.pair_id == pair_id for pair in pairs):
+            raise InputError(f"pair {pair_id}: the template refuses it")
+        return encode(pairs)
+
+    monkeypatch.setattr(opened.tokenizer, "encode_pairs", refusing)
+
+
+def test_a_shard_that_fails_is_recorded_and_the_others_go_on(study, opened, monkeypatch):
+    third_shard = sorted(pair.pair_id for pair in iter_pairs(open_study(study)))[12]
+    with monkeypatch.context() as patch:
+        refuse_one_pair(opened, third_shard, patch)
+        result = score(study, opened, shard_size=SHARD_SIZE)
+    assert not result.is_complete
+    assert list(result.failures) == [2]
+    assert third_shard in result.failures[2]
+    assert third_shard in score_status(result.out).shards[2].detail
+    assert result.num_scores == (NUM_PAIRS - SHARD_SIZE) * 2 * len(RULES)
+    before = digests(result.out)
+    again = score(study, opened, shard_size=SHARD_SIZE)
+    assert again.is_complete
+    assert again.num_reused == NUM_SHARDS - 1
+    after = digests(result.out)
+    assert {name: after.get(name) for name in before if "failed" not in name} == {
+        name: digest for name, digest in before.items() if "failed" not in name
+    }
+
+
+def test_a_deleted_shard_comes_out_the_same(study, opened):
+    first = score(study, opened, shard_size=SHARD_SIZE)
+    before = digests(first.out)
+    shard_path(first.out, 2).unlink()
+    assert score(study, opened, shard_size=SHARD_SIZE).num_reused == NUM_SHARDS - 1
+    assert digests(first.out) == before
+
+
+def test_a_score_that_is_no_number_is_never_written(study, tmp_path):
+    opened = open_reward_model(make_model(tmp_path / "broken"), device="cpu")
+    with torch.no_grad():
+        opened.model.heads.weight[1] = float("nan")
+    result = score(study, opened)
+    assert "chosen response scores nan under head 'be-honest'" in result.failures[0]
+    assert not list(result.out.glob("shard-*"))
+
+
+def test_a_device_without_enough_memory_ends_it_in_one_line(study, opened, monkeypatch):
+    def too_much(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB")
+
+    monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", too_much)
+    with pytest.raises(OutOfDeviceMemoryError, match="5000 tokens at a time; give fewer"):
+        score(study, opened, tokens_per_microbatch=5000)
+
+
+def test_an_unexpected_error_ends_the_scoring(study, opened, monkeypatch):
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the device fell off the bus")
+
+    monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", broken)
+    with pytest.raises(RuntimeError, match="fell off"):
+        score(study, opened)
+
+
+def test_a_folder_of_another_scoring_is_refused(study, opened, tmp_path):
+    score(study, opened, out=tmp_path / "scores")
+    with pytest.raises(InputError, match="another model, other data or another plan"):
+        score(study, opened, out=tmp_path / "scores", limit=3)
+
+
+def test_a_manifest_whose_means_were_changed_is_refused(study, opened):
+    path = score(study, opened).out / ScoreManifest.FILE
+    path.write_text(path.read_text().replace("0.125", "0.25"))
+    with pytest.raises(EncoreError, match=r"score\.json is damaged.*delete that file"):
+        score(study, opened)
+
+
+def test_a_study_without_pairs_is_refused(tmp_path, opened):
+    (tmp_path / "study.json").write_text('{"encore_study": 1}')
+    with pytest.raises(InputError, match="has no pairs"):
+        score(tmp_path, opened)
+
+
+def test_a_head_called_like_a_column_is_refused(study, tmp_path):
+    model = make_model(tmp_path / "model", head_ids=("be-kind", "source"))
+    with pytest.raises(InputError, match="head 'source'"):
+        score(study, model)

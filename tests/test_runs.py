@@ -1,0 +1,513 @@
+"""A shard is done when it has a file that validates, and only then; work done is never redone."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore import runs
+from encore.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
+from encore.files import file_sha256
+from encore.reporting import SilentReporter
+from encore.runs import (
+    Job,
+    RunManifest,
+    Shard,
+    Slice,
+    Tell,
+    inspect_shard,
+    run_key_of,
+    run_status,
+    shard_path,
+    work_on,
+    work_through,
+    write_shard,
+)
+
+NUM_PAIRS, SHARD_SIZE = 10, 4  # shards of 4, 4 and 2 pairs
+
+
+class SquareManifest(RunManifest):
+    """A run that squares numbers: one row per pair."""
+
+    FILE: ClassVar[str] = "squares.json"
+    KEY_FIELD: ClassVar[str] = "key_"
+    COMMAND: ClassVar[str] = "encore square"
+    DOING: ClassVar[str] = "squaring"
+    DONE: ClassVar[str] = "squared"
+
+    key_: str
+
+    @property
+    def title(self) -> str:
+        return "squares"
+
+    @property
+    def rows_per_pair(self) -> int:
+        return 1
+
+
+def make_manifest(*, salt: int = 0, num_pairs: int = NUM_PAIRS) -> SquareManifest:
+    identity = {"salt": salt, "plan": {"num_pairs": num_pairs, "shard_size": SHARD_SIZE}}
+    return SquareManifest(key_=run_key_of(identity), identity=identity, versions={})
+
+
+def squares(shard: Shard, *, salt: int = 0) -> Slice:
+    numbers = [position**2 + salt for position in range(shard.start, shard.stop)]
+    return Slice(table=pa.table({"square": numbers}), footer={"num_squares": len(numbers)})
+
+
+def compute(shard: Shard, tell: Tell) -> Slice:
+    tell(shard.num_pairs)
+    return squares(shard)
+
+
+def make_job(folder: Path, **changes: Any) -> Job:
+    manifest = make_manifest()
+    return dataclasses.replace(
+        Job(run_dir=folder / "run", manifest=manifest, compute=compute), **changes
+    )
+
+
+@pytest.fixture
+def done(tmp_path: Path) -> Job:
+    """A complete run of three shards."""
+    job = make_job(tmp_path)
+    assert work_through(job).summary == "3 squared, 0 reused, 0 failed"
+    return job
+
+
+def states(job: Job) -> list[str]:
+    return [shard.state for shard in run_status(job.run_dir, SquareManifest).shards]
+
+
+def rows(job: Job) -> list[int]:
+    status = run_status(job.run_dir, SquareManifest)
+    return [row for path in status.paths for row in pq.read_table(path)["square"].to_pylist()]
+
+
+# --- plan and files -----------------------------------------------------------------------------
+
+
+@given(st.integers(1, 5000), st.integers(1, 700))
+def test_a_plan_covers_every_pair_once_in_order(num_pairs, shard_size):
+    plan = runs.plan_shards(num_pairs, shard_size=shard_size)
+    covered = [position for shard in plan for position in range(shard.start, shard.stop)]
+    assert covered == list(range(num_pairs))
+    assert [shard.index for shard in plan] == list(range(len(plan)))
+    assert all(shard.num_pairs == shard_size for shard in plan[:-1])
+
+
+def test_a_files_name_carries_the_digest_of_its_bytes(done):
+    status = run_status(done.run_dir, SquareManifest)
+    assert status.is_complete
+    assert rows(done) == [position**2 for position in range(NUM_PAIRS)]
+    for shard in status.shards:
+        digest = hashlib.sha256(shard.path.read_bytes()).hexdigest()
+        assert shard.path.name == f"shard-{shard.index:05d}.{digest[:32]}.parquet"
+        assert shard.sha256 == digest
+
+
+def test_the_same_rows_give_the_same_bytes(done, tmp_path):
+    other = make_job(tmp_path / "other")
+    work_through(other)
+    names = [sorted(path.name for path in job.run_dir.glob("*.parquet")) for job in (done, other)]
+    assert names[0] == names[1]
+
+
+def test_a_run_of_the_earlier_layout_counts_as_done(done):
+    for index in range(3):
+        path = shard_path(done.run_dir, index)
+        old = path.rename(done.run_dir / f"shard-{index:05d}.parquet")
+        old.with_suffix(".sha256").write_text(f"{file_sha256(old)}  {old.name}\n")
+    assert states(done) == ["done"] * 3
+    assert work_through(done).summary == "0 squared, 3 reused, 0 failed"
+    (done.run_dir / "shard-00000.sha256").unlink()
+    (done.run_dir / "shard-00001.sha256").write_text("")
+    assert states(done) == ["damaged", "damaged", "done"]
+    assert work_through(done).summary == "2 squared, 1 reused, 0 failed"
+    assert len(list(done.run_dir.glob("*.parquet"))) == 3  # the damaged files are gone
+
+
+def test_every_flipped_bit_is_found(done):
+    path = shard_path(done.run_dir, 0)
+    content = path.read_bytes()
+    rng = random.Random(4)
+    for offset in rng.sample(range(len(content)), 100):
+        flipped = bytearray(content)
+        flipped[offset] ^= 1 << rng.randrange(8)
+        path.write_bytes(flipped)
+        assert states(done) == ["damaged", "done", "done"], f"offset {offset}"
+
+
+def _renamed_to(index: int) -> Callable[[Job], None]:
+    def change(job: Job) -> None:
+        path = shard_path(job.run_dir, index)
+        path.rename(path.with_name(path.name.replace(f"{index:05d}", "00002")))
+
+    return change
+
+
+def _of_another_run(job: Job) -> None:
+    shard = job.manifest.shards[2]
+    shard_path(job.run_dir, 2).unlink()
+    other = make_manifest(salt=1)
+    write_shard(job.run_dir, other, shard, squares(shard))
+
+
+def _of_too_few_rows(job: Job) -> None:
+    shard = job.manifest.shards[2]
+    shard_path(job.run_dir, 2).unlink()
+    shorter = Shard(index=2, start=shard.start, stop=shard.stop)
+    table = squares(shorter).table.slice(0, 1)
+    with pytest.raises(EncoreError, match="1 rows, not 2"):
+        write_shard(job.run_dir, job.manifest, shorter, Slice(table=table))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda job: shard_path(job.run_dir, 2).unlink(), "missing"),
+        (lambda job: shard_path(job.run_dir, 2).write_bytes(b"PAR1 PAR1"), "damaged"),
+        (lambda job: os.truncate(shard_path(job.run_dir, 2), 100), "damaged"),
+        (_renamed_to(1), "done"),  # beside the right file: passed over
+        (_of_another_run, "damaged"),
+        (_of_too_few_rows, "damaged"),
+    ],
+    ids=["deleted", "overwritten", "cut", "renamed", "of-another-run", "too-few-rows"],
+)
+def test_only_what_is_missing_or_damaged_is_done_again(done, change, expected):
+    kept = shard_path(done.run_dir, 0).stat().st_mtime_ns
+    change(done)
+    assert states(done)[2] == expected
+    work_through(done)
+    assert states(done) == ["done"] * 3
+    assert rows(done) == [position**2 for position in range(NUM_PAIRS)]
+    assert shard_path(done.run_dir, 0).stat().st_mtime_ns == kept
+
+
+def test_another_shards_file_alone_is_damage(done):
+    shard_path(done.run_dir, 1).unlink()
+    path = shard_path(done.run_dir, 0)
+    shutil.copy(path, path.with_name(path.name.replace("00000", "00001")))
+    [_, second, _] = run_status(done.run_dir, SquareManifest).shards
+    assert (second.state, second.detail) == ("damaged", "its footer says shard_index 0, not 1")
+
+
+def test_two_writers_of_different_bytes_leave_one_valid_shard(tmp_path):
+    """As where locks do not hold: both compute, both write; the first file stays, for all."""
+    job = make_job(tmp_path)
+    runs.claim_folder(job.run_dir, job.manifest)
+    shard = job.manifest.shards[0]
+    first = write_shard(job.run_dir, job.manifest, shard, squares(shard))
+    second = write_shard(job.run_dir, job.manifest, shard, squares(shard, salt=7))
+    assert first.path == second.path == shard_path(job.run_dir, 0)
+    assert pq.read_table(second.path)["square"].to_pylist() == [0, 1, 4, 9]
+    assert len(list(job.run_dir.glob("*.parquet"))) == 1
+
+
+def test_writers_at_the_same_time_never_damage_a_shard(tmp_path):
+    job = make_job(tmp_path)
+    runs.claim_folder(job.run_dir, job.manifest)
+    shard = job.manifest.shards[0]
+    together = threading.Barrier(8)
+
+    def write(salt: int) -> None:
+        together.wait()
+        write_shard(job.run_dir, job.manifest, shard, squares(shard, salt=salt))
+
+    threads = [threading.Thread(target=write, args=(salt,)) for salt in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert inspect_shard(job.run_dir, job.manifest, shard).state == "done"
+    for path in job.run_dir.glob("*.parquet"):
+        assert file_sha256(path).startswith(path.name.split(".")[1])
+
+
+def test_file_and_folder_are_flushed_before_a_shard_counts(tmp_path, monkeypatch):
+    job = make_job(tmp_path)
+    runs.claim_folder(job.run_dir, job.manifest)
+    flushed: list[str] = []
+    fsync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        flushed.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    write_shard(job.run_dir, job.manifest, job.manifest.shards[0], squares(job.manifest.shards[0]))
+    file, folder = flushed
+    assert Path(file).name.startswith(".shard-00000")  # before it has its name
+    assert Path(folder) == job.run_dir  # after
+
+
+def test_a_full_disk_leaves_the_shard_missing_and_no_file_behind(done, monkeypatch):
+    def full_disk(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    shard_path(done.run_dir, 0).unlink()
+    before = sorted(path.name for path in done.run_dir.iterdir())
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full_disk)
+    with pytest.raises(EveryShardError, match="disk was full while shard 0 was written"):
+        work_through(done)
+    after = sorted(path.name for path in done.run_dir.iterdir())
+    assert after == sorted([*before, "failed-00000.json"])
+    assert states(done) == ["failed", "done", "done"]
+
+
+# --- manifests ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda run: run["identity"].update(salt=9),
+        lambda run: run["identity"]["plan"].update(num_pairs=20),
+        lambda run: run.pop("identity"),
+        lambda run: run.update(identity=[]),
+        lambda run: run.update(extra=1),
+        lambda run: run.update(key_="0" * 16),
+    ],
+    ids=["salt", "plan", "no-identity", "odd-identity", "extra", "key"],
+)
+def test_a_changed_manifest_is_refused_and_says_what_to_do(done, change):
+    path = done.run_dir / SquareManifest.FILE
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(EncoreError, match=r"damaged .* delete that file .*`encore square`"):
+        run_status(done.run_dir, SquareManifest)
+    with pytest.raises(EncoreError, match="damaged"):
+        work_through(done)
+
+
+def test_a_lost_manifest_is_written_again_and_shards_are_kept(done):
+    (done.run_dir / SquareManifest.FILE).unlink()
+    with pytest.raises(EncoreError, match=r"squares\.json is missing; run `encore square`"):
+        run_status(done.run_dir, SquareManifest)
+    assert work_through(done).summary == "0 squared, 3 reused, 0 failed"
+    assert states(done) == ["done"] * 3
+
+
+def test_a_folder_with_something_else_is_refused_before_any_work(done, tmp_path):
+    never = dataclasses.replace(done, compute=lambda *_: pytest.fail("computed"))
+    for folder, message in (
+        (done.run_dir, "holds the run .* another model, other data or another plan"),
+        (tmp_path / "file", "this is a file"),
+        (tmp_path / "other", "other things in it .notes.txt."),
+    ):
+        (tmp_path / "file").touch()
+        (tmp_path / "other").mkdir(exist_ok=True)
+        (tmp_path / "other" / "notes.txt").touch()
+        with pytest.raises(InputError, match=message):
+            work_through(dataclasses.replace(never, run_dir=folder, manifest=make_manifest(salt=5)))
+    (done.run_dir / SquareManifest.FILE).unlink()
+    with pytest.raises(InputError, match="a shard of run"):
+        work_through(dataclasses.replace(never, manifest=make_manifest(salt=5)))
+
+
+def test_runs_are_listed_and_chosen_by_the_beginning_of_their_key(tmp_path):
+    manifests = [make_manifest(salt=salt) for salt in range(2)]
+    for manifest in manifests:
+        runs.claim_folder(tmp_path / manifest.key, manifest)
+    with pytest.raises(InputError) as caught:
+        runs.choose_run(tmp_path, SquareManifest)
+    assert all(f"{manifest.key} (squares)" in str(caught.value) for manifest in manifests)
+    key = manifests[0].key
+    (tmp_path / manifests[1].key / SquareManifest.FILE).write_text("{")
+    assert runs.choose_run(tmp_path, SquareManifest, key[:6]).name == key
+    with pytest.raises(InputError, match=r"nope.*squares.json damaged"):
+        runs.choose_run(tmp_path, SquareManifest, "nope")
+    with pytest.raises(InputError, match="run `encore square"):
+        runs.choose_run(tmp_path / "none", SquareManifest)
+
+
+# --- work ---------------------------------------------------------------------------------------
+
+
+def test_a_failed_shard_is_recorded_and_does_not_stop_the_others(tmp_path):
+    def fails_once(shard: Shard, tell: Tell) -> Slice:
+        if shard.index == 1:
+            raise TimeoutError("passed 3 s\nof generation")
+        return compute(shard, tell)
+
+    job = make_job(tmp_path, compute=fails_once)
+    report = work_through(job)
+    assert report.summary == "2 squared, 0 reused, 1 failed"
+    assert report.failures == {1: "TimeoutError: passed 3 s\nof generation"}
+    [_, state, _] = run_status(job.run_dir, SquareManifest).shards
+    assert (state.state, state.detail) == ("failed", "TimeoutError: passed 3 s of generation")
+    (job.run_dir / "failed-00001.json").write_text("[]")
+    assert states(job) == ["done", "failed", "done"]
+    assert work_through(make_job(tmp_path)).summary == "1 squared, 2 reused, 0 failed"
+    assert not (job.run_dir / "failed-00001.json").exists()
+
+
+@pytest.mark.parametrize(
+    "error", [EveryShardError("no engine"), OSError(errno.EROFS, "Read-only file system")]
+)
+def test_an_error_that_every_shard_would_meet_stops_the_run(tmp_path, error):
+    tried = []
+
+    def fails(shard: Shard, _tell: Tell) -> Slice:
+        tried.append(shard.index)
+        raise error
+
+    with pytest.raises(type(error)):
+        work_through(make_job(tmp_path, compute=fails))
+    assert len(tried) < 3  # of 3; the second may have begun
+
+
+def test_the_engine_is_started_once_and_only_for_open_shards(tmp_path):
+    started = []
+    job = make_job(tmp_path, start=lambda: started.append(1) or 2)
+    work_through(job)
+    work_through(job)
+    assert started == [1]
+
+
+def test_only_the_named_shards_are_looked_at(tmp_path):
+    job = make_job(tmp_path)
+    assert work_through(job, only=[2, 2]).summary == "1 squared, 0 reused, 0 failed"
+    assert states(job) == ["missing", "missing", "done"]
+    with pytest.raises(InputError, match=r"shard 3: run .* has shards 0 to 2"):
+        work_through(job, only=[3])
+
+
+def test_a_second_look_under_the_lock_finds_what_another_process_finished(tmp_path, monkeypatch):
+    """The other process writes the shard between the first look and the lock."""
+    job = make_job(tmp_path, compute=lambda *_: pytest.fail("computed twice"))
+    shard = job.manifest.shards[0]
+    lock, looks = runs.shard_lock, []
+    look = runs.inspect_shard
+
+    def finished_meanwhile(run_dir: Path, index: int) -> Any:
+        write_shard(job.run_dir, job.manifest, shard, squares(shard))
+        looks.clear()
+        return lock(run_dir, index)
+
+    monkeypatch.setattr(runs, "shard_lock", finished_meanwhile)
+    monkeypatch.setattr(runs, "inspect_shard", lambda *how: looks.append(1) or look(*how))
+    assert work_on(job, shard).action == "reused"
+    assert looks == [1]
+
+
+def _hold_lock(run_dir: Path, taken: Any, free: Any) -> None:
+    with runs.shard_lock(run_dir, 1) as is_mine:
+        assert is_mine
+        taken.set()
+        free.wait(60)
+
+
+def test_a_shard_of_another_process_is_waited_for_and_taken_over_when_it_dies(
+    tmp_path, monkeypatch, caplog
+):
+    job = make_job(tmp_path)
+    runs.claim_folder(job.run_dir, job.manifest)
+    context = multiprocessing.get_context("spawn")
+    taken, free = context.Event(), context.Event()
+    other = context.Process(target=_hold_lock, args=(job.run_dir, taken, free))
+    other.start()
+    assert taken.wait(60)
+    assert work_on(job, job.manifest.shards[1]).action == "busy"
+
+    def kill(_seconds: float) -> None:
+        other.kill()
+        other.join()
+
+    monkeypatch.setattr(runs.time, "sleep", kill)
+    assert work_through(job).summary == "3 squared, 0 reused, 0 failed"
+    assert "waiting for another process that works on shards 1" in caplog.text
+
+
+def test_an_interrupt_keeps_what_is_written_and_records_no_failure(tmp_path):
+    job = make_job(tmp_path)
+
+    def interrupt(_outcome) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work_through(job, on_outcome=interrupt)
+    assert "done" in states(job)
+    assert "failed" not in states(job)
+    assert not list(job.run_dir.glob(".*"))
+    assert work_through(job).failures == {}
+
+
+def test_a_cancelled_run_interrupts_the_shard_in_work(tmp_path):
+    job = make_job(tmp_path)
+    job.cancelled.set()
+    with pytest.raises(GenerationInterruptedError, match="cancelled"):
+        work_on(job, job.manifest.shards[0])
+    assert states(job)[0] == "missing"
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    job = make_job(tmp_path)
+    runs.claim_folder(job.run_dir, job.manifest)
+    left = job.run_dir / ".shard-00000.tmp-1-abc"
+    left.touch()
+    work_through(job)
+    assert not left.exists()
+
+
+class Heard(SilentReporter):
+    """Everything a reporter is told."""
+
+    def __init__(self) -> None:
+        self.plans: list[tuple[str, int | None, int]] = []
+        self.num_done = 0
+        self.saves: list[str] = []
+
+    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
+        self.plans.append((title, total, done))
+        self.num_done = done
+
+    def advanced(self, count: int = 1, *, note: str = "") -> None:
+        self.num_done += count
+
+    def saved(self, _path: Path, *, kind: str) -> None:
+        self.saves.append(kind)
+
+
+def test_reused_shards_are_reported_in_one_line_and_new_ones_one_by_one(tmp_path):
+    """A3: twelve reused shards were twelve lines."""
+    job = make_job(tmp_path)
+    work_through(job, only=[0, 2])
+    heard = Heard()
+    work_through(job, reporter=heard)
+    assert heard.plans == [("squaring (2 of 3 shards were done before)", 10, 6)]
+    assert heard.num_done == NUM_PAIRS
+    assert heard.saves == ["shard 1 squared (3 of 3)"]
+
+
+def test_sums_and_counts_of_footers_are_in_the_report(done):
+    work_through(done)
+    shard_path(done.run_dir, 2).unlink()
+
+    def counted(shard: Shard, _tell: Tell) -> Slice:
+        counts = {"num_odd": 1, "kinds": {"even": 1, "odd": 1}}
+        return dataclasses.replace(squares(shard), counts=counts)
+
+    report = work_through(dataclasses.replace(done, compute=counted))
+    assert report.total("num_squares") == NUM_PAIRS
+    assert report.computed("num_odd") == 1
+    assert report.tally("kinds") == {"even": 1, "odd": 1}
