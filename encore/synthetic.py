@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from encore.data.pairs import PairsManifest, labels_of, read_manifest
-from encore.data.study import MARKER, open_study
+from encore.data.study import MARKER, Study, open_study
 from encore.demo import data_paths, judge_path
 from encore.judges.model_files import folder_digest
 from encore.shards import RunManifest, list_runs, read_run
@@ -65,3 +66,27 @@ def synthetic_in(path: Path, *, run: str | None = None) -> tuple[str, ...]:
 @cache
 def _demo_judge_digest() -> str:
     return folder_digest(judge_path())
+
+
+def synthetic_in_training(
+    study: Study,
+    *,
+    backbone_identity: Mapping[str, Any],
+    rating_run: str | None,
+    has_ratings_of_study: bool,
+) -> tuple[str, ...]:
+    """What of a training's data or backbone is synthetic, in words; empty where nothing is.
+
+    Args:
+        study: Whose pairs are learnt from.
+        backbone_identity: Of the backbone.
+        rating_run: Which of the study's rating runs is read; None: any.
+        has_ratings_of_study: Whether its ratings are read at all.
+    """
+    if has_ratings_of_study:
+        parts = synthetic_in(study.path, run=rating_run)
+    else:
+        parts = synthetic_parts((read_manifest(study, label) for label in labels_of(study)), ())
+    if any(is_demo_judge(str(value)) for value in backbone_identity.values()):
+        parts = (*parts, "backbone (the demonstration judge)")
+    return parts

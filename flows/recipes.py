@@ -20,7 +20,7 @@ from encore.config import RatingConfig
 from encore.rating.rating_run import NUM_WORKERS
 from encore.recipes.recipe import Recipe, RecipeChanges, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import run_recipe as run_stages
-from encore.training.records import TrainingResult
+from encore.training.metrics_log import TrainingResult
 from encore.weighting.weigh import WeighedRules
 from flows.rate_pairs import ShardAttempts
 from tasks import artifacts
@@ -28,7 +28,6 @@ from tasks.flow_reporter import FlowReporter
 from tasks.rate import rate_shards
 from tasks.stage import log_expected_errors_in_one_line, prefect_tags, run_stage
 from tasks.track import Tracker, TrackingConfig
-from tasks.training_reporter import TrainingReporter
 
 _PUBLISH: dict[type, Callable[[Any], None]] = {
     Analysis: artifacts.publish_statistics,
@@ -96,7 +95,7 @@ def run_recipe(
         study,
         call=call,
         rate=rate,
-        reporter=TrainingReporter(FlowReporter("training", tracker=tracker)),
+        reporter=FlowReporter("training", tracker=tracker),
         on_note=get_run_logger().info,
     )
     tracked = tracker(now=True)

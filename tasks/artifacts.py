@@ -10,7 +10,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from encore.analysis.analyze import Analysis
 from encore.benchmarks.run import BenchmarkRun
-from encore.training.records import TrainingResult
+from encore.training.metrics_log import TrainingResult
 from encore.weighting.weigh import WeighedRules
 from tasks.track import Tracked
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from encore.data.pairs import data_digest
 from encore.data.study import Study
 from encore.shards import list_runs, read_run, run_key_of
-from encore.training.log import read_log
+from encore.training.metrics_log import read_log
 
 NONE, NO_NUMBER = "none", "NaN"
 KEY_TAG, KIND_TAG, TABLE_TAG = "encore.run_key", "encore.kind", "encore.table"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from encore.data.study import open_study
 from encore.training.config import TrainConfig
-from encore.training.records import TrainingResult
+from encore.training.metrics_log import TrainingResult
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, prefect_tags, run_stage
 from tasks.track import Tracked, Tracker, TrackingConfig
-from tasks.training_reporter import TrainingReporter
 
 
 def train_tracked(
@@ -20,27 +19,17 @@ def train_tracked(
         The model, and where it is shown; None where MLflow was away.
 
     Raises:
-        EncoreError: As `encore.training.driver.train_study`.
+        EncoreError: As `encore.training.train.train`.
     """
     also = () if config.out is None else (config.out,)
     tracker = Tracker(config.study, tracking, also=also, tags=prefect_tags())
 
     def work() -> TrainingResult:
-        from encore.training.driver import train_study
+        from encore.training.train import train
 
-        open_study(config.study)
         try:
-            return train_study(
-                config.study,
-                backbone=config.backbone,
-                config=config.training,
-                ratings=config.ratings,
-                run=config.run,
-                judge=config.judge,
-                limit=config.limit,
-                out=config.out,
-                reporter=TrainingReporter(FlowReporter("training", tracker=tracker)),
-            )
+            reporter = FlowReporter("training", tracker=tracker)
+            return train(open_study(config.study), config, reporter=reporter)
         except Exception:
             tracker(now=True, stopped="FAILED")
             raise

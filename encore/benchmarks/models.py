@@ -27,11 +27,10 @@ from encore.model_files import folder_digest
 from encore.reporting import Reporter
 from encore.scoring.scoring_run import HowToCompute
 from encore.training.embeddings import embed_prompts
-from encore.training.examples import TrainingExamples
+from encore.training.examples import TokenTable, TrainingExamples
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, TrainedGate, load_gate
-from encore.training.groups import group_of
-from encore.training.tokens import TokenTable
+from encore.training.splits import group_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ import typer
 from rich.text import Text
 
 from encore.cli.demo_table import SYNTHETIC, compare_on_benchmark
-from encore.cli.demo_training import train_shown
 from encore.cli.output import out, say, warn
+from encore.cli.train import train_shown
 
 if TYPE_CHECKING:
     from encore.export import Composition
@@ -73,7 +73,7 @@ def run_demo(study: Path, *, backend: Backend | None) -> None:
     trained = train_shown(
         study,
         backbone=backbone_config(initial),
-        config=recipe.training,
+        training=recipe.training,
     )
     _score_and_export(study, run=trained.out)
     compare_on_benchmark(study, recipe=recipe, heads=trained.out, initial=initial)

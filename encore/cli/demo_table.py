@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from encore.cli.demo_training import train_shown
 from encore.cli.output import compact_table, out, say
+from encore.cli.train import train_shown
 
 if TYPE_CHECKING:
     from encore.benchmarks.judging.report import JudgeReport
@@ -95,12 +95,12 @@ def _reward_models(study: Path, *, recipe: Recipe, initial: Path) -> dict[str, P
     [plain] = recipe.rows
     assert plain.training is not None, "and trains it"
     say("for comparison: a Bradley–Terry model from the judge, on the preferences alone")
-    from_judge = train_shown(study, backbone=plain.backbone, config=plain.training)
+    from_judge = train_shown(study, backbone=plain.backbone, training=plain.training)
     say("for comparison: the same from the initial reward model")
     from_initial = train_shown(
         study,
         backbone=backbone_config(initial),
-        config=plain.training.model_copy(update={"head_init": "own"}),
+        training=plain.training.model_copy(update={"head_init": "own"}),
     )
     return {
         "initial model": initial,

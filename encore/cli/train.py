@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import json as json_module
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from encore.cli.one_voice import is_first_process, one_voice
 from encore.cli.output import compact_table
-from encore.cli.training_progress import ShownTraining
+from encore.cli.rank_zero import is_rank_zero, rank_zero_only
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, progress_bar, say, warn
-from encore.training.config import TrainConfig
+from encore.terminal import TerminalReporter, out, print_json, progress_bar, say, warn
+from encore.training.config import TrainConfig, TrainingConfig
 
 if TYPE_CHECKING:
-    from encore.training.records import EvaluationRecord, TrainingResult
+    from encore.model.config import BackboneConfig
+    from encore.training.metrics_log import EvaluationRecord, TrainingResult
 
 
 @command
@@ -35,113 +36,134 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
 
     Example: encore train my-study --backbone ./my-llama --method probe
     """
-    from encore.training.driver import train_study
-
-    with one_voice():
+    with rank_zero_only():
         _warn_of_unused(config)
-        with progress_bar() as bar:
-            shown = ShownTraining(bar)
-            result = train_study(
-                config.study,
-                backbone=config.backbone,
-                config=config.training,
-                reporter=shown,
-                ratings=config.ratings,
-                run=config.run,
-                judge=config.judge,
-                limit=config.limit,
-                out=config.out,
-                on_embedded=shown.embedded,
-            )
-    if not is_first_process():
+        result = train_on_terminal(config)
+    if not is_rank_zero():
         return
+    evaluation = result.final_evaluation
+    if json:
+        print_json(_as_json(result))
+    elif evaluation is not None:
+        out.print(heads_table(evaluation))
+    for note in result.notes:
+        warn(note)
+    for part in result.synthetic:
+        warn(f"synthetic: {part}; read these figures as an example, not as evidence")
+    if evaluation is None:
+        warn("nothing was held out, so nothing says how good this model is")
+    did = f"done in {result.seconds:.0f} s" if result.is_new else "finished before, nothing done"
+    say(f"{did}: {result.num_steps} steps; model {result.model_dir}")
     next_step = (
         f"encore weights {config.ratings or config.study}"
         if config.objective == "multi-head"
         else f"encore score {config.study} --model {result.out}"
     )
-    _report(result, next_step=next_step, as_json=json)
+    say(f"next: {next_step}")
+
+
+def train_on_terminal(config: TrainConfig) -> TrainingResult:
+    """Train, and show how it goes."""
+    from encore.data.study import open_study
+    from encore.training.train import train as train_stage
+
+    with progress_bar() as bar:
+        return train_stage(open_study(config.study), config, reporter=_TrainingReporter(bar))
+
+
+def train_shown(
+    study: Path, *, backbone: BackboneConfig, training: TrainingConfig
+) -> TrainingResult:
+    """Train, or find what is trained, and say how it does on the pairs held out."""
+    result = train_on_terminal(TrainConfig.of(study, backbone=backbone, training=training))
+    found = result.final_evaluation
+    assert found is not None, "pairs are held out"
+    if found.accuracy_half is None:
+        out.print(heads_table(found))
+    else:
+        say(
+            f"sides with the labels on the {found.num_pairs} held-out pairs: "
+            f"{found.accuracy_half:.1%}"
+        )
+    done = f"trained in {result.seconds:.0f} s" if result.is_new else "trained before"
+    say(f"{done}: {result.num_steps} steps; model {result.model_dir}")
+    return result
+
+
+class _TrainingReporter(TerminalReporter):
+    """Prints a line for each evaluation beside what `TerminalReporter` shows."""
+
+    def __init__(self, bar: Any) -> None:
+        super().__init__(bar)
+        self._num_steps: int | None = None
+        self._note = ""
+
+    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
+        self._num_steps = total
+        super().started(title, total=total, done=done)
+
+    def advanced(self, count: int = 1, *, note: str = "") -> None:
+        self._note = note
+        super().advanced(count, note=note)
+
+    def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
+        if self._note and "eval/num_pairs" in values:
+            loss = f"; held-out loss {values['eval/loss']:.4g}" if "eval/loss" in values else ""
+            say(f"step {step} of {self._num_steps}: {self._note}{loss}")
+
+    def saved(self, path: Path, *, kind: str) -> None:
+        if kind == "checkpoint":
+            super().saved(path, kind=kind)
 
 
 #: What says how steps are taken, of which method probe takes none.
 _OF_STEPS = (
     *("epochs", "learning_rate", "batch_pairs", "warmup_steps", "weight_decay", "max_steps"),
     *("optimizer", "gradient_checkpointing", "evaluate_every", "checkpoint_every"),
+    *("clip_gradient", "clip_scope"),
 )
 _OF_ADAPTERS = ("lora_rank", "lora_alpha")
 
 
 def _warn_of_unused(config: TrainConfig) -> None:
-    """Say which options were given that change nothing."""
+    """Name the options that were given and change nothing."""
     unused: tuple[str, ...] = () if config.method == "lora" else _OF_ADAPTERS
     if config.method == "probe":
         unused += _OF_STEPS
-    given = [name for name in unused if name in config.model_fields_set]
-    for name in given:
-        warn(
-            f"method {config.method} has no use for --{name.replace('_', '-')}: it changes nothing"
-        )
+    for name in unused:
+        if name in config.model_fields_set:
+            option = name.replace("_", "-")
+            warn(f"method {config.method} has no use for --{option}: it changes nothing")
     if config.objective == "bradley-terry" and any((config.ratings, config.run, config.judge)):
         warn(
             "objective bradley-terry reads no ratings: --ratings, --run and --judge change nothing"
         )
 
 
-def _report(result: TrainingResult, *, next_step: str, as_json: bool) -> None:
-    evaluation, manifest = result.final_evaluation, _manifest(result)
-    if as_json:
-        print_json(_as_json(result, manifest))
-    elif evaluation is not None:
-        out.print(heads_table(evaluation))
-    for note in result.notes:
-        warn(note)
-    for part in manifest["synthetic"]:
-        warn(f"synthetic: {part}; read these figures as an example, not as evidence")
-    if evaluation is None:
-        warn("nothing was held out, so nothing says how good this model is")
-    did = f"done in {result.seconds:.0f} s" if result.is_new else "finished before, nothing done"
-    say(f"{did}: {result.num_steps} steps; model {result.model_dir}")
-    say(f"next: {next_step}")
-
-
-def _manifest(result: TrainingResult) -> dict[str, Any]:
-    """What the run's folder says of the run."""
-    from encore.training.run import MANIFEST_FILE
-
-    content: dict[str, Any] = json_module.loads(
-        (result.out / MANIFEST_FILE).read_text(encoding="utf-8")
-    )
-    return content
-
-
-def _as_json(result: TrainingResult, manifest: dict[str, Any]) -> dict[str, Any]:
+def _as_json(result: TrainingResult) -> dict[str, Any]:
     evaluation = result.final_evaluation
     return {
-        "run_key": manifest["run_key"],
+        "run_key": result.run_key,
         "out": str(result.out),
-        "model": None if result.model_dir is None else str(result.model_dir),
+        "model": str(result.model_dir),
         "num_steps": result.num_steps,
         "is_new": result.is_new,
         "seconds": result.seconds,
         "evaluation": None if evaluation is None else dataclasses.asdict(evaluation),
         "notes": list(result.notes),
-        "synthetic": manifest["synthetic"],
+        "synthetic": list(result.synthetic),
     }
 
 
 def heads_table(evaluation: EvaluationRecord) -> Table:
     """One line a head: how much of the ratings it explains, how often it ranks as people did."""
+
+    def cell(value: float | None, form: str) -> str:
+        return "–" if value is None else form.format(value)
+
     rows = [
-        (
-            head_id,
-            _or_dash(evaluation.r2_by_head.get(head_id), "{:.3f}"),
-            _or_dash(accuracy, "{:.1%}"),
-        )
+        (head_id, cell(evaluation.r2_by_head.get(head_id), "{:.3f}"), cell(accuracy, "{:.1%}"))
         for head_id, accuracy in evaluation.accuracy_half_by_head.items()
     ]
     title = f"Heads on {evaluation.num_pairs} held-out pairs"
     return compact_table(("head", "R²", "accuracy"), rows, title=title)
-
-
-def _or_dash(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)

@@ -59,18 +59,18 @@ def _records() -> list[dict[str, object]]:
 
 def _made(root: Path, *, lines: str, config: TrainingConfig) -> Path:
     from encore.data.ingestion import ingest
+    from encore.data.study import open_study
     from encore.export import export_model
     from encore.model.opening import open_reward_model
-    from encore.training.driver import train_study
-    from encore.training.records import SilentReporter
+    from encore.training.config import TrainConfig
+    from encore.training.train import train
 
     with TemporaryDirectory() as scratch:
         path = Path(scratch) / f"{_LABEL}.jsonl"
         path.write_text(lines, encoding="utf-8")
         ingest([f"{_LABEL}={path}"], out=root)
-    trained = train_study(
-        root, backbone=backbone_config(), config=config, reporter=SilentReporter()
+    trained = train(
+        open_study(root), TrainConfig.of(root, backbone=backbone_config(), training=config)
     )
-    assert trained.model_dir is not None, "a probe that ended has a model"
     opened = open_reward_model(trained.model_dir, device="cpu")
     return export_model(opened, out=root / _MODEL).folder

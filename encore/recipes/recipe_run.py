@@ -290,8 +290,9 @@ class _Stages:
         self, stage: str, what: Recipe | RowModel, *, after: Any, run: str | None = None
     ) -> StageRecord:
         """The multi-head model, or a row's model trained on preferences."""
-        from encore.training.driver import train_study
-        from encore.training.records import SilentReporter
+        from encore.reporting import SILENT
+        from encore.training.config import TrainConfig
+        from encore.training.train import train
 
         training, limit = what.training, self.recipe.limit
         assert training is not None, "only trained rows have a stage"
@@ -304,13 +305,12 @@ class _Stages:
         return self._once(
             stage,
             inputs=inputs,
-            work=lambda: train_study(
-                self.study,
-                backbone=what.backbone,
-                config=training,
-                run=run,
-                limit=limit,
-                reporter=self.reporter or SilentReporter(),
+            work=lambda: train(
+                open_study(self.study),
+                TrainConfig.of(
+                    self.study, backbone=what.backbone, training=training, run=run, limit=limit
+                ),
+                reporter=self.reporter or SILENT,
             ),
             leaves=lambda result: [result.out / "model", result.out / "result.json"],
             is_one=True,

@@ -16,7 +16,7 @@ from encore.data.pairs import iter_pairs
 from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.scoring.head_scores import HeadScores, read_head_scores
-from encore.training.groups import group_of, place_of
+from encore.training.splits import group_of, place_of
 
 if TYPE_CHECKING:
     from encore.scoring.scoring_run import ScoreResult

@@ -14,15 +14,23 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from encore.errors import EncoreError
 from encore.files import atomic_folder, file_sha256
 from encore.training.disk import check_room, named_when_full, tensor_bytes
-from encore.training.identity import canonical_json, refuse_other_identity
+from encore.training.ranks import Ranks, local_part, put_whole
+from encore.training.run_folder import TrainingRun, first_difference, refuse_other_identity
+from encore.versions import package_versions
+
+if TYPE_CHECKING:
+    from encore.model.reward_model import MultiHeadRewardModel
+    from encore.training.optimizers import StepOptimizer
 
 logger = logging.getLogger(__name__)
 
@@ -31,37 +39,147 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
 _FORMAT_VERSION = 1
 _NAME = re.compile(r"step-(\d{8})")
+_NUMERIC_PACKAGES = ("python", "encore-reward", "numpy", "torch", "transformers")
 
 
 class _DamagedError(Exception):
     """Why a checkpoint cannot be believed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointState:
-    """What a checkpoint knows besides tensors.
-
-    Attributes:
-        step: How many steps its weights have behind them.
-        identity: What the run is, to the last setting: another one must not continue from here.
-        environment: Machine and versions; another one may end with other last bits.
-        evaluation: The last evaluation at this step, as JSON; None where none was made.
-    """
-
-    step: int
-    identity: Mapping[str, Any]
-    environment: Mapping[str, Any]
-    evaluation: Mapping[str, Any] | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checkpoint:
-    """A checkpoint that passed its digests, in memory; tensors by name, on the CPU."""
+    """A checkpoint that passed its digests, in memory; tensors by name, on the CPU.
+
+    ``state`` holds the step, the run's identity (another run must not continue from here), the
+    environment (another one may end with other last bits) and the evaluation of this step or None.
+    """
 
     path: Path
-    state: CheckpointState
+    state: Mapping[str, Any]
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
+
+
+class CheckpointManager:
+    """Writes a run's trained weights and optimizer state to the disk and reads them back.
+
+    Of several processes each reads a checkpoint, whole, and keeps its shards; rank 0 writes.
+
+    Args:
+        model: In training, adapters and shards set up.
+        optimizer: Of its trainable parameters.
+        run: Whose checkpoints.
+        keep: How many are kept.
+        ranks: The processes that train together.
+    """
+
+    def __init__(
+        self,
+        model: MultiHeadRewardModel,
+        optimizer: StepOptimizer,
+        *,
+        run: TrainingRun,
+        keep: int,
+        ranks: Ranks,
+    ) -> None:
+        self._optimizer = optimizer
+        self._run = run
+        self._keep = keep
+        self._ranks = ranks
+        self.weights = {
+            name: parameter
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+        }
+        # The same settings mean other formats on other devices: a GPU's bfloat16 is not for a CPU.
+        trunk = next(model.trunk.parameters())
+        self._identity = {
+            **run.identity,
+            "weights": {"dtype": str(trunk.dtype).removeprefix("torch.")},
+        }
+        self._environment = environment_of("cuda" if torch.cuda.is_available() else "cpu")
+        if ranks.count > 1:  # the order of sums depends on it
+            self._environment["num_processes"] = ranks.count
+
+    def checkpoint_bytes(self) -> int:
+        """The size of one checkpoint on disk."""
+        return tensor_bytes(self.weights) + tensor_bytes(self._optimizer.state())
+
+    def restore(self) -> Mapping[str, Any] | None:
+        """Go back to the newest whole checkpoint; its state, None where there is none.
+
+        Raises:
+            InputError: It belongs to another run.
+            EncoreError: Other weights than this model's; processes that see other disks.
+        """
+        folder = self._run.checkpoints_dir
+        checkpoint = newest_checkpoint(folder, identity=self._identity)
+        if not self._ranks.agree(0 if checkpoint is None else checkpoint.state["step"]):
+            raise EncoreError(
+                f"{folder}: not every process can read the same checkpoint; expected one disk that "
+                "all of them see: run the same command again, or train in one process"
+            )
+        if checkpoint is None:
+            return None
+        if difference := first_difference(checkpoint.state["environment"], self._environment):
+            logger.warning(
+                "the run was begun in another environment (%s): it goes on, but may end with other "
+                "last bits than an undisturbed run",
+                difference,
+            )
+        for name in sorted({*checkpoint.weights, *self.weights}):
+            there, here = (
+                f"{tensor.dtype} {tuple(tensor.shape)}" if tensor is not None else "nothing"
+                for tensor in (checkpoint.weights.get(name), self.weights.get(name))
+            )
+            if there != here:
+                raise EncoreError(
+                    f"checkpoint {checkpoint.path}: weight {name} is {there} there and {here} in "
+                    "this backbone; delete the run's folder to train anew"
+                )
+            put_whole(self.weights[name], checkpoint.weights[name])
+        self._optimizer.load_state(checkpoint.optimizer)
+        logger.info("continuing from %s", checkpoint.path)
+        return checkpoint.state
+
+    def first_not_finite(self) -> str | None:
+        """The first trained weight that holds NaN or infinity, in any process's shard."""
+        bad = [~torch.isfinite(local_part(tensor)).all() for tensor in self.weights.values()]
+        num_bad = self._ranks.summed(torch.stack(bad).cpu().long()).tolist()
+        return next(
+            (name for name, count in zip(self.weights, num_bad, strict=True) if count), None
+        )
+
+    def save(self, step: int, *, evaluation: Mapping[str, Any] | None) -> Path:
+        """Write the checkpoint of a step; where it is.
+
+        Raises:
+            NoRoomError: The disk is too full; older checkpoints are kept.
+        """
+        state = {
+            "step": step,
+            "identity": self._identity,
+            "environment": self._environment,
+            "evaluation": evaluation,
+        }
+        weights = self._ranks.whole(self.weights)
+        optimizer = self._ranks.whole(self._optimizer.state())
+        folder = self._run.checkpoints_dir
+        if self._ranks.is_rank_zero:
+            write_checkpoint(folder, state, weights=weights, optimizer=optimizer, keep=self._keep)
+        self._ranks.wait()  # all or none go on from a checkpoint
+        return checkpoint_path(folder, step)
+
+
+def environment_of(device: str) -> dict[str, Any]:
+    """The device, the threads that share a sum on a CPU, and the versions of what computes."""
+    versions = package_versions()
+    is_cuda = device == "cuda"
+    return {
+        "device": torch.cuda.get_device_name() if is_cuda else "cpu",
+        "num_threads": None if is_cuda else torch.get_num_threads(),
+        "versions": {name: versions.get(name) for name in _NUMERIC_PACKAGES},
+    }
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -77,7 +195,7 @@ def checkpoint_steps(folder: Path) -> tuple[int, ...]:
 
 def write_checkpoint(
     folder: Path,
-    state: CheckpointState,
+    state: Mapping[str, Any],
     *,
     weights: Mapping[str, Tensor],
     optimizer: Mapping[str, Tensor],
@@ -89,7 +207,7 @@ def write_checkpoint(
 
     Args:
         folder: Where the run's checkpoints are; made if it is not there.
-        state: Of the step.
+        state: See `Checkpoint`.
         weights: The parameters that are trained.
         optimizer: The optimizer's states.
         keep: How many to keep, at least 1.
@@ -100,17 +218,24 @@ def write_checkpoint(
     Raises:
         NoRoomError: The disk is too full, before or while writing; older checkpoints are kept.
     """
+    step = state["step"]
     folder.mkdir(parents=True, exist_ok=True)
-    path = checkpoint_path(folder, state.step)
-    purpose = f"the checkpoint of step {state.step}"
+    path = checkpoint_path(folder, step)
+    purpose = f"the checkpoint of step {step}"
     check_room(folder, tensor_bytes(weights) + tensor_bytes(optimizer), purpose=purpose)
-    kept = [step for step in checkpoint_steps(folder) if step < state.step]
-    last = f"the checkpoint of step {kept[-1]} is kept" if kept else "there is none before it"
+    older = [other for other in checkpoint_steps(folder) if other < step]
+    last = f"the checkpoint of step {older[-1]} is kept" if older else "there is none before it"
     with named_when_full(folder, purpose=purpose, kept=last), atomic_folder(path) as temporary:
-        _save(weights, temporary / WEIGHTS_FILE)
-        _save(optimizer, temporary / OPTIMIZER_FILE)
-        (temporary / STATE_FILE).write_text(_state_json(state, temporary), encoding="utf-8")
-    _prune(folder, newest=state.step, keep=keep)
+        for name, tensors in ((WEIGHTS_FILE, weights), (OPTIMIZER_FILE, optimizer)):
+            whole = {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
+            save_file(whole, temporary / name)
+        files = {name: file_sha256(temporary / name) for name in (WEIGHTS_FILE, OPTIMIZER_FILE)}
+        content = {"format": _FORMAT_VERSION, **state, "files": files}
+        content["sha256"] = _digest(content)
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        (temporary / STATE_FILE).write_text(text, encoding="utf-8")
+    for other in {*checkpoint_steps(folder)} - {*[*older, step][-keep:]}:
+        shutil.rmtree(checkpoint_path(folder, other))
     return path
 
 
@@ -119,7 +244,7 @@ def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoin
 
     Args:
         folder: Where the run's checkpoints are; need not exist.
-        identity: What the run that wants to continue is.
+        identity: Of the run that wants to continue.
 
     Returns:
         None where there is no checkpoint, or none that is whole.
@@ -131,11 +256,11 @@ def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoin
     for step in reversed(steps):
         path = checkpoint_path(folder, step)
         try:
-            state, digests = _read_state(path)
-            if state.step != step:
-                raise _DamagedError(f"{STATE_FILE} is of step {state.step}")
-            refuse_other_identity(state.identity, identity, place=str(path))
-            return _load(path, state, digests)
+            state = _read_state(path)
+            if state["step"] != step:
+                raise _DamagedError(f"{STATE_FILE} is of step {state['step']}")
+            refuse_other_identity(state["identity"], identity, place=str(path))
+            return _load(path, state)
         except _DamagedError as damage:
             logger.warning(
                 "checkpoint %s is damaged (%s) and not used; going back to the one before it",
@@ -147,42 +272,12 @@ def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoin
     return None
 
 
-# --- writing ------------------------------------------------------------------------------------
-
-
-def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
-    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
-
-
-def _state_json(state: CheckpointState, folder: Path) -> str:
-    content = {
-        "format": _FORMAT_VERSION,
-        "step": state.step,
-        "identity": state.identity,
-        "environment": state.environment,
-        "evaluation": state.evaluation,
-        "files": {name: file_sha256(folder / name) for name in (WEIGHTS_FILE, OPTIMIZER_FILE)},
-    }
-    return json.dumps({**content, "sha256": _digest(content)}, indent=2, ensure_ascii=False) + "\n"
-
-
 def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _prune(folder: Path, *, newest: int, keep: int) -> None:
-    steps = checkpoint_steps(folder)
-    kept = {step for step in steps if step <= newest}
-    kept = set(sorted(kept)[-keep:])
-    for step in set(steps) - kept:
-        shutil.rmtree(checkpoint_path(folder, step))
-
-
-# --- reading ------------------------------------------------------------------------------------
-
-
-def _read_state(path: Path) -> tuple[CheckpointState, dict[str, str]]:
-    """The state and the files' recorded digests."""
+def _read_state(path: Path) -> dict[str, Any]:
     try:
         content = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
         recorded = content.pop("sha256")
@@ -190,24 +285,18 @@ def _read_state(path: Path) -> tuple[CheckpointState, dict[str, str]]:
             raise _DamagedError(f"{STATE_FILE} does not match its SHA-256")
         if content["format"] != _FORMAT_VERSION:
             raise _DamagedError(f"format {content['format']!r}, expected {_FORMAT_VERSION}")
-        state = CheckpointState(
-            step=content["step"],
-            identity=content["identity"],
-            environment=content["environment"],
-            evaluation=content["evaluation"],
-        )
-        return state, content["files"]
+        return dict(content)
     except FileNotFoundError as error:
         raise _DamagedError(f"{STATE_FILE} is missing") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _DamagedError(f"{STATE_FILE} cannot be read: {error}") from error
 
 
-def _load(path: Path, state: CheckpointState, digests: Mapping[str, str]) -> Checkpoint:
+def _load(path: Path, state: Mapping[str, Any]) -> Checkpoint:
     tensors: dict[str, dict[str, Tensor]] = {}
     for name in (WEIGHTS_FILE, OPTIMIZER_FILE):
         try:
-            if file_sha256(path / name) != digests.get(name):
+            if file_sha256(path / name) != state["files"].get(name):
                 raise _DamagedError(f"{name} does not match its SHA-256")
             tensors[name] = load_file(path / name)
         except FileNotFoundError as error:

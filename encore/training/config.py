@@ -7,7 +7,7 @@ elsewhere usual choices of the field: the paper is silent on batch, schedule and
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -16,12 +16,13 @@ from encore.model.config import BackboneConfig
 
 Objective = Literal["multi-head", "bradley-terry"]
 Method = Literal["full", "lora", "probe"]
-OptimizerName = Literal["auto", "adamw", "adamw-stochastic", "adamw-8bit"]
+OptimizerName = Literal["auto", "adamw", "adamw-stochastic"]
 HeadInit = Literal["zero", "probe", "own"]
 #: How the responses of a step are put side by side; see `encore.model.layouts`.
 LayoutName = Literal["packed", "prefix-shared", "sorted", "single"]
 
 _Positive = Annotated[int, Field(ge=1)]
+_PositiveFloat = Annotated[float, Field(gt=0)]
 _Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -75,7 +76,8 @@ class TrainingConfig(StageConfig):
         group=_MEMORY,
         help="How responses are put side by side: packed: end to end, no padding; "
         "prefix-shared: also computes a pair's common prompt once (causal backbones); sorted: "
-        "padded rows of nearly equal length; single: one response at a time.",
+        "padded rows of nearly equal length; single: one response at a time. All give a pair the "
+        "same scores and gradients; sorted also changes which pairs share a step.",
     )
     tokens_per_microbatch: _Positive | None = option(
         None,
@@ -88,6 +90,20 @@ class TrainingConfig(StageConfig):
         "auto",
         group=_MEMORY,
         help="auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights.",
+    )
+    clip_gradient: _PositiveFloat | None = option(
+        None,
+        group=_STEPS,
+        since=True,
+        help="Scale a gradient down to this norm where it is larger; default: no clipping. TRL "
+        "clips the norm of the whole gradient at 1.0 (max_grad_norm).",
+    )
+    clip_scope: Literal["parameter", "global"] = option(
+        "parameter",
+        group=_STEPS,
+        since=True,
+        help="parameter: clip each parameter's gradient by its own norm; global: by the norm of "
+        "the whole gradient, which only optimizer adamw has.",
     )
     lora_rank: int = option(64, group=_MEMORY, ge=1, help="Rank of the adapters of method lora.")
     lora_alpha: int = option(
@@ -167,6 +183,13 @@ class TrainConfig(TrainingConfig):
         metavar="DIR",
         help="The run's folder. Default: STUDY/training/RUN_KEY, a key of settings and data.",
     )
+
+    @classmethod
+    def of(
+        cls, study: Path, *, backbone: BackboneConfig, training: TrainingConfig, **others: Any
+    ) -> Self:
+        """The config of a stage that has backbone and training apart; others are fields."""
+        return cls(study=study, backbone=backbone, **dict(training), **others)
 
     @property
     def training(self) -> TrainingConfig:

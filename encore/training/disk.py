@@ -1,4 +1,4 @@
-"""Free space: looked at before a write, and recognised when it runs out within one."""
+"""Free disk space: checked before a run and before a checkpoint, recognised when it runs out."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> int:
 
 
 def check_room(folder: Path, num_bytes: int, *, purpose: str) -> None:
-    """Look at the free space before something is written.
+    """Refuse a write that the disk has no room for.
 
     Args:
         folder: On the disk in question; need not exist yet.
-        num_bytes: What is to be written.
-        purpose: What it is, for the message: ``the checkpoint of step 100``.
+        num_bytes: The size of what is to be written.
+        purpose: Its name, for the message: ``the checkpoint of step 100``.
 
     Raises:
         NoRoomError: There is less free than that and a little to spare.
@@ -42,8 +42,9 @@ def check_room(folder: Path, num_bytes: int, *, purpose: str) -> None:
     free = shutil.disk_usage(existing).free
     if free < num_bytes + _SPARE_BYTES:
         raise NoRoomError(
-            f"{folder}: {purpose} needs {_gib(num_bytes)}, the disk has {_gib(free)} free; make "
-            "room and run the same command again: finished checkpoints are kept"
+            f"{folder}: {purpose} needs {num_bytes / 2**30:,.2f} GiB, the disk has "
+            f"{free / 2**30:,.2f} GiB free; make room and run the same command again: finished "
+            "checkpoints are kept"
         )
 
 
@@ -54,7 +55,7 @@ def named_when_full(folder: Path, *, purpose: str, kept: str) -> Iterator[None]:
     Args:
         folder: Where it was written.
         purpose: What was written, for the message.
-        kept: What there still is, for the message.
+        kept: What is still there, for the message.
 
     Raises:
         NoRoomError: In place of the operating system's own error.
@@ -62,22 +63,16 @@ def named_when_full(folder: Path, *, purpose: str, kept: str) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        if not _is_no_room(error):
+        # Safetensors names the system's error number only in words.
+        words = [f"os error {code}" for code in _NO_ROOM] + [f"code: {code}," for code in _NO_ROOM]
+        is_full = (
+            error.errno in _NO_ROOM
+            if isinstance(error, OSError)
+            else any(word in str(error) for word in words)
+        )
+        if not is_full:
             raise
         raise NoRoomError(
             f"{folder}: the disk was full while {purpose} was written; {kept}; make room and run "
             "the same command again"
         ) from error
-
-
-def _is_no_room(error: OSError | SafetensorError) -> bool:
-    """Whether a write failed for want of space; safetensors tells only in words."""
-    if isinstance(error, OSError):
-        return error.errno in _NO_ROOM
-    return any(
-        f"os error {code}" in str(error) or f"code: {code}," in str(error) for code in _NO_ROOM
-    )
-
-
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**30:,.2f} GiB"

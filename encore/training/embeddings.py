@@ -1,10 +1,13 @@
-"""What a frozen backbone makes of sequences: computed once and kept, piece by piece, on disk."""
+"""The pooled states that a frozen backbone gives sequences: computed once, kept on disk in pieces.
+
+Suffixes: P pairs, N sequences, D hidden.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +22,7 @@ from encore.model.layouts import LayoutName
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.scoring import computed_batches
 from encore.training.disk import named_when_full
-from encore.training.examples import TrainingExamples
-from encore.training.tokens import TokenTable
-
-# Suffixes: P pairs, N sequences, D hidden.
+from encore.training.examples import TokenTable, TrainingExamples
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 PAIRS_PER_CHUNK = 512
 
 _Floats = NDArray[np.float32]
-#: Told how many pairs are done, and of how many.
+#: Called with the number of pairs that are done and of all pairs.
 OnProgress = Callable[[int, int], None]
 
 
@@ -45,10 +45,6 @@ class Embeddings:
 
     chosen_PD: _Floats
     rejected_PD: _Floats
-
-    def take(self, row_N: NDArray[np.int64]) -> Embeddings:
-        """Some pairs, by index."""
-        return Embeddings(chosen_PD=self.chosen_PD[row_N], rejected_PD=self.rejected_PD[row_N])
 
 
 def embed_examples(
@@ -67,24 +63,24 @@ def embed_examples(
         model: Its trunk is used as it is, its heads are not.
         examples: The P pairs.
         layout: How sequences are batched; it changes speed, not results beyond rounding.
-        cache: A folder. What is found there for this trunk and these tokens is read instead of
-            computed; what is computed is written there, `PAIRS_PER_CHUNK` pairs a file.
+        cache: A folder. States found there for this trunk and these tokens are read instead of
+            computed; computed ones are written there, `PAIRS_PER_CHUNK` pairs a file.
         tokens_per_microbatch: The most tokens to compute at once; a longer sequence goes alone.
         pad_token_id: Any valid token: nothing attends to it.
-        on_progress: Told about finished pairs.
+        on_progress: Called after each finished file.
 
     Raises:
         NoRoomError: The disk is full.
         OSError: The cache cannot be written.
     """
-    work = _Work(
+    work = _Embedding(
         model=model,
         tables={"chosen": examples.chosen, "rejected": examples.rejected},
         layout=layout,
         tokens_per_microbatch=tokens_per_microbatch,
         pad_token_id=pad_token_id,
     )
-    found = _embed(work, cache=cache, on_progress=on_progress)
+    found = work.run(cache, on_progress)
     return Embeddings(chosen_PD=found["chosen"], rejected_PD=found["rejected"])
 
 
@@ -107,18 +103,18 @@ def embed_prompts(
     """
     num_tokens_P = np.maximum(examples.prompt_tokens_P, 1)
     prompts = (examples.chosen[row][: num_tokens_P[row]] for row in range(examples.num_pairs))
-    work = _Work(
+    work = _Embedding(
         model=model,
         tables={"prompt": TokenTable.of(prompts)},
         layout="packed" if layout == "prefix-shared" else layout,
         tokens_per_microbatch=tokens_per_microbatch,
         pad_token_id=pad_token_id,
     )
-    return _embed(work, cache=cache, on_progress=on_progress)["prompt"]
+    return work.run(cache, on_progress)["prompt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
+class _Embedding:
     """Sequences to embed, row by row: every table has one in each row."""
 
     model: MultiHeadRewardModel
@@ -127,17 +123,30 @@ class _Work:
     tokens_per_microbatch: int
     pad_token_id: int
 
-    @property
-    def num_rows(self) -> int:
-        return len(next(iter(self.tables.values())))
+    def run(self, cache: Path | None, on_progress: OnProgress | None) -> dict[str, _Floats]:
+        """The states of each table, shape [P, D]."""
+        digest = "" if cache is None else self.digest()
+        num_rows = len(next(iter(self.tables.values())))
+        chunks = []
+        for start in range(0, num_rows, PAIRS_PER_CHUNK):
+            rows = range(start, min(start + PAIRS_PER_CHUNK, num_rows))
+            if cache is None:
+                chunks.append(self.compute(rows))
+            else:
+                path = cache / digest[:16] / f"chunk-{start:08d}.safetensors"
+                chunks.append(self.kept(rows, path=path, digest=digest))
+            if on_progress is not None:
+                on_progress(rows.stop, num_rows)
+        empty_ND = np.empty((0, self.model.hidden_size), dtype=np.float32)
+        return {
+            name: np.concatenate([empty_ND, *(chunk[name] for chunk in chunks)])
+            for name in self.tables
+        }
 
     def digest(self) -> str:
         """What the result depends on: weights, architecture, pooling, tokens. Not the layout."""
-        parts = [
-            architecture_text(self.model),
-            self.model.pooling,
-            parameter_digest(self.model.trunk),
-        ]
+        trunk = self.model.trunk
+        parts = [architecture_text(self.model), self.model.pooling, parameter_digest(trunk)]
         digest = hashlib.sha256("\n".join(parts).encode())
         for name, table in self.tables.items():
             digest.update(name.encode())
@@ -145,65 +154,50 @@ class _Work:
             digest.update(np.ascontiguousarray(table.flat).data)
         return digest.hexdigest()
 
+    def kept(self, rows: range, *, path: Path, digest: str) -> dict[str, _Floats]:
+        """Some rows' states, from the file if it is whole, else computed and written."""
+        if path.is_file():
+            try:
+                with safe_open(path, framework="numpy") as file:
+                    metadata = file.metadata() or {}
+                    states = {name: file.get_tensor(name) for name in self.tables}
+            except SafetensorError as error:
+                _log.warning("%s: damaged (%s); its embeddings are computed again", path, error)
+            else:
+                if metadata == {"embeddings": digest, "content": _content_digest(states)}:
+                    return states
+                _log.warning("%s: not what was written; its embeddings are computed again", path)
+        states = self.compute(rows)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        metadata = {"embeddings": digest, "content": _content_digest(states)}
+        kept = "finished pieces are kept"
+        with (
+            named_when_full(path.parent, purpose="a piece of the hidden states", kept=kept),
+            atomic_path(path) as temporary,
+        ):
+            save_file(states, temporary, metadata=metadata)
+        return states
 
-def _embed(
-    work: _Work, *, cache: Path | None, on_progress: OnProgress | None
-) -> dict[str, _Floats]:
-    folder, digest = None, ""
-    if cache is not None:
-        digest = work.digest()
-        folder = cache / digest[:16]
-        folder.mkdir(parents=True, exist_ok=True)
-    chunks = []
-    for start in range(0, work.num_rows, PAIRS_PER_CHUNK):
-        rows = range(start, min(start + PAIRS_PER_CHUNK, work.num_rows))
-        path = None if folder is None else folder / f"chunk-{start:08d}.safetensors"
-        chunks.append(_chunk(work, rows, path=path, digest=digest))
-        if on_progress is not None:
-            on_progress(rows.stop, work.num_rows)
-    if not chunks:
-        empty_ND = np.empty((0, work.model.hidden_size), dtype=np.float32)
-        return dict.fromkeys(work.tables, empty_ND)
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in work.tables}
-
-
-def _chunk(work: _Work, rows: range, *, path: Path | None, digest: str) -> dict[str, _Floats]:
-    """Some rows' states, from the disk if they are there."""
-    if path is None:
-        return _compute(work, rows)
-    found = _read_chunk(path, names=tuple(work.tables), num_rows=len(rows), digest=digest)
-    if found is not None:
-        return found
-    states = _compute(work, rows)
-    metadata = {"embeddings": digest, "content": _content_digest(states)}
-    kept = "finished pieces are kept"
-    with (
-        named_when_full(path.parent, purpose="a piece of the hidden states", kept=kept),
-        atomic_path(path) as temporary,
-    ):
-        save_file(states, temporary, metadata=metadata)
-    return states
-
-
-def _read_chunk(
-    path: Path, *, names: Sequence[str], num_rows: int, digest: str
-) -> dict[str, _Floats] | None:
-    """What a file of the cache holds; None if it is not there or not what was written."""
-    if not path.is_file():
-        return None
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            states = {name: file.get_tensor(name) for name in names}
-    except SafetensorError as error:
-        _log.warning("%s: damaged (%s); its embeddings are computed again", path, error)
-        return None
-    is_whole = all(len(state) == num_rows for state in states.values())
-    expected = {"embeddings": digest, "content": _content_digest(states)}
-    if metadata != expected or not is_whole:
-        _log.warning("%s: not what was written; its embeddings are computed again", path)
-        return None
-    return states
+    def compute(self, rows: range) -> dict[str, _Floats]:
+        """The states of some rows' sequences."""
+        sequences = [table[row] for row in rows for table in self.tables.values()]
+        width = len(self.tables)
+        pairs = [(i, i + 1) for i in range(0, len(sequences), width)]
+        state_ND = np.empty((len(sequences), self.model.hidden_size), dtype=np.float32)
+        for batch in computed_batches(
+            self.model,
+            sequences,
+            compute=self.model.embed,
+            pad_token_id=self.pad_token_id,
+            tokens_per_microbatch=self.tokens_per_microbatch,
+            layout=self.layout,
+            groups=pairs if self.layout == "prefix-shared" else None,
+        ):
+            state_ND[batch.indices] = batch.value_NX
+        return {
+            name: np.ascontiguousarray(state_ND[place::width])
+            for place, name in enumerate(self.tables)
+        }
 
 
 def _content_digest(states: Mapping[str, _Floats]) -> str:
@@ -212,24 +206,3 @@ def _content_digest(states: Mapping[str, _Floats]) -> str:
         digest.update(f"{name} {state_ND.shape}\n".encode())
         digest.update(np.ascontiguousarray(state_ND).data)
     return digest.hexdigest()
-
-
-def _compute(work: _Work, rows: range) -> dict[str, _Floats]:
-    """The states of some rows' sequences."""
-    sequences = [table[row] for row in rows for table in work.tables.values()]
-    width = len(work.tables)
-    is_shared = work.layout == "prefix-shared"
-    state_ND = np.empty((len(sequences), work.model.hidden_size), dtype=np.float32)
-    for batch in computed_batches(
-        work.model,
-        sequences,
-        compute=work.model.embed,
-        pad_token_id=work.pad_token_id,
-        tokens_per_microbatch=work.tokens_per_microbatch,
-        layout=work.layout,
-        groups=[(i, i + 1) for i in range(0, len(sequences), width)] if is_shared else None,
-    ):
-        state_ND[batch.indices] = batch.value_NX
-    return {
-        name: np.ascontiguousarray(state_ND[place::width]) for place, name in enumerate(work.tables)
-    }

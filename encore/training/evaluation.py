@@ -5,26 +5,49 @@ Suffixes: P pairs, N responses (two a pair, chosen first), R heads.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from encore.errors import EncoreError
+from encore.training.batches import plan_rows, score_microbatch
 from encore.training.config import TrainingConfig
 from encore.training.losses import loss_sum, num_terms
+from encore.training.metrics_log import EvaluationRecord
 from encore.training.ranks import Ranks
-from encore.training.records import EvaluationRecord, TrainingDivergedError
-from encore.training.scoring import PlannedRows, plan_rows, score_microbatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from encore.model.reward_model import MultiHeadRewardModel
     from encore.training.examples import TrainingExamples
 
 _Floats = NDArray[np.float32]
+_NAMED_PAIRS = 5
+
+
+class TrainingDivergedError(EncoreError):
+    """A loss or a gradient is not finite.
+
+    Attributes:
+        step: The step that could not be done, from 1.
+        pair_ids: The pairs it was computed from, the most telling ones only where these are known.
+    """
+
+    def __init__(self, *, what: str, step: int, pair_ids: Sequence[str] = ()) -> None:
+        self.step = step
+        self.pair_ids = tuple(pair_ids)
+        named, more = ", ".join(pair_ids[:_NAMED_PAIRS]), len(pair_ids) - _NAMED_PAIRS
+        pairs = f" on {'pair' if len(pair_ids) == 1 else 'pairs'} {named}" if pair_ids else ""
+        super().__init__(
+            f"training diverged: {what} at step {step}{pairs}"
+            f"{f' and {more} more' if more > 0 else ''}; expected finite numbers; the last "
+            "checkpoint is kept: look at these pairs (encore show PAIR), or start a new run with a "
+            "lower learning rate"
+        )
 
 
 def evaluate(
@@ -57,25 +80,54 @@ def evaluate(
     device = model.heads.weight.device.type
     ranks = ranks or Ranks()
     rows = plan_rows(examples, row_P, config=config, device=device, ranks=ranks)
-    score_NR = _score(model, rows, config=config, pad_token_id=pad_token_id)
+    # Other processes add theirs to the zeros.
+    score_NR = np.zeros((len(rows.sequences), len(model.head_ids)), dtype=np.float32)
+    was_training = model.training
+    model.eval()
+    try:
+        for plan in rows.plans:
+            with torch.no_grad():
+                scored = score_microbatch(
+                    model, rows, plan, config=config, pad_token_id=pad_token_id
+                )
+            if plan.weight:
+                score_NR[scored.sequences] = scored.score_NR.float().cpu().numpy()
+    finally:
+        model.train(was_training)
     score_NR = ranks.summed(torch.from_numpy(score_NR)).numpy()
-    _refuse_not_finite(score_NR, [examples.pair_id_P[row] for row in row_P], step=step)
+    is_bad_P = ~np.isfinite(score_NR).all(axis=1).reshape(-1, 2).all(axis=1)
+    if is_bad_P.any():
+        bad = examples.pair_id_P[row_P[is_bad_P]].tolist()
+        raise TrainingDivergedError(
+            what="a held-out score is not a finite number", step=step, pair_ids=bad
+        )
+    return _summed_up(score_NR, rows.target_NR, model.head_ids, config, step=step, began=began)
+
+
+def _summed_up(
+    score_NR: _Floats,
+    target_NR: _Floats,
+    head_ids: Sequence[str],
+    config: TrainingConfig,
+    *,
+    step: int,
+    began: float,
+) -> EvaluationRecord:
     is_multi_head = config.objective == "multi-head"
-    accuracy_by_head = {
-        head_id: accuracy_half(score_NR[::2, head], score_NR[1::2, head])
-        for head, head_id in enumerate(model.head_ids)
-    }
-    r2_by_head = {
-        head_id: r_squared(score_NR[:, head], rows.target_NR[:, head])
-        for head, head_id in enumerate(model.head_ids if is_multi_head else ())
-    }
+    accuracies = [accuracy_half(score_N[::2], score_N[1::2]) for score_N in score_NR.T]
+    terms = num_terms(target_NR, objective=config.objective)
+    scores, targets = torch.from_numpy(score_NR), torch.from_numpy(target_NR)
+    total = float(loss_sum(scores, targets, objective=config.objective))
     return EvaluationRecord(
         step=step,
-        loss=_loss(score_NR, rows.target_NR, config=config),
-        r2_by_head=r2_by_head,
-        accuracy_half=None if is_multi_head else accuracy_by_head[model.head_ids[0]],
-        num_pairs=len(row_P),
-        accuracy_half_by_head=accuracy_by_head,
+        loss=total / terms if terms else None,
+        r2_by_head={
+            head_id: r_squared(score_NR[:, head], target_NR[:, head])
+            for head, head_id in enumerate(head_ids if is_multi_head else ())
+        },
+        accuracy_half=None if is_multi_head else accuracies[0],
+        num_pairs=len(score_NR) // 2,
+        accuracy_half_by_head=dict(zip(head_ids, accuracies, strict=True)),
         seconds=time.monotonic() - began,
     )
 
@@ -98,45 +150,3 @@ def accuracy_half(chosen_P: _Floats, rejected_P: _Floats) -> float | None:
     if not len(chosen_P):
         return None
     return float((1 + np.sign(chosen_P.astype(np.float64) - rejected_P)).mean() / 2)
-
-
-def _score(
-    model: MultiHeadRewardModel, rows: PlannedRows, *, config: TrainingConfig, pad_token_id: int
-) -> _Floats:
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            scored = [
-                score_microbatch(model, rows, plan, config=config, pad_token_id=pad_token_id)
-                for plan in rows.plans
-            ]
-    finally:
-        model.train(was_training)
-    # Other processes add theirs to the zeros.
-    score_NR = np.zeros((len(rows.sequences), len(model.head_ids)), dtype=np.float32)
-    for plan, microbatch in zip(rows.plans, scored, strict=True):
-        if plan.weight:
-            score_NR[microbatch.sequences] = microbatch.score_NR.float().cpu().numpy()
-    return score_NR
-
-
-def _loss(score_NR: _Floats, target_NR: _Floats, *, config: TrainingConfig) -> float | None:
-    terms = num_terms(target_NR, objective=config.objective)
-    if terms == 0:
-        return None
-    total = loss_sum(
-        torch.from_numpy(score_NR), torch.from_numpy(target_NR), objective=config.objective
-    )
-    return float(total) / terms
-
-
-def _refuse_not_finite(score_NR: _Floats, pair_ids: Sequence[str], *, step: int) -> None:
-    if math.isfinite(float(np.abs(score_NR).max())):
-        return
-    is_bad_N = np.asarray(~np.isfinite(score_NR).all(axis=1))
-    is_bad_P = is_bad_N[::2] | is_bad_N[1::2]
-    bad = [pair_id for pair_id, is_bad in zip(pair_ids, is_bad_P, strict=True) if is_bad]
-    raise TrainingDivergedError(
-        what="a held-out score is not a finite number", step=step, pair_ids=bad
-    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,24 +16,67 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from encore.data.pairs import read_pairs, records_of
-from encore.data.records import PreferencePair
-from encore.data.study import open_study
+from encore.data.study import Study
 from encore.errors import InputError
-from encore.training.groups import group_of
-from encore.training.targets import Targets, read_targets
-from encore.training.tokens import TokenTable
+from encore.training.config import Objective
+from encore.training.splits import group_of
+from encore.warehouse import PairRatings, open_ratings
+from encore.weighting.opening import open_evidence
 
 if TYPE_CHECKING:
     from encore.model.conversation import ConversationTokenizer
 
-# Suffixes: P pairs, R heads.
+# Suffixes: P pairs, N sequences, R heads.
 
-Objective = Literal["multi-head", "bradley-terry"]
+_Floats = NDArray[np.float32]
+#: A pair's source and id.
+_PairKey = tuple[str, str]
 
 #: The one head of a model that learns from preferences instead of ratings.
 REWARD_HEAD = "reward"
 #: So many pairs have their texts in memory at a time.
 _PAIRS_PER_CHUNK = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenTable:
+    """Sequences of token ids in one flat array: 4 bytes a token and 8 a sequence.
+
+    Attributes:
+        flat: The ids of all sequences, shape [tokens], int32.
+        offsets: Where each sequence begins, and at the end where the last one stops, shape
+            [N + 1], int64.
+    """
+
+    flat: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sequences: Iterable[NDArray[np.int32] | Sequence[int]]) -> Self:
+        """A table of these sequences."""
+        arrays = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
+        lengths = np.array([len(array) for array in arrays], dtype=np.int64)
+        flat = np.concatenate([np.empty(0, dtype=np.int32), *arrays])
+        return cls(flat=flat, offsets=np.r_[np.int64(0), np.cumsum(lengths)])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sequence, shape [N]."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> NDArray[np.int32]:
+        """One sequence: a view, not a copy."""
+        place = int(index)
+        if not 0 <= place < len(self):
+            raise IndexError(f"sequence {place} of a table of {len(self)}")
+        return self.flat[self.offsets[place] : self.offsets[place + 1]]
+
+    def take(self, row_N: NDArray[np.int64] | Sequence[int]) -> TokenTable:
+        """Some sequences, in the order asked for."""
+        return TokenTable.of(self[row] for row in row_N)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,7 +144,7 @@ class TrainingExamples:
 
 
 def read_examples(
-    study: Path,
+    study: Study,
     *,
     tokenizer: ConversationTokenizer,
     objective: Objective,
@@ -116,7 +159,7 @@ def read_examples(
     tokens take 170 MB.
 
     Args:
-        study: The study's directory.
+        study: The study.
         tokenizer: Renders and encodes conversations.
         objective: ``multi-head`` learns ratings, and leaves out pairs that have none;
             ``bradley-terry`` learns which response was preferred, and reads no ratings.
@@ -126,133 +169,145 @@ def read_examples(
         limit: Only so many pairs, drawn by content hash.
 
     Raises:
-        InputError: No study or no pairs in it; no ratings, ratings of other pairs only, a rule
-            without a single rating, a rating that is there more than once.
+        InputError: No pairs in the study; no ratings, ratings of other pairs only, a rule without
+            a single rating, a rating that is there more than once.
     """
-    pairs = _sorted_pairs(study)
-    notes: list[str] = []
-    targets = None
-    if objective == "multi-head":
-        source = study if ratings is None else ratings
-        found = read_targets(source, keys=_keys(pairs), run=run, judge=judge)
-        row_P = np.flatnonzero(found.is_rated_P)[:limit]
-        notes += _notes_on_ratings(found, found.take(row_P))
-        pairs, targets = pairs.take(pa.array(row_P)), found.take(row_P)
-    elif limit is not None:
-        pairs = pairs.slice(0, limit)
-    return _examples(pairs, targets, tokenizer=tokenizer, notes=notes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Encoded:
-    """The tokens of some pairs."""
-
-    chosen: TokenTable
-    rejected: TokenTable
-    prompt_tokens: NDArray[np.int32]
-    group: NDArray[np.int64]
-    num_cut_sequences: int
-    num_cut_tokens: int
-
-
-def _sorted_pairs(study: Path) -> pa.Table:
-    pairs = read_pairs(open_study(study))
+    pairs = read_pairs(study)
     if pairs.num_rows == 0:
-        raise InputError(f"study {study}: it has no pairs to train on; run `encore ingest` first")
-    order = pc.sort_indices(pairs, sort_keys=[("pair_id", "ascending"), ("source", "ascending")])
-    return pairs.take(order)
-
-
-def _keys(pairs: pa.Table) -> list[tuple[str, str]]:
-    return list(zip(pairs["source"].to_pylist(), pairs["pair_id"].to_pylist(), strict=True))
-
-
-def _examples(
-    pairs: pa.Table,
-    targets: Targets | None,
-    *,
-    tokenizer: ConversationTokenizer,
-    notes: Sequence[str],
-) -> TrainingExamples:
-    encoded = _encode(pairs, tokenizer)
-    no_target_PR = np.empty((pairs.num_rows, 0), dtype=np.float32)
-    head_ids = (REWARD_HEAD,) if targets is None else targets.rule_ids
+        raise InputError(
+            f"study {study.path}: it has no pairs to train on; run `encore ingest` first"
+        )
+    order = [("pair_id", "ascending"), ("source", "ascending")]
+    pairs = pairs.take(pc.sort_indices(pairs, sort_keys=order))
+    if objective == "bradley-terry":
+        pairs = pairs.slice(0, limit)
+        head_ids: tuple[str, ...] = (REWARD_HEAD,)
+        notes: list[str] = []
+        chosen_PR = rejected_PR = np.empty((pairs.num_rows, 0), dtype=np.float32)
+    else:
+        keys = list(zip(pairs["source"].to_pylist(), pairs["pair_id"].to_pylist(), strict=True))
+        source = study.path if ratings is None else ratings
+        label = str(source) if isinstance(source, str | Path) else "table"
+        with open_evidence(open_ratings(source, run=run, judge=judge)) as evidence:
+            rated = evidence.read_pairs()
+        head_ids = rated.rule_ids
+        chosen_PR, rejected_PR, num_unknown = _aligned(rated, keys, label=label)
+        _refuse_unrated(head_ids, chosen_PR, rejected_PR, label=label)
+        both_PR = np.concatenate([chosen_PR, rejected_PR], axis=1)
+        rated_P = np.flatnonzero(~np.isnan(both_PR).all(axis=1))
+        used_P = rated_P[:limit]
+        notes = _notes_on_ratings(both_PR[used_P], len(rated_P), len(keys), num_unknown)
+        pairs = pairs.take(pa.array(used_P))
+        chosen_PR, rejected_PR = chosen_PR[used_P], rejected_PR[used_P]
+    tokens, notes_on_tokens = _encode(pairs, tokenizer)
     examples = TrainingExamples(
         head_ids=head_ids,
         source_P=np.array(pairs["source"].to_pylist(), dtype=np.object_),
         pair_id_P=np.array(pairs["pair_id"].to_pylist(), dtype=np.object_),
-        group_P=encoded.group,
-        chosen=encoded.chosen,
-        rejected=encoded.rejected,
-        prompt_tokens_P=encoded.prompt_tokens,
-        target_chosen_PR=no_target_PR if targets is None else targets.chosen_PR,
-        target_rejected_PR=no_target_PR if targets is None else targets.rejected_PR,
+        target_chosen_PR=chosen_PR,
+        target_rejected_PR=rejected_PR,
         mean_R=np.zeros(len(head_ids)),
         digest="",
-        notes=(*notes, *_notes_on_tokens(encoded)),
+        notes=(*notes, *notes_on_tokens),
+        **tokens,
     )
     return dataclasses.replace(examples, digest=_digest(examples))
 
 
-def _encode(pairs: pa.Table, tokenizer: ConversationTokenizer) -> _Encoded:
-    parts = [
-        _encode_chunk(records_of(pairs.slice(start, _PAIRS_PER_CHUNK)), tokenizer)
-        for start in range(0, pairs.num_rows, _PAIRS_PER_CHUNK)
-    ]
-    return _Encoded(
-        chosen=TokenTable.joined([part.chosen for part in parts]),
-        rejected=TokenTable.joined([part.rejected for part in parts]),
-        prompt_tokens=np.concatenate([part.prompt_tokens for part in parts]),
-        group=np.concatenate([part.group for part in parts]),
-        num_cut_sequences=sum(part.num_cut_sequences for part in parts),
-        num_cut_tokens=sum(part.num_cut_tokens for part in parts),
+def _aligned(
+    rated: PairRatings, keys: Sequence[_PairKey], *, label: str
+) -> tuple[_Floats, _Floats, int]:
+    """Ratings of both responses in the order of ``keys``, NaN where missing; unknown pairs."""
+    row_of = {key: row for row, key in enumerate(keys)}
+    rated_keys = zip(rated.source_P.tolist(), rated.pair_id_P.tolist(), strict=True)
+    row_N = np.array([row_of.get(key, -1) for key in rated_keys], dtype=np.int64)
+    is_known_N = row_N >= 0
+    if not is_known_N.any():
+        raise InputError(_why_none_match(label, rated, keys))
+    target_SPR = np.full((2, len(keys), len(rated.rule_ids)), np.nan, dtype=np.float32)
+    for target_PR, rating_NR in zip(target_SPR, (rated.chosen_PR, rated.rejected_PR), strict=True):
+        target_PR[row_N[is_known_N]] = rating_NR[is_known_N]
+    return target_SPR[0], target_SPR[1], int((~is_known_N).sum())
+
+
+def _refuse_unrated(
+    rule_ids: Sequence[str], chosen_PR: _Floats, rejected_PR: _Floats, *, label: str
+) -> None:
+    is_unrated_R = np.isnan(np.concatenate([chosen_PR, rejected_PR])).all(axis=0)
+    for rule_id, is_unrated in zip(rule_ids, is_unrated_R.tolist(), strict=True):
+        if is_unrated:
+            raise InputError(
+                f"ratings {label}: rule {rule_id} has no rating of any of the {len(chosen_PR)} "
+                "pairs to learn from, so its head has nothing to learn; leave the rule out of the "
+                "ratings or rate it again"
+            )
+
+
+def _why_none_match(label: str, rated: PairRatings, keys: Sequence[_PairKey]) -> str:
+    message = (
+        f"ratings {label}: none of its {rated.num_pairs} rated pairs is among the "
+        f"{len(keys)} pairs of the study"
+    )
+    ids = {pair_id for _, pair_id in keys}
+    if ids.intersection(rated.pair_id_P.tolist()):
+        found = ", ".join(sorted(set(rated.source_P.tolist())))
+        expected = ", ".join(sorted({source for source, _ in keys}))
+        return (
+            f"{message}: the ids are the same, the sources are not (ratings: {found}; study: "
+            f"{expected}); ingest the data under the label that the ratings name as source"
+        )
+    return (
+        f"{message} (for example pair {rated.pair_id_P[0]!r}; the study has {keys[0][1]!r}); give "
+        "the ratings of this study's pairs, or ingest the data that was rated"
     )
 
 
-def _encode_chunk(pairs: Sequence[PreferencePair], tokenizer: ConversationTokenizer) -> _Encoded:
-    encoded = tokenizer.encode_pairs(pairs)
-    num_cut = [one.num_cut for pair in encoded for one in (pair.chosen, pair.rejected)]
-    return _Encoded(
-        chosen=TokenTable.of(pair.chosen.token_ids for pair in encoded),
-        rejected=TokenTable.of(pair.rejected.token_ids for pair in encoded),
-        prompt_tokens=np.array([pair.chosen.num_prompt for pair in encoded], dtype=np.int32),
-        group=np.array([group_of(pair) for pair in pairs], dtype=np.int64),
-        num_cut_sequences=sum(num > 0 for num in num_cut),
-        num_cut_tokens=sum(num_cut),
-    )
-
-
-def _notes_on_ratings(found: Targets, used: Targets) -> list[str]:
-    num_pairs, num_rated = len(found.chosen_PR), int(found.is_rated_P.sum())
-    num_used = len(used.chosen_PR)
-    num_ratings = used.chosen_PR.size + used.rejected_PR.size
-    num_missing = int(np.isnan(used.chosen_PR).sum() + np.isnan(used.rejected_PR).sum())
+def _notes_on_ratings(
+    used_PR: _Floats, num_rated: int, num_pairs: int, num_unknown: int
+) -> list[str]:
+    num_missing = int(np.isnan(used_PR).sum())
     notes = []
     if num_rated < num_pairs:
         notes.append(
             f"{num_pairs - num_rated} of the study's {num_pairs} pairs have no rating and are "
             "left out"
         )
-    if found.num_unknown:
-        notes.append(f"{found.num_unknown} rated pairs are not in the study and are passed over")
-    if num_used < num_rated:
-        notes.append(f"{num_used} of {num_rated} rated pairs are used, as the limit says")
+    if num_unknown:
+        notes.append(f"{num_unknown} rated pairs are not in the study and are passed over")
+    if len(used_PR) < num_rated:
+        notes.append(f"{len(used_PR)} of {num_rated} rated pairs are used, as the limit says")
     if num_missing:
         notes.append(
-            f"{num_missing} of {num_ratings} ratings are missing; no head learns from its own"
+            f"{num_missing} of {used_PR.size} ratings are missing; no head learns from its own"
         )
     return notes
 
 
-def _notes_on_tokens(encoded: _Encoded) -> list[str]:
-    if not encoded.num_cut_sequences:
-        return []
-    num_sequences = len(encoded.chosen) + len(encoded.rejected)
+def _encode(pairs: pa.Table, tokenizer: ConversationTokenizer) -> tuple[dict[str, Any], list[str]]:
+    """The fields of `TrainingExamples` that follow from the texts, read in chunks, and notes."""
+    chosen, rejected, prompt_tokens, groups = [], [], [], []
+    num_cut: list[int] = []
+    for start in range(0, pairs.num_rows, _PAIRS_PER_CHUNK):
+        records = records_of(pairs.slice(start, _PAIRS_PER_CHUNK))
+        groups += [group_of(pair) for pair in records]
+        for encoded in tokenizer.encode_pairs(records):
+            chosen.append(np.asarray(encoded.chosen.token_ids, dtype=np.int32))
+            rejected.append(np.asarray(encoded.rejected.token_ids, dtype=np.int32))
+            prompt_tokens.append(encoded.chosen.num_prompt)
+            num_cut += [encoded.chosen.num_cut, encoded.rejected.num_cut]
+    fields = {
+        "chosen": TokenTable.of(chosen),
+        "rejected": TokenTable.of(rejected),
+        "prompt_tokens_P": np.array(prompt_tokens, dtype=np.int32),
+        "group_P": np.array(groups, dtype=np.int64),
+    }
+    if not any(num_cut):
+        return fields, []
     note = (
-        f"{encoded.num_cut_sequences} of {num_sequences} sequences were too long and lost "
-        f"{encoded.num_cut_tokens} tokens of their oldest text"
+        f"{sum(num > 0 for num in num_cut)} of {len(num_cut)} sequences were too long and lost "
+        f"{sum(num_cut)} tokens of their oldest text"
     )
-    return [note]
+    return fields, [note]
 
 
 def _digest(examples: TrainingExamples) -> str:

@@ -118,14 +118,16 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
         InputError: No such model, or a model with a single head.
         EncoreError: A loss that is not finite.
     """
+    import torch
+
     from encore.model.saved_model import load_model
-    from encore.training.about import synthetic_marks
+    from encore.synthetic import synthetic_in_training
     from encore.training.examples import read_examples
     from encore.training.gating_network import fit_gate, save_gate
-    from encore.training.machine import available_device
 
     began = time.monotonic()
-    loaded = load_model(config.model, device=available_device())
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    loaded = load_model(config.model, device=device)
     head_ids = loaded.model.head_ids
     if len(head_ids) < 2:
         raise InputError(
@@ -133,7 +135,7 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
             "give a model trained with objective multi-head"
         )
     examples = read_examples(
-        study.path, tokenizer=loaded.tokenizer, objective="bradley-terry", limit=config.limit
+        study, tokenizer=loaded.tokenizer, objective="bradley-terry", limit=config.limit
     )
     parts = _split_of_model(loaded, examples, config.model)
     out = config.out or config.model.parent / "gate"
@@ -146,7 +148,7 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
         rejected_PR[rows],
         head_ids=head_ids,
         config=config.gate,
-        device=available_device(),
+        device=device,
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
     figures = _figures(gate, parts, prompt_PD, chosen_PR, rejected_PR)
@@ -154,8 +156,8 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
         out=out,
         **figures,
         notes=(*gate_warnings(**figures), *examples.notes),
-        synthetic=synthetic_marks(
-            study.path, backbone_identity={}, rating_run=None, has_ratings_of_study=False
+        synthetic=synthetic_in_training(
+            study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
         ),
         seconds=time.monotonic() - began,
     )

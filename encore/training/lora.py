@@ -6,7 +6,7 @@ the matrix it belongs to: the saved model is an ordinary one and needs no peft.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,14 +14,7 @@ from torch import nn
 from encore.errors import InputError
 
 
-class AdaptableModel(Protocol):
-    """What adapters need to know of a reward model: `encore.model.reward_model` is one."""
-
-    trunk: Any
-    heads: Any
-
-
-def add_adapters(model: AdaptableModel, *, rank: int, alpha: int, seed: int) -> None:
+def add_adapters(model: Any, *, rank: int, alpha: int, seed: int) -> None:
     """Put an adapter beside every linear layer of the trunk and freeze everything but the heads.
 
     The model's scores do not change: the second matrix of an adapter begins at 0. Adapters have the
@@ -29,13 +22,13 @@ def add_adapters(model: AdaptableModel, *, rank: int, alpha: int, seed: int) -> 
     optimizer keeps them from stalling there.
 
     Args:
-        model: Changed in place.
+        model: A reward model (``trunk`` and ``heads``), changed in place.
         rank: Of the adapters.
         alpha: Their output is multiplied by alpha / rank.
         seed: Of the first matrix's random start.
 
     Raises:
-        InputError: the trunk has adapters already, or no linear layer to put one beside.
+        InputError: The trunk has adapters already, or no linear layer to put one beside.
     """
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.tuners_utils import BaseTunerLayer
@@ -50,20 +43,21 @@ def add_adapters(model: AdaptableModel, *, rank: int, alpha: int, seed: int) -> 
         )
     trunk.requires_grad_(False)
     config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear")
-    with torch.random.fork_rng(devices=_cuda_devices(trunk)):
+    device = next(trunk.parameters()).device
+    with torch.random.fork_rng([device.index or 0] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, trunk)
     model.heads.requires_grad_(True)
 
 
-def merge_adapters(model: AdaptableModel) -> None:
+def merge_adapters(model: Any) -> None:
     """Add every adapter to its matrix and remove it, in place; without adapters nothing happens.
 
     The model's scores stay the same to rounding in the trunk's number format. Every parameter
     requires a gradient afterwards, as in a model that was never adapted.
 
     Raises:
-        InputError: a merged matrix would hold NaN or infinity.
+        InputError: A merged matrix would hold NaN or infinity.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -86,8 +80,3 @@ def merge_adapters(model: AdaptableModel) -> None:
     if adapted:
         del trunk.peft_config  # left by peft; nothing of it is in the trunk any more
         trunk.requires_grad_(True)
-
-
-def _cuda_devices(trunk: nn.Module) -> list[int]:
-    device = next(trunk.parameters()).device
-    return [device.index or 0] if device.type == "cuda" else []

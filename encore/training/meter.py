@@ -1,4 +1,4 @@
-"""How fast a run goes and how much memory it takes."""
+"""How fast a training goes and how much memory it takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import resource
 import sys
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,40 +29,28 @@ _WINDOW_STEPS = 20
 _LORA_SHARE = 4 / 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
-    """Over the last steps: real tokens per second, and the share of the device's peak or None."""
+class SpeedMeter:
+    """Tokens per second and utilisation (MFU) over the last 20 steps.
 
-    tokens_per_second: float
-    mfu: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arithmetic:
-    """What is needed to tell how much of a device a model uses.
-
-    Attributes:
-        shape: Of the trunk.
+    Args:
+        shape: Of the trunk; None: no utilisation.
         peak_flops: Of the device or devices, operations per second.
-        share: Of full training's operations that this method needs.
+        share: Of full training's operations that the method needs.
     """
 
-    shape: BackboneShape
-    peak_flops: float
-    share: float = 1.0
-
-
-class SpeedMeter:
-    """Adds steps up over a moving window, so that one slow step does not look like a trend."""
-
-    def __init__(self, arithmetic: Arithmetic | None = None) -> None:
-        """Without arithmetic there is no utilisation."""
-        self._arithmetic = arithmetic
+    def __init__(
+        self, shape: BackboneShape | None = None, *, peak_flops: float = 0.0, share: float = 1.0
+    ) -> None:
+        self._shape = shape
+        self._peak_flops = peak_flops
+        self._share = share
         # Real tokens, seconds and operations of each step.
         self._steps: deque[tuple[int, float, float]] = deque(maxlen=_WINDOW_STEPS)
 
-    def add(self, length_N: Sequence[int], *, num_computed: int, seconds: float) -> Speed:
-        """Count a step in and say how fast the last steps were.
+    def add(
+        self, length_N: Sequence[int], *, num_computed: int, seconds: float
+    ) -> tuple[float, float | None]:
+        """Count a step; tokens per second and MFU (None without a shape) over the last steps.
 
         Args:
             length_N: Tokens of each sequence of the step.
@@ -71,25 +58,20 @@ class SpeedMeter:
                 the sequences have, and only these count as work.
             seconds: The step took.
         """
-        num_tokens = sum(length_N)
-        operations = 0.0
-        if self._arithmetic is not None:
-            per_token = flops_per_token(
-                self._arithmetic.shape, sequence_length=attention_length(length_N)
-            )
-            operations = min(num_tokens, num_computed) * per_token * self._arithmetic.share
+        num_tokens, operations = sum(length_N), 0.0
+        if self._shape is not None:
+            per_token = flops_per_token(self._shape, sequence_length=attention_length(length_N))
+            operations = min(num_tokens, num_computed) * per_token * self._share
         self._steps.append((num_tokens, seconds, operations))
         tokens, times, work = (sum(values) for values in zip(*self._steps, strict=True))
-        used = None
-        if self._arithmetic is not None:
-            used = work / times / self._arithmetic.peak_flops
-        return Speed(tokens_per_second=tokens / times, mfu=used)
+        mfu = None if self._shape is None else work / times / self._peak_flops
+        return tokens / times, mfu
 
 
-def arithmetic_of(
+def speed_meter_of(
     model: MultiHeadRewardModel, *, method: Method, num_devices: int = 1
-) -> Arithmetic | None:
-    """What utilisation needs; None where the device's peak or the kind of model is not known.
+) -> SpeedMeter:
+    """A meter for a model in training; without MFU where the device's peak or the kind is unknown.
 
     Args:
         model: On its device.
@@ -98,20 +80,17 @@ def arithmetic_of(
     """
     device = model.heads.weight.device
     if device.type != "cuda":
-        return None
+        return SpeedMeter()
     dtype = str(next(model.trunk.parameters()).dtype)
     peak = peak_flops(torch.cuda.get_device_name(device), dtype=dtype)
     if peak is None:
-        return None
+        return SpeedMeter()
     try:
         shape = shape_from_config(model.trunk.config.to_dict(), name="trunk")
     except InputError:
-        return None
-    return Arithmetic(
-        shape=shape,
-        peak_flops=peak * num_devices,
-        share=_LORA_SHARE if method == "lora" else 1.0,
-    )
+        return SpeedMeter()
+    share = _LORA_SHARE if method == "lora" else 1.0
+    return SpeedMeter(shape, peak_flops=peak * num_devices, share=share)
 
 
 def peak_memory_bytes(device: Any) -> int:

@@ -1,92 +1,125 @@
-"""Heads on a frozen backbone: ridge regression of ratings, logistic regression of preferences."""
+"""Heads on a frozen backbone: ridge regression of ratings, logistic regression of preferences.
+
+Scikit-learn's `RidgeCV` chooses its penalty by another criterion (leave-one-out) and knows no
+missing targets; its `LogisticRegression` needs both classes. Hence numpy and scipy.
+
+Suffixes: N responses, P pairs, D hidden, R heads, K heads whose targets are in the same rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from encore.errors import EncoreError, InputError
-from encore.training.ridge import ROWS_PER_BLOCK, RidgeFit, solve_ridge
+from encore.training.embeddings import OnProgress, embed_examples
 
-# Suffixes: N responses, P pairs, D hidden, R heads, S penalties.
+if TYPE_CHECKING:
+    from encore.model.reward_model import MultiHeadRewardModel
+    from encore.training.config import TrainingConfig
+    from encore.training.examples import TrainingExamples
 
 #: Penalties of the ridge to choose from, as multiples of the mean eigenvalue of X'X: from no
 #: shrinkage to almost nothing left.
 RIDGE_PENALTIES: tuple[float, ...] = tuple(np.logspace(-6, 4, 21).tolist())
 #: Penalties of the Bradley-Terry probe, for differences of mean square 1.
 BRADLEY_TERRY_PENALTIES: tuple[float, ...] = tuple(np.logspace(-4, 2, 13).tolist())
+#: Rows that are widened to float64 at a time.
+ROWS_PER_BLOCK = 8192
 _NUM_FOLDS = 5
 _SMALL_GRADIENT = 1e-5
 
 _Floats = NDArray[np.float64]
 _AnyFloats = NDArray[np.float32] | NDArray[np.float64]
-_Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BradleyTerryFit:
-    """A linear reward without intercept, learnt from preferences.
+class LinearHeads:
+    """Linear heads and their constants: target = head · embedding + offset.
 
     Attributes:
-        head_D: Its weights, shape [D].
-        penalty: The penalty chosen, as in `BRADLEY_TERRY_PENALTIES`.
-        held_out_loss_S: Mean loss on held-out pairs under each penalty; empty where there was only
-            one to choose from.
+        head_RD: The heads' weights, shape [R, D].
+        offset_R: The constants, shape [R].
     """
 
-    head_D: _Floats
-    penalty: float
-    held_out_loss_S: _Floats
+    head_RD: _Floats
+    offset_R: _Floats
+
+
+def solve_heads(
+    model: MultiHeadRewardModel,
+    examples: TrainingExamples,
+    config: TrainingConfig,
+    *,
+    cache: Path,
+    pad_token_id: int,
+    on_embedded: OnProgress | None,
+) -> _Floats:
+    """Put the best linear heads on the frozen backbone into the model.
+
+    Hidden states are kept on disk as they come: a killed process loses at most one file of them.
+
+    Args:
+        model: Its trunk is read, its heads are written.
+        examples: The pairs to learn from, centred.
+        config: Objective, layout and microbatches are read.
+        cache: The folder for hidden states.
+        pad_token_id: For padded rows.
+        on_embedded: Called with the number of embedded pairs and of all.
+
+    Returns:
+        What belongs to the heads' centres, shape [R]: see `encore.training.splits.move_centres`.
+    """
+    embeddings = embed_examples(
+        model,
+        examples,
+        layout=config.layout,
+        cache=cache,
+        tokens_per_microbatch=config.microbatch_tokens(model.heads.weight.device.type),
+        pad_token_id=pad_token_id,
+        on_progress=on_embedded,
+    )
+    if config.objective == "bradley-terry":
+        head_D = fit_bradley_terry(
+            embeddings.chosen_PD,
+            embeddings.rejected_PD,
+            group_P=examples.group_P,
+            seed=config.seed,
+        )
+        heads = LinearHeads(head_RD=head_D[np.newaxis], offset_R=np.zeros(1))
+    else:
+        heads = fit_ridge(
+            np.concatenate([embeddings.chosen_PD, embeddings.rejected_PD]),
+            np.concatenate([examples.target_chosen_PR, examples.target_rejected_PR]),
+        )
+    with torch.no_grad():
+        model.heads.weight.copy_(torch.from_numpy(heads.head_RD))
+    return heads.offset_R
+
+
+# --- ridge --------------------------------------------------------------------------------------
 
 
 def fit_ridge(
-    hidden_ND: _AnyFloats,
-    target_NR: _AnyFloats,
-    *,
-    penalties: Sequence[float] = RIDGE_PENALTIES,
-    is_held_out_N: _Mask | None = None,
-) -> _Floats:
-    """Weights of linear heads without any constant, shape [R, D]; see `fit_ridge_with_offsets`.
-
-    A constant that the targets need (ratings that are centred while embeddings are not) then comes
-    out of the embeddings themselves, as far as they hold one.
-    """
-    _check_penalties(penalties)
-    _check_embeddings(hidden_ND)
-    fit = solve_ridge(
-        hidden_ND,
-        target_NR,
-        penalty_S=np.array(penalties, dtype=np.float64),
-        is_held_out_N=is_held_out_N,
-        has_offset=False,
-    )
-    return fit.head_RD
-
-
-def fit_ridge_with_offsets(
-    hidden_ND: _AnyFloats,
-    target_NR: _AnyFloats,
-    *,
-    penalties: Sequence[float] = RIDGE_PENALTIES,
-    is_held_out_N: _Mask | None = None,
-) -> RidgeFit:
+    hidden_ND: _AnyFloats, target_NR: _AnyFloats, *, penalties: Sequence[float] = RIDGE_PENALTIES
+) -> LinearHeads:
     """Linear heads by ridge regression in closed form, each with a constant beside it.
 
     Every head is fitted to the rows that have its target, in float64. Its penalty is the one with
     the least generalised cross-validation error, n |y - Xw|² / (n - parameters fitted)² (Golub,
-    Heath and Wahba, 1979), or with the least error on held-out rows, after which the head is
-    fitted to all its rows. Constants are not shrunk. They rank nothing: `splits.move_centres`
+    Heath and Wahba, 1979). Constants are not shrunk. They rank nothing: `splits.move_centres`
     makes them part of the centres, so that heads stay free of bias and fold exactly.
 
     Args:
         hidden_ND: What the heads read, shape [N, D].
         target_NR: Centred targets, shape [N, R]; NaN where one is missing.
         penalties: To choose from, as multiples of the mean eigenvalue of X'X.
-        is_held_out_N: Rows to choose the penalty by, shape [N]; best whole prompt groups. None:
-            generalised cross-validation.
 
     Raises:
         InputError: A head without a target, penalties that are not positive, embeddings that are
@@ -94,13 +127,63 @@ def fit_ridge_with_offsets(
     """
     _check_penalties(penalties)
     _check_embeddings(hidden_ND)
-    return solve_ridge(
-        hidden_ND,
-        target_NR,
-        penalty_S=np.array(penalties, dtype=np.float64),
-        is_held_out_N=is_held_out_N,
-        has_offset=True,
-    )
+    is_valid_NR = ~np.isnan(target_NR)
+    head_RD = np.empty((target_NR.shape[1], hidden_ND.shape[1]))
+    offset_R = np.empty(target_NR.shape[1])
+    # Heads whose targets are in the same rows share a decomposition.
+    patterns, pattern_R = np.unique(is_valid_NR, axis=1, return_inverse=True)
+    for place, is_valid_N in enumerate(patterns.T):
+        heads = np.flatnonzero(pattern_R.reshape(-1) == place)
+        rows = np.flatnonzero(is_valid_N)
+        if not len(rows):
+            raise InputError(
+                f"head {heads[0]}: none of the {len(is_valid_N)} responses has a target for it; "
+                "leave the head out"
+            )
+        head_RD[heads], offset_R[heads] = _solve(hidden_ND, target_NR[:, heads], rows, penalties)
+    return LinearHeads(head_RD=head_RD, offset_R=offset_R)
+
+
+def _solve(
+    hidden_ND: _AnyFloats,
+    target_NK: _AnyFloats,
+    rows: NDArray[np.intp],
+    penalties: Sequence[float],
+) -> tuple[_Floats, _Floats]:
+    """Heads [K, D] and constants [K] over some rows, in the basis V of X'X = V diag(e) V'."""
+    blocks = [rows[start : start + ROWS_PER_BLOCK] for start in range(0, len(rows), ROWS_PER_BLOCK)]
+    # Means are taken off before anything is squared, so that no digits are lost.
+    hidden_mean_D, target_mean_K = np.zeros(hidden_ND.shape[1]), np.zeros(target_NK.shape[1])
+    for block in blocks:
+        hidden_mean_D += hidden_ND[block].sum(axis=0, dtype=np.float64) / len(rows)
+        target_mean_K += target_NK[block].sum(axis=0, dtype=np.float64) / len(rows)
+    gram_DD = np.zeros((len(hidden_mean_D), len(hidden_mean_D)))
+    product_DK = np.zeros((len(hidden_mean_D), len(target_mean_K)))
+    square_K = np.zeros(len(target_mean_K))
+    for block in blocks:
+        hidden = hidden_ND[block] - hidden_mean_D
+        target = target_NK[block] - target_mean_K
+        gram_DD += hidden.T @ hidden
+        product_DK += hidden.T @ target
+        square_K += np.square(target).sum(axis=0)
+    eigenvalue_D, basis_DD = np.linalg.eigh(gram_DD)
+    eigenvalue_D = np.maximum(eigenvalue_D, 0.0)
+    product_DK = basis_DD.T @ product_DK
+    ridge_S = np.array(penalties) * (eigenvalue_D.mean() or 1.0)
+    errors_SK = []
+    for ridge in ridge_S:
+        kept_D = eigenvalue_D / (eigenvalue_D + ridge)
+        # |y - Xw|² = y'y - sum of (V'X'y)² (2 - kept) / (e + ridge)
+        gain_D = (2 - kept_D) / (eigenvalue_D + ridge)
+        residual_K = np.maximum(square_K - gain_D @ product_DK**2, 0.0)
+        freedom = max(len(rows) - kept_D.sum() - 1, 1e-9 * len(rows))
+        errors_SK.append(len(rows) * residual_K / freedom**2)
+    ridge_K = ridge_S[np.argmin(errors_SK, axis=0)]
+    head_KD = (basis_DD @ (product_DK / (eigenvalue_D[:, None] + ridge_K))).T
+    return head_KD, target_mean_K - head_KD @ hidden_mean_D
+
+
+# --- Bradley-Terry ------------------------------------------------------------------------------
 
 
 def fit_bradley_terry(
@@ -110,8 +193,8 @@ def fit_bradley_terry(
     group_P: NDArray[np.int64] | None = None,
     penalties: Sequence[float] = BRADLEY_TERRY_PENALTIES,
     seed: int = 0,
-) -> BradleyTerryFit:
-    """The linear reward that best tells the preferred from the other response.
+) -> _Floats:
+    """The linear reward that best tells the preferred from the other response, shape [D].
 
     Logistic regression on the differences of embeddings, without intercept: it minimises the mean
     of log(1 + exp(-w (chosen - rejected))) (the paper's Bradley-Terry objective) plus penalty / 2
@@ -141,20 +224,17 @@ def fit_bradley_terry(
             "pooling and max_length"
         )
     difference_PD /= scale
-    losses_S = np.empty(0)
-    penalty = float(penalties[0])
+    penalty = penalties[0]
     if len(penalties) > 1:
         groups = np.arange(len(difference_PD)) if group_P is None else group_P
-        losses_S = _held_out_losses(difference_PD, groups, penalties=penalties, seed=seed)
-        penalty = float(penalties[int(losses_S.argmin())])
-    head_D = _logistic(difference_PD, penalty=penalty, start_D=None)
-    return BradleyTerryFit(head_D=head_D / scale, penalty=penalty, held_out_loss_S=losses_S)
+        penalty = _choose_penalty(difference_PD, groups, penalties=penalties, seed=seed)
+    return _logistic(difference_PD, penalty=penalty, start_D=np.zeros(chosen_PD.shape[1])) / scale
 
 
-def _held_out_losses(
+def _choose_penalty(
     difference_PD: _Floats, group_P: NDArray[np.int64], *, penalties: Sequence[float], seed: int
-) -> _Floats:
-    """Mean loss on held-out pairs under each penalty, shape [S]."""
+) -> float:
+    """The penalty of least loss on held-out groups of pairs."""
     groups, index_P = np.unique(group_P, return_inverse=True)
     if len(groups) < 2:
         raise InputError(
@@ -162,35 +242,31 @@ def _held_out_losses(
             "the penalty by, or a single penalty"
         )
     num_folds = min(_NUM_FOLDS, len(groups))
-    fold_G = np.random.default_rng(seed).permutation(len(groups)) % num_folds
-    fold_P = fold_G[index_P]
+    fold_P = (np.random.default_rng(seed).permutation(len(groups)) % num_folds)[index_P]
     total_S = np.zeros(len(penalties))
-    descending = np.argsort(-np.array(penalties))
     for fold in range(num_folds):
         seen_PD, held_out_PD = difference_PD[fold_P != fold], difference_PD[fold_P == fold]
-        head_D = None
-        for place in descending:  # each optimum is near the one before
+        head_D = np.zeros(difference_PD.shape[1])
+        for place in np.argsort(-np.array(penalties)):  # each optimum is near the one before
             head_D = _logistic(seen_PD, penalty=penalties[place], start_D=head_D)
             total_S[place] += np.logaddexp(0.0, -(held_out_PD @ head_D)).sum()
-    return total_S / len(difference_PD)
+    return penalties[int(total_S.argmin())]
 
 
-def _logistic(difference_PD: _Floats, *, penalty: float, start_D: _Floats | None) -> _Floats:
+def _logistic(difference_PD: _Floats, *, penalty: float, start_D: _Floats) -> _Floats:
     """The weights of least penalised loss; the problem is convex, so there is one optimum."""
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    num_pairs, num_hidden = difference_PD.shape
-
     def loss_and_gradient(head_D: _Floats) -> tuple[float, _Floats]:
         margin_P = difference_PD @ head_D
         loss = np.logaddexp(0.0, -margin_P).mean() + penalty / 2 * (head_D @ head_D)
-        gradient_D = penalty * head_D - expit(-margin_P) @ difference_PD / num_pairs
+        gradient_D = penalty * head_D - expit(-margin_P) @ difference_PD / len(difference_PD)
         return float(loss), gradient_D
 
     found = minimize(
         loss_and_gradient,
-        np.zeros(num_hidden) if start_D is None else start_D,
+        start_D,
         method="L-BFGS-B",
         jac=True,
         options={"maxiter": 5000, "maxfun": 10_000, "gtol": 1e-7, "ftol": 1e-13},

@@ -1,10 +1,9 @@
 """Several processes, one a GPU, that train one model together: FSDP2, started by a launcher.
 
 ``torchrun --nproc-per-node N -m encore.cli train …`` and ``accelerate launch …`` start the
-processes and end all of them when one dies. Weights, gradients and optimizer states are cut into
-shards by torch's ``fully_shard``, layer by layer; pairs are dealt to the processes, and every
-update is that of the whole step. What is written is whole: a run may go on with another number of
-processes. One process, without a launcher, has a `Ranks` that changes nothing.
+processes and end all of them when one dies. Torch's ``fully_shard`` cuts weights, gradients and
+optimizer states into shards, layer by layer; pairs are dealt to the processes, and every update is
+that of the whole step. What is written is whole: a run may go on with another number of processes.
 
 Shown on CPUs with gloo (tests/training/test_ranks.py). With NCCL on several GPUs the same calls
 are made, but no machine with several was at hand: neither speed nor memory was measured there.
@@ -16,7 +15,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -25,40 +24,45 @@ from torch import Tensor, distributed, nn
 
 from encore.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
-from encore.training.config import TrainingConfig
-from encore.training.shards import is_sharded, local_part
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
+    from encore.training.config import TrainingConfig
 
-#: Others wait while the first process writes a checkpoint; who has died is noticed by the launcher.
+#: Others wait while rank 0 writes a checkpoint; the launcher notices who has died.
 _TIMEOUT = timedelta(hours=2)
 #: gloo's threads give the tensors of the last collective back to Python after it has returned. One
 #: that comes when the interpreter is already ending aborts the process (8 of 100 times in a small
 #: script), so they get time while nobody holds the interpreter's lock.
 _SETTLING_SECONDS = 0.2
+#: Settings that several processes can have.
+_ALLOWED: Mapping[str, tuple[str | None, ...]] = {
+    "method": ("full",),
+    "head_init": ("zero", "own"),
+    # Each pass must be one forward pass in every process.
+    "layout": ("packed", "prefix-shared"),
+    # A shard does not know the norm of the whole parameter.
+    "clip_gradient": (None,),
+}
 
 
 class Ranks:
-    """This process among those that train one model: alone, so that nothing is shared.
+    """This process among those that train one model; without a mesh it is alone.
 
     Attributes:
         rank: Which one, from 0.
         count: How many there are.
     """
 
-    rank: int = 0
-    count: int = 1
+    def __init__(self, mesh: Any = None) -> None:
+        self._mesh = mesh
+        self.rank = 0 if mesh is None else int(mesh.get_local_rank())
+        self.count = 1 if mesh is None else int(mesh.size())
 
     @property
-    def is_first(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this process reports and writes."""
         return self.rank == 0
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What a checkpoint's environment says of it: nothing for one process."""
-        return {}
 
     def check(self, config: TrainingConfig) -> None:
         """Refuse what needs one process.
@@ -66,26 +70,22 @@ class Ranks:
         Raises:
             InputError: A setting that several processes cannot have; what to give instead.
         """
-
-    def loading(self, backbone: BackboneConfig, *, device: str) -> tuple[BackboneConfig, str]:
-        """How and where a backbone is loaded that is to train on a kind of device."""
-        return backbone, device
-
-    def shard(self, model: MultiHeadRewardModel) -> None:
-        """Cut a loaded model into the processes' shards, in place."""
-
-    def wait(self) -> None:
-        """Until every process has come here."""
-
-    def agree(self, number: int) -> bool:  # noqa: ARG002 -- alone there is nobody to differ
-        """Whether every process has the same number; all of them get the answer."""
-        return True
+        if config.batch_pairs < self.count:
+            raise InputError(
+                f"batch_pairs {config.batch_pairs} with {self.count} processes: expected at least "
+                "a pair for each; raise it, or start fewer processes"
+            )
+        for name, values in _ALLOWED.items():
+            value = getattr(config, name)
+            if self.count > 1 and value not in values:
+                expected = " or ".join("none" if value is None else value for value in values)
+                raise InputError(
+                    f"{name} {value!r} with {self.count} processes: expected {expected}; choose "
+                    "that, or train in one process"
+                )
 
     def check_same_run(self, key: str) -> None:
-        """Refuse to train different runs together.
-
-        Args:
-            key: Of this process's run: hexadecimal digits.
+        """Refuse to train different runs together; ``key`` is this process's run key.
 
         Raises:
             EncoreError: Data or a model changed while the processes started.
@@ -97,108 +97,35 @@ class Ranks:
                 "again"
             )
 
-    def summed(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes of a CPU tensor; every process gets it."""
-        return tensor
-
-    def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Tensors put together from their shards, on the CPU; only the first process gets them."""
-        return tensors
-
-    def gather(self, model: MultiHeadRewardModel) -> None:
-        """Make the first process's model whole, to be saved; it cannot be trained further."""
-
-
-class SeveralRanks(Ranks):
-    """One of several processes, in the default process group.
-
-    Args:
-        mesh: All processes of the group, in one dimension.
-    """
-
-    def __init__(self, mesh: Any) -> None:
-        self._mesh = mesh
-        self.rank = int(mesh.get_local_rank())
-        self.count = int(mesh.size())
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """The order of sums depends on how many there are."""
-        return {"num_processes": self.count}
-
-    def check(self, config: TrainingConfig) -> None:
-        """See `Ranks.check`."""
-        if config.batch_pairs < self.count:
-            raise InputError(
-                f"batch_pairs {config.batch_pairs} with {self.count} processes: expected at least "
-                "a pair for each; raise it, or start fewer processes"
-            )
-        allowed = {
-            "method": ("full",),
-            "head_init": ("zero", "own"),
-            "optimizer": ("auto", "adamw", "adamw-stochastic"),
-            # Each pass must be one forward pass in every process.
-            "layout": ("packed", "prefix-shared"),
-        }
-        for name, values in allowed.items():
-            value = getattr(config, name)
-            if value not in values:
-                raise InputError(
-                    f"{name} {value!r} with {self.count} processes: expected "
-                    f"{' or '.join(values)}; choose that, or train in one process"
-                )
-
     def loading(self, backbone: BackboneConfig, *, device: str) -> tuple[BackboneConfig, str]:
-        """In the device's format, on the CPU of every process: no GPU need hold the whole model."""
+        """How and where a backbone is loaded that is to train on a kind of device.
+
+        Several processes load it in the device's format on the CPU: no GPU need hold it whole.
+        """
+        if self.count == 1:
+            return backbone, device
         if device == "cuda" and backbone.dtype == "auto":
             backbone = backbone.model_copy(update={"dtype": "bfloat16"})
         return backbone, "cpu"
 
     def shard(self, model: MultiHeadRewardModel) -> None:
-        """Layer by layer; the heads apart, whose number format may be another."""
+        """Cut a loaded model into the processes' shards, in place.
+
+        Layer by layer; the heads apart, whose number format may be another.
+        """
+        if self.count == 1:
+            return
         names = set(model.trunk._no_split_modules or ())
         layers = [module for module in model.trunk.modules() if type(module).__name__ in names]
         for module in (*layers, model.heads, model):
-            self._fully_shard(module)
+            self.shard_module(module)
 
-    def wait(self) -> None:
-        """See `Ranks.wait`."""
-        self.summed(torch.zeros(1))
-
-    def agree(self, number: int) -> bool:
-        """See `Ranks.agree`."""
-        # The largest of the number and of its negative, which is the smallest.
-        both = torch.tensor([number, -number])
-        distributed.all_reduce(both, op=distributed.ReduceOp.MAX)
-        return bool(both.sum() == 0)
-
-    def summed(self, tensor: Tensor) -> Tensor:
-        """See `Ranks.summed`."""
-        total = tensor.clone()
-        distributed.all_reduce(total)
-        return total
-
-    def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """One after the other, so that a GPU holds one whole tensor at a time."""
-        gathered: dict[str, Tensor] = {}
-        for name, tensor in tensors.items():
-            full = tensor.detach().full_tensor() if is_sharded(tensor) else tensor.detach()
-            if self.is_first:
-                gathered[name] = full.cpu()
-        return gathered
-
-    def gather(self, model: MultiHeadRewardModel) -> None:
-        """See `Ranks.gather`."""
-        tensors = self.whole(dict(model.named_parameters()))
-        for name, tensor in tensors.items():
-            path, _, attribute = name.rpartition(".")
-            setattr(model.get_submodule(path), attribute, nn.Parameter(tensor))
-
-    def _fully_shard(self, module: Any) -> None:
+    def shard_module(self, module: Any) -> None:
+        """Cut one module; gradients of its shards are summed over the processes in float32."""
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        # Processes' gradients are added in float32 whatever their format. Parameters are shards
-        # again after every forward pass, also the root's: an evaluation leaves nothing whole.
+        # Parameters are shards again after every forward pass, also the root's: an evaluation
+        # leaves nothing whole.
         fully_shard(
             module,
             mesh=self._mesh,
@@ -208,6 +135,49 @@ class SeveralRanks(Ranks):
         # A loss is divided by the terms of the whole step: gradients are summed, not averaged.
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)
+
+    def wait(self) -> None:
+        """Until every process has come here."""
+        self.summed(torch.zeros(1))
+
+    def agree(self, number: int) -> bool:
+        """Whether every process has the same number; all of them get the answer."""
+        if self.count == 1:
+            return True
+        # The largest of the number and of its negative, which is the smallest.
+        both = torch.tensor([number, -number])
+        distributed.all_reduce(both, op=distributed.ReduceOp.MAX)
+        return bool(both.sum() == 0)
+
+    def summed(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes of a CPU tensor; every process gets it."""
+        if self.count == 1:
+            return tensor
+        total = tensor.clone()
+        distributed.all_reduce(total)
+        return total
+
+    def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Tensors put together from their shards, on the CPU; only rank 0 gets them.
+
+        One after the other, so that a GPU holds one whole tensor at a time.
+        """
+        if self.count == 1:
+            return tensors
+        gathered: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            full = tensor.detach().full_tensor() if _is_sharded(tensor) else tensor.detach()
+            if self.is_rank_zero:
+                gathered[name] = full.cpu()
+        return gathered
+
+    def gather(self, model: MultiHeadRewardModel) -> None:
+        """Make rank 0's model whole, to be saved; it cannot be trained further."""
+        if self.count == 1:
+            return
+        for name, tensor in self.whole(dict(model.named_parameters())).items():
+            path, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(path), attribute, nn.Parameter(tensor))
 
 
 @contextlib.contextmanager
@@ -237,11 +207,12 @@ def joined_ranks(device: str) -> Iterator[Ranks]:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     distributed.init_process_group(backend, timeout=_TIMEOUT)
     try:
-        ranks = SeveralRanks(init_device_mesh(device, (distributed.get_world_size(),)))
+        ranks = Ranks(init_device_mesh(device, (distributed.get_world_size(),)))
         yield ranks
-        ranks.wait()  # for the first one, which may still be writing the model
+        ranks.wait()  # for rank 0, which may still be writing the model
     except RuntimeError as error:
-        if not _is_left_alone(error):
+        # gloo says only in words that a collective failed because a process is gone.
+        if not isinstance(error, distributed.DistError) and "gloo" not in str(error):
             raise
         raise EncoreError(
             f"a connection to another process of this run broke ({_first_line(error)}); finished "
@@ -253,19 +224,7 @@ def joined_ranks(device: str) -> Iterator[Ranks]:
     time.sleep(_SETTLING_SECONDS)
 
 
-def all_finite(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, bool]:
-    """Of each tensor, whether it holds finite numbers only, in all its shards."""
-    bad = [~torch.isfinite(local_part(tensor)).all() for tensor in tensors.values()]
-    num_bad = ranks.summed(torch.stack(bad).cpu().long())
-    return {name: count == 0 for name, count in zip(tensors, num_bad.tolist(), strict=True)}
-
-
-def _is_left_alone(error: RuntimeError) -> bool:
-    """Whether a collective failed because a process is gone; gloo tells only in words."""
-    return isinstance(error, distributed.DistError) or "gloo" in str(error)
-
-
-def _first_line(error: RuntimeError) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
@@ -288,3 +247,48 @@ def _check_launch(device: str) -> None:
             f"WORLD_SIZE {count}: this machine has {torch.cuda.device_count()} GPUs; expected at "
             "most one process a GPU: lower --nproc-per-node"
         )
+
+
+# --- shards -------------------------------------------------------------------------------------
+# FSDP2 cuts a parameter along its first dimension into equal numbers of rows, the last shards
+# shorter or empty (torch.chunk), so a shard is one stretch of the flattened tensor.
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor, sharing its memory: the tensor itself unless sharded."""
+    if not _is_sharded(tensor):
+        return tensor
+    with torch.no_grad():
+        return tensor.to_local()
+
+
+def first_element(tensor: Tensor) -> int:
+    """The element of the flattened whole tensor that this process's part begins with."""
+    return _first_row(tensor) * int(tensor.shape[1:].numel())
+
+
+def put_whole(target: Tensor, source: Tensor) -> None:
+    """Copy a whole tensor into one of the same shape, of which this process may hold a part."""
+    with torch.no_grad():
+        part = local_part(target)
+        is_part = part is not target
+        part.copy_(source.narrow(0, _first_row(target), len(part)) if is_part else source)
+
+
+def shard_group(tensors: Iterable[Tensor]) -> Any:
+    """The processes that hold the sharded ones among some tensors; None where none is sharded."""
+    sharded = next((tensor for tensor in tensors if _is_sharded(tensor)), None)
+    return None if sharded is None else sharded.device_mesh.get_group()
+
+
+def _is_sharded(tensor: Tensor) -> bool:
+    """Whether other processes hold parts of it (a DTensor)."""
+    return hasattr(tensor, "to_local")
+
+
+def _first_row(tensor: Tensor) -> int:
+    if not _is_sharded(tensor):
+        return 0
+    mesh: Any = tensor.device_mesh
+    rows_each = -(-int(tensor.shape[0]) // int(mesh.size()))
+    return min(rows_each * int(mesh.get_local_rank()), int(tensor.shape[0]))

@@ -38,24 +38,10 @@ def learning_rate_at(step: int, *, config: TrainingConfig, num_steps: int) -> fl
     return config.learning_rate * left / (num_steps - config.warmup_steps)
 
 
-def is_evaluation_due(
-    step: int, *, config: TrainingConfig, num_steps: int, steps_per_epoch: int
-) -> bool:
-    """Whether the model is evaluated after a step; always after the last one."""
-    every = _evaluation_every(config, steps_per_epoch)
-    return step == num_steps or step % every == 0
+def intervals(config: TrainingConfig, *, steps_per_epoch: int) -> tuple[int, int]:
+    """Steps between evaluations and between checkpoints; both also come after the last step.
 
-
-def is_checkpoint_due(
-    step: int, *, config: TrainingConfig, num_steps: int, steps_per_epoch: int
-) -> bool:
-    """Whether a checkpoint is written after a step; always after the last one.
-
-    By default where the model is evaluated, so that every checkpoint has its figures.
+    By default a checkpoint is written where the model is evaluated, so that it has its figures.
     """
-    every = config.checkpoint_every or _evaluation_every(config, steps_per_epoch)
-    return step == num_steps or step % every == 0
-
-
-def _evaluation_every(config: TrainingConfig, steps_per_epoch: int) -> int:
-    return config.evaluate_every or math.ceil(steps_per_epoch / _EVALUATIONS_PER_EPOCH)
+    evaluate_every = config.evaluate_every or math.ceil(steps_per_epoch / _EVALUATIONS_PER_EPOCH)
+    return evaluate_every, config.checkpoint_every or evaluate_every

@@ -1,19 +1,23 @@
-"""Which pairs a model learns from and which it is measured on, and the centres of its targets."""
+"""Which pairs a model learns from and which it is measured on, and the centres of its targets.
+
+Suffixes: P pairs, G groups, R heads.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.data.records import PreferencePair
 from encore.errors import InputError
-from encore.training.examples import TrainingExamples
-from encore.training.groups import place_of
-from encore.training.targets import mean_ratings
 
-# Suffixes: P pairs, G groups, R heads.
+if TYPE_CHECKING:
+    from encore.training.examples import TrainingExamples
 
 _Rows = NDArray[np.int64]
 
@@ -31,12 +35,29 @@ class Split:
     evaluation_rows: _Rows
 
 
+def group_of(pair: PreferencePair) -> int:
+    """A content hash of the prompt's first human turn, as a signed 64-bit number.
+
+    Conversations that begin alike continue alike: pairs of one group are never parted between
+    training and evaluation.
+    """
+    first = next((turn.content for turn in pair.prompt if turn.role == "user"), "")
+    digest = hashlib.sha256(first.strip().encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def place_of(group: int, *, seed: int) -> float:
+    """Where a group falls in [0, 1), evenly spread: it depends on its text and the seed alone."""
+    digest = hashlib.sha256(f"{seed}:{group}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2.0**48  # 48 bits: exact in a float, never 1
+
+
 def split(examples: TrainingExamples, *, evaluation_share: float, seed: int) -> Split:
     """A share of the prompt groups, drawn by content hash, for evaluation.
 
-    What is drawn depends on a group's text and the seed alone: more data moves no pair from one
-    side to the other, and a larger share only adds to the evaluation. Where a share above 0 draws
-    no group, as it may in a handful of pairs, the group nearest to being drawn is.
+    The draw depends on a group's text and the seed alone: more data moves no pair from one side to
+    the other, and a larger share only adds to the evaluation. Where a share above 0 draws no group,
+    as it may in a handful of pairs, the group nearest to being drawn is held out.
 
     Args:
         examples: The pairs.
@@ -50,10 +71,10 @@ def split(examples: TrainingExamples, *, evaluation_share: float, seed: int) -> 
         raise InputError(
             f"evaluation_share {evaluation_share}: expected a share from 0 to below 1, such as 0.05"
         )
-    place_P = _places(examples.group_P, seed=seed)
+    group_G, index_P = np.unique(examples.group_P, return_inverse=True)
+    place_P = np.array([place_of(int(group), seed=seed) for group in group_G])[index_P]
     is_evaluated_P = place_P < evaluation_share
-    num_groups = len(np.unique(examples.group_P))
-    if evaluation_share > 0 and num_groups > 1 and not is_evaluated_P.any():
+    if evaluation_share > 0 and len(group_G) > 1 and not is_evaluated_P.any():
         is_evaluated_P = place_P == place_P.min()
     if is_evaluated_P.all():
         raise InputError(
@@ -62,31 +83,6 @@ def split(examples: TrainingExamples, *, evaluation_share: float, seed: int) -> 
         )
     return Split(
         train_rows=np.flatnonzero(~is_evaluated_P), evaluation_rows=np.flatnonzero(is_evaluated_P)
-    )
-
-
-def folds(examples: TrainingExamples, *, num_folds: int, seed: int) -> tuple[Split, ...]:
-    """Cross-validation: every pair is evaluated once, by a model that saw nothing of its group.
-
-    Folds are drawn by content hash as in `split`, so they differ a little in size.
-
-    Raises:
-        InputError: Fewer than two folds, or so few groups that a fold stays empty.
-    """
-    if num_folds < 2:
-        raise InputError(f"num_folds {num_folds}: expected 2 or more")
-    fold_P = np.floor(_places(examples.group_P, seed=seed) * num_folds).astype(np.int64)
-    if len(np.unique(fold_P)) < num_folds:
-        raise InputError(
-            f"num_folds {num_folds}: {len(np.unique(examples.group_P))} prompt groups leave a fold "
-            "empty; give fewer folds or more pairs"
-        )
-    return tuple(
-        Split(
-            train_rows=np.flatnonzero(fold_P != fold),
-            evaluation_rows=np.flatnonzero(fold_P == fold),
-        )
-        for fold in range(num_folds)
     )
 
 
@@ -106,35 +102,24 @@ def centre(examples: TrainingExamples, *, train_rows: _Rows) -> TrainingExamples
     """
     if examples.target_chosen_PR.shape[1] == 0:
         return examples
-    mean_R = mean_ratings(
-        examples.target_chosen_PR[train_rows], examples.target_rejected_PR[train_rows]
-    )
-    for head_id, mean in zip(examples.head_ids, mean_R, strict=True):
-        if np.isnan(mean):
+    sides = [side[train_rows] for side in (examples.target_chosen_PR, examples.target_rejected_PR)]
+    num_R = sum((~np.isnan(side)).sum(axis=0) for side in sides)
+    for head_id, num_ratings in zip(examples.head_ids, num_R, strict=True):
+        if num_ratings == 0:
             raise InputError(
                 f"rule {head_id}: it has no rating in any of the {len(train_rows)} training pairs, "
                 "so its head has nothing to learn; leave the rule out of the ratings, rate more "
                 "pairs or take another seed"
             )
-    return move_centres(examples, mean_R)
+    sum_R = sum(np.nansum(side, axis=0, dtype=np.float64) for side in sides)
+    return move_centres(examples, sum_R / num_R)
 
 
 def move_centres(examples: TrainingExamples, offset_R: NDArray[np.float64]) -> TrainingExamples:
     """The same ratings, counted from centres that lie ``offset_R`` higher, shape [R]."""
     return dataclasses.replace(
         examples,
-        target_chosen_PR=_lowered(examples.target_chosen_PR, offset_R),
-        target_rejected_PR=_lowered(examples.target_rejected_PR, offset_R),
+        target_chosen_PR=(examples.target_chosen_PR - offset_R).astype(np.float32),
+        target_rejected_PR=(examples.target_rejected_PR - offset_R).astype(np.float32),
         mean_R=examples.mean_R + offset_R,
     )
-
-
-def _lowered(target_PR: NDArray[np.float32], offset_R: NDArray[np.float64]) -> NDArray[np.float32]:
-    return np.asarray(target_PR - offset_R, dtype=np.float32)
-
-
-def _places(group_P: NDArray[np.int64], *, seed: int) -> NDArray[np.float64]:
-    """A number in [0, 1) for each pair: that of its group, evenly spread, shape [P]."""
-    group_G, index_P = np.unique(group_P, return_inverse=True)
-    place_G = [place_of(int(group), seed=seed) for group in group_G]
-    return np.array(place_G, dtype=np.float64)[index_P]

@@ -29,9 +29,8 @@ from encore.export import export_model
 from encore.model.config import BackboneConfig
 from encore.model.export_notes import EXPORT_FILE
 from encore.model.opening import open_reward_model
-from encore.training.config import TrainingConfig
-from encore.training.driver import train_study
-from encore.training.records import SilentReporter
+from encore.training.config import TrainConfig, TrainingConfig
+from encore.training.train import train
 from tests.benchmarks.plain_bert import write_plain_bert
 from tests.export.readers.environments import reader_python
 from tests.perf.readers_rewardbench import run_rewardbench
@@ -54,9 +53,8 @@ def study(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained_run(study: Path, backbone: BackboneConfig) -> Path:
     """A Bradley–Terry head on real preferences; the backbone stays as it is."""
     config = TrainingConfig(objective="bradley-terry", method="probe")
-    return train_study(
-        study, backbone=backbone, config=config, reporter=SilentReporter(), limit=300
-    ).out
+    full = TrainConfig.of(study, backbone=backbone, training=config, limit=300)
+    return train(open_study(study), full).out
 
 
 def llama(study: Path, folder: Path) -> tuple[Path, Path]:

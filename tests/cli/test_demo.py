@@ -27,7 +27,7 @@ from encore.data.rules import load_rule_set
 from encore.demo import data_paths
 from encore.demo.benchmark import benchmark_data_path, benchmark_path
 from encore.training.gate import GateConfig
-from encore.training.run import RESULT_FILE
+from encore.training.run_folder import RESULT_FILE
 from flows import demo as flow
 from tests.tasks.mlflow_store import Logged, new_template
 
@@ -166,7 +166,7 @@ def again(done: Shown, tmp_path_factory: pytest.TempPathFactory) -> Shown:
         patch.setenv("MLFLOW_TRACKING_URI", "http://somewhere.else:5000")
         for work in (
             "encore.judges.transformers_model.TransformersJudge.start",
-            "encore.training.driver._train",
+            "encore.training.train._fit_and_save",
             "encore.training.gating_network.fit_gate",
             "encore.export.export_model",
             "encore.scoring.scoring_run._score",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from encore.config import identity_of
 from encore.training.checkpoints import checkpoint_steps
 from encore.training.config import TrainingConfig
 from tests.cli.conftest import Finished, Run
@@ -114,7 +115,7 @@ def test_a_setting_of_the_command_line_is_the_setting_of_the_run(train, tmp_path
         seed=5,
         gradient_checkpointing=False,
     )
-    assert identity["config"] == expected.model_dump(mode="json")
+    assert identity["config"] == identity_of(expected)
     assert identity["backbone"]["max_length"] == 64
 
 
@@ -123,7 +124,7 @@ def test_without_options_the_settings_are_the_papers(encore, folder, tmp_path):
     finished = encore("train", folder / "study", *arguments, "--out", tmp_path / "run")
     assert finished.code == 0, finished.err
     identity = json.loads((tmp_path / "run" / "training.json").read_text())["identity"]
-    assert identity["config"] == TrainingConfig().model_dump(mode="json")
+    assert identity["config"] == identity_of(TrainingConfig())
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_a_stopped_training_keeps_its_checkpoint(encore, folder, tmp_path, stop)
         process.kill()
         process.wait()
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[stop]
-    assert "interrupted; finished work is kept" in errors
+    assert "; finished work is kept, the same command continues" in errors
     assert "Traceback" not in errors
     assert checkpoint_steps(out / "checkpoints")
     assert not list(out.rglob(".*.tmp-*"))

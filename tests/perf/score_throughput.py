@@ -32,10 +32,10 @@ from encore.model.layouts import LayoutName
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import TOKENS_PER_MICROBATCH
 from encore.scoring.scoring_run import HowToCompute, Work, score_encoded
+from encore.training.batches import plan_rows, score_microbatch
 from encore.training.config import TrainingConfig
+from encore.training.examples import TokenTable
 from encore.training.ranks import Ranks
-from encore.training.scoring import plan_rows, score_microbatch
-from encore.training.tokens import TokenTable
 from tests.export.readers.conversations import alternating, read_hh
 from tests.perf.readers_rewardbench import export_for_readers, run_rewardbench
 from tests.perf.training.data import Pairs

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from encore.data.pairs import iter_pairs
+from encore.data.records import Message, PreferencePair
 from encore.data.study import open_study
 from encore.scoring.head_accuracy import TrainedSplit, head_accuracies, held_out_P, trained_split
-from encore.scoring.head_scores import read_head_scores
+from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.training.examples import read_examples
 from encore.training.splits import split
 from tests.scoring.models import make_model, score
@@ -34,7 +35,7 @@ def test_the_pairs_are_those_that_training_holds_out(folder):
     from encore.model.opening import open_reward_model
 
     examples = read_examples(
-        folder / "study",
+        open_study(folder / "study"),
         tokenizer=open_reward_model(model).tokenizer,
         objective="bradley-terry",
     )
@@ -50,3 +51,32 @@ def test_the_pairs_are_those_that_training_holds_out(folder):
 @pytest.mark.parametrize("metadata", [{}, {"config": None}, {"config": {"evaluation_share": 0.0}}])
 def test_a_model_that_says_nothing_or_held_nothing_out_has_no_split(metadata):
     assert trained_split(metadata) is None
+
+
+def test_a_pair_of_another_source_is_another_pair():
+    """Ids of other tools' data need not be hashes: two sources may have the same ones."""
+    held, learnt = _pairs_on_either_side(TrainedSplit(evaluation_share=0.5, seed=0))
+    pairs = [
+        PreferencePair(pair_id="1", source=source, prompt=prompt, chosen="a", rejected="b")
+        for source, prompt in (("hh", held), ("pku", learnt))
+    ]
+    scores = HeadScores(
+        pair_id_P=np.array(["1", "1"], dtype=np.object_),
+        source_P=np.array(["pku", "hh"], dtype=np.object_),
+        subset_P=np.array([None, None], dtype=np.object_),
+        score_P2R=np.zeros((2, 2, 1), dtype=np.float32),
+        head_ids=("reward",),
+        mean_R=np.zeros(1),
+    )
+    split_of_model = TrainedSplit(evaluation_share=0.5, seed=0)
+    assert held_out_P(split_of_model, pairs, scores).tolist() == [False, True]
+
+
+def _pairs_on_either_side(of: TrainedSplit) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """A prompt that a split holds out, and one that it does not."""
+    found = {}
+    for index in range(20):
+        prompt = (Message(role="user", content=f"Question {index}?"),)
+        pair = PreferencePair(pair_id="1", source="x", prompt=prompt, chosen="a", rejected="b")
+        found[of.holds_out(pair)] = prompt
+    return found[True], found[False]

@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.distributed.tensor import distribute_tensor
 
-from encore.training.optimizers.step_optimizer import AdamSettings
-from encore.training.optimizers.stochastic import StochasticAdamW
-from encore.training.ranks import SeveralRanks, joined_ranks
+from encore.training.config import TrainingConfig
+from encore.training.ranks import joined_ranks
+from encore.training.stochastic_adamw import StochasticAdamW
 
 NUM_UPDATES = 5
 
@@ -30,7 +30,7 @@ def layer() -> nn.Linear:
 def optimizer_of(module: nn.Module) -> StochasticAdamW:
     # 16 elements at a time: pieces of the whole and of the shards begin at other elements.
     return StochasticAdamW(
-        dict(module.named_parameters()), settings=AdamSettings(), seed=3, chunk_elements=16
+        dict(module.named_parameters()), TrainingConfig(seed=3), chunk_elements=16
     )
 
 
@@ -52,9 +52,8 @@ def update(module: nn.Module, optimizer: StochasticAdamW, *, shard) -> list[floa
 
 def main(out: Path) -> None:
     with joined_ranks("cpu") as ranks:
-        assert isinstance(ranks, SeveralRanks)
         module = layer()
-        ranks._fully_shard(module)
+        ranks.shard_module(module)
         optimizer = optimizer_of(module)
 
         def shard(gradient, parameter):
@@ -62,7 +61,7 @@ def main(out: Path) -> None:
 
         norms = update(module, optimizer, shard=shard)
         tensors = ranks.whole({**dict(module.named_parameters()), **optimizer.state()})
-        if ranks.is_first:
+        if ranks.is_rank_zero:
             save_file({**tensors, "norms": torch.tensor(norms)}, out)
 
 

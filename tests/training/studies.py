@@ -16,6 +16,7 @@ from encore.data.study import open_study
 from encore.model.config import BackboneConfig
 from encore.schemas import RATINGS_CONTRACT
 from encore.training.config import TrainingConfig
+from encore.training.metrics_log import read_log
 from tests.tiny_judge import make_tiny_judge
 
 RULES = ("be-kind", "be-honest", "be-brief")
@@ -75,6 +76,20 @@ def make_backbone(folder: Path, *, seed: int = 0) -> Path:
 
 def backbone_config(folder: Path) -> BackboneConfig:
     return BackboneConfig(model=str(folder), max_length=64)
+
+
+#: Figures of the machine, not of the run: two runs' logs are equal but for these.
+UNREPEATABLE = frozenset({"seconds", "tokens_per_second", "mfu", "peak_memory_bytes"})
+
+
+def repeatable(path: Path) -> list[dict[str, object]]:
+    """What must be equal of two runs' logs, floats to the last bit."""
+    kept = [
+        {name: value for name, value in record.items() if name not in UNREPEATABLE}
+        for record in read_log(path)
+    ]
+    assert kept
+    return kept
 
 
 def training_config(**settings: object) -> TrainingConfig:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.training.batches import MicrobatchPlan, cut_step, step_rows
+from encore.training.batches import cut_step, shard_batch, step_rows
+from encore.training.ranks import Ranks
 
 LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
 BUDGET = 16_384
@@ -51,13 +52,6 @@ def computed(lengths: np.ndarray, part: tuple[int, ...], *, layout: str) -> tupl
     return int(chosen.sum()), int(width)
 
 
-def test_the_lengths_of_these_tests_are_skewed_as_real_ones():
-    length_N = skewed_lengths(4000)
-    assert 180 < length_N.mean() < 220
-    assert length_N.max() == 1024
-    assert np.median(length_N) < 0.85 * length_N.mean()
-
-
 @pytest.mark.parametrize("is_paired", [True, False])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_under_2_percent_of_what_is_computed_is_padding_and_nothing_is_dropped(layout, is_paired):
@@ -66,13 +60,6 @@ def test_under_2_percent_of_what_is_computed_is_padding_and_nothing_is_dropped(l
     real, positions = (sum(values) for values in zip(*parts, strict=True))
     assert real == length_N.sum()
     assert positions - real < 0.02 * positions
-
-
-def test_sorted_windows_leave_several_rows_to_compute_together():
-    # Cut to under 2 % padding, 64 sequences drawn at random would be computed nearly one by one.
-    length_N = skewed_lengths(1600)
-    parts = cut_epoch(length_N, layout="sorted", is_paired=False)
-    assert len(length_N) / len(parts) > 3
 
 
 @given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 5), st.booleans())
@@ -153,10 +140,63 @@ def test_a_shared_prompt_takes_its_room_once():
     assert len(cut_step([10] * 4, tokens_per_microbatch=27, **pairs)) == 2
 
 
-def test_equal_lengths_fill_rows_up_to_the_budget():
-    plans = cut_step([10] * 8, layout="sorted", tokens_per_microbatch=40, is_paired=False)
-    assert [plan.parts for plan in plans] == [((0, 1, 2, 3),), ((4, 5, 6, 7),)]
+# --- several processes --------------------------------------------------------------------------
 
 
-def test_a_plan_lists_its_sequences_in_the_order_of_its_parts():
-    assert MicrobatchPlan(parts=((3, 1), (0, 2))).sequences == (3, 1, 0, 2)
+longer_lengths = st.lists(st.integers(1, 300), min_size=2, max_size=40).map(
+    lambda values: values[: len(values) // 2 * 2]
+)
+
+
+class Rank(Ranks):
+    """One of several processes."""
+
+    def __init__(self, rank: int, count: int) -> None:
+        super().__init__()
+        self.rank, self.count = rank, count
+
+
+def shares(length_N, *, num_ranks, layout="packed", budget=400, is_paired=False, shared_P=None):
+    return [
+        shard_batch(
+            length_N,
+            ranks=Rank(rank, num_ranks),
+            layout=layout,
+            tokens_per_microbatch=budget,
+            is_paired=is_paired,
+            shared_P=shared_P,
+        )
+        for rank in range(num_ranks)
+    ]
+
+
+@given(length_N=longer_lengths, num_ranks=st.integers(1, 5), is_paired=st.booleans())
+def test_every_sequence_counts_once_and_all_processes_have_as_many_passes(
+    length_N, num_ranks, is_paired
+):
+    dealt = shares(length_N, num_ranks=num_ranks, is_paired=is_paired)
+    counting = [plan for plans in dealt for plan in plans if plan.weight]
+    assert {plan.weight for plan in counting} == {1.0}
+    assert sorted(s for plan in counting for s in plan.sequences) == list(range(len(length_N)))
+    assert len({len(plans) for plans in dealt}) == 1
+    # One forward pass each: a second one would be a collective that others do not take part in.
+    assert all(len(plan.parts) == 1 for plans in dealt for plan in plans)
+
+
+def test_a_process_without_a_pair_repeats_the_cheapest_one_for_nothing():
+    # Pairs of 30, 8 and 20 tokens for four processes: the last one has none.
+    dealt = shares([10, 20, 4, 4, 10, 10], num_ranks=4)
+    assert [[(plan.sequences, plan.weight) for plan in plans] for plans in dealt] == [
+        [((0, 1), 1.0)],
+        [((4, 5), 1.0)],
+        [((2, 3), 1.0)],
+        [((2, 3), 0.0)],
+    ]
+
+
+def test_a_shared_beginning_is_not_counted_twice():
+    # 100 + 100 tokens of which 90 are shared cost 110, less than the other pair's 60 + 60.
+    dealt = shares(
+        [100, 100, 60, 60], num_ranks=2, layout="prefix-shared", budget=120, shared_P=[90, 0]
+    )
+    assert [plan.sequences for plans in dealt for plan in plans] == [(2, 3), (0, 1)]

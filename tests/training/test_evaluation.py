@@ -9,8 +9,12 @@ import pytest
 import torch
 
 from encore.training.config import TrainingConfig
-from encore.training.evaluation import accuracy_half, evaluate, r_squared
-from encore.training.records import TrainingDivergedError
+from encore.training.evaluation import (
+    TrainingDivergedError,
+    accuracy_half,
+    evaluate,
+    r_squared,
+)
 from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
 
 NAN = math.nan
@@ -130,3 +134,13 @@ def test_scores_that_are_not_finite_are_an_error_that_names_the_pairs():
         model.trunk.embed_tokens.weight[int(examples.chosen[3][0])] = math.inf
     with pytest.raises(TrainingDivergedError, match=r"held-out score .* at step 7 on .*pair-3"):
         evaluation_of(model, examples, objective="bradley-terry")
+
+
+def test_a_divergence_names_a_few_of_many_pairs():
+    error = TrainingDivergedError(what="the loss is nan", step=3, pair_ids=list("abcdefg"))
+    assert str(error).startswith(
+        "training diverged: the loss is nan at step 3 on pairs a, b, c, d, e and 2 more; "
+    )
+    assert (error.step, error.pair_ids) == (3, tuple("abcdefg"))
+    assert "on pair x;" in str(TrainingDivergedError(what="nan", step=1, pair_ids=["x"]))
+    assert "at step 1;" in str(TrainingDivergedError(what="nan", step=1))

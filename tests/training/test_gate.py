@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from encore.cli.gate import gate as gate_command
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
-from encore.training.driver import train_study
+from encore.training.config import TrainConfig
 from encore.training.gate import (
     RESULT_FILE,
     GateConfig,
@@ -29,7 +29,7 @@ from encore.training.gating_network import (
     load_gate,
     save_gate,
 )
-from encore.training.records import SilentReporter
+from encore.training.train import train as train_model
 from tests.cli.invoking import Command
 from tests.training.studies import (
     RULES,
@@ -219,15 +219,13 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gated")
-    result = train_study(
+    config = TrainConfig.of(
         study,
         backbone=backbone_config(make_backbone(folder / "tiny")),
-        config=training_config(method="probe"),
+        training=training_config(method="probe"),
         ratings=write_ratings(study, folder / "ratings.parquet"),
-        reporter=SilentReporter(),
     )
-    assert result.model_dir is not None
-    return result.model_dir
+    return train_model(open_study(study), config).model_dir
 
 
 def train(study: Path, model: Path, gate: GateConfig = CONFIG, **settings):
@@ -271,13 +269,12 @@ def test_training_it_again_gives_the_same_gate_from_kept_states(study, model, tm
 
 
 def test_a_model_with_a_single_head_has_nothing_to_weigh(study, tmp_path):
-    result = train_study(
+    config = TrainConfig.of(
         study,
         backbone=backbone_config(make_backbone(tmp_path / "tiny")),
-        config=training_config(method="probe", objective="bradley-terry"),
-        reporter=SilentReporter(),
+        training=training_config(method="probe", objective="bradley-terry"),
     )
-    assert result.model_dir is not None
+    result = train_model(open_study(study), config)
     with pytest.raises(InputError, match="its only head is 'reward'"):
         train(study, result.model_dir)
 

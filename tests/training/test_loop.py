@@ -12,18 +12,19 @@ import torch
 from encore.errors import InputError
 from encore.training.batches import step_rows
 from encore.training.config import TrainingConfig
+from encore.training.evaluation import TrainingDivergedError
+from encore.training.examples import TokenTable
+from encore.training.loop import Steps, run_steps
 from encore.training.losses import loss_sum, num_terms
+from encore.training.metrics_log import EvaluationRecord, StepRecord
 from encore.training.optimizers import make_optimizer
-from encore.training.records import (
-    CheckpointRecord,
-    EvaluationRecord,
-    StepRecord,
-    TrainingDivergedError,
-)
+from encore.training.ranks import Ranks
 from encore.training.splits import Split
-from encore.training.tokens import TokenTable
 from tests.training.tiny_training import (
+    PAD,
+    VOCABULARY,
     WatchedOptimizer,
+    everything_trains,
     random_examples,
     tiny_bert,
     tiny_llama,
@@ -74,26 +75,6 @@ def test_batch_8_at_once_equals_8_batches_of_1_in_loss_and_gradients(objective, 
         assert cut_loss == pytest.approx(loss, rel=1e-6)
         assert_close(cut_gradients, gradients)
     assert num_forwards >= 8
-
-
-@pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
-def test_sorted_rows_do_not_mix_pairs_up(objective):
-    # Nearly equal lengths: one part, in which every rejected response comes before every chosen.
-    examples = examples_for(objective, 4)
-    generator = np.random.default_rng(0)
-    for name, length in (("chosen", 99), ("rejected", 100)):
-        sequences = [generator.integers(2, 64, length) for _ in range(4)]
-        object.__setattr__(examples, name, TokenTable.of(sequences))
-    found = []
-    for layout in ("packed", "sorted"):
-        model = tiny_llama(examples.head_ids)
-        config = TrainingConfig(objective=objective, batch_pairs=4, layout=layout)
-        listener, optimizer = train(model, examples, config)
-        found.append((listener.steps[0].loss, optimizer.gradients[0], optimizer.num_forwards))
-    (loss, gradients, _), (sorted_loss, sorted_gradients, num_forwards) = found
-    assert num_forwards == 1
-    assert sorted_loss == pytest.approx(loss, rel=1e-6)
-    assert_close(sorted_gradients, gradients)
 
 
 @pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
@@ -167,6 +148,54 @@ def test_dropout_differs_from_step_to_step_and_from_microbatch_to_microbatch():
             assert not torch.equal(scores[first], scores[second])
 
 
+def test_processes_draw_dropout_masks_of_their_own(monkeypatch):
+    """Both compute the same pair here; their masks, and so their scores, differ."""
+    examples = random_examples(1).take(np.zeros(2, dtype=np.int64))
+    config = TrainingConfig(objective="bradley-terry", batch_pairs=2, learning_rate=1e-12)
+    scores = []
+    for rank in (0, 1):
+        model = tiny_bert(examples.head_ids, dropout=0.5)
+        model.register_forward_hook(lambda _model, _inputs, score: scores.append(score.detach()))
+        steps = Steps(
+            model=model,
+            examples=examples,
+            split=everything_trains(examples),
+            config=config,
+            optimizer=WatchedOptimizer(model),
+            pad_token_id=PAD,
+            ranks=OneOfTwo(rank),
+        )
+        nothing = lambda *_: None  # noqa: E731
+        run_steps(
+            steps, start_step=0, num_steps=1, on_step=nothing, on_evaluation=nothing, save=nothing
+        )
+    assert scores[0].shape == scores[1].shape
+    assert not torch.equal(*scores)
+
+
+class OneOfTwo(Ranks):
+    """One of two processes; sums are its own alone."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank, self.count = rank, 2
+
+    def summed(self, tensor):
+        return tensor
+
+
+@pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
+def test_no_padding_token_outside_the_vocabulary_is_looked_up(objective):
+    """A tokenizer may name a padding token that the model has no row for."""
+    examples = examples_for(objective, 6)
+    config = TrainingConfig(objective=objective, batch_pairs=6, layout="sorted")
+    losses = []
+    for pad_token_id in (PAD, VOCABULARY - 1):
+        taken, _ = train(tiny_llama(examples.head_ids), examples, config, pad_token_id=pad_token_id)
+        losses.append(taken.steps[0].loss)
+    assert losses[0] == losses[1]  # nothing attends to padding, whichever token it is
+
+
 def test_the_optimizer_is_armed_for_the_last_microbatch_of_a_step_alone():
     examples = random_examples(8)
     model = tiny_llama(examples.head_ids)
@@ -208,22 +237,6 @@ def test_a_loss_that_is_not_finite_stops_before_any_weight_changes_and_names_ste
         assert weight.grad is None
 
 
-def test_of_a_whole_microbatch_only_the_pairs_whose_score_is_not_finite_are_named():
-    examples = random_examples(6)
-    sequences = [examples.rejected[pair] for pair in range(6)]
-    sequences[4] = np.array([2, 1, 3], dtype=np.int32)  # the one with token 1
-    examples = copy.copy(examples)
-    object.__setattr__(examples, "rejected", TokenTable.of(sequences))
-    model = tiny_llama(examples.head_ids)
-    with torch.no_grad():
-        model.trunk.embed_tokens.weight[1] = math.nan
-    before = weights_of(model)
-    with pytest.raises(TrainingDivergedError, match="the loss is nan at step 1 on pair pair-4;"):
-        train(model, examples, TrainingConfig(objective="bradley-terry", batch_pairs=6))
-    for name, weight in model.named_parameters():
-        assert torch.equal(weight.nan_to_num(), before[name].nan_to_num()), name
-
-
 def test_a_gradient_that_is_not_finite_names_step_and_pairs():
     examples = random_examples(2)
     model = tiny_llama(examples.head_ids)
@@ -246,29 +259,12 @@ def test_evaluations_come_before_the_checkpoint_of_their_step_and_go_with_it():
     config = TrainingConfig(
         objective="bradley-terry", batch_pairs=2, evaluate_every=3, checkpoint_every=2
     )
-    listener, _ = train(model, examples, config, split=split, num_steps=4)
-    heard = [(type(record), record.step) for record in listener.heard]
-    assert heard == [
-        (StepRecord, 1),
-        (StepRecord, 2),
-        (CheckpointRecord, 2),
-        (StepRecord, 3),
-        (EvaluationRecord, 3),
-        (StepRecord, 4),
-        (EvaluationRecord, 4),
-        (CheckpointRecord, 4),
-    ]
-    without, final = (record for record in listener.heard if isinstance(record, CheckpointRecord))
-    assert without.evaluation is None
-    assert final.evaluation is listener.heard[-2]
-
-
-def test_without_held_out_pairs_nothing_is_evaluated():
-    examples = random_examples(4)
-    model = tiny_llama(examples.head_ids)
-    config = TrainingConfig(objective="bradley-terry", batch_pairs=2)
-    listener, _ = train(model, examples, config, num_steps=2)
-    assert not any(isinstance(record, EvaluationRecord) for record in listener.heard)
+    heard = train(model, examples, config, split=split, num_steps=4)[0].heard
+    kinds = [type(record) for record in heard]
+    step, evaluation, checkpoint = StepRecord, EvaluationRecord, tuple
+    assert kinds == [step, step, checkpoint, step, evaluation, step, evaluation, checkpoint]
+    assert heard[2] == (2, None)
+    assert heard[-1] == (4, heard[-2])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -290,29 +286,12 @@ def test_a_step_counts_real_and_computed_tokens_and_how_long_it_took(layout):
     assert record.peak_memory_bytes > 10e6  # no Python with torch is smaller
 
 
-def test_nothing_is_done_when_every_step_is_done():
-    examples = random_examples(4)
-    model = tiny_llama(examples.head_ids)
-    listener, optimizer = train(
-        model, examples, TrainingConfig(objective="bradley-terry"), start_step=3, num_steps=3
-    )
-    assert listener.heard == []
-    assert optimizer.calls == []
-
-
 def test_a_head_count_that_does_not_match_is_refused():
     examples = random_examples(4, head_ids=RULES)
     with pytest.raises(InputError, match=r"2 heads, objective multi-head .* needs 3"):
         train(tiny_llama(RULES[:2]), examples, TrainingConfig())
     with pytest.raises(InputError, match=r"3 heads, objective bradley-terry .* needs 1"):
         train(tiny_llama(RULES), examples, TrainingConfig(objective="bradley-terry"))
-
-
-def test_a_prompt_is_not_shared_under_an_encoder():
-    examples = random_examples(4)
-    config = TrainingConfig(objective="bradley-terry", layout="prefix-shared")
-    with pytest.raises(InputError, match="prefix-shared"):
-        train(tiny_bert(examples.head_ids, dropout=0.0), examples, config)
 
 
 def test_a_tiny_model_learns_which_response_is_preferred():
@@ -329,6 +308,6 @@ def test_a_tiny_model_learns_which_response_is_preferred():
     )
     model = tiny_llama(examples.head_ids)
     listener, _ = train(model, examples, config, split=split, num_steps=12)
-    (evaluation,) = (r for r in listener.heard if isinstance(r, EvaluationRecord))
+    (evaluation,) = listener.evaluations
     assert evaluation.accuracy_half == 1.0
     assert evaluation.loss < 0.1 * listener.steps[0].loss

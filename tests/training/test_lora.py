@@ -49,11 +49,6 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def test_adapters_change_no_score_before_training():
-    expected = tiny_model("llama")(microbatch())
-    torch.testing.assert_close(adapted()(microbatch()), expected, rtol=0, atol=0)
-
-
 def test_adapters_and_heads_are_all_that_is_trained():
     names = trainable(adapted())
     assert sum("lora_A" in name for name in names) == NUM_LINEAR
@@ -63,6 +58,8 @@ def test_adapters_and_heads_are_all_that_is_trained():
 
 def test_training_moves_the_scores_and_leaves_the_trunks_own_weights():
     model, untouched = adapted(), tiny_model("llama")
+    expected = untouched(microbatch())
+    torch.testing.assert_close(model(microbatch()), expected, rtol=0, atol=0)
     train(model)
     assert not torch.allclose(model(microbatch()), untouched(microbatch()), atol=1e-3)
     own = {name.replace("base_layer.", ""): p for name, p in model.trunk.named_parameters()}
@@ -89,17 +86,6 @@ def test_merging_keeps_the_scores_and_leaves_an_ordinary_trunk(model_type: str):
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_a_merged_matrix_is_the_frozen_one_plus_the_product_of_the_adapter():
-    model = adapted()
-    train(model)
-    layer = model.trunk.layers[0].mlp.down_proj
-    first, second = layer.lora_A["default"].weight, layer.lora_B["default"].weight
-    expected = layer.base_layer.weight + ALPHA / RANK * second @ first
-    assert float((second @ first).detach().abs().max()) > 0
-    merge_adapters(model)
-    torch.testing.assert_close(model.trunk.layers[0].mlp.down_proj.weight, expected)
-
-
 def test_a_merged_trunk_is_saved_without_a_trace_of_the_adapters(tmp_path: Path):
     model = adapted()
     train(model)
@@ -109,16 +95,6 @@ def test_a_merged_trunk_is_saved_without_a_trace_of_the_adapters(tmp_path: Path)
     assert not [name for name in saved if "lora" in name or "base_layer" in name]
     assert saved.keys() == dict(tiny_model("llama").trunk.named_parameters()).keys()
     assert not (tmp_path / "adapter_config.json").exists()
-
-
-def test_gradient_checkpointing_changes_no_gradient():
-    models = [adapted(), adapted()]
-    models[1].enable_gradient_checkpointing()
-    for model in models:
-        model(microbatch()).square().sum().backward()
-    plain, checkpointed = (trainable(model) for model in models)
-    for name, parameter in plain.items():
-        torch.testing.assert_close(checkpointed[name].grad, parameter.grad)
 
 
 def test_the_seed_draws_the_adapters_and_nothing_else():
@@ -144,19 +120,9 @@ def test_adapters_have_the_trunks_number_format_and_train_in_it():
     assert not torch.equal(model(microbatch()).detach(), before)
 
 
-def test_merging_without_adapters_does_nothing():
-    model = tiny_model("llama")
-    expected = model(microbatch())
-    merge_adapters(model)
-    torch.testing.assert_close(model(microbatch()), expected, rtol=0, atol=0)
-
-
-def test_adapters_on_adapters_are_refused():
+def test_trunks_that_cannot_be_adapted_are_refused():
     with pytest.raises(InputError, match="has adapters already"):
         add_adapters(adapted(), rank=RANK, alpha=ALPHA, seed=0)
-
-
-def test_a_trunk_without_a_linear_layer_is_refused():
     model = nn.Module()
     model.trunk, model.heads = nn.Embedding(3, 3), nn.Linear(3, 1)
     with pytest.raises(InputError, match="trunk Embedding has no linear layer"):

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from encore.errors import EncoreError, InputError
+from encore.errors import InputError
 from encore.model.config import BackboneConfig
-from encore.model.loading import load_tokenizer
 from encore.training.checkpoints import OPTIMIZER_FILE, WEIGHTS_FILE, checkpoint_path
 from encore.training.checkpoints import checkpoint_steps as steps_in
 from encore.training.config import TrainingConfig
-from encore.training.examples import read_examples
-from encore.training.log import UNREPEATABLE, read_log
-from encore.training.ranks import Ranks, SeveralRanks, joined_ranks
+from encore.training.ranks import Ranks, joined_ranks
 from tests.training import sharded_update
-from tests.training.studies import make_backbone, make_study, write_ratings
+from tests.training.studies import make_backbone, make_study, repeatable, write_ratings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NUM_STEPS = 8
@@ -92,19 +87,10 @@ def said(logs: Path | None, *, rank: int | None = None) -> str:
     return "".join(path.read_text() for path in sorted(files))
 
 
-def logged(path: Path) -> list[dict[str, object]]:
-    kept = [
-        {name: value for name, value in record.items() if name not in UNREPEATABLE}
-        for record in read_log(path)
-    ]
-    assert kept
-    return kept
-
-
 def assert_same_run(one: Path, other: Path, *, within: float = 1e-5) -> None:
     """Losses, norms, evaluations and weights; the order of sums is another."""
     for name in ("log.jsonl", "evaluations.jsonl"):
-        for left, right in zip(logged(one / name), logged(other / name), strict=True):
+        for left, right in zip(repeatable(one / name), repeatable(other / name), strict=True):
             assert numbers_of(left) == pytest.approx(numbers_of(right), abs=within, rel=within)
     last = checkpoint_path(Path("checkpoints"), NUM_STEPS)
     for path in (last / WEIGHTS_FILE, last / OPTIMIZER_FILE, Path("model/model.safetensors")):
@@ -159,20 +145,10 @@ def alone(folder) -> Path:
     return out
 
 
-@pytest.fixture(scope="module")
-def together(folder) -> tuple[Path, Path]:
-    """The same run in two processes, and what they said."""
+def test_two_processes_train_the_model_of_one_and_only_rank_zero_prints(alone, folder):
     out, logs = folder / "together", folder / "together-logs"
     run(train_command(folder, out=out), logs=logs)
-    return out, logs
-
-
-def test_two_processes_train_the_model_of_one(alone, together):
-    assert_same_run(together[0], alone)
-
-
-def test_only_the_first_process_speaks(together):
-    _, logs = together
+    assert_same_run(out, alone)
     assert said(logs, rank=1) == ""
     first = said(logs, rank=0)
     assert first.count("training on cpu") == 1
@@ -203,6 +179,7 @@ def test_two_processes_train_as_one_in_other_ways(folder, tmp_path, name):
     assert distance(one, two) < 0.1 * distance(one, folder / "tiny")
 
 
+@pytest.mark.services
 def test_a_process_that_dies_ends_the_run_and_one_process_goes_on(folder, tmp_path, alone):
     out, logs = tmp_path / "out", tmp_path / "logs"
     command = train_command(folder, out=out)
@@ -226,20 +203,6 @@ def test_a_process_that_dies_ends_the_run_and_one_process_goes_on(folder, tmp_pa
     assert_same_run(out, alone)
 
 
-@pytest.mark.full
-def test_two_processes_go_on_where_one_was_killed(folder, tmp_path, alone):
-    out, logs = tmp_path / "out", tmp_path / "logs"
-    command = train_command(folder, out=out)
-    process = start(command)
-    while not steps_in(out / "checkpoints"):
-        assert process.poll() is None
-        time.sleep(0.002)
-    process.kill()
-    process.communicate()
-    assert "going on after step" in (run(command, logs=logs) or said(logs, rank=0))
-    assert_same_run(out, alone)
-
-
 def pid_of(launcher: subprocess.Popen[str], *, rank: int) -> int:
     """The process of a rank among the launcher's children; 0 as long as there is none."""
     for folder in Path("/proc").iterdir():
@@ -255,29 +218,18 @@ def pid_of(launcher: subprocess.Popen[str], *, rank: int) -> int:
     return 0
 
 
-@pytest.mark.full
-def test_what_needs_one_process_is_refused_in_one_line(folder, tmp_path):
-    logs = tmp_path / "logs"
-    process = start(train_command(folder, out=tmp_path / "out", method="lora"), logs=logs)
-    process.communicate(timeout=LAUNCH_TIMEOUT_SECONDS)
-    assert process.returncode != 0
-    assert said(logs).count("error:") == 1
-    assert "method 'lora' with 2 processes: expected full" in said(logs, rank=0)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"method": "lora"}, "method 'lora' with 2 processes: expected full; choose that"),
-        ({"method": "probe"}, "method 'probe' with 2"),
+        ({"batch_pairs": 1}, "batch_pairs 1 with 2 processes: expected at least"),
         ({"head_init": "probe"}, "head_init 'probe' with 2 processes: expected zero or own"),
-        ({"optimizer": "adamw-8bit"}, "optimizer 'adamw-8bit' with 2"),
+        ({"clip_gradient": 1.0}, "clip_gradient 1.0 with 2 processes: expected none"),
         ({"layout": "sorted"}, "layout 'sorted' with 2 processes: expected packed or prefix-sh"),
     ],
 )
 def test_settings_for_one_process_are_refused_by_name(settings, message):
-    ranks = SeveralRanks(TwoProcesses())
+    ranks = Ranks(TwoProcesses())
     with pytest.raises(InputError, match=message):
         ranks.check(TrainingConfig(**settings))
     ranks.check(TrainingConfig())
@@ -286,28 +238,10 @@ def test_settings_for_one_process_are_refused_by_name(settings, message):
 
 def test_a_backbone_for_several_gpus_is_loaded_beside_them_in_their_format():
     backbone = BackboneConfig(model="m")
-    loaded, device = SeveralRanks(TwoProcesses()).loading(backbone, device="cuda")
+    loaded, device = Ranks(TwoProcesses()).loading(backbone, device="cuda")
     assert (loaded.dtype, device) == ("bfloat16", "cpu")
-    assert SeveralRanks(TwoProcesses()).loading(backbone, device="cpu") == (backbone, "cpu")
+    assert Ranks(TwoProcesses()).loading(backbone, device="cpu") == (backbone, "cpu")
     assert Ranks().loading(backbone, device="cuda") == (backbone, "cuda")
-
-
-def test_fewer_pairs_a_step_than_processes_are_refused():
-    with pytest.raises(InputError, match="batch_pairs 1 with 2 processes: expected at least"):
-        SeveralRanks(TwoProcesses()).check(TrainingConfig(batch_pairs=1))
-
-
-def test_processes_that_read_other_data_do_not_train_together(monkeypatch):
-    ranks = SeveralRanks(TwoProcesses())
-    others = {"its": ["0123456789abcdef"]}
-
-    def agree(number: int) -> bool:
-        return all(int(key[:15], 16) == number for key in others["its"])
-
-    monkeypatch.setattr(ranks, "agree", agree)
-    ranks.check_same_run("0123456789abcdef")
-    with pytest.raises(EncoreError, match="another process read other data or another backbone"):
-        ranks.check_same_run("1123456789abcdef")
 
 
 @pytest.mark.parametrize(
@@ -327,7 +261,7 @@ def test_a_launch_that_cannot_work_says_what_is_wrong(monkeypatch, variables, me
 
 
 class TwoProcesses:
-    """What `SeveralRanks` asks of a mesh before anything is sharded."""
+    """What `Ranks` asks of a mesh before anything is sharded."""
 
     def get_local_rank(self) -> int:
         return 0
@@ -336,34 +270,7 @@ class TwoProcesses:
         return 2
 
 
-@pytest.mark.full
-def test_a_pair_that_breaks_the_loss_is_named_whoever_computed_it(folder, tmp_path):
-    backbone = shutil.copytree(folder / "tiny", tmp_path / "tiny")
-    spoil_a_rare_token(backbone, folder / "study")
-    errors = []
-    for logs in (None, tmp_path / "logs"):
-        out = tmp_path / ("alone" if logs is None else "together")
-        process = start(train_command(folder, out=out, backbone=backbone), logs=logs)
-        text, _ = process.communicate(timeout=LAUNCH_TIMEOUT_SECONDS)
-        assert process.returncode != 0
-        errors += [line for line in (text + said(logs)).splitlines() if "error: tr" in line]
-    assert "the loss is nan at step" in errors[0]
-    assert errors[1:] == errors[:1]
-
-
-def spoil_a_rare_token(backbone: Path, study: Path) -> None:
-    """Make the embedding of the token that the fewest responses hold no number."""
-    tokenizer = load_tokenizer(BackboneConfig(model=str(backbone), max_length=64))
-    examples = read_examples(study, tokenizer=tokenizer, objective="bradley-terry")
-    tables = (examples.chosen, examples.rejected)
-    counts = Counter(token for table in tables for row in range(40) for token in set(table[row]))
-    path = backbone / "model.safetensors"
-    weights = load_file(path)
-    (name,) = (name for name in weights if name.endswith("embed_tokens.weight"))
-    weights[name][min(counts, key=lambda token: (counts[token], token))] = float("nan")
-    save_file(weights, path, metadata={"format": "pt"})
-
-
+@pytest.mark.services
 def test_shards_are_rounded_with_the_bits_of_the_whole(tmp_path):
     out = tmp_path / "sharded.safetensors"
     run(["-m", "tests.training.sharded_update", str(out)], logs=tmp_path / "logs")

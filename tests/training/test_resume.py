@@ -9,14 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from encore.training.checkpoints import OPTIMIZER_FILE, WEIGHTS_FILE, checkpoint_path
 from encore.training.checkpoints import checkpoint_steps as steps_in
-from encore.training.log import UNREPEATABLE, read_log
-from tests.training.studies import make_backbone, make_study, write_ratings
+from encore.training.metrics_log import read_log
+from tests.training.studies import make_backbone, make_study, repeatable, write_ratings
 
 NUM_PAIRS = 88
 CHECKPOINT_EVERY = 4
@@ -68,14 +67,6 @@ def train_and_kill(command: list[str], out: Path, *, rng: random.Random) -> None
     assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
 
 
-def logged(path: Path) -> list[dict[str, Any]]:
-    """What must be equal of two runs' logs, floats to the last bit."""
-    return [
-        {name: value for name, value in record.items() if name not in UNREPEATABLE}
-        for record in read_log(path)
-    ]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("resume")
@@ -88,7 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("num_kills", "num_steps"),
     [
-        pytest.param(2, 160, id="2-kills"),
+        pytest.param(2, 160, id="2-kills", marks=pytest.mark.services),
         pytest.param(10, 900, id="10-kills", marks=pytest.mark.full),
     ],
 )
@@ -120,7 +111,7 @@ def test_after_kills_weights_and_logged_losses_are_those_of_an_undisturbed_run(
     for name in (WEIGHTS_FILE, OPTIMIZER_FILE):
         assert (killed / last / name).read_bytes() == (undisturbed / last / name).read_bytes()
     for name in ("log.jsonl", "evaluations.jsonl"):
-        assert logged(killed / name) == logged(undisturbed / name)
+        assert repeatable(killed / name) == repeatable(undisturbed / name)
     steps = [record["step"] for record in read_log(killed / "log.jsonl")]
     assert steps == list(range(1, num_steps + 1))  # none twice, none missing
     assert not list(killed.rglob(".*.tmp-*"))

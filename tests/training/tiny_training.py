@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,29 +12,28 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 from encore.model.attention import register_segment_attention
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.config import TrainingConfig
-from encore.training.examples import TrainingExamples
-from encore.training.loop import run_steps
+from encore.training.examples import TokenTable, TrainingExamples
+from encore.training.loop import Steps, run_steps
+from encore.training.metrics_log import EvaluationRecord, StepRecord
 from encore.training.optimizers import StepOptimizer
-from encore.training.records import CheckpointRecord, SilentReporter, StepRecord
 from encore.training.splits import Split
-from encore.training.tokens import TokenTable
 
 VOCABULARY = 64
 PAD = 0
+_SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 512,
+}
 
 
 def tiny_llama(head_ids: Sequence[str], *, seed: int = 0) -> MultiHeadRewardModel:
     """A causal model without dropout whose heads do not start at 0."""
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=512,
-        attn_implementation=register_segment_attention(),
-    )
+    config = LlamaConfig(**_SIZES, attn_implementation=register_segment_attention())
     return _with_heads(LlamaModel(config), head_ids, pooling="last", is_causal=True)
 
 
@@ -43,12 +41,7 @@ def tiny_bert(head_ids: Sequence[str], *, dropout: float, seed: int = 0) -> Mult
     """An encoder with dropout."""
     torch.manual_seed(seed)
     config = BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=512,
+        **_SIZES,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         attn_implementation=register_segment_attention(),
@@ -131,27 +124,19 @@ class Ended(Exception):
     """A process that ends in the middle of a run."""
 
 
-class Listener(SilentReporter):
-    """Keeps what it hears, in order, and may end the process after a step."""
+class Taken:
+    """What `run_steps` told, in order: records, and (step, evaluation) of each checkpoint."""
 
-    def __init__(self, *, until_step: int | None = None) -> None:
+    def __init__(self) -> None:
         self.heard: list[object] = []
-        self._until_step = until_step
-
-    def stepped(self, record):
-        self.heard.append(record)
-        if record.step == self._until_step:
-            raise Ended
-
-    def evaluated(self, record):
-        self.heard.append(record)
-
-    def saved(self, record):
-        self.heard.append(record)
 
     @property
     def steps(self) -> list[StepRecord]:
         return [record for record in self.heard if isinstance(record, StepRecord)]
+
+    @property
+    def evaluations(self) -> list[EvaluationRecord]:
+        return [record for record in self.heard if isinstance(record, EvaluationRecord)]
 
 
 def everything_trains(examples: TrainingExamples) -> Split:
@@ -167,28 +152,35 @@ def train(
     *,
     split: Split | None = None,
     optimizer: StepOptimizer | None = None,
+    pad_token_id: int = PAD,
     start_step: int = 0,
     num_steps: int = 1,
     until_step: int | None = None,
-) -> tuple[Listener, StepOptimizer]:
+) -> tuple[Taken, StepOptimizer]:
     """Take steps; with ``until_step`` as a process does that ends before the run is over."""
-    listener = Listener(until_step=until_step)
+    taken = Taken()
     watched = optimizer or WatchedOptimizer(model)
+    steps = Steps(
+        model=model,
+        examples=examples,
+        split=split or everything_trains(examples),
+        config=config,
+        optimizer=watched,
+        pad_token_id=pad_token_id,
+    )
 
-    def save(step, evaluation):
-        return CheckpointRecord(step=step, path=Path(f"step-{step}"), evaluation=evaluation)
+    def on_step(record: StepRecord) -> None:
+        taken.heard.append(record)
+        if record.step == until_step:
+            raise Ended
 
     with contextlib.suppress(Ended):
         run_steps(
-            model,
-            examples,
-            split or everything_trains(examples),
-            config,
-            optimizer=watched,
-            pad_token_id=PAD,
+            steps,
             start_step=start_step,
             num_steps=num_steps,
-            reporter=listener,
-            save=save,
+            on_step=on_step,
+            on_evaluation=taken.heard.append,
+            save=lambda step, evaluation: taken.heard.append((step, evaluation)),
         )
-    return listener, watched
+    return taken, watched

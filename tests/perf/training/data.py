@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.model.layouts import shared_length
-from encore.training.tokens import TokenTable
+from encore.training.examples import TokenTable
 
 #: Of anthropic/hh-rlhf with Llama 3's tokenizer: a response of 300 tokens on average, of which
 #: 219 are prompt, so that 36.5 % of a pair's tokens are the second copy of the prompt.

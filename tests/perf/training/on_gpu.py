@@ -107,16 +107,18 @@ def _model() -> tuple[Any, int]:
 
 
 def _arithmetic(model: Any, pairs: Pairs) -> Arithmetic:
-    from encore.training.backbone_shape import attention_length, flops_per_token
-    from encore.training.meter import arithmetic_of
-
-    found = arithmetic_of(model, method="full")
-    if found is None:
-        return Arithmetic(flops_per_token=0.0, peak_flops=None)
-    per_token = flops_per_token(
-        found.shape, sequence_length=attention_length(pairs.length_N.tolist())
+    from encore.training.backbone_shape import (
+        attention_length,
+        flops_per_token,
+        shape_from_config,
     )
-    return Arithmetic(flops_per_token=per_token, peak_flops=found.peak_flops)
+    from encore.training.gpus import peak_flops
+
+    trunk = model.trunk
+    peak = peak_flops(torch.cuda.get_device_name(), dtype=str(next(trunk.parameters()).dtype))
+    shape = shape_from_config(trunk.config.to_dict(), name="trunk")
+    per_token = flops_per_token(shape, sequence_length=attention_length(pairs.length_N.tolist()))
+    return Arithmetic(flops_per_token=per_token, peak_flops=peak)
 
 
 def _epoch(name: str, last: Round, pairs: Pairs) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from encore.training.loop import run_steps
+from encore.training.loop import Steps, run_steps
 from encore.training.meter import peak_memory_bytes
-from encore.training.records import CheckpointRecord, SilentReporter, StepRecord
+from encore.training.metrics_log import StepRecord
 from tests.perf.training.data import Pairs
 from tests.perf.training.rounds import Round
 
@@ -27,14 +26,6 @@ class _Rows:
         self.evaluation_rows = np.arange(0)
 
 
-class _Steps(SilentReporter):
-    def __init__(self) -> None:
-        self.records: list[StepRecord] = []
-
-    def stepped(self, record: StepRecord) -> None:
-        self.records.append(record)
-
-
 def train_round(
     model: Any,
     pairs: Pairs,
@@ -46,33 +37,34 @@ def train_round(
     start_step: int = 0,
 ) -> Round:
     """Steps ``start_step + 1`` to ``num_steps`` of the product's loop, timed from outside."""
-    reporter = _Steps()
+    records: list[StepRecord] = []
     device = model.heads.weight.device
     _wait_for(device)
     started = time.perf_counter()
     run_steps(
-        model,
-        pairs,
-        _Rows(len(pairs.chosen)),
-        config,
-        optimizer=optimizer,
-        pad_token_id=pad_token_id,
+        Steps(
+            model=model,
+            examples=pairs,
+            split=_Rows(len(pairs.chosen)),
+            config=config,
+            optimizer=optimizer,
+            pad_token_id=pad_token_id,
+        ),
         start_step=start_step,
         num_steps=num_steps,
-        reporter=reporter,
-        save=lambda step, evaluation: CheckpointRecord(
-            step=step, path=Path("none"), evaluation=evaluation
-        ),
+        on_step=records.append,
+        on_evaluation=lambda _: None,
+        save=lambda *_: None,
     )
     _wait_for(device)
     seconds = time.perf_counter() - started
-    num_tokens = sum(record.num_tokens for record in reporter.records)
-    num_computed = sum(record.num_computed for record in reporter.records)
+    num_tokens = sum(record.num_tokens for record in records)
+    num_computed = sum(record.num_computed for record in records)
     return Round(
         seconds=seconds,
         num_tokens=num_tokens,
         num_computed=num_computed,
-        num_padding=num_computed - _num_distinct(pairs, config, reporter.records),
+        num_padding=num_computed - _num_distinct(pairs, config, records),
         peak_memory_bytes=peak_memory_bytes(device),
     )
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from encore.training.tokens import TokenTable
+from encore.training.examples import TokenTable
 from tests.perf.training.data import Pairs, sample_of_grouped_batches, synthesise
 from tests.perf.training.rounds import ROOT, Round
 from tests.perf.training.table import Arithmetic, table

@@ -1,4 +1,4 @@
-"""Of several processes that a launcher started for one command, the first one speaks."""
+"""Of several processes that a launcher started for one command, only rank 0 prints."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from encore.cli.output import console, out
 from encore.errors import EncoreError
+from encore.terminal import console, out
 
-#: The same error ends the first process too, and its launcher then ends this one.
+#: The same error ends rank 0 too, and its launcher then ends this process.
 _PATIENCE_SECONDS = 5.0
 
 
-def is_first_process() -> bool:
-    """Whether this process may speak: no launcher, or the first of those it started."""
-    is_one_of_several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    return not is_one_of_several or os.environ.get("RANK", "0") == "0"
+def is_rank_zero() -> bool:
+    """Whether this process may print: no launcher, or the first of those it started."""
+    return int(os.environ.get("WORLD_SIZE", "1")) <= 1 or os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
-def one_voice() -> Iterator[None]:
-    """Silence for the length of the block, unless this is the first process.
+def rank_zero_only() -> Iterator[None]:
+    """Silence all ranks but rank 0 for the length of the block.
 
-    An error that is this process's alone is told after all: one that the first process does not
-    have, so that nobody ends this one for it.
+    An error that this process alone has is printed after all: rank 0 does not have it, so nobody
+    ends this process for it.
     """
-    if is_first_process():
+    if is_rank_zero():
         yield
         return
     _be_quiet(is_quiet=True)

@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from encore.cli import one_voice as module
-from encore.cli.one_voice import is_first_process, one_voice
-from encore.cli.output import console, out
+from encore.cli import rank_zero as module
+from encore.cli.rank_zero import is_rank_zero, rank_zero_only
 from encore.errors import EncoreError
+from encore.terminal import console, out
 
 
 @pytest.fixture
@@ -24,15 +24,15 @@ def second_process(monkeypatch):
 
 def test_alone_everything_is_said(monkeypatch, capsys):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with one_voice():
+    with rank_zero_only():
         out.print("heard")
-    assert is_first_process()
+    assert is_rank_zero()
     assert "heard" in capsys.readouterr().out
 
 
 def test_another_process_is_silent(second_process, capsys):
-    assert not is_first_process()
-    with one_voice():
+    assert not is_rank_zero()
+    with rank_zero_only():
         out.print("not heard")
         logging.getLogger("encore").error("nor this")
     captured = capsys.readouterr()
@@ -44,12 +44,12 @@ def test_another_process_is_silent(second_process, capsys):
 )
 def test_an_error_of_its_own_is_told_with_the_number_of_the_process(second_process, error):
     told = r"process 1: (the disk is full|.*denied.*weights)"
-    with pytest.raises(EncoreError, match=told), one_voice():
+    with pytest.raises(EncoreError, match=told), rank_zero_only():
         raise error
     assert not console.quiet
 
 
 def test_ctrl_c_is_not_told_once_a_process(second_process):
-    with pytest.raises(KeyboardInterrupt), one_voice():
+    with pytest.raises(KeyboardInterrupt), rank_zero_only():
         raise KeyboardInterrupt
     assert console.quiet

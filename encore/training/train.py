@@ -1,0 +1,436 @@
+"""Train a reward model on a study: begin, or go on where an earlier process stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from encore.data.study import Study
+from encore.errors import InputError
+from encore.model.fusing import fuse_elementwise, has_compiler
+from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer
+from encore.model.saved_model import save_model
+from encore.reporting import SILENT, Reporter
+from encore.shards import run_key_of
+from encore.synthetic import synthetic_in_training
+from encore.training.backbone_shape import find_shape
+from encore.training.batches import plan_rows, step_rows
+from encore.training.checkpoints import CheckpointManager, checkpoint_steps
+from encore.training.config import TrainConfig
+from encore.training.disk import check_room, named_when_full, tensor_bytes
+from encore.training.evaluation import TrainingDivergedError, evaluate
+from encore.training.examples import TrainingExamples, read_examples
+from encore.training.loop import Steps, run_steps
+from encore.training.lora import add_adapters, merge_adapters
+from encore.training.metrics_log import (
+    EvaluationRecord,
+    MetricsLog,
+    StepRecord,
+    TrainingResult,
+    metrics_of,
+)
+from encore.training.optimizers import make_optimizer
+from encore.training.probe import solve_heads
+from encore.training.ranks import Ranks, joined_ranks
+from encore.training.run_folder import (
+    PLAN_FILE,
+    TRAINING_DIR,
+    TrainingRun,
+    opened_run,
+    read_result,
+    run_identity,
+    write_json,
+    write_result,
+)
+from encore.training.schedule import num_steps_of, steps_per_epoch
+from encore.training.splits import Split, centre, move_centres, split
+from encore.versions import package_versions
+
+if TYPE_CHECKING:
+    from encore.model.conversation import ConversationTokenizer
+    from encore.model.reward_model import MultiHeadRewardModel
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Job:
+    """What a model is fitted with; of several processes only rank 0 reports."""
+
+    run: TrainingRun
+    config: TrainConfig
+    examples: TrainingExamples
+    split: Split
+    tokenizer: ConversationTokenizer
+    device: str
+    ranks: Ranks
+    reporter: Reporter
+
+    @property
+    def bytes_per_weight(self) -> int:
+        """Of the backbone on this device, before it is loaded."""
+        dtype = self.config.backbone.dtype
+        return 2 if dtype == "bfloat16" or (dtype == "auto" and self.device == "cuda") else 4
+
+
+def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> TrainingResult:
+    """Train, or continue, or report at once what is there already.
+
+    The same config always means the same run. What is cheap to check comes first: ratings, tokens,
+    the run's folder and the free space, before any weights are loaded. On a CPU a run that was
+    killed and continued ends bit-identical, in weights and logged losses, to an undisturbed one in
+    the same environment (versions, threads). A run has ended when its `result.json` and the digests
+    of its model's files say so.
+
+    Processes that torchrun or accelerate launch started on a machine train together, one a GPU;
+    rank 0 reports and writes (`encore.training.ranks`).
+
+    Raises:
+        InputError: Bad input; ``config.out`` holds a run of another configuration; a setting that
+            several processes cannot have.
+        EncoreError: Another run trains in this folder or a process of this one has died; the disk
+            is too full (`NoRoomError`); a loss or weight is not finite (`TrainingDivergedError`).
+        KeyboardInterrupt: The last checkpoint is kept.
+    """
+    began = time.monotonic()
+    with joined_ranks(_device()) as ranks:
+        ranks.check(config)
+        tokenizer = load_tokenizer(config.backbone)
+        origin = backbone_identity(config.backbone, tokenizer)
+        job = _job(study, config, tokenizer, origin, ranks=ranks, reporter=reporter)
+        ranks.check_same_run(job.run.key)
+        notes = (*job.examples.notes, *_notes_on_passes(job))
+        synthetic = synthetic_in_training(
+            study,
+            backbone_identity=origin,
+            rating_run=config.run,
+            has_ratings_of_study=config.ratings is None and config.objective == "multi-head",
+        )
+        about = {
+            "backbone_name": str(origin["name"]),
+            "num_pairs": len(job.split.train_rows),
+            "num_evaluation_pairs": len(job.split.evaluation_rows),
+            "head_ids": list(job.examples.head_ids),
+            "notes": list(notes),
+            "synthetic": list(synthetic),
+            "versions": package_versions(),
+        }
+        with opened_run(job.run, about=about) if ranks.is_rank_zero else nullcontext():
+            ranks.wait()  # until the run is this one's
+            ended = read_result(job.run)
+            is_new = ended is None
+            if ended is None:
+                ended = _fit_and_save(job, about=about)
+    evaluation = ended["evaluation"]
+    return TrainingResult(
+        out=job.run.folder,
+        run_key=job.run.key,
+        model_dir=job.run.model_dir,
+        num_steps=ended["num_steps"],
+        final_evaluation=None if evaluation is None else EvaluationRecord(**evaluation),
+        notes=notes,
+        synthetic=synthetic,
+        is_new=is_new,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _job(
+    study: Study,
+    config: TrainConfig,
+    tokenizer: ConversationTokenizer,
+    origin: Mapping[str, Any],
+    *,
+    ranks: Ranks,
+    reporter: Reporter,
+) -> _Job:
+    """Read the data, and find out which run it is."""
+    examples = read_examples(
+        study,
+        tokenizer=tokenizer,
+        objective=config.objective,
+        ratings=config.ratings,
+        run=config.run,
+        judge=config.judge,
+        limit=config.limit,
+    )
+    parts = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
+    identity = run_identity(
+        config.training,
+        backbone=config.backbone,
+        backbone_identity=origin,
+        data_sha256=examples.digest,
+    )
+    folder = config.out or study.path / TRAINING_DIR / run_key_of(identity)
+    return _Job(
+        run=TrainingRun(folder=folder, identity=identity),
+        config=config,
+        examples=centre(examples, train_rows=parts.train_rows),
+        split=parts,
+        tokenizer=tokenizer,
+        device=_device(),
+        ranks=ranks,
+        reporter=reporter if ranks.is_rank_zero else SILENT,
+    )
+
+
+def _fit_and_save(job: _Job, *, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit, save the model, and say last of all that the run has ended."""
+    _check_room_for_backbone(job)
+    model, num_steps, evaluation = _fit(job)
+    run, config = job.run, job.config
+    ended = {"num_steps": num_steps, "evaluation": evaluation}
+    if not job.ranks.is_rank_zero:
+        return ended
+    metadata = {  # where the model comes from; no machine's paths
+        "run_key": run.key,
+        **run.identity,
+        **about,
+        "objective": config.objective,
+        "mean": model.mean_R.tolist(),
+        **ended,
+    }
+    kept = "the last checkpoint is kept"
+    with named_when_full(run.folder, purpose="the trained model", kept=kept):
+        save_model(run.model_dir, model, job.tokenizer, metadata=metadata)
+        write_result(run, num_steps=num_steps, evaluation=evaluation)
+    job.reporter.saved(run.model_dir, kind="model")
+    return ended
+
+
+def _fit(job: _Job) -> tuple[MultiHeadRewardModel, int, dict[str, Any] | None]:
+    """The fitted model, adapters merged, its number of steps and its last evaluation as JSON.
+
+    Of several processes rank 0's model is whole on the CPU, the others' are not to be used.
+    """
+    config = job.config
+    backbone, device = job.ranks.loading(config.backbone, device=job.device)
+    job.reporter.started("loading the backbone")
+    model = load_reward_model(
+        backbone,
+        head_ids=job.examples.head_ids,
+        seed=config.seed,
+        head_init="own" if config.head_init == "own" else "zero",
+        device=device,
+    )
+    model.mean_R.copy_(torch.from_numpy(job.examples.mean_R))
+    if config.method == "probe" or config.head_init == "probe":
+        # Also before going on from a checkpoint: the centres follow from the probe. States of the
+        # untouched backbone are on disk by then.
+        job = _with_solved_heads(model, job)
+    if config.method == "probe":
+        return model, 0, _evaluate_probe(model, job)
+    return _take_steps(model, job)
+
+
+def _with_solved_heads(model: MultiHeadRewardModel, job: _Job) -> _Job:
+    """Write the best linear heads on the frozen backbone; their constants move into the centres."""
+    num_before = 0
+
+    def on_embedded(num_done: int, _num_pairs: int) -> None:
+        nonlocal num_before
+        job.reporter.advanced(num_done - num_before)
+        num_before = num_done
+
+    job.reporter.started("embedding", total=len(job.split.train_rows))
+    offset_R = solve_heads(
+        model,
+        job.examples.take(job.split.train_rows),
+        job.config,
+        cache=job.run.embeddings_dir,
+        pad_token_id=job.tokenizer.pad_token_id,
+        on_embedded=on_embedded,
+    )
+    examples = move_centres(job.examples, offset_R)
+    model.mean_R.copy_(torch.from_numpy(examples.mean_R))
+    return replace(job, examples=examples)
+
+
+def _evaluate_probe(model: MultiHeadRewardModel, job: _Job) -> dict[str, Any] | None:
+    _say_plan(model, job, num_steps=0, start_step=0, num_trained=model.heads.weight.numel())
+    # Its one evaluation is of step 0: a line that a killed process left goes, too.
+    with MetricsLog(job.run.folder, start_step=-1) as log:
+        if not len(job.split.evaluation_rows):
+            return None
+        evaluation = evaluate(
+            model,
+            job.examples,
+            job.split.evaluation_rows,
+            job.config,
+            pad_token_id=job.tokenizer.pad_token_id,
+            step=0,
+        )
+        log.append(evaluation)
+    job.reporter.measured(metrics_of(evaluation), step=0)
+    return dataclasses.asdict(evaluation)
+
+
+def _take_steps(
+    model: MultiHeadRewardModel, job: _Job
+) -> tuple[MultiHeadRewardModel, int, dict[str, Any] | None]:
+    config, ranks, reporter = job.config, job.ranks, job.reporter
+    _prepare(model, job)
+    optimizer = make_optimizer(model, config)
+    manager = CheckpointManager(
+        model, optimizer, run=job.run, keep=config.keep_checkpoints, ranks=ranks
+    )
+    state = manager.restore()
+    start_step, evaluation = (0, None) if state is None else (state["step"], state["evaluation"])
+    _check_room(
+        job,
+        checkpoint_bytes=manager.checkpoint_bytes(),
+        model_bytes=tensor_bytes(dict(model.named_parameters())),
+    )
+    num_steps = num_steps_of(len(job.split.train_rows), config)
+    num_trained = sum(tensor.numel() for tensor in manager.weights.values())
+    _say_plan(model, job, num_steps=num_steps, start_step=start_step, num_trained=num_trained)
+    reporter.started("training", total=num_steps, done=start_step)
+    with ExitStack() as stack:
+        log = None
+        if ranks.is_rank_zero:
+            log = stack.enter_context(MetricsLog(job.run.folder, start_step=start_step))
+
+        def keep(record: StepRecord | EvaluationRecord) -> None:
+            if log is not None:
+                log.append(record)
+            reporter.measured(metrics_of(record), step=record.step)
+            if isinstance(record, StepRecord):
+                reporter.advanced(note=record.summary)
+
+        def save(step: int, found: EvaluationRecord | None) -> None:
+            # A checkpoint with a weight that is no number would make the last good one the wrong.
+            if name := manager.first_not_finite():
+                raise TrainingDivergedError(what=f"weight {name} is not a finite number", step=step)
+            if log is not None:
+                log.sync()  # a checkpoint is never ahead of the logs
+            nonlocal evaluation
+            evaluation = None if found is None else dataclasses.asdict(found)
+            reporter.saved(manager.save(step, evaluation=evaluation), kind="checkpoint")
+
+        run_steps(
+            Steps(
+                model=model,
+                examples=job.examples,
+                split=job.split,
+                config=config,
+                optimizer=optimizer,
+                pad_token_id=job.tokenizer.pad_token_id,
+                ranks=ranks,
+            ),
+            start_step=start_step,
+            num_steps=num_steps,
+            on_step=keep,
+            on_evaluation=keep,
+            save=save,
+        )
+    reporter.finished()
+    ranks.gather(model)
+    if config.method == "lora":
+        merge_adapters(model)
+    return model, num_steps, evaluation
+
+
+def _prepare(model: MultiHeadRewardModel, job: _Job) -> None:
+    """Adapters, gradient checkpointing, fused kernels and shards, as the config asks for them."""
+    config, is_cuda = job.config, job.device == "cuda"
+    if config.method == "lora":
+        add_adapters(model, rank=config.lora_rank, alpha=config.lora_alpha, seed=config.seed)
+    if config.gradient_checkpointing or (config.gradient_checkpointing is None and is_cuda):
+        model.enable_gradient_checkpointing()
+    if is_cuda and config.method == "full":
+        if has_compiler():
+            fuse_elementwise(model.trunk)
+        else:
+            logger.warning(
+                "no C compiler (CC, cc, gcc, clang) here: kernels are not fused and training is "
+                "slower"
+            )
+    job.ranks.shard(model)
+
+
+def _say_plan(
+    model: MultiHeadRewardModel, job: _Job, *, num_steps: int, start_step: int, num_trained: int
+) -> None:
+    """Write `plan.json` and say it in a line."""
+    train_rows, batch_pairs = job.split.train_rows, job.config.batch_pairs
+    length_P = job.examples.chosen.lengths + job.examples.rejected.lengths
+    plan = {
+        "num_steps": num_steps,
+        "steps_per_epoch": steps_per_epoch(len(train_rows), batch_pairs=batch_pairs),
+        "num_pairs": len(train_rows),
+        "num_evaluation_pairs": len(job.split.evaluation_rows),
+        "num_tokens_per_epoch": int(length_P[train_rows].sum()),
+        "num_parameters": model.num_parameters,
+        "num_trained_parameters": num_trained,
+        "device": job.device,
+        "start_step": start_step,
+    }
+    if job.ranks.is_rank_zero:
+        write_json(job.run.folder / PLAN_FILE, plan)
+    job.reporter.finished(
+        f"training on {job.device}: {len(train_rows):,} pairs ({plan['num_tokens_per_epoch']:,} "
+        f"tokens an epoch), {plan['num_evaluation_pairs']:,} held out; {len(model.head_ids)} "
+        f"heads, {num_trained:,} of {model.num_parameters:,} weights are trained"
+        + (f"; going on after step {start_step:,} of {num_steps:,}" if start_step else "")
+    )
+
+
+def _notes_on_passes(job: _Job) -> tuple[str, ...]:
+    """Say so when steps take several passes in bfloat16: this costs memory and accuracy."""
+    config, train_rows = job.config, job.split.train_rows
+    if config.method != "full" or job.bytes_per_weight != 2:
+        return ()
+    batches = step_rows(len(train_rows), batch_pairs=config.batch_pairs, seed=config.seed, epoch=0)
+    num_cut = sum(
+        len(
+            plan_rows(
+                job.examples, train_rows[rows], config=config, device=job.device, ranks=job.ranks
+            ).plans
+        )
+        > 1
+        for rows in batches
+    )
+    if not num_cut:
+        return ()
+    budget = config.microbatch_tokens(job.device)
+    note = (
+        f"{num_cut} of the {len(batches)} steps of an epoch take two or more passes of {budget:,} "
+        "tokens: the gradients of all weights are then kept between the passes and add up in "
+        "bfloat16; raise tokens_per_microbatch or lower batch_pairs to have one pass"
+    )
+    return (note,)
+
+
+def _check_room_for_backbone(job: _Job) -> None:
+    """Refuse a run that cannot end on this disk, from config.json alone: at the least.
+
+    A backbone of an unknown kind is passed over here; its tensors are counted once it is loaded.
+    """
+    try:
+        shape = find_shape(job.config.backbone.model, revision=job.config.backbone.revision)
+    except InputError:
+        return
+    model_bytes = shape.num_parameters * job.bytes_per_weight
+    # Weights and AdamW's two averages in the format of the weights.
+    checkpoint_bytes = 3 * model_bytes if job.config.method == "full" else 0
+    _check_room(job, checkpoint_bytes=checkpoint_bytes, model_bytes=model_bytes)
+
+
+def _check_room(job: _Job, *, checkpoint_bytes: int, model_bytes: int) -> None:
+    """Refuse a run that cannot end on this disk: `NoRoomError`."""
+    # The model is written beside the kept checkpoints; a new checkpoint before an old one goes.
+    keep = job.config.keep_checkpoints
+    num_new = keep - min(len(checkpoint_steps(job.run.checkpoints_dir)), keep)
+    needed = num_new * checkpoint_bytes + max(checkpoint_bytes, model_bytes)
+    check_room(job.run.folder, needed, purpose="this run (its checkpoints and its model)")

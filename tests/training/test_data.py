@@ -1,0 +1,358 @@
+"""Training examples: the right tokens beside the right ratings, whole groups held out, centres."""
+
+from __future__ import annotations
+
+import dataclasses
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore.data.study import create_study, open_study
+from encore.errors import InputError
+from encore.model.conversation import ConversationTokenizer, EncodedPair, EncodedResponse
+from encore.training.examples import REWARD_HEAD, TokenTable, read_examples
+from encore.training.splits import centre, move_centres, split
+from tests.training.rated_study import (
+    RULES,
+    demo_tokenizer,
+    make_study,
+    pairs_of,
+    text_rating,
+    write_ratings,
+)
+from tests.training.tiny_training import random_examples
+
+
+def read(study, ratings=None, *, objective="multi-head", tokenizer=None, **options):
+    return read_examples(
+        open_study(study),
+        tokenizer=tokenizer or demo_tokenizer(),
+        objective=objective,
+        ratings=ratings,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("data"))
+
+
+lists_of_tokens = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=6)
+
+
+@given(lists_of_tokens)
+def test_a_table_gives_back_every_sequence(sequences):
+    table = TokenTable.of(sequences)
+    assert [row.tolist() for row in table] == sequences
+    assert table.lengths.tolist() == [len(tokens) for tokens in sequences]
+    backwards = np.arange(len(table))[::-1]
+    assert [row.tolist() for row in table.take(backwards)] == sequences[::-1]
+    with pytest.raises(IndexError, match="of a table of"):
+        table[len(table)]
+
+
+# --- what is read -----------------------------------------------------------------------------
+
+
+def test_every_pair_has_its_own_tokens_and_ratings(study, tmp_path):
+    pairs = {pair.pair_id: pair for pair in pairs_of(study)}
+    examples = read(study, write_ratings(tmp_path / "r.parquet", list(pairs.values())))
+    assert examples.head_ids == tuple(sorted(RULES))  # no rule set is known: sorted
+    assert examples.num_pairs == len(pairs) == 12
+    assert examples.notes == ()
+    tokenizer = demo_tokenizer()
+    for row, pair_id in enumerate(examples.pair_id_P):
+        pair = pairs[pair_id]
+        for response, table, target_PR in (
+            ("chosen", examples.chosen, examples.target_chosen_PR),
+            ("rejected", examples.rejected, examples.target_rejected_PR),
+        ):
+            expected = tokenizer.encode(pair.prompt, pair.response_text(response))
+            assert table[row].tolist() == expected.token_ids.tolist()
+            assert examples.prompt_tokens_P[row] == expected.num_prompt
+            ratings = [text_rating(pair, response, rule_id) for rule_id in examples.head_ids]
+            assert target_PR[row].tolist() == pytest.approx(ratings)
+    assert examples.num_tokens == sum(examples.chosen.lengths) + sum(examples.rejected.lengths)
+
+
+def test_the_order_of_the_data_changes_nothing(study, tmp_path):
+    turned, pairs = make_study(tmp_path, step=-1), pairs_of(study)
+    assert [pair.pair_id for pair in pairs] == [pair.pair_id for pair in pairs_of(turned)][::-1]
+    ratings = write_ratings(tmp_path / "r.parquet", pairs)
+    other_ratings = write_ratings(tmp_path / "other.parquet", pairs[::-1], rules=RULES[::-1])
+    first, second = read(study, ratings), read(turned, other_ratings)
+    assert first.digest == second.digest
+    assert first.pair_id_P.tolist() == second.pair_id_P.tolist() == sorted(first.pair_id_P)
+
+
+def test_a_preference_objective_reads_no_ratings(study):
+    examples = read(study, objective="bradley-terry")
+    assert examples.head_ids == (REWARD_HEAD,)
+    assert examples.target_chosen_PR.shape == examples.target_rejected_PR.shape == (12, 0)
+    with pytest.raises(InputError, match="no ratings yet; run `encore rate"):
+        read(study)
+
+
+def test_pairs_that_begin_alike_are_one_group(study):
+    examples = read(study, objective="bradley-terry")
+    first_turn = {pair.pair_id: pair.prompt[0].content for pair in pairs_of(study)}
+    groups: dict[str, set[int]] = {}
+    for pair_id, group in zip(examples.pair_id_P, examples.group_P.tolist(), strict=True):
+        groups.setdefault(first_turn[pair_id], set()).add(group)
+    # 12 pairs, three to a first turn: four turns, each one number, and no number twice.
+    assert sorted(groups) == [f"Question {index}?" for index in range(4)]
+    assert all(len(numbers) == 1 for numbers in groups.values())
+    assert len(set.union(*groups.values())) == 4
+
+
+def test_a_limit_takes_the_first_by_content_hash(study, tmp_path):
+    ratings = write_ratings(tmp_path / "r.parquet", pairs_of(study))
+    every, some = read(study, ratings), read(study, ratings, limit=5)
+    assert some.pair_id_P.tolist() == every.pair_id_P[:5].tolist()
+    assert some.notes == ("5 of 12 rated pairs are used, as the limit says",)
+    assert read(study, objective="bradley-terry", limit=5).num_pairs == 5
+
+
+def test_a_cut_sequence_is_counted(study):
+    whole = read(study, objective="bradley-terry")
+    cut = read(study, objective="bradley-terry", tokenizer=demo_tokenizer(max_length=16))
+    assert max(cut.chosen.lengths) == 16
+    lost = whole.num_tokens - cut.num_tokens
+    assert cut.notes == (
+        f"24 of 24 sequences were too long and lost {lost} tokens of their oldest text",
+    )
+
+
+def test_some_pairs_are_taken_with_all_that_is_theirs(study, tmp_path):
+    examples = read(study, write_ratings(tmp_path / "r.parquet", pairs_of(study)))
+    rows = np.array([7, 2])
+    some = examples.take(rows)
+    assert some.pair_id_P.tolist() == examples.pair_id_P[rows].tolist()
+    assert some.rejected[0].tolist() == examples.rejected[7].tolist()
+    assert np.array_equal(some.target_rejected_PR, examples.target_rejected_PR[rows])
+    assert some.digest != examples.take(rows[::-1]).digest != examples.digest
+
+
+def test_the_digest_sees_every_rating_every_token_and_every_source(study, tmp_path):
+    pairs = pairs_of(study)
+    digests = [read(study, write_ratings(tmp_path / "r.parquet", pairs)).digest]
+
+    def other(pair, response, rule_id):
+        is_it = (pair, response, rule_id) == (pairs[3], "rejected", RULES[1])
+        return 0.123 if is_it else text_rating(pair, response, rule_id)
+
+    changed = write_ratings(tmp_path / "other.parquet", pairs, rate=other)
+    digests.append(read(study, changed).digest)
+    digests.append(read(study, objective="bradley-terry").digest)
+    short = demo_tokenizer(max_length=16)
+    digests.append(read(study, objective="bradley-terry", tokenizer=short).digest)
+    digests.append(read(make_study(tmp_path, label="yours"), objective="bradley-terry").digest)
+    assert len(set(digests)) == 5
+
+
+def test_a_padding_token_has_a_row_in_the_embedding_table():
+    """Rows are numbered from 0: the token with as many rows below it as there are has none."""
+    hf_tokenizer = demo_tokenizer().hf_tokenizer
+    own = demo_tokenizer().pad_token_id
+    whole = ConversationTokenizer(hf_tokenizer, max_length=64, num_embeddings=own + 1)
+    assert whole.pad_token_id == own
+    with pytest.raises(InputError, match="no token to pad with"):
+        ConversationTokenizer(hf_tokenizer, max_length=64, num_embeddings=own)
+
+
+class LongTexts:
+    """Stands in for a tokenizer: every response has 300 tokens."""
+
+    def encode_pairs(self, pairs):
+        def response():
+            ids = np.arange(300, dtype=np.int32)
+            return EncodedResponse(token_ids=ids, num_prompt=200, num_cut=0)
+
+        return [EncodedPair(chosen=response(), rejected=response()) for _ in pairs]
+
+
+def test_tokens_take_four_bytes_each(tmp_path):
+    study = make_study(tmp_path, num_pairs=3000)
+    tracemalloc.start()
+    try:
+        examples = read(study, objective="bradley-terry", tokenizer=LongTexts())
+        retained, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Per pair: two offsets, group, prompt length, and an id of 32 characters (81 bytes) with its
+    # and the source's references.
+    expected = examples.num_tokens * 4 + examples.num_pairs * (16 + 8 + 4 + 81 + 16)
+    assert expected == pytest.approx(3000 * 600 * 4, rel=0.06)
+    assert retained < 1.15 * expected
+
+
+def test_a_study_without_pairs_is_refused(tmp_path):
+    create_study(tmp_path / "empty")
+    with pytest.raises(InputError, match=r"it has no pairs to train on; run `encore ingest` first"):
+        read(tmp_path / "empty", objective="bradley-terry")
+
+
+# --- ratings of other pairs, missing ratings ----------------------------------------------------
+
+
+def test_ratings_of_other_pairs_alone_are_refused(study, tmp_path):
+    other = pairs_of(make_study(tmp_path, num_pairs=30))[12:]
+    ratings = write_ratings(tmp_path / "r.parquet", other)
+    start = f"ratings {ratings}: none of its 18 rated pairs is among the 12 pairs"
+    with pytest.raises(InputError) as caught:
+        read(study, ratings)
+    assert str(caught.value).startswith(start)
+    assert "ingest the data that was rated" in str(caught.value)
+    relabelled = pairs_of(make_study(tmp_path, label="yours", step=-1))
+    ratings = write_ratings(tmp_path / "relabelled.parquet", relabelled)
+    with pytest.raises(InputError, match=r"sources are not \(ratings: yours; study: mine\)"):
+        read(study, ratings)
+
+
+def test_some_ratings_of_other_pairs_are_passed_over_and_counted(study, tmp_path):
+    other = pairs_of(make_study(tmp_path, num_pairs=15))[9:]  # 3 of ours, 3 unknown
+    examples = read(study, write_ratings(tmp_path / "r.parquet", other))
+    assert set(examples.pair_id_P) == {pair.pair_id for pair in pairs_of(study)[9:]}
+    assert examples.notes == (
+        "9 of the study's 12 pairs have no rating and are left out",
+        "3 rated pairs are not in the study and are passed over",
+    )
+
+
+def test_a_missing_rating_is_missing_for_its_rule_alone(study, tmp_path):
+    pairs = pairs_of(study)
+
+    def rate(pair, response, rule_id):
+        if pair == pairs[0] or (pair, response, rule_id) == (pairs[4], "chosen", "be-true"):
+            return None
+        return text_rating(pair, response, rule_id)
+
+    examples = read(study, write_ratings(tmp_path / "r.parquet", pairs, rate=rate))
+    assert examples.num_pairs == 11
+    (row,) = np.flatnonzero(examples.pair_id_P == pairs[4].pair_id)
+    place = examples.head_ids.index("be-true")
+    assert np.argwhere(np.isnan(examples.target_chosen_PR)).tolist() == [[row, place]]
+    assert not np.isnan(examples.target_rejected_PR).any()
+    assert examples.notes == (
+        "1 of the study's 12 pairs have no rating and are left out",
+        # 11 pairs, 2 responses, 3 rules
+        "1 of 66 ratings are missing; no head learns from its own",
+    )
+
+
+def test_a_rule_without_a_rating_of_these_pairs_is_refused(study, tmp_path):
+    ours = {pair.pair_id for pair in pairs_of(study)}
+    more = pairs_of(make_study(tmp_path, num_pairs=15))
+    for missing, message in (
+        (lambda _: True, "rule be-kind: none of its 30 ratings is a number"),
+        (ours.__contains__, "rule be-kind has no rating of any of the 12 pairs"),
+    ):
+
+        def rate(pair, response, rule_id, missing=missing):
+            is_missing = rule_id == "be-kind" and missing(pair.pair_id)
+            return None if is_missing else text_rating(pair, response, rule_id)
+
+        with pytest.raises(InputError, match=message):
+            read(study, write_ratings(tmp_path / "r.parquet", more, rate=rate))
+
+
+def test_a_repeated_rating_is_refused(study, tmp_path):
+    path = write_ratings(tmp_path / "r.parquet", pairs_of(study))
+    table = pq.read_table(path)
+    pq.write_table(pa.concat_tables([table, table.slice(5, 1)]), path)
+    with pytest.raises(InputError, match=r"2 ratings for .*; expected one"):
+        read(study, path)
+
+
+# --- splits -------------------------------------------------------------------------------------
+
+
+def examples_of(group_P):
+    examples = random_examples(len(group_P))
+    return dataclasses.replace(examples, group_P=np.asarray(group_P, dtype=np.int64))
+
+
+groups = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40)
+
+
+@given(groups, groups, st.integers(0, 2**31), st.floats(0.05, 0.5))
+def test_no_group_is_parted_and_more_data_moves_no_pair(first, second, seed, share):
+    def evaluated(group_P):
+        parts = split(examples_of(group_P), evaluation_share=share, seed=seed)
+        rows = [part.tolist() for part in (parts.train_rows, parts.evaluation_rows)]
+        assert sorted(rows[0] + rows[1]) == list(range(len(group_P)))
+        sides = [{group_P[row] for row in part} for part in rows]
+        assert not sides[0] & sides[1]
+        return sides[1]
+
+    try:
+        before, after = evaluated([*first, *first[::2]]), evaluated([*first, *second])
+    except InputError:
+        return  # nothing was left to learn from
+    if len(before) > 1:  # a single one may be there only because none was drawn
+        assert before <= after
+        assert after & set(first) == before
+
+
+def test_a_larger_share_only_adds_and_another_seed_draws_others():
+    examples = examples_of(np.arange(4000))
+    small, large, other = (
+        set(split(examples, evaluation_share=share, seed=seed).evaluation_rows.tolist())
+        for share, seed in ((0.05, 3), (0.2, 3), (0.05, 4))
+    )
+    assert small < large
+    assert small != other
+    # Binomial with n = 4000: the standard error is 14 pairs at 0.05, 25 at 0.2.
+    assert len(small) == pytest.approx(200, abs=4 * 14)
+    assert len(large) == pytest.approx(800, abs=4 * 25)
+
+
+@pytest.mark.parametrize(
+    ("groups", "share", "num_evaluated"), [([5, 6, 7], 1e-6, 1), ([7, 7], 1e-6, 0), ([1, 2], 0, 0)]
+)
+def test_a_handful_of_pairs_still_has_one_to_evaluate(groups, share, num_evaluated):
+    parts = split(examples_of(groups), evaluation_share=share, seed=0)
+    assert len(parts.evaluation_rows) == num_evaluated
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), 1 - 1e-12])
+def test_a_share_that_cannot_be_held_out_is_refused(share):
+    message = "all 1 pairs fall into" if share == 1 - 1e-12 else "a share from 0 to below 1"
+    with pytest.raises(InputError, match=message):
+        split(examples_of([1]), evaluation_share=share, seed=0)
+
+
+# --- centres ----------------------------------------------------------------------------------
+
+
+def test_means_come_from_the_ratings_of_training_pairs_alone():
+    examples = random_examples(40, head_ids=RULES, missing_share=0.3, seed=1)
+    train_rows, others = np.arange(0, 40, 2), np.arange(1, 40, 2)
+    centred = centre(examples, train_rows=train_rows)
+    both = [centred.target_chosen_PR[train_rows], centred.target_rejected_PR[train_rows]]
+    assert np.nanmean(np.concatenate(both), axis=0) == pytest.approx(0, abs=1e-6)
+    # A rating is its target plus the mean, wherever it stands.
+    again = centred.target_chosen_PR + centred.mean_R
+    assert np.allclose(again, examples.target_chosen_PR, atol=1e-6, equal_nan=True)
+    evaluated = examples.target_chosen_PR.copy()
+    evaluated[others] += 100
+    other = dataclasses.replace(examples, target_chosen_PR=evaluated)
+    assert np.array_equal(centre(other, train_rows=train_rows).mean_R, centred.mean_R)
+    moved = move_centres(centred, np.array([0.5, -1.0, 0.0]))
+    again = moved.target_rejected_PR + moved.mean_R
+    assert np.allclose(again, examples.target_rejected_PR, atol=1e-6, equal_nan=True)
+
+
+def test_a_head_without_a_rating_in_training_is_refused():
+    examples = random_examples(10, head_ids=RULES, seed=1)
+    examples.target_chosen_PR[:8, 1] = np.nan
+    examples.target_rejected_PR[:8, 1] = np.nan
+    with pytest.raises(InputError, match="rule be-brief: it has no rating in any of the 8 train"):
+        centre(examples, train_rows=np.arange(8))
+    assert centre(random_examples(4), train_rows=np.arange(4)).mean_R.tolist() == [0.0]

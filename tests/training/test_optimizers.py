@@ -1,0 +1,452 @@
+"""Updates in the backward pass are those after it, gradients are freed, runs resume to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from encore.errors import EncoreError, InputError
+from encore.training.config import TrainingConfig
+from encore.training.optimizers import (
+    NonFiniteGradientError,
+    PlainAdamW,
+    StepOptimizer,
+    make_optimizer,
+    trainable_parameters,
+)
+from encore.training.stochastic_adamw import StochasticAdamW
+
+CONFIG = TrainingConfig(weight_decay=0.1, seed=5)
+VOCABULARY, WIDTH = 40, 24
+TOKENS = torch.arange(VOCABULARY)[None]
+
+# Torch's compiler imports a part of torch that torch itself deprecates.
+quiet_compiler = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
+
+class TinyModel(nn.Module):
+    """Tied embeddings, a layer that runs twice, a float32 head, a parameter no loss reaches."""
+
+    def __init__(self, *, dtype: torch.dtype = torch.bfloat16) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+
+        def drawn(*shape: int) -> nn.Parameter:
+            return nn.Parameter((torch.randn(shape, generator=generator) * 0.2).to(dtype))
+
+        self.embedding = drawn(VOCABULARY, WIDTH)
+        self.output = self.embedding
+        self.layer = drawn(WIDTH, WIDTH)
+        self.unused = drawn(3)
+        self.head = nn.Parameter(torch.randn(1, WIDTH, generator=generator))
+        self.checkpointing: str | None = None
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        hidden = F.embedding(token_ids, self.embedding)
+        for _ in range(2):
+            hidden = self._run(lambda h: h + torch.tanh(F.linear(h, self.layer)), hidden)
+        logits = self._run(lambda h: F.linear(h, self.output), hidden)
+        score = F.linear(hidden.float(), self.head).square().mean()
+        return logits.float().logsumexp(-1).mean() + score
+
+    def _run(self, part, hidden: Tensor) -> Tensor:
+        if self.checkpointing is None:
+            return part(hidden)
+        return checkpoint(part, hidden, use_reentrant=self.checkpointing == "reentrant")
+
+
+def stochastic(model: nn.Module, config: TrainingConfig = CONFIG, **options) -> StochasticAdamW:
+    return StochasticAdamW(trainable_parameters(model), config, **options)
+
+
+def plain(model: nn.Module, config: TrainingConfig = CONFIG) -> PlainAdamW:
+    return PlainAdamW(trainable_parameters(model), config)
+
+
+def train(model, optimizer: StepOptimizer, *, steps: range, microbatches: int = 2) -> list:
+    """The gradient norms of some steps; batches and learning rates follow from the step alone."""
+    norms = []
+    for step in steps:
+        generator = torch.Generator().manual_seed(step)
+        for microbatch in range(microbatches):
+            loss = model(torch.randint(0, VOCABULARY, (5, 7), generator=generator))
+            if microbatch == microbatches - 1:
+                optimizer.arm(step=step, learning_rate=1e-3 / (1 + step))
+            loss.backward()
+        norms.append(optimizer.finish())
+    return norms
+
+
+def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    return copied(dict(model.named_parameters()))
+
+
+def assert_same_bits(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        assert tensor.dtype == right[name].dtype, name
+        assert torch.equal(tensor, right[name]), name
+
+
+def update(optimizer: StepOptimizer, weight: nn.Parameter, gradient: Tensor, *, rate: float = 1e-3):
+    """One step with this gradient."""
+    weight.grad = gradient.to(weight.dtype)
+    optimizer.arm(step=0, learning_rate=rate)
+    return optimizer.finish()
+
+
+# --- in the backward pass -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("microbatches", [1, 3])
+@pytest.mark.parametrize("checkpointing", [None, "non-reentrant"])
+@pytest.mark.parametrize("clip_gradient", [None, 0.05])
+def test_in_the_backward_pass_and_after_it_are_the_same_to_the_bit(
+    microbatches, checkpointing, clip_gradient
+):
+    results, norms = [], []
+    for is_in_backward in (True, False):
+        model = TinyModel()
+        model.checkpointing = checkpointing
+        config = CONFIG.model_copy(update={"clip_gradient": clip_gradient})
+        optimizer = stochastic(model, config, is_in_backward=is_in_backward)
+        norms.append(train(model, optimizer, steps=range(4), microbatches=microbatches))
+        results.append(weights(model) | optimizer.state())
+    assert_same_bits(*results)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-12)  # added up in another order
+
+
+def test_gradients_add_up_until_armed_and_never_do_two_exist_at_once():
+    """Seen from hooks that come after the optimizer's: no other parameter has one."""
+    model = TinyModel()
+    optimizer = stochastic(model)
+    model(TOKENS).backward()
+    assert model.layer.grad is not None, "not armed: gradients accumulate"
+    model.zero_grad()
+    alive = []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda _: alive.append(sum(p.grad is not None for p in model.parameters()))
+        )
+    optimizer.arm(step=0, learning_rate=1e-3)
+    model(TOKENS).backward()
+    assert alive == [0, 0, 0]  # embedding, layer and head; the fourth is reached by no loss
+    before = model.unused.detach().clone()
+    optimizer.finish()
+    assert torch.equal(model.unused, before)
+
+
+def test_the_norm_is_that_of_the_whole_gradient():
+    model, reference = TinyModel(), TinyModel()
+    reference(TOKENS).backward()
+    gradients = [p.grad.double() for p in reference.parameters() if p.grad is not None]
+    expected = sum(float(gradient.square().sum()) for gradient in gradients) ** 0.5
+    for optimizer in (stochastic(model), plain(model)):
+        model.load_state_dict(reference.state_dict())
+        optimizer.arm(step=0, learning_rate=1e-3)
+        model(TOKENS).backward()
+        assert optimizer.finish() == pytest.approx(expected, rel=1e-5)
+
+
+def test_reentrant_checkpointing_is_refused_where_it_would_update_twice():
+    model = TinyModel()
+    model.checkpointing = "reentrant"
+    optimizer = stochastic(model)
+    optimizer.arm(step=0, learning_rate=1e-3)
+    with pytest.raises(EncoreError, match=r"arrived twice .* use_reentrant=False"):
+        model(TOKENS).backward()
+
+
+# --- clipping -------------------------------------------------------------------------------------
+
+
+def two_parameters() -> nn.Module:
+    model = nn.Module()
+    model.large = nn.Parameter(torch.zeros(4))
+    model.small = nn.Parameter(torch.zeros(4))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "scope", "large", "small"),
+    [
+        # Norms 10 and 0.5, clipped at 1: each by its own, or both by the whole's 10.0125.
+        ("adamw", "parameter", 0.5, 0.25),
+        ("adamw-stochastic", "parameter", 0.5, 0.25),
+        ("adamw", "global", 5 / 10.0125, 0.25 / 10.0125),
+    ],
+)
+def test_a_gradient_is_clipped_by_its_own_norm_or_by_the_whole(optimizer, scope, large, small):
+    model = two_parameters()
+    config = TrainingConfig(optimizer=optimizer, clip_gradient=1.0, clip_scope=scope)
+    made = make_optimizer(model, config)
+    model.large.grad, model.small.grad = torch.full((4,), 5.0), torch.full((4,), 0.25)
+    made.arm(step=0, learning_rate=1e-3)
+    assert made.finish() == pytest.approx(10.0125, rel=1e-4)  # before clipping
+    first = {
+        name: t for name, t in made.state().items() if name.endswith(("exp_avg", "first_moment"))
+    }
+    moments = {name.split("/")[0]: float(tensor[0]) for name, tensor in first.items()}
+    # After one step the first moment is 0.1 of the gradient that was applied.
+    assert moments == pytest.approx({"large": 0.1 * large, "small": 0.1 * small}, rel=1e-4)
+
+
+def test_the_norm_of_the_whole_gradient_is_refused_in_the_backward_pass():
+    config = TrainingConfig(clip_gradient=1.0, clip_scope="global")
+    with pytest.raises(InputError, match=r"clip_scope global: .* use clip_scope parameter, or "):
+        make_optimizer(TinyModel(), config)
+
+
+# --- not a number ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("make", [stochastic, plain])
+def test_a_gradient_that_is_not_finite_is_named(make, value):
+    model = TinyModel()
+    optimizer = make(model)
+    optimizer.arm(step=0, learning_rate=1e-3)
+    (model(TOKENS) + (model.layer * value).sum()).backward()
+    with pytest.raises(NonFiniteGradientError, match="gradient of layer: NaN or inf") as caught:
+        optimizer.finish()
+    assert caught.value.names == ("layer",)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("make", [plain, lambda model: stochastic(model, is_in_backward=False)])
+def test_after_the_backward_pass_nothing_is_spoilt_by_it(make):
+    model = TinyModel()
+    optimizer = make(model)
+    before, state = weights(model), copied(optimizer.state())
+    optimizer.arm(step=0, learning_rate=1e-3)
+    (model(TOKENS) * float("nan")).backward()
+    with pytest.raises(NonFiniteGradientError, match="embedding, layer, head"):
+        optimizer.finish()
+    assert_same_bits(before, weights(model))
+    del state["num_updates" if "num_updates" in state else "layer/step"]
+    assert_same_bits(state, {name: optimizer.state()[name] for name in state})
+
+
+# --- state ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [stochastic, plain])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_resumed_run_is_the_undisturbed_one_to_the_bit(make, dtype):
+    undisturbed, interrupted, resumed = (TinyModel(dtype=dtype) for _ in range(3))
+    optimizer, first, second = make(undisturbed), make(interrupted), make(resumed)
+    train(undisturbed, optimizer, steps=range(6))
+    train(interrupted, first, steps=range(3))
+    resumed.load_state_dict(weights(interrupted), strict=False)
+    second.load_state(copied(first.state()))
+    train(resumed, second, steps=range(3, 6))
+    assert_same_bits(weights(undisturbed) | optimizer.state(), weights(resumed) | second.state())
+
+
+def test_the_state_of_another_model_is_refused():
+    optimizer = stochastic(TinyModel())
+    state = copied(optimizer.state())
+    name = "layer/first_moment"
+    wrong = {
+        "missing": {key: tensor for key, tensor in state.items() if key != name},
+        "float32": state | {name: state[name].float()},
+        "[9]": state | {name: torch.zeros(9, dtype=torch.bfloat16)},
+    }
+    for what, bad in wrong.items():
+        with pytest.raises(InputError, match=f"optimizer state {name}") as caught:
+            optimizer.load_state(bad)
+        assert what in str(caught.value)
+    with pytest.raises(InputError, match="optimizer state other: int64"):
+        optimizer.load_state(state | {"other": torch.zeros(3, dtype=torch.int64)})
+
+
+def test_parameters_that_cannot_be_trained_are_refused():
+    with pytest.raises(InputError, match="TinyModel has no trainable parameter"):
+        trainable_parameters(TinyModel().requires_grad_(False))
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.zeros(3, 4).T)
+    with pytest.raises(InputError, match=r"weight of shape \(4, 3\) is not contiguous"):
+        trainable_parameters(model)
+    model.weight = nn.Parameter(torch.zeros(3, dtype=torch.float16))
+    with pytest.raises(InputError, match="weight is float16; expected bfloat16 or float32"):
+        stochastic(model)
+
+
+# --- which optimizer ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name", "expected"),
+    [
+        (torch.bfloat16, "auto", StochasticAdamW),
+        (torch.float32, "auto", PlainAdamW),
+        (torch.bfloat16, "adamw", PlainAdamW),
+        (torch.float32, "adamw-stochastic", StochasticAdamW),
+    ],
+)
+def test_the_number_format_decides_unless_the_config_does(dtype, name, expected):
+    model = TinyModel(dtype=dtype)
+    assert type(make_optimizer(model, TrainingConfig(optimizer=name))) is expected
+    for parameter_name, parameter in model.named_parameters():
+        parameter.requires_grad_(parameter_name == "head")  # a float32 head on a frozen trunk
+    if name == "auto":
+        assert type(make_optimizer(model, TrainingConfig())) is PlainAdamW
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw-stochastic"])
+def test_the_constants_reach_the_update(name):
+    # The first step of AdamW is w (1 - lr decay) - lr g / (|g| + epsilon), whatever the betas:
+    # 1 (1 - 0.1 * 0.5) - 0.1 * 2 / (2 + 2) = 0.9. Before the second, with g = 0 and betas
+    # (0.5, 0.75), the unbiased moments are 0.5 / 0.75 and 0.75 / 0.4375 = 1.3093²:
+    # 0.9 * 0.95 - 0.1 * (2/3) / (1.3093 + 2) = 0.83486.
+    constants = {"weight_decay": 0.5, "adam_betas": (0.5, 0.75), "adam_epsilon": 2.0}
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.ones(1))
+    optimizer = make_optimizer(model, TrainingConfig(optimizer=name, **constants))
+    for gradient, expected in ((2.0, 0.9), (0.0, 0.83486)):
+        update(optimizer, model.weight, torch.tensor([gradient]), rate=0.1)
+        assert float(model.weight.detach()) == pytest.approx(expected, abs=1e-5)
+
+
+# --- bfloat16 weights that move as float32 ones do ------------------------------------------------
+
+NUM_WEIGHTS = 4096
+
+
+def drift(kind: str, *, num_steps: int, learning_rate: float) -> float:
+    """How far the mean of 4,096 weights moves under gradients that scatter around 1."""
+    start = 0.018 + 0.012 * torch.rand(NUM_WEIGHTS, generator=torch.Generator().manual_seed(0))
+    weight = nn.Parameter(
+        start.bfloat16().to(torch.float32 if kind == "float32" else torch.bfloat16)
+    )
+    make = PlainAdamW if kind == "nearest" else StochasticAdamW
+    optimizer = make({"weight": weight}, TrainingConfig())
+    before = weight.detach().double().mean()
+    generator = torch.Generator().manual_seed(1)
+    gradients = 1 + 0.3 * torch.randn(16, NUM_WEIGHTS, generator=generator)
+    for step in range(num_steps):
+        weight.grad = gradients[step % 16].to(weight.dtype)
+        optimizer.arm(step=step, learning_rate=learning_rate)
+        optimizer.finish()
+    return float(weight.detach().double().mean() - before)
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "learning_rate"),
+    [(200, 5e-5), pytest.param(100_000, 1e-7, marks=pytest.mark.full)],
+)
+def test_tiny_updates_add_up_as_in_float32(num_steps, learning_rate):
+    # At |w| above 2^-6 = 0.0156 neighbouring bfloat16 numbers are 1.2e-4 apart: an update of 5e-5
+    # is less than half of that, so rounding to nearest loses it. Adam moves a weight by about the
+    # learning rate a step, together 0.01. The mean of 4,096 weights then has a standard error of
+    # at most 1.2e-4 sqrt(num_steps lr / 1.2e-4) / 64 = 1.7e-5 from the rounding: 0.2 %.
+    kinds = ("float32", "stochastic", "nearest")
+    exact, rounded, nearest = (
+        drift(kind, num_steps=num_steps, learning_rate=learning_rate) for kind in kinds
+    )
+    assert exact == pytest.approx(-0.01, rel=0.05)
+    assert rounded == pytest.approx(exact, rel=0.01)
+    assert abs(nearest) < 0.01 * abs(exact)
+
+
+def test_float32_parameters_get_torchs_adamw():
+    ours, theirs = TinyModel(dtype=torch.float32), TinyModel(dtype=torch.float32)
+    for model, make in ((ours, stochastic), (theirs, plain)):
+        train(model, make(model), steps=range(6))
+    for name, weight in weights(ours).items():
+        torch.testing.assert_close(weight, weights(theirs)[name], rtol=1e-5, atol=1e-7)
+
+
+def test_one_update_rounds_weight_and_both_moments_with_bits_of_their_own():
+    # With betas (0.9, 0.999) the first moments are 0.1 g and 0.001 g², and the step is lr sign(g).
+    weight = nn.Parameter(torch.full((2**15,), 1.0, dtype=torch.bfloat16))
+    optimizer = StochasticAdamW({"weight": weight}, TrainingConfig())
+    update(optimizer, weight, torch.full((2**15,), 3.0))
+    state = {name: tensor.double() for name, tensor in optimizer.state().items()}
+    # 1 - 0.001 lies between 1 - 2^-8 = 0.99609 and 1; 0.3 and 0.009 between their neighbours.
+    assert weight.detach().double().unique().tolist() == [1 - 2**-8, 1.0]
+    found = {
+        "weight": (weight.detach().double(), 0.999),
+        "first": (state["weight/first_moment"], 0.3),
+        "second": (state["weight/second_moment"], 0.009),
+    }
+    is_up = {}
+    for name, (tensor, expected) in found.items():
+        # Neighbours are at most 2^-8 apart, relatively; five standard errors of the mean.
+        assert float(tensor.mean()) == pytest.approx(expected, rel=5 * 2**-9 / 2**7.5)
+        low, _ = tensor.unique().tolist()
+        is_up[name] = (tensor > low).double()
+    # Rounded with the same bits, two of them would go up together: correlations near 1. The
+    # correlation of 32,768 independent pairs has a standard error of 0.0055.
+    correlations = torch.corrcoef(torch.stack(list(is_up.values())))
+    assert float((correlations - torch.eye(3)).abs().max()) < 5 * 0.0055
+
+
+@pytest.mark.parametrize("chunk_elements", [7, 576])
+def test_results_do_not_depend_on_the_pieces(chunk_elements: int):
+    results = []
+    for chunk in (None, chunk_elements):
+        model = TinyModel()
+        optimizer = stochastic(model, chunk_elements=chunk)
+        train(model, optimizer, steps=range(2))
+        results.append(weights(model) | optimizer.state())
+    assert_same_bits(*results)
+
+
+def test_the_seed_of_the_run_is_that_of_the_rounding():
+    results = []
+    for seed in (0, 1, 0):
+        model = TinyModel()
+        train(model, make_optimizer(model, TrainingConfig(seed=seed)), steps=range(2))
+        results.append(weights(model)["layer"])
+    assert torch.equal(results[0], results[2])
+    assert not torch.equal(results[0], results[1])
+
+
+@pytest.mark.full
+@quiet_compiler
+def test_the_compiled_update_is_the_same_to_rounding():
+    # Compiled arithmetic may fuse a multiplication with an addition, so a number may lie on the
+    # other side of the random threshold now and then; the bits themselves are the same.
+    start = torch.randn(5_000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    results = []
+    for is_compiled in (False, True):
+        weight = nn.Parameter(start.clone())
+        optimizer = StochasticAdamW(
+            {"weight": weight}, CONFIG, chunk_elements=2_048, is_compiled=is_compiled
+        )
+        for step in range(3):
+            update(
+                optimizer, weight, torch.randn(5_000, generator=torch.Generator().manual_seed(step))
+            )
+        results.append(weight.detach().float())
+    assert float((results[0] != results[1]).double().mean()) < 0.01
+    torch.testing.assert_close(*results, rtol=2**-7, atol=0.0)
+
+
+@pytest.mark.device
+@quiet_compiler
+def test_a_gpu_trains_as_a_cpu_does():
+    results = []
+    for device in ("cpu", "cuda"):
+        model = TinyModel().to(device)
+        optimizer = stochastic(model)
+        for parameter in model.parameters():
+            generator = torch.Generator().manual_seed(parameter.numel())
+            gradient = torch.randn(parameter.shape, generator=generator)
+            parameter.grad = gradient.to(device, parameter.dtype)
+        optimizer.arm(step=0, learning_rate=1e-3)
+        optimizer.finish()
+        results.append({name: weight.cpu() for name, weight in weights(model).items()})
+    for name, weight in results[0].items():
+        assert float((weight != results[1][name]).double().mean()) < 0.01, name
+        torch.testing.assert_close(weight, results[1][name], rtol=2**-7, atol=1e-6)

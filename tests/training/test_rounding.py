@@ -1,0 +1,129 @@
+"""Rounding that keeps the mean, from bits that look random and are a function of their use."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from encore.training.stochastic_adamw import (
+    further_bits,
+    high_bits,
+    random_bits,
+    round_stochastically,
+    stream_key,
+)
+
+KEY = torch.tensor(stream_key(seed=3, step=7, parameter=11), dtype=torch.int32)
+ELEMENTS = torch.arange(2**16, dtype=torch.int32)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+
+
+def assert_uniform(cells: np.ndarray) -> None:
+    """Counts this uneven would come by chance once in 10,000 times."""
+    counts = np.bincount(cells.astype(np.int64), minlength=256)
+    assert float(stats.chisquare(counts).pvalue) > 1e-4
+
+
+def unsigned(bits: torch.Tensor) -> np.ndarray:
+    return bits.numpy().view(np.uint32).astype(np.int64)
+
+
+def along(name: str) -> torch.Tensor:
+    """Bits of one element under 65,536 seeds, steps or parameters; or of as many elements."""
+    if name == "element":
+        return random_bits(ELEMENTS, KEY)
+    keys = [
+        stream_key(**({"seed": 5, "step": 5, "parameter": 5} | {name: n})) for n in range(2**16)
+    ]
+    return random_bits(torch.tensor(9, dtype=torch.int32), torch.tensor(keys, dtype=torch.int32).T)
+
+
+@given(element=INT32, first=INT32, second=INT32)
+def test_bits_are_those_of_the_hash_written_with_whole_numbers(element, first, second):
+    def mixed(x: int) -> int:  # lowbias32 on unsigned numbers, as its author states it
+        x = ((x ^ (x >> 16)) * 0x7FEB352D) % 2**32
+        x = ((x ^ (x >> 15)) * 0x846CA68B) % 2**32
+        return x ^ (x >> 16)
+
+    expected = mixed(mixed((element ^ first) % 2**32) ^ (second % 2**32))
+    key = torch.tensor([first, second], dtype=torch.int32)
+    bits = random_bits(torch.tensor([element], dtype=torch.int32), key)
+    assert unsigned(bits)[0] == expected
+    assert unsigned(further_bits(bits))[0] == mixed(expected ^ 0x9E3779B9)
+    assert int(high_bits(bits)) == expected >> 16
+
+
+@pytest.mark.parametrize("name", ["element", "seed", "step", "parameter"])
+def test_bits_are_uniform_and_neighbours_independent(name):
+    bits = along(name)
+    for stream in (bits, further_bits(bits)):
+        for byte in stream.numpy().view(np.uint8).reshape(-1, 4).T:
+            assert_uniform(byte)
+    # The top and the bottom 4 bits of one number against those of the next: 256 cells each.
+    value = unsigned(bits)
+    for left, right in itertools.product((value & 15, value >> 28), repeat=2):
+        assert_uniform(left[:-1] * 16 + right[1:])
+
+
+def test_the_three_roundings_of_an_update_are_independent():
+    bits = random_bits(ELEMENTS, KEY)
+    streams = [unsigned(s) & 0xFFFF for s in (bits, high_bits(bits), further_bits(bits))]
+    for left, right in itertools.combinations(streams, 2):
+        # Coarse (top 4 of 16 bits) and fine (bottom 4): both decide on roundings.
+        for shift in (12, 0):
+            assert_uniform(((left >> shift) & 15) * 16 + ((right >> shift) & 15))
+
+
+def test_keys_differ_in_every_argument():
+    base = {"seed": 1, "step": 2, "parameter": 3}
+    changed = [base | {name: value + 1} for name, value in base.items()]
+    swapped = {"seed": 2, "step": 1, "parameter": 3}
+    assert len({stream_key(**numbers) for numbers in (base, swapped, *changed)}) == 5
+
+
+@pytest.mark.parametrize("share", [1 / 3, 0.01, 0.9])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_rounding_keeps_the_mean(share: float, sign: float):
+    # Between the neighbours 1 and 1 + 2^-7. The mean of n roundings has the standard error
+    # 2^-7 sqrt(p (1 - p) / n); five of them are never exceeded by chance.
+    step = 2.0**-7
+    value = torch.tensor(sign * (1.0 + share * step), dtype=torch.float32)
+    rounded = round_stochastically(value.expand(2**16), random_bits(ELEMENTS, KEY)).double()
+    assert set(rounded.tolist()) == {sign * 1.0, sign * (1.0 + step)}
+    standard_error = step * (share * (1 - share) / 2**16) ** 0.5
+    assert abs(float(rounded.mean()) - float(value)) < 5 * standard_error
+
+
+@given(value=st.floats(width=32, allow_nan=False, allow_infinity=False), bits=INT32)
+def test_a_number_is_rounded_to_a_neighbour(value, bits):
+    exact = torch.tensor([value], dtype=torch.float32)
+    below = (exact.view(torch.int32) & -0x10000).view(torch.float32)  # nearer to zero
+    above = ((exact.view(torch.int32) & -0x10000) + 0x10000).view(torch.float32)
+    rounded = round_stochastically(exact, torch.tensor([bits], dtype=torch.int32)).float()
+    assert rounded.item() in (below.item(), above.item())
+
+
+@pytest.mark.parametrize("bits", [0, 0xFFFF, -1, 12345])
+def test_no_bfloat16_number_ever_changes_and_nan_and_infinity_pass(bits):
+    every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    rounded = round_stochastically(every.float(), torch.full((2**16,), bits, dtype=torch.int32))
+    same = rounded.view(torch.int16) == every.view(torch.int16)
+    assert bool((same | every.isnan()).all())
+    assert bool(rounded[every.isnan()].isnan().all())
+    patterns = torch.tensor([0x7F800001, 0x7FFFFFFF, -1], dtype=torch.int32)  # NaN in float32 alone
+    value = patterns.view(torch.float32)
+    assert round_stochastically(value, torch.full_like(patterns, bits)).isnan().all()
+
+
+@pytest.mark.device
+def test_a_gpu_draws_the_same_bits_and_rounds_the_same_way():
+    value = torch.linspace(-3, 3, 2**16)
+    here = round_stochastically(value, random_bits(ELEMENTS, KEY))
+    bits = random_bits(ELEMENTS.cuda(), KEY.cuda())
+    assert torch.equal(here, round_stochastically(value.cuda(), bits).cpu())

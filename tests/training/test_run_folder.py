@@ -1,0 +1,292 @@
+"""The folder of a run: its key, its logs, who is at work in it, and whether it has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore.errors import EncoreError, InputError
+from encore.model.config import BackboneConfig
+from encore.training.config import TrainingConfig
+from encore.training.metrics_log import (
+    EvaluationRecord,
+    MetricsLog,
+    StepRecord,
+    metrics_of,
+    read_log,
+)
+from encore.training.run_folder import (
+    MANIFEST_FILE,
+    RESULT_FILE,
+    TrainingRun,
+    first_difference,
+    opened_run,
+    read_result,
+    run_identity,
+    write_result,
+)
+
+SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3)
+)
+
+
+def run_in(folder: Path = Path(), **changes: object) -> TrainingRun:
+    backbone = {"model": "/models/tiny", **changes.pop("backbone", {})}
+    origin = {"name": "tiny", "revision": "sha256:ab", **changes.pop("origin", {})}
+    data_sha256 = changes.pop("data_sha256", "d1")
+    identity = run_identity(
+        TrainingConfig(**changes),
+        backbone=BackboneConfig(**backbone),
+        backbone_identity=origin,
+        data_sha256=data_sha256,
+    )
+    return TrainingRun(folder=folder, identity=identity)
+
+
+# --- key ----------------------------------------------------------------------------------------
+
+#: Another value for every field of the config.
+OTHER_SETTINGS = {
+    "objective": "bradley-terry",
+    "method": "lora",
+    "epochs": 2,
+    "learning_rate": 1e-5,
+    "batch_pairs": 31,
+    "warmup_steps": 9,
+    "weight_decay": 0.1,
+    "adam_betas": (0.8, 0.999),
+    "adam_epsilon": 1e-7,
+    "layout": "sorted",
+    "tokens_per_microbatch": 100,
+    "optimizer": "adamw",
+    "clip_gradient": 1.0,
+    "clip_scope": "global",
+    "lora_rank": 8,
+    "lora_alpha": 8,
+    "gradient_checkpointing": True,
+    "evaluation_share": 0.1,
+    "evaluate_every": 3,
+    "checkpoint_every": 3,
+    "keep_checkpoints": 3,
+    "head_init": "own",
+    "seed": 1,
+    "max_steps": 4,
+}
+INGREDIENTS = {
+    **{name: {name: value} for name, value in OTHER_SETTINGS.items()},
+    "data": {"data_sha256": "d2"},
+    "weights": {"origin": {"revision": "sha256:cd"}},
+    "init": {"backbone": {"init": "random"}},
+    "dtype": {"backbone": {"dtype": "bfloat16"}},
+    "pooling": {"backbone": {"pooling": "mean"}},
+    "max_length": {"backbone": {"max_length": 99}},
+    "trust_remote_code": {"backbone": {"trust_remote_code": True}},
+}
+
+
+@pytest.mark.parametrize("name", INGREDIENTS)
+def test_every_ingredient_changes_the_key(name):
+    assert run_in(**INGREDIENTS[name]).key != run_in().key
+
+
+def test_no_setting_is_missing_above_and_places_do_not_count():
+    assert OTHER_SETTINGS.keys() == TrainingConfig.model_fields.keys()
+    there = {"model": "/elsewhere/copy", "revision": "main", "chat_template": "here.jinja"}
+    assert run_in(backbone=there, origin={"name": "copy"}).key == run_in().key
+    # The key that these settings had before any option was added.
+    assert run_in().key == "0321771c891c675a"
+
+
+@given(VALUES, VALUES)
+def test_unequal_values_differ_somewhere(left, right):
+    assert first_difference(left, json.loads(json.dumps(left))) is None
+    assert (first_difference(left, right) is None) == (
+        json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+    )
+
+
+# --- folder -------------------------------------------------------------------------------------
+
+
+def test_a_run_says_which_it_is_and_refuses_another(tmp_path):
+    run = run_in(tmp_path / "run", learning_rate=2e-5)
+    with opened_run(run, about={"versions": {"torch": "2"}}):
+        pass
+    content = json.loads((run.folder / MANIFEST_FILE).read_text())
+    assert (content["run_key"], content["identity"]) == (run.key, run.identity)
+    assert content["versions"] == {"torch": "2"}
+    other = run_in(tmp_path / "run", learning_rate=1e-5)
+    message = r"config\.learning_rate is 2e-05 there and 1e-05 here"
+    with pytest.raises(InputError, match=message), opened_run(other, about={}):
+        pass
+    later = run_in(tmp_path / "run", learning_rate=2e-5, clip_gradient=1.0)
+    message = r"config\.clip_gradient is nothing there and 1\.0 here"
+    with pytest.raises(InputError, match=message), opened_run(later, about={}):
+        pass
+
+
+def test_a_place_with_other_things_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    for folder, message in (
+        (tmp_path, r"other things in it \(thesis\.tex\)"),
+        (tmp_path / "thesis.tex", "this is a file"),
+    ):
+        with pytest.raises(EncoreError, match=message), opened_run(run_in(folder), about={}):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_damaged_manifest_is_named_with_the_next_step(tmp_path):
+    run = run_in(tmp_path)
+    with opened_run(run, about={}):
+        pass
+    content = json.loads((tmp_path / MANIFEST_FILE).read_text())
+    content["identity"]["config"]["seed"] = 5
+    (tmp_path / MANIFEST_FILE).write_text(json.dumps(content))
+    message = r"training\.json: damaged .*delete that file"
+    with pytest.raises(EncoreError, match=message), opened_run(run, about={}):
+        pass
+
+
+HOLD = """
+import fcntl, sys, time
+stream = open(sys.argv[1], "w")
+fcntl.flock(stream, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
+    run = run_in(tmp_path)
+    with opened_run(run, about={}):
+        pass
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        message = "another process is training here"
+        with pytest.raises(EncoreError, match=message), opened_run(run, about={}):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    for name in (".model.tmp-123-abcd", "checkpoints/.step-00000020.tmp-123-abcd"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "weights").write_bytes(b"half")
+    (tmp_path / ".result.json.tmp-123-abcd").write_bytes(b"half")
+    with opened_run(run, about={}):  # killed: its lock is gone, what it left half-written goes
+        assert not list(tmp_path.rglob(".*-abcd"))
+
+
+# --- result -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> TrainingRun:
+    run = run_in(tmp_path)
+    run.model_dir.mkdir()
+    (run.model_dir / "weights").write_bytes(b"1234")
+    write_result(run, num_steps=12, evaluation={"loss": 0.5})
+    return run
+
+
+def test_a_finished_run_says_how_it_ended(finished, tmp_path):
+    found = read_result(finished)
+    assert (found["num_steps"], found["evaluation"]) == (12, {"loss": 0.5})
+    (tmp_path / RESULT_FILE).unlink()
+    assert read_result(finished) is None
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [Path.unlink, lambda path: path.write_bytes(b"12"), lambda path: path.write_bytes(b"1235")],
+    ids=["gone", "cut-short", "one-bit"],
+)
+def test_a_run_with_a_damaged_model_is_not_finished(finished, harm):
+    harm(finished.model_dir / "weights")
+    assert read_result(finished) is None
+
+
+# --- logs ---------------------------------------------------------------------------------------
+
+
+def step_record(step: int, **others: object) -> StepRecord:
+    values = {"epoch": step / 7, "loss": step / 3, "learning_rate": 1e-3, "num_tokens": 10}
+    values |= {"num_computed": 11, "seconds": 0.5, "tokens_per_second": 20.0, "mfu": None}
+    values |= {"peak_memory_bytes": 2**30, "grad_norm": 1.5}
+    return StepRecord(step=step, **(values | others))
+
+
+def evaluation_record(step: int) -> EvaluationRecord:
+    r2_by_head = {"calm": 0.5, "kind": None}
+    return EvaluationRecord(
+        step=step, loss=0.25, r2_by_head=r2_by_head, accuracy_half=None, num_pairs=3
+    )
+
+
+def write_logs(folder: Path, steps: range, *, start_step: int) -> None:
+    with MetricsLog(folder, start_step=start_step) as log:
+        for step in steps:
+            log.append(step_record(step))
+            if step % 2 == 0:
+                log.append(evaluation_record(step))
+
+
+def test_logs_are_cut_back_to_a_step_byte_for_byte(tmp_path, caplog):
+    write_logs(tmp_path, range(1, 8), start_step=0)
+    before = (tmp_path / "log.jsonl").read_bytes().splitlines(keepends=True)
+    with (tmp_path / "log.jsonl").open("a") as stream:
+        stream.write('{"step": 8, "lo')  # a killed process's
+    assert [record["step"] for record in read_log(tmp_path / "log.jsonl")] == list(range(1, 8))
+    with MetricsLog(tmp_path, start_step=4):
+        assert (tmp_path / "log.jsonl").read_bytes() == b"".join(before[:4])
+        assert [one["step"] for one in read_log(tmp_path / "evaluations.jsonl")] == [2, 4]
+    write_logs(tmp_path, range(5, 8), start_step=4)
+    assert (tmp_path / "log.jsonl").read_bytes() == b"".join(before)
+    assert caplog.text == ""
+    (tmp_path / "log.jsonl").write_bytes(b"".join(before[1:4]))
+    write_logs(tmp_path, range(5, 6), start_step=4)
+    assert "has 3 of the 4 steps" in caplog.text
+
+
+def test_a_record_is_there_at_once_and_no_nan_ever(tmp_path):
+    with MetricsLog(tmp_path, start_step=0) as log:
+        log.append(step_record(1))
+        assert [record["loss"] for record in read_log(tmp_path / "log.jsonl")] == [1 / 3]
+        with pytest.raises(ValueError, match="JSON"):
+            log.append(step_record(2, loss=float("nan")))
+
+
+def test_logs_are_on_the_disk_before_a_checkpoint(tmp_path, monkeypatch):
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    with MetricsLog(tmp_path, start_step=0) as log:
+        synced.clear()
+        log.sync()
+    files = [tmp_path / name for name in ("log.jsonl", "evaluations.jsonl")]
+    assert sorted(synced) == sorted(path.stat().st_ino for path in files)
+
+
+def test_records_become_metrics_by_name():
+    metrics = metrics_of(step_record(3))
+    assert metrics["train/loss"] == 1.0
+    assert not {"train/step", "train/mfu"} & metrics.keys()
+    assert metrics_of(evaluation_record(4)) == {
+        "eval/loss": 0.25,
+        "eval/r2/calm": 0.5,
+        "eval/num_pairs": 3.0,
+        "eval/seconds": 0.0,
+    }
+    assert step_record(3).summary == "loss 1, 20 tokens/s, 1.0 GiB"

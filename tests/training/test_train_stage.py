@@ -1,0 +1,471 @@
+"""Training a study: what is refused, what is kept, what goes on, what is found when it is done."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shutil
+from collections import namedtuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from encore.data.ingestion import ingest
+from encore.data.study import open_study
+from encore.errors import InputError
+from encore.model.config import BackboneConfig
+from encore.model.saved_model import load_model
+from encore.reporting import SilentReporter
+from encore.training import checkpoints, embeddings
+from encore.training import train as stage
+from encore.training.checkpoints import (
+    WEIGHTS_FILE,
+    CheckpointManager,
+    checkpoint_path,
+    checkpoint_steps,
+)
+from encore.training.config import TrainConfig
+from encore.training.disk import NoRoomError
+from encore.training.evaluation import TrainingDivergedError
+from encore.training.metrics_log import TrainingResult, read_log
+from tests.training.studies import (
+    RULES,
+    backbone_config,
+    make_backbone,
+    make_study,
+    repeatable,
+    training_config,
+    write_ratings,
+)
+
+NUM_PAIRS = 88
+Usage = namedtuple("Usage", "total used free")
+FULL_DISK = Usage(1 << 30, (1 << 30) - 100, 100)
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> BackboneConfig:
+    return backbone_config(make_backbone(tmp_path_factory.mktemp("backbone") / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Only ever read: every run is in a folder of its own."""
+    folder = tmp_path_factory.mktemp("studies")
+    study = make_study(folder / "study", num_pairs=NUM_PAIRS)
+    write_ratings(study, folder / "ratings.parquet")
+    return study
+
+
+class Heard(SilentReporter):
+    """Keeps what it hears, and may end the process's work at a step."""
+
+    def __init__(self, *, stop_after: int | None = None):
+        self.metrics: list[tuple[int | None, Mapping[str, float]]] = []
+        self.saved_paths: list[Path] = []
+        self.summaries: list[str] = []
+        self._stop_after = stop_after
+
+    def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
+        self.metrics.append((step, values))
+        if step == self._stop_after and "train/loss" in values:
+            raise KeyboardInterrupt
+
+    def saved(self, path: Path, *, kind: str) -> None:
+        if kind == "checkpoint":
+            self.saved_paths.append(path)
+
+    def finished(self, summary: str = "") -> None:
+        self.summaries.append(summary)
+
+    @property
+    def steps(self) -> list[int | None]:
+        return [step for step, values in self.metrics if "train/loss" in values]
+
+
+@pytest.fixture
+def train(study: Path, backbone: BackboneConfig, tmp_path: Path):
+    """Train the study with small settings; returns the result and what was heard."""
+
+    def run(
+        *, out: str = "run", stop_after: int | None = None, **settings: Any
+    ) -> tuple[TrainingResult, Heard]:
+        heard = Heard(stop_after=stop_after)
+        ratings = settings.pop("ratings", study.parent / "ratings.parquet")
+        start = settings.pop("backbone", backbone)
+        config = TrainConfig.of(
+            study,
+            backbone=start,
+            training=training_config(**settings),
+            ratings=ratings,
+            out=tmp_path / out,
+        )
+        return stage.train(open_study(study), config, reporter=heard), heard
+
+    return run
+
+
+@pytest.fixture
+def loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "load_reward_model", lambda *_, **__: pytest.fail("loaded"))
+
+
+def stopped(train, *, after: int, **settings: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(stop_after=after, **settings)
+
+
+def model_weights(result: TrainingResult) -> dict[str, torch.Tensor]:
+    model = load_model(result.model_dir, dtype="float32").model
+    return dict(model.named_parameters()) | {"mean": model.mean_R}
+
+
+def assert_same_run(left: TrainingResult, right: TrainingResult) -> None:
+    """To the last bit."""
+    ours, theirs = model_weights(left), model_weights(right)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    for name in ("log.jsonl", "evaluations.jsonl"):
+        assert repeatable(left.out / name) == repeatable(right.out / name)
+
+
+# --- a run --------------------------------------------------------------------------------------
+
+
+def test_a_run_reports_logs_and_leaves_a_model_that_loads(train):
+    result, heard = train()
+    plan = json.loads((result.out / "plan.json").read_text())
+    assert plan["num_pairs"] + plan["num_evaluation_pairs"] == NUM_PAIRS
+    assert plan["num_steps"] == -(-plan["num_pairs"] // 8) == result.num_steps
+    assert f"training on {plan['device']}: {plan['num_pairs']} pairs" in heard.summaries[0]
+    assert heard.steps == list(range(1, result.num_steps + 1))
+    assert result.is_new
+
+    records = read_log(result.out / "log.jsonl")
+    told = [values["train/loss"] for _, values in heard.metrics if "train/loss" in values]
+    assert [record["loss"] for record in records] == told
+    evaluations = read_log(result.out / "evaluations.jsonl")
+    assert [one["step"] for one in evaluations] == [5, 10]
+    assert result.final_evaluation.loss == evaluations[-1]["loss"]
+    kept = checkpoint_steps(result.out / "checkpoints")
+    assert kept == (8, 10)
+    assert [path.name for path in heard.saved_paths[-2:]] == ["step-00000008", "step-00000010"]
+
+    # The last checkpoint's weights are the model's: nothing happens in between.
+    last = checkpoints.load_file(
+        checkpoint_path(result.out / "checkpoints", kept[-1]) / WEIGHTS_FILE
+    )
+    weights = model_weights(result)
+    assert all(torch.equal(weights[name], tensor) for name, tensor in last.items())
+
+
+def test_the_model_says_where_it_comes_from(train, study, tmp_path):
+    result, _ = train(max_steps=2)
+    loaded = load_model(result.model_dir)
+    manifest = json.loads((result.out / "training.json").read_text())
+    metadata = loaded.metadata
+    assert loaded.model.head_ids == tuple(sorted(RULES))
+    assert metadata["run_key"] == manifest["run_key"] == result.run_key
+    assert metadata["config"]["learning_rate"] == 1e-3
+    assert metadata["objective"] == "multi-head"
+    assert metadata["num_steps"] == result.num_steps
+    assert metadata["evaluation"]["loss"] == result.final_evaluation.loss
+    assert len(metadata["mean"]) == len(RULES)
+    assert metadata["synthetic"] == []
+    assert "torch" in metadata["versions"]
+    for text in (json.dumps(metadata), (result.out / "training.json").read_text()):
+        assert str(study.parent) not in text  # no path of this machine
+        assert str(tmp_path) not in text
+
+
+def test_a_synthetic_source_marks_the_model_which_goes_into_the_study(study, tmp_path, backbone):
+    shutil.copytree(study, tmp_path / "study")
+    source = tmp_path / "more.jsonl"
+    source.write_text(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n")
+    ingest([f"synthetic-more={source}"], out=tmp_path / "study")
+    training = training_config(max_steps=1, objective="bradley-terry")
+    config = TrainConfig.of(tmp_path / "study", backbone=backbone, training=training)
+    result = stage.train(open_study(tmp_path / "study"), config)
+    assert load_model(result.model_dir).metadata["synthetic"] == ["source synthetic-more"]
+    assert result.out == tmp_path / "study" / "training" / result.run_key
+
+
+@pytest.mark.parametrize("method", ["full", "lora", "probe"])
+@pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
+def test_every_method_ends_in_a_model_for_every_objective(train, method, objective):
+    result, _ = train(method=method, objective=objective, max_steps=2, lora_rank=4)
+    model = load_model(result.model_dir).model
+    assert model.head_ids == (("reward",) if objective == "bradley-terry" else tuple(sorted(RULES)))
+    assert result.num_steps == (0 if method == "probe" else 2)
+    assert result.final_evaluation.num_pairs > 0
+    assert torch.isfinite(model.heads.weight).all()
+    assert model.heads.weight.abs().sum() > 0
+
+
+def test_nothing_held_out_means_no_evaluation(train):
+    result, _ = train(evaluation_share=0.0, max_steps=2)
+    assert read_log(result.out / "evaluations.jsonl") == []
+    assert result.final_evaluation is None
+
+
+def test_training_may_begin_at_the_probes_heads(train):
+    """At a negligible learning rate it then ends where the probe does, centres included."""
+    probed, _ = train(out="probe", method="probe")
+    tuned, _ = train(out="tuned", head_init="probe", learning_rate=1e-12, max_steps=2)
+    ours, theirs = model_weights(tuned), model_weights(probed)
+    assert torch.equal(ours["mean"], theirs["mean"])
+    torch.testing.assert_close(ours["heads.weight"], theirs["heads.weight"])
+    assert tuned.final_evaluation.loss == pytest.approx(probed.final_evaluation.loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_microbatch", "says_so"), [(None, False), (256, True), (100_000, False)]
+)
+def test_steps_of_several_passes_in_bfloat16_are_noted(
+    train, backbone, tokens_per_microbatch, says_so
+):
+    """Whole gradients then live between the passes."""
+    settings = {"max_steps": 1, "tokens_per_microbatch": tokens_per_microbatch}
+    in_bfloat16, _ = train(backbone=backbone.model_copy(update={"dtype": "bfloat16"}), **settings)
+    found = [note for note in in_bfloat16.notes if "take two or more passes" in note]
+    assert len(found) == says_so
+    assert all("10 of the 10 steps of an epoch" in note for note in found)
+    in_float32, _ = train(out="float32", **settings)
+    assert not any("passes" in note for note in in_float32.notes)
+
+
+# --- going on -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stop_after", "settings"),
+    [
+        (1, {}),
+        (4, {}),
+        (7, {}),
+        (5, {"head_init": "probe"}),
+        (5, {"method": "lora", "lora_rank": 4}),
+        # Over the end of an epoch: 5 steps of 16 pairs are one, step 7 is in the second.
+        (7, {"dtype": "bfloat16", "batch_pairs": 16, "epochs": 2}),
+        (7, {"dtype": "bfloat16", "batch_pairs": 16, "epochs": 2, "layout": "sorted"}),
+        (5, {"dtype": "bfloat16", "layout": "prefix-shared", "clip_gradient": 0.01}),
+    ],
+)
+def test_an_interrupted_run_ends_as_an_undisturbed_one(train, backbone, stop_after, settings):
+    if dtype := settings.pop("dtype", None):
+        settings = settings | {"backbone": backbone.model_copy(update={"dtype": dtype})}
+    undisturbed, _ = train(out="undisturbed", **settings)
+    stopped(train, after=stop_after, **settings)
+    # Interrupted after the step and before its checkpoint: the last one is at an even step below.
+    last = (stop_after - 1) // 2 * 2
+    resumed, heard = train(**settings)
+    assert heard.steps[0] == last + 1
+    going_on = f"going on after step {last} of {resumed.num_steps}"
+    assert any(going_on in summary for summary in heard.summaries) == (last > 0)
+    assert_same_run(resumed, undisturbed)
+    assert resumed.final_evaluation.loss == undisturbed.final_evaluation.loss
+
+
+def test_the_seed_orders_the_pairs(train):
+    """The comparison above can fail: with another seed, the first step has other pairs."""
+    losses = []
+    for seed in (0, 1):
+        result, _ = train(out=f"seed-{seed}", seed=seed, evaluation_share=0.0, max_steps=1)
+        losses.append(read_log(result.out / "log.jsonl")[0]["num_tokens"])
+    assert losses[0] != losses[1]
+
+
+def test_a_finished_run_answers_at_once_and_loads_no_weights(train, monkeypatch):
+    first, _ = train(max_steps=2)
+    monkeypatch.setattr(stage, "load_reward_model", lambda *_, **__: pytest.fail("loaded"))
+    again, heard = train(max_steps=2)
+    assert not again.is_new
+    assert heard.metrics == []
+    assert again.final_evaluation == first.final_evaluation
+    assert (again.out, again.model_dir) == (first.out, first.model_dir)
+
+
+@pytest.mark.parametrize("method", ["full", "probe"])
+def test_a_damaged_model_is_saved_again_from_the_last_checkpoint(train, method):
+    first, _ = train(max_steps=3, method=method)
+    before = model_weights(first)
+    path = first.model_dir / "heads.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    again, heard = train(max_steps=3, method=method)
+    assert again.is_new
+    assert heard.steps == []
+    assert again.final_evaluation.loss == first.final_evaluation.loss
+    assert len(read_log(again.out / "evaluations.jsonl")) == 1
+    after = model_weights(again)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_probe_that_was_stopped_reads_what_it_had_embedded(train, monkeypatch):
+    undisturbed, _ = train(out="undisturbed", method="probe")
+    monkeypatch.setattr(embeddings, "PAIRS_PER_CHUNK", 16)
+    save = embeddings.save_file
+    written: list[str] = []
+
+    def saved(states, path, **about):
+        if len(written) == 2:
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        written.append(path.name[:15])
+        save(states, path, **about)
+
+    monkeypatch.setattr(embeddings, "save_file", saved)
+    with pytest.raises(NoRoomError, match="the disk was full while a piece of the hidden states"):
+        train(method="probe")
+    assert written == [".chunk-00000000", ".chunk-00000016"]
+    computed = embeddings._Embedding.compute
+    rows: list[int] = []
+
+    def counted(self, some):
+        rows.append(some.start)
+        return computed(self, some)
+
+    monkeypatch.setattr(embeddings, "save_file", save)
+    monkeypatch.setattr(embeddings._Embedding, "compute", counted)
+    resumed, _ = train(method="probe")
+    assert rows[0] == 32  # the first two files were read
+    ours, theirs = model_weights(resumed), model_weights(undisturbed)
+    torch.testing.assert_close(ours["heads.weight"], theirs["heads.weight"], rtol=1e-3, atol=1e-5)
+
+
+# --- what stands in the way ---------------------------------------------------------------------
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(train, tmp_path, caplog):
+    undisturbed, _ = train(out="undisturbed")
+    stopped(train, after=7)
+    damaged = checkpoint_path(tmp_path / "run" / "checkpoints", 6)
+    data = bytearray((damaged / "optimizer.safetensors").read_bytes())
+    data[-1] ^= 4
+    (damaged / "optimizer.safetensors").write_bytes(data)
+    resumed, heard = train()
+    assert heard.steps[0] == 5
+    assert any(str(damaged) in message for message in caplog.messages)
+    assert_same_run(resumed, undisturbed)
+
+
+@pytest.mark.usefixtures("loads_nothing")
+def test_a_full_disk_is_seen_before_weights_are_loaded(train, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: FULL_DISK)
+    with pytest.raises(NoRoomError, match=r"this run \(its checkpoints and its model\) needs"):
+        train()
+
+
+def test_another_run_or_other_data_in_the_folder_is_refused(train, study, tmp_path, monkeypatch):
+    stopped(train, after=3)
+    monkeypatch.setattr(stage, "load_reward_model", lambda *_, **__: pytest.fail("loaded"))
+    with pytest.raises(InputError, match=r"config\.learning_rate is 0\.001 there and 0\.002 here"):
+        train(learning_rate=2e-3)
+    monkeypatch.undo()
+    (tmp_path / "run" / "training.json").unlink()
+    other = write_ratings(study, tmp_path / "other.parquet", missing_share=0.3)
+    with pytest.raises(InputError, match=r"step-00000002 belongs to another .*data_sha256 is"):
+        train(ratings=other)
+
+
+def test_weights_of_another_format_are_refused(train, monkeypatch):
+    """The same settings mean bfloat16 on a GPU and float32 here: neither continues the other."""
+    stopped(train, after=3)
+    load = stage.load_reward_model
+
+    def in_bfloat16(config, **settings):
+        return load(config.model_copy(update={"dtype": "bfloat16"}), **settings)
+
+    monkeypatch.setattr(stage, "load_reward_model", in_bfloat16)
+    with pytest.raises(InputError, match=r'weights\.dtype is "float32" there and "bfloat16" here'):
+        train()
+
+
+def test_another_environment_goes_on_with_a_warning(train, caplog, monkeypatch):
+    stopped(train, after=3)
+    with caplog.at_level(logging.WARNING):
+        stopped(train, after=5)
+    assert caplog.messages == []  # the same environment is no reason for one
+    other = {"device": "cpu", "num_threads": 99}
+    monkeypatch.setattr(checkpoints, "environment_of", lambda _: dict(other))
+    train()
+    assert any("num_threads is" in m and "last bits" in m for m in caplog.messages)
+
+
+def test_a_disk_that_fills_up_keeps_the_last_checkpoint_and_the_run_goes_on(
+    train, tmp_path, monkeypatch
+):
+    undisturbed, _ = train(out="undisturbed")
+    save = checkpoints.save_file
+
+    def fails_at_step_6(content, path):
+        if "step-00000006" in str(path):
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(content, path)
+
+    monkeypatch.setattr(checkpoints, "save_file", fails_at_step_6)
+    with pytest.raises(NoRoomError, match="checkpoint of step 4 is kept"):
+        train()
+    assert checkpoint_steps(tmp_path / "run" / "checkpoints") == (2, 4)
+    assert not list((tmp_path / "run").rglob(".step*"))
+    monkeypatch.undo()
+    resumed, _ = train()
+    assert_same_run(resumed, undisturbed)
+
+
+def test_a_disk_that_is_full_for_the_model_costs_no_step(train, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(stage, "save_model", full)
+    with pytest.raises(NoRoomError, match="the trained model was written; the last checkpoint"):
+        train(max_steps=3)
+    monkeypatch.undo()
+    result, heard = train(max_steps=3)
+    assert heard.steps == []
+    assert result.model_dir.is_dir()
+
+
+def test_a_weight_that_is_no_number_is_never_checkpointed(train, tmp_path, monkeypatch):
+    look = CheckpointManager.first_not_finite
+    looked = []
+
+    def poisoned(self):
+        looked.append(self)
+        if len(looked) == 2:
+            with torch.no_grad():
+                self.weights["heads.weight"][0, 0] = float("nan")
+        return look(self)
+
+    monkeypatch.setattr(CheckpointManager, "first_not_finite", poisoned)
+    with pytest.raises(TrainingDivergedError, match=r"weight heads\.weight .*at step 4"):
+        train()
+    assert checkpoint_steps(tmp_path / "run" / "checkpoints") == (2,)
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(train, tmp_path, monkeypatch):
+    """Every file of it and its folder, then, after the rename, the folder it is in."""
+    synced: list[Path] = []
+    sync, fsync_path = os.fsync, Path("/proc/self/fd")
+
+    def noted(descriptor: int) -> None:
+        synced.append((fsync_path / str(descriptor)).readlink())
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    train(max_steps=2)
+    folder = tmp_path / "run" / "checkpoints"
+    of_checkpoint = [path for path in synced if ".step-00000002.tmp" in str(path)]
+    names = {path.name.split(".tmp")[0] for path in of_checkpoint}
+    assert names == {"weights.safetensors", "optimizer.safetensors", "state.json", ".step-00000002"}
+    assert folder in synced[synced.index(of_checkpoint[-1]) :]
+    of_result = [path for path in synced if ".result.json.tmp" in path.name]
+    assert of_result
+    assert tmp_path / "run" in synced[synced.index(of_result[-1]) :]
