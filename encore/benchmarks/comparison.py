@@ -18,8 +18,6 @@ from encore.errors import InputError
 from encore.weighting.composed import Z_95
 
 NUM_DRAWS = 10_000
-#: A candidate may be worse than the champion by at most so much, at the interval's lower end.
-MARGIN = 0.01
 #: Cells drawn at a time: 32 MB.
 _BLOCK_CELLS = 4_000_000
 #: More distinct differences than that are drawn on a grid of so many points.
@@ -122,11 +120,6 @@ def mcnemar_p(num_only_first: int, num_only_second: int) -> float:
 
     num = num_only_first + num_only_second
     return float(binomtest(num_only_first, num).pvalue) if num else 1.0
-
-
-def is_promotable(comparison: Comparison, *, margin: float = MARGIN) -> bool:
-    """Whether the first model is not worse than the second by the margin."""
-    return min(comparison.ci_low, comparison.adjusted_low) > -margin
 
 
 def _adjusted_variance(delta_S: _Floats) -> float:

@@ -299,6 +299,29 @@ def paired(
     )
 
 
+def told_apart(rows: Sequence[TableRow], *, pairs: BenchmarkPairs, seed: int = 0) -> str:
+    """Which of some rows the benchmark's pairs tell apart, in a sentence.
+
+    Two rows are told apart where the 95 % interval of their paired difference leaves out 0.
+
+    Args:
+        rows: Two or more.
+        pairs: Of the benchmark.
+        seed: Of the bootstrap.
+    """
+    both = [(one, other) for place, one in enumerate(rows) for other in rows[place + 1 :]]
+    found = []
+    for one, other in both:
+        comparison = paired(one, other, pairs, seed=seed)
+        if comparison.ci_low > 0 or comparison.ci_high < 0:
+            found.append(f"{one.name} from {other.name}")
+    names = f"{', '.join(row.name for row in rows[:-1])} and {rows[-1].name}"
+    if not found:
+        return f"these {pairs.num_pairs} pairs tell apart no two of {names}"
+    told = f"{len(found)} of {len(both)} pairs of {names}: {'; '.join(found)}"
+    return f"these {pairs.num_pairs} pairs tell apart {told}"
+
+
 def _stored_row(
     stored: StoredResults, *, path: Path, pairs: BenchmarkPairs, whose: str | None
 ) -> TableRow:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SYNTHETIC = "synthetic data: read these figures as an example, not as evidence"
 RULE_JUDGE = "rule judge, encore (τ 2)"
+#: Of these it is said which the pairs tell apart.
+_COMPARED = ("uniform", "encore (τ 2)", "encore (τ 5)", "encore (τ 10)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,8 @@ def compare_on_benchmark(
 
 def print_table(run: BenchmarkRun) -> None:
     """The rows of the paper's methods with their intervals, and where all others are."""
+    from encore.benchmarks.rows import told_apart
+
     table = run.table
     rows = [line.row for line in table.lines if line.row is not None]
     shown = [row for row in rows if row.method is not None or row.kind != "scheme"]
@@ -72,6 +76,9 @@ def print_table(run: BenchmarkRun) -> None:
     out.print(compact_table(columns, [_cells(row) for row in shown], title=title))
     if table.synthetic:
         out.print(Text(SYNTHETIC, "bold"))
+    compared = [row for row in rows if row.name in _COMPARED]
+    if len(compared) > 1:
+        say(f"{told_apart(compared, pairs=table.pairs)} (95 % intervals of paired differences)")
     say(f"all {len(rows)} rows, every subset and what limits them: {run.markdown_path}")
     say(f"every pair under every row: {run.results_path}")
 

@@ -19,6 +19,7 @@ from encore.benchmarks.rows import (
     mean_row,
     reward_row,
     stored_rows,
+    told_apart,
 )
 from encore.benchmarks.scheme_rows import is_scheme_row
 from encore.benchmarks.table import make_table
@@ -165,6 +166,20 @@ def test_five_of_the_rules_are_the_paper_s_rule_selection():
         ("random-5 (mean of 3)", "random-k"),
         ("random-5 (5 draws)", None),
     ]
+
+
+def test_which_rows_the_pairs_tell_apart_is_said():
+    """A15. Right on 90, 90 and 40 of 100 pairs: the first two differ on two pairs, one each way."""
+    right = {"a": range(90), "b": [*range(89), 95], "c": range(40)}
+    wins = {name: np.isin(np.arange(100), list(places)) for name, places in right.items()}
+    found = [
+        reward_row(name, np.stack([one, np.full(100, 0.5)], axis=1), pairs=PAIRS)
+        for name, one in wins.items()
+    ]
+    assert told_apart(found[:2], pairs=PAIRS) == "these 100 pairs tell apart no two of a and b"
+    assert told_apart(found, pairs=PAIRS) == (
+        "these 100 pairs tell apart 2 of 3 pairs of a, b and c: a from c; b from c"
+    )
 
 
 def test_differences_are_those_of_the_scores(rows):

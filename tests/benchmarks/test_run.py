@@ -15,6 +15,7 @@ from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, Row
 from encore.benchmarks.compare import compare_tables, compare_two, read_studies
 from encore.benchmarks.models import ScoredModel
 from encore.benchmarks.pairs import read_benchmark_pairs
+from encore.benchmarks.rows import TableRow
 from encore.benchmarks.run import (
     BenchmarkRun,
     initial_notes,
@@ -96,29 +97,73 @@ def names(found: BenchmarkRun) -> list[str]:
     return [line.name for line in found.table.lines]
 
 
-def test_the_rows_are_those_of_the_head_scores(study, made):
-    found = run(study, made)
-    pairs = read_benchmark_pairs(found.table.pairs.benchmark, data=made / "rows.jsonl")
+@pytest.fixture(scope="module")
+def whole(made: Path, tmp_path_factory: pytest.TempPathFactory) -> BenchmarkRun:
+    """Every scheme asked for, a gate and the untouched initial model: what most tests look at."""
+    study = Path(shutil.copytree(made / "study", tmp_path_factory.mktemp("whole") / "study"))
+    return run(study, made, reward_models=initial_of(made), gate=made / "gate")
+
+
+def initial_of(made: Path) -> dict[str, Path]:
+    """The initial model by the name of its row."""
+    return {"initial model": made / "initial"}
+
+
+def row_of(found: BenchmarkRun, name: str) -> TableRow:
+    return next(line.row for line in found.table.lines if line.row and line.name == name)
+
+
+def test_the_rows_are_those_of_the_head_scores(whole, made):
+    pairs = read_benchmark_pairs(whole.table.pairs.benchmark, data=made / "rows.jsonl")
     ratings = made / "ratings.parquet"
-    expected = compared_rows(found.heads.scores, pairs, ratings=ratings, **ROWS)
-    assert names(found) == [row.name for row in expected]
-    for line, row in zip(found.table.lines, expected, strict=True):
-        assert line.row is not None
-        assert line.row.score == row.score
-        assert line.row.comparison == row.comparison
+    expected = compared_rows(whole.heads.scores, pairs, ratings=ratings, **ROWS)
+    assert names(whole) == [*(row.name for row in expected), "moe gate", "initial model"]
+    for row in expected:
+        found = row_of(whole, row.name)
+        assert (found.score, found.comparison) == (row.score, row.comparison)
+    assert whole.num_computed == 2 * NUM_PAIRS
 
 
-def test_a_reward_model_is_a_row_of_its_own_scores(study, made):
-    found = run(study, made, reward_models={"initial": made / "initial"})
+def test_a_reward_model_is_a_row_of_its_own_scores(whole, made):
     opened = open_reward_model(made / "initial", device="cpu")
-    score_P2R = score_pairs(opened, found.table.pairs.pairs)
-    row = found.table.lines[-1].row
-    assert row is not None
-    assert (row.name, row.kind) == ("initial", "model")
+    score_P2R = score_pairs(opened, whole.table.pairs.pairs)
+    row = row_of(whole, "initial model")
     margin_P = score_P2R[:, 0, 0] - score_P2R[:, 1, 0]
     assert row.score.headline.score == pytest.approx((margin_P > 0).mean())
     assert row.comparison is not None  # with uniform weights of the other model
-    assert found.num_computed == 2 * NUM_PAIRS
+
+
+def test_a_gate_weighs_the_heads_anew_for_each_prompt(whole, made):
+    row, behind = row_of(whole, "moe gate"), whole.models["moe gate"]
+    assert behind.gate is not None
+    assert whole.models["uniform"] == dataclasses.replace(behind, gate=None)
+    gate, opened = small_gate(), open_reward_model(made / "model", device="cpu")
+    encoded = opened.tokenizer.encode_pairs(whole.table.pairs.pairs)
+    expected_P2 = []
+    for pair, score_2R in zip(encoded, whole.heads.scores.score_P2R, strict=True):
+        prompt_D = state_at_the_end(opened, pair.chosen.token_ids[: pair.chosen.num_prompt])
+        expected_P2.append(score_2R @ gate.weights(prompt_D[None])[0])
+    np.testing.assert_allclose(row.reward_P2, np.array(expected_P2), atol=1e-4)
+    assert (row.method, row.kind) == ("moe", "scheme")
+
+
+def state_at_the_end(opened: Any, token_ids: np.ndarray) -> np.ndarray:
+    """The trunk's last state of one sequence by itself."""
+    from encore.model.scoring import computed_batches
+
+    class Embed:
+        def __call__(self, microbatch: Any) -> Any:
+            return opened.model.embed(microbatch)
+
+    [batch] = computed_batches(
+        opened.model,
+        [token_ids],
+        compute=Embed(),
+        pad_token_id=opened.tokenizer.pad_token_id,
+        tokens_per_microbatch=None,
+        layout="single",
+    )
+    return np.asarray(batch.value_NX[0])
 
 
 COMMITS = {"main": "a" * 40, "v2": "b" * 40}
@@ -149,131 +194,84 @@ def test_each_row_s_reward_model_has_a_revision_of_its_own(study, made, on_the_h
     assert abs(of_main - of_v2).max() > 0.01  # other weights, other scores
 
 
-def test_the_exported_model_of_a_scheme_is_the_scheme_s_row(study, made, tmp_path):
+def test_the_exported_model_of_a_scheme_is_the_scheme_s_row(study, made, whole, tmp_path):
     """Weighing scores of the heads, and scoring with the one head they were folded into."""
-    row = next(line.row for line in run(study, made).table.lines if line.name == "encore (τ 2)")
+    row = row_of(whole, "encore (τ 2)")
     weights = dict(zip(row.vector.rule_ids, row.vector.weights, strict=True))
     export_model(
         open_reward_model(made / "model", device="cpu"), out=tmp_path / "folded", weights=weights
     )
-    found = run(study, made, reward_models={"folded": tmp_path / "folded"})
-    folded = found.table.lines[-1].row
+    found = run(study, made, model=None, reward_models={"folded": tmp_path / "folded"})
+    folded = row_of(found, "folded")
     np.testing.assert_allclose(folded.reward_P2, row.reward_P2, atol=1e-5)
     assert folded.credit_P.tolist() == row.credit_P.tolist()
     assert folded.score == row.score
 
 
-def test_a_gate_weighs_the_heads_anew_for_each_prompt(study, made):
-    found = run(study, made, gate=made / "gate")
-    row = next(line.row for line in found.table.lines if line.name == "moe gate")
-    behind = found.models["moe gate"]
-    assert behind.gate is not None
-    assert found.models["uniform"] == dataclasses.replace(behind, gate=None)
-    gate, opened = small_gate(), open_reward_model(made / "model", device="cpu")
-    pairs = found.table.pairs.pairs
-    encoded = opened.tokenizer.encode_pairs(pairs)
-    expected_P2 = []
-    for pair, score_2R in zip(encoded, found.heads.scores.score_P2R, strict=True):
-        prompt_D = state_at_the_end(opened, pair.chosen.token_ids[: pair.chosen.num_prompt])
-        expected_P2.append(score_2R @ gate.weights(prompt_D[None])[0])
-    np.testing.assert_allclose(row.reward_P2, np.array(expected_P2), atol=1e-4)
-    assert (row.method, row.kind) == ("moe", "scheme")
-
-
-def state_at_the_end(opened: Any, token_ids: np.ndarray) -> np.ndarray:
-    """The trunk's last state of one sequence by itself."""
-    from encore.model.scoring import computed_batches
-
-    class Embed:
-        def __call__(self, microbatch: Any) -> Any:
-            return opened.model.embed(microbatch)
-
-    [batch] = computed_batches(
-        opened.model,
-        [token_ids],
-        compute=Embed(),
-        pad_token_id=opened.tokenizer.pad_token_id,
-        tokens_per_microbatch=None,
-        layout="single",
-    )
-    return np.asarray(batch.value_NX[0])
-
-
-def test_a_gate_for_other_heads_or_another_trunk_is_refused(study, made, tmp_path):
+def test_a_gate_of_another_model_is_refused(study, made, tmp_path):
     save_gate(tmp_path / "heads", small_gate(head_ids=("a", "b")))
     with pytest.raises(InputError, match="it weighs 2 heads"):
         run(study, made, gate=tmp_path / "heads")
     save_gate(tmp_path / "width", small_gate(num_inputs=7))
     with pytest.raises(InputError, match=r"reads states of 7 numbers, .* have 32"):
         run(study, made, gate=tmp_path / "width")
-
-
-def test_a_second_run_scores_nothing_and_says_the_same(study, made):
-    models = {"reward_models": {"initial": made / "initial"}, "gate": made / "gate"}
-    first, second = run(study, made, **models), run(study, made, **models)
-    assert (first.num_computed, second.num_computed) == (2 * NUM_PAIRS, 0)
-    assert first.table.as_dict() == second.table.as_dict()
-    assert first.results_path == second.results_path
-
-
-def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made):
-    judged = run(study, made, model=None, reward_models={"judge a": made / "initial"})
-    both = {"gate": made / "gate", "results": [("judge b", judged.results_path)]}
-    first = run(study, made, reward_models={"initial": made / "initial"}, **both)
-    whole = {path.name: path.read_bytes() for path in first.out.iterdir()}
-    changes: list[dict[str, Any]] = [
-        {"reward_models": {"initial": made / "initial"}, "results": both["results"]},  # no gate
-        {"reward_models": {"initial": made / "initial"}, "gate": both["gate"]},  # no judge
-        both,  # no reward model
-        {"schemes": ("encore",)},
-    ]
-    folders = {run(study, made, **change).out for change in changes}
-    assert len({first.out, judged.out} | folders) == 2 + len(changes)
-    assert {path.name: path.read_bytes() for path in first.out.iterdir()} == whole
-    kept = {table.folder for table in read_tables(study)}
-    assert kept == {first.out, judged.out} | folders
-
-
-def test_a_row_that_two_tables_of_a_study_share_is_compared_once(study, made):
-    first = run(study, made, gate=made / "gate")
-    run(study, made)  # the same rows without the gate's
-    tables = read_studies([study])
-    [found] = compare_tables(tables)
-    assert sorted(one.row.name for one in found.rows) == sorted(names(first))
-    two = compare_two(tables, "encore (τ 2)", "uniform")
-    assert two.comparison.num_pairs == NUM_PAIRS
+    # Heads of the same names and a trunk of the same width are no proof.
+    gate = Path(shutil.copytree(made / "gate", tmp_path / "gate"))
+    about = {"model": "sha256:0", "synthetic": ["source made up"]}
+    (gate / RESULT_FILE).write_text(json.dumps(about), encoding="utf-8")
+    with pytest.raises(InputError, match="was trained for another model"):
+        run(study, made, gate=gate)
+    about["model"] = f"sha256:{folder_digest(made / 'model')}"
+    (gate / RESULT_FILE).write_text(json.dumps(about), encoding="utf-8")
+    found = run(study, made, gate=gate)
+    assert "gate: source made up" in found.table.synthetic
+    assert not any("nothing says that it was trained" in note for note in found.table.notes)
 
 
 class Heard(SilentReporter):
     """Remembers how many units of each title were done."""
 
     def __init__(self) -> None:
-        self.done: dict[str, list[int]] = {}
+        self.done: dict[str, int] = {}
 
     def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
-        self.done[title] = [done]
-        assert total == NUM_PAIRS
+        self.done[title] = done
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
         assert count >= 0
-        [*_, last] = self.done.values()
-        last[0] += count
+        self.done[list(self.done)[-1]] += count
 
 
-def test_progress_names_what_is_scored(study, made):
-    models = {"reward_models": {"initial": made / "initial"}, "gate": made / "gate"}
-    for _ in range(2):  # the second time all is there
-        heard = Heard()
-        run(study, made, **models, reporter=heard)
-        assert heard.done == {
-            what: [NUM_PAIRS] for what in ("model", "initial", "model, prompts of the gate")
-        }
+def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made):
+    """W3. What is scored is not scored again, and a row that two tables share is compared once."""
+    judged = run(study, made, model=None, reward_models={"judge a": made / "initial"})
+    both = {"gate": made / "gate", "results": [("judge b", judged.results_path)]}
+    heard = Heard()
+    first = run(study, made, **both, reporter=heard)
+    assert set(heard.done) == {"model", "model, prompts of the gate"}
+    assert heard.done["model, prompts of the gate"] == NUM_PAIRS
+    whole = {path.name: path.read_bytes() for path in first.out.iterdir()}
+    again = run(study, made, **both)
+    assert (again.num_computed, again.out) == (0, first.out)
+    assert again.table.as_dict() == first.table.as_dict()
+    changes: list[dict[str, Any]] = [
+        {"results": both["results"]},  # no gate
+        {"gate": both["gate"]},  # no judge
+        {**both, "schemes": ("encore",)},
+    ]
+    folders = {run(study, made, **change).out for change in changes}
+    assert len({first.out, judged.out} | folders) == 2 + len(changes)
+    assert {path.name: path.read_bytes() for path in first.out.iterdir()} == whole
+    tables = read_tables(study)
+    assert {table.folder for table in tables} == {first.out, judged.out} | folders
+    [found] = compare_tables(read_studies([study]))
+    assert sorted(one.row.name for one in found.rows) == sorted([*names(first), "judge a"])
+    assert compare_two(tables, "encore (τ 2)", "uniform").comparison.num_pairs == NUM_PAIRS
 
 
-def test_pairs_that_are_in_the_training_study_too_are_counted(study, made, tmp_path):
-
-    trained = list(iter_pairs(open_study(study)))[:2]
-    rows = jsonl_rows(3, subsets=("refuse",)) + [
+def rows_of_study(study: Path, count: int) -> list[dict[str, str]]:
+    """Benchmark rows that are pairs of the training study."""
+    return [
         {
             "id": f"trained-{place}",
             "subset": "refuse",
@@ -281,16 +279,24 @@ def test_pairs_that_are_in_the_training_study_too_are_counted(study, made, tmp_p
             "chosen": pair.chosen,
             "rejected": pair.rejected,
         }
-        for place, pair in enumerate(trained)
+        for place, pair in enumerate(list(iter_pairs(open_study(study)))[:count])
     ]
-    found = run(study, made, data=write_jsonl(tmp_path / "rows.jsonl", rows))
-    assert any(
-        note.startswith("2 of the 5 pairs are in the training") for note in found.table.notes
-    )
-    assert not any("in the training study" in note for note in run(study, made).table.notes)
 
 
-def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made):
+def test_pairs_whose_answers_were_seen_are_counted(study, made, whole, tmp_path):
+    """In the training study, and among the pairs that Bradley–Terry weights learnt from."""
+    rows = [*jsonl_rows(3, subsets=("refuse",)), *rows_of_study(study, 2)]
+    data = write_jsonl(tmp_path / "rows.jsonl", rows)
+    ratings = write_ratings(study, tmp_path / "all.parquet", missing_share=0)
+    found = run(study, made, data=data, ratings=ratings, schemes=("bradley-terry",))
+    learnt = "2 of the 5 pairs are among the rated ones that bradley-terry weights learnt from"
+    assert any(note.startswith(learnt) for note in found.table.notes)
+    trained = "2 of the 5 pairs are in the training study too"
+    assert any(note.startswith(trained) for note in found.table.notes)
+    assert not any("in the training study" in note for note in whole.table.notes)
+
+
+def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
     """W2: the rewardbench tool cuts such texts otherwise; an option cuts as it does."""
     models = {"reward_models": {"initial": made / "initial"}}
     found = run(study, made, max_length=16, **models)
@@ -306,15 +312,14 @@ def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made):
     # The tool's own cut: the last 16 tokens of the whole, whichever they are.
     opened = open_reward_model(made / "initial", device="cpu")
     short = open_reward_model(made / "initial", device="cpu", max_length=16)
-    for whole, cut in zip(
+    for uncut, cut in zip(
         opened.tokenizer.encode_pairs(found.table.pairs.pairs),
         encoded_pairs(short, found.table.pairs.pairs, truncation="rewardbench"),
         strict=True,
     ):
-        assert cut.chosen.token_ids.tolist() == whole.chosen.token_ids[-16:].tolist()
-        assert cut.chosen.num_cut == len(whole.chosen.token_ids) - 16
-    uncut = run(study, made, **models)
-    assert {row["ours"]["num_cut_pairs"] for row in uncut.table.as_dict()["rows"]} == {0}
+        assert cut.chosen.token_ids.tolist() == uncut.chosen.token_ids[-16:].tolist()
+        assert cut.chosen.num_cut == len(uncut.chosen.token_ids) - 16
+    assert {row["ours"]["num_cut_pairs"] for row in whole.table.as_dict()["rows"]} == {0}
 
 
 def test_a_synthetic_benchmark_is_marked(study, made, tmp_path):
@@ -323,7 +328,7 @@ def test_a_synthetic_benchmark_is_marked(study, made, tmp_path):
         'name = "synthetic-safety"\nversion = "1"\ntitle = "Made up"\ncitation = "none"\n'
         'headline = "Safety"\nlicence = "Apache-2.0"\n'
     )
-    found = run(study, made, benchmark=str(definition))
+    found = run(study, made, model=None, reward_models=initial_of(made), benchmark=str(definition))
     assert "benchmark synthetic-safety" in found.table.synthetic
     assert "example, not as evidence" in found.markdown_path.read_text(encoding="utf-8")
 
@@ -334,33 +339,6 @@ def test_without_a_model_with_heads_no_rating_is_read(study, made):
     )
     assert names(found) == ["initial"]
     assert found.table.reference == "initial"
-
-
-def test_weights_learnt_from_the_benchmark_s_own_labels_are_named(study, made, tmp_path):
-    """Nobody may read 'learnt on the training pairs' where those are the benchmark's."""
-    trained = list(iter_pairs(open_study(study)))[:4]
-    rows = [
-        {
-            "id": f"trained-{place}",
-            "subset": "refuse",
-            "prompt": pair.prompt[0].content,
-            "chosen": pair.chosen,
-            "rejected": pair.rejected,
-        }
-        for place, pair in enumerate(trained)
-    ]
-    options = {"schemes": ("bradley-terry",)}
-    ratings = write_ratings(study, tmp_path / "all.parquet", missing_share=0)
-    # The ratings are of the study's pairs, the study that is named has none of them.
-    other = make_study(tmp_path / "other", num_pairs=3, seed=5)
-    data = write_jsonl(tmp_path / "rows.jsonl", rows)
-    found = run(other, made, data=data, ratings=ratings, **options)
-    notes = found.table.notes
-    seen = "4 of the 4 pairs are among the rated ones that bradley-terry weights learnt from"
-    assert any(note.startswith(seen) for note in notes)
-    assert not any("none of the benchmark" in note for note in notes)
-    usual = run(other, made, ratings=ratings, **options)
-    assert not any("among the rated ones" in note for note in usual.table.notes)
 
 
 def test_ratings_of_another_study_bring_their_own_marks(study, tmp_path):
@@ -375,44 +353,23 @@ def test_ratings_of_another_study_bring_their_own_marks(study, tmp_path):
     assert synthetic_training(evidence, study=open_study(study)) == ()
 
 
-def test_a_gate_of_another_model_is_refused(study, made, tmp_path):
-    """Heads of the same names and a trunk of the same width are no proof."""
-    gate = tmp_path / "gate"
-    shutil.copytree(made / "gate", gate)
-    about = {"model": f"sha256:{folder_digest(made / 'model')}", "synthetic": ["source made up"]}
-    (gate / RESULT_FILE).write_text(json.dumps(about), encoding="utf-8")
-    found = run(study, made, gate=gate)
-    assert "gate: source made up" in found.table.synthetic
-    assert not any("nothing says that it was trained" in note for note in found.table.notes)
-    unsaid = run(study, made, gate=made / "gate")
-    assert any("nothing says that it was trained" in note for note in unsaid.table.notes)
-    (gate / RESULT_FILE).write_text(json.dumps({**about, "model": "sha256:0"}), encoding="utf-8")
-    with pytest.raises(InputError, match="was trained for another model"):
-        run(study, made, gate=gate)
-
-
-def test_a_table_without_the_untouched_initial_model_says_so(study, made):
-    found = run(study, made)
+def test_a_table_without_the_untouched_initial_model_says_so(whole):
+    row, behind = row_of(whole, "initial model"), whole.models["initial model"]
     missing = "no row is the untouched initial model that model was trained from"
-    assert any(note.startswith(missing) for note in found.table.notes)
-    with_it = run(study, made, reward_models={"initial model": made / "initial"})
-    assert not any("initial model" in note for note in with_it.table.notes)
-
-
-def test_where_the_backbone_is_recorded_content_says_which_model_is_initial(study, made):
-    found = run(study, made, reward_models={"initial model": made / "initial"})
-    row, behind = found.table.lines[-1].row, found.models["initial model"]
-    heads = ScoredModel(
-        scored=found.heads, rows=(), synthetic=(), behind=behind, backbone="sha256:a"
-    )
-    models = [
+    assert not any(note.startswith(missing) for note in whole.table.notes)
+    heads = ScoredModel(scored=whole.heads, rows=(), synthetic=(), behind=behind)
+    [note] = initial_notes(heads, (), ())
+    assert note.startswith(missing)
+    # Where the backbone is recorded, content says which model is initial, whatever its row's name.
+    heads = dataclasses.replace(heads, backbone="sha256:a")
+    other, same = (
         dataclasses.replace(
             heads, rows=(row,), behind=dataclasses.replace(behind, revision=revision)
         )
         for revision in ("sha256:b", "sha256:a")
-    ]
-    assert len(list(initial_notes(heads, models[:1], ()))) == 1  # whatever its row is called
-    assert list(initial_notes(heads, models, ())) == []
+    )
+    assert len(list(initial_notes(heads, [other], ()))) == 1
+    assert list(initial_notes(heads, [other, same], ())) == []
     assert list(initial_notes(heads, (), [row])) == []  # of a file only the name is known
 
 
@@ -438,15 +395,3 @@ def test_rules_that_are_not_the_heads_are_refused_before_anything_is_scored(stud
     with pytest.raises(InputError, match="be-late, be-loud among the weights but no head"):
         run(study, made, ratings=ratings)
     assert not list((study / "benchmarks").glob("*/*.parquet"))
-
-
-def test_results_of_judges_alone_make_a_table(study, made, tmp_path):
-    first = run(study, made)
-    judged = [("judge a", first.results_path)]
-    alone = run(study, made, model=None, results=judged, paper="none")
-    assert alone.num_computed == 0
-    assert alone.out.parent == first.out.parent != alone.out
-    told = {line.name for line in alone.table.lines}
-    assert told == {f"judge a: {line.name}" for line in first.table.lines if line.row is not None}
-    assert alone.table.lines[0].row is not None
-    assert alone.markdown_path.read_text(encoding="utf-8")
