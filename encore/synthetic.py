@@ -9,17 +9,18 @@ from typing import Any
 
 from encore.data.pairs import PairsManifest, labels_of, read_manifest
 from encore.data.study import MARKER, Study, open_study
-from encore.demo import data_paths, judge_path
 from encore.judges.model_files import folder_digest
 from encore.shards import RunManifest, list_runs, read_run
 
 #: A source whose label begins like this is synthetic, whoever made it.
 SYNTHETIC_LABEL = "synthetic"
+#: What the demo ships: its files are known by name, its judge by content.
+_DEMO = Path(__file__).parent / "demo"
 
 
 def is_synthetic_source(manifest: PairsManifest) -> bool:
     """Whether a label says that its pairs are synthetic, or they come from the demo's files."""
-    demo_files = {path.name for path in data_paths().values()}
+    demo_files = {path.name for path in (_DEMO / "data").glob("*.jsonl.gz")}
     return manifest.label.casefold().startswith(SYNTHETIC_LABEL) or any(
         origin.kind == "local" and origin.name in demo_files for origin in manifest.origins
     )
@@ -65,7 +66,7 @@ def synthetic_in(path: Path, *, run: str | None = None) -> tuple[str, ...]:
 
 @cache
 def _demo_judge_digest() -> str:
-    return folder_digest(judge_path())
+    return folder_digest(_DEMO / "judge")
 
 
 def synthetic_in_training(
