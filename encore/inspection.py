@@ -14,7 +14,7 @@ from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.errors import InputError
 from encore.rating.prompts import prompt_digest, render_conversation, render_rating_prompt
-from encore.shards import RunManifest, read_run, run_status, validated_shards
+from encore.rating_runs import RatingManifest, read_run, run_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def pair_in_run(pair: PreferencePair, run_dir: Path) -> PairInRun:
     manifest = read_run(run_dir)
     rows = [
         row
-        for path in validated_shards(run_status(run_dir))
+        for path in run_status(run_dir).paths
         for row in pq.read_table(
             path, filters=[("pair_id", "=", pair.pair_id), ("source", "=", pair.source)]
         ).to_pylist()
@@ -83,7 +83,7 @@ def pair_in_run(pair: PreferencePair, run_dir: Path) -> PairInRun:
 
 
 def _rated(
-    pair: PreferencePair, manifest: RunManifest, rows: Sequence[dict[str, object]]
+    pair: PreferencePair, manifest: RatingManifest, rows: Sequence[dict[str, object]]
 ) -> tuple[RatedResponse, ...]:
     rating_rules = {rule["rule_id"]: rule["rating_rule"] for rule in manifest.rules}
     conversations = {

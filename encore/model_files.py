@@ -71,7 +71,8 @@ class ModelRole:
         folder = Path(model).expanduser()
         if folder.is_dir():
             return self._local(folder, model, revision, needs_weights=needs_weights)
-        if folder.exists() or model.startswith((".", "/", "~")) or model.count("/") > 1:
+        is_path = model.startswith((".", "/", "~")) or model.count("/") > 1
+        if is_path or folder.exists() or ("/" in model and folder.parent.is_dir()):
             raise self.error(
                 f"{self.name} {model!r}: no such folder; expected one with config.json, tokenizer "
                 "and *.safetensors weights, or a hub id such as meta-llama/Llama-3.1-8B-Instruct"

@@ -6,10 +6,11 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 
-from encore.shards import RunStatus, shard_path
+from encore.rating_runs import RatingStatus
+from encore.runs import shard_path
 
 
-def null_reasons(status: RunStatus) -> tuple[tuple[str, int], ...]:
+def null_reasons(status: RatingStatus) -> tuple[tuple[str, int], ...]:
     """Null ratings of a run's finished shards by reason, the most frequent first.
 
     Only shards that have nulls are opened, and of these one column of few values.

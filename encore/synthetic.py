@@ -10,7 +10,7 @@ from typing import Any
 from encore.data.pairs import PairsManifest, labels_of, read_manifest
 from encore.data.study import MARKER, Study, open_study
 from encore.judges.model_files import folder_digest
-from encore.shards import RunManifest, list_runs, read_run
+from encore.rating_runs import RatingManifest, list_runs, read_run
 
 #: A source whose label begins like this is synthetic, whoever made it.
 SYNTHETIC_LABEL = "synthetic"
@@ -26,7 +26,7 @@ def is_synthetic_source(manifest: PairsManifest) -> bool:
     )
 
 
-def is_synthetic_judge(manifest: RunManifest) -> bool:
+def is_synthetic_judge(manifest: RatingManifest) -> bool:
     """Whether a run's judge is the demo's, by the content of its folder."""
     return is_demo_judge(manifest.identity["judge"].get("revision"))
 
@@ -37,7 +37,7 @@ def is_demo_judge(revision: str | None) -> bool:
 
 
 def synthetic_parts(
-    sources: Iterable[PairsManifest], runs: Iterable[RunManifest]
+    sources: Iterable[PairsManifest], runs: Iterable[RatingManifest]
 ) -> tuple[str, ...]:
     """What of a study is synthetic, in words; empty where nothing is."""
     return (

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 from encore.data.pairs import data_digest
 from encore.data.study import Study
-from encore.shards import list_runs, read_run, run_key_of
+from encore.rating_runs import list_runs, read_run
+from encore.runs import run_key_of
 from encore.training.metrics_log import read_log
 
 NONE, NO_NUMBER = "none", "NaN"

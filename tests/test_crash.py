@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore import shards
 from encore.data.ingestion import ingest
+from encore.rating_runs import list_runs, run_status
 from tests.test_rating import write_source
 from tests.tiny_judge import make_tiny_judge
 
@@ -59,10 +59,10 @@ def rate_and_kill(study: Path, judge: Path, *, rng: random.Random) -> None:
 
 
 def all_ratings(study: Path) -> pa.Table:
-    [run_dir] = shards.list_runs(study / "ratings")
-    status = shards.run_status(run_dir)
+    [run_dir] = list_runs(study / "ratings")
+    status = run_status(run_dir)
     assert status.is_complete
-    return pa.concat_tables([pq.read_table(path) for path in shards.validated_shards(status)])
+    return pa.concat_tables([pq.read_table(path) for path in status.paths])
 
 
 @pytest.mark.parametrize(

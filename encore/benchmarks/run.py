@@ -43,7 +43,7 @@ from encore.data.study import Study
 from encore.errors import InputError
 from encore.files import atomic_write_bytes, file_sha256
 from encore.reporting import SILENT, Reporter
-from encore.shards import run_key_of
+from encore.runs import run_key_of
 from encore.synthetic import SYNTHETIC_LABEL, synthetic_in
 from encore.training.disk import named_when_full
 from encore.warehouse import open_ratings

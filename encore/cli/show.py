@@ -47,7 +47,7 @@ def show(
     """
     from encore.data.study import open_study
     from encore.inspection import find_pair, pair_in_run
-    from encore.shards import choose_run, list_runs
+    from encore.rating_runs import choose_run, list_runs
 
     opened = open_study(study)
     pairs = find_pair(opened, pair)

@@ -10,7 +10,12 @@ from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
 from encore.judges.base import JudgeIdentity, ProgressHook, Reply
 from encore.judges.chat import FROZEN_DATE, ChatTokenizer
-from encore.judges.model_files import find_model, resolved_dtype, resolved_max_model_len
+from encore.judges.model_files import (
+    check_loadable,
+    find_model,
+    resolved_dtype,
+    resolved_max_model_len,
+)
 from encore.judges.tokenizer import load_tokenizer
 
 _BATCH = 16
@@ -30,6 +35,7 @@ class TransformersJudge:
                 "them out with --backend transformers"
             )
         self._model_files = find_model(config)
+        check_loadable(self._model_files)
         self._dtype = resolved_dtype(config, self._model_files)
         self._max_model_len = resolved_max_model_len(config, self._model_files)
         self._tokenizer = load_tokenizer(self._model_files)

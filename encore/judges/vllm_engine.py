@@ -16,7 +16,12 @@ from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
 from encore.judges.base import JudgeIdentity, ProgressHook, Reply
 from encore.judges.chat import FROZEN_DATE, ChatTokenizer
-from encore.judges.model_files import find_model, resolved_dtype, resolved_max_model_len
+from encore.judges.model_files import (
+    check_loadable,
+    find_model,
+    resolved_dtype,
+    resolved_max_model_len,
+)
 from encore.judges.tokenizer import load_tokenizer
 from encore.settings import load_settings, quiet_environment
 
@@ -67,6 +72,7 @@ class VllmJudge:
         _num_devices(config)
         self._config = config
         self._model = find_model(config)
+        check_loadable(self._model)
         self._dtype = resolved_dtype(config, self._model)
         self._max_model_len = resolved_max_model_len(config, self._model)
         self._tokenizer = load_tokenizer(self._model)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from encore.publish.licences import joint_identifier, licences_of
 from encore.publish.provenance import origin_text, provenance
 from encore.query.study_tables import StudyTables
-from encore.shards import RunManifest
+from encore.rating_runs import RatingManifest
 from encore.synthetic import is_synthetic_source
 
 _SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"))
@@ -62,7 +62,7 @@ class CardFacts:
         return sum(source.num_kept for source in self.found.sources) - self.num_pairs
 
     @property
-    def run(self) -> RunManifest:
+    def run(self) -> RatingManifest:
         """The run whose ratings they are."""
         return self.found.the_run().manifest
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from encore.data.pairs import Origin, PairsManifest, data_digest
 from encore.query.study_tables import StudyTables
-from encore.shards import RunStatus
+from encore.rating_runs import RatingStatus
 from encore.versions import package_versions
 
 #: Table ``provenance`` of a published database.
@@ -80,7 +80,7 @@ def _source_facts(source: PairsManifest) -> Iterator[Fact]:
         yield Fact(about=about, name=f"origin {number}", value=origin_text(origin))
 
 
-def _run_facts(status: RunStatus) -> Iterator[Fact]:
+def _run_facts(status: RatingStatus) -> Iterator[Fact]:
     manifest = status.manifest
     about = f"run {manifest.run_key}"
     judge = manifest.identity["judge"]

@@ -24,8 +24,8 @@ from encore.query.query_files import query_files
 from encore.query.sql_query import EXIT_MEMORY, EXIT_TIME, NUM_MISSING_KEY
 from encore.query.study_database import locked_database, refuse
 from encore.query.study_tables import StudyTables, study_tables
+from encore.rating_runs import RatingStatus
 from encore.settings import load_settings
-from encore.shards import RunStatus
 
 _POLL_SECONDS = 0.05
 #: DuckDB keeps its own limit for what it can put aside; this much more is not put aside.
@@ -105,7 +105,7 @@ def _tables_behind(sql: str) -> set[str]:
 
 
 def _num_missing(found: StudyTables, reads: set[str]) -> int:
-    statuses: tuple[RunStatus, ...] = ()
+    statuses: tuple[RatingStatus, ...] = ()
     if "all_ratings" in reads:
         statuses = found.statuses
     elif "ratings" in reads and found.chosen is not None:

@@ -22,9 +22,9 @@ from encore.query.benchmark_tables import (
     benchmark_rows_table,
 )
 from encore.query.head_scores import HEAD_SCORES, LongScores, head_scores_table
+from encore.rating_runs import RatingStatus, describe_run, status
 from encore.schemas import PAIRS, RATINGS, SET_ASIDE_FIELDS
 from encore.scoring.score_files import SYNTHETIC_MODEL, ScoreStatus, list_scores, score_status
-from encore.shards import RunStatus, describe_run, status, validated_shards
 from encore.synthetic import is_synthetic_judge, is_synthetic_source, synthetic_parts
 
 SOURCES = pa.schema(
@@ -158,10 +158,10 @@ class StudyTables:
 
     study: Study
     tables: Mapping[str, StudyTable]
-    statuses: tuple[RunStatus, ...]
+    statuses: tuple[RatingStatus, ...]
     scores: tuple[ScoreStatus, ...]
     sources: tuple[PairsManifest, ...]
-    chosen: RunStatus | None
+    chosen: RatingStatus | None
 
     @property
     def synthetic_parts(self) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ class StudyTables:
         """The runs to choose from, for a message."""
         return "; ".join(describe_run(found.run_dir) for found in self.statuses)
 
-    def the_run(self) -> RunStatus:
+    def the_run(self) -> RatingStatus:
         """The chosen run.
 
         Raises:
@@ -240,8 +240,8 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
 
 
 def _chosen(
-    study: Study, statuses: Sequence[RunStatus], *, run: str | None, judge: str | None
-) -> RunStatus | None:
+    study: Study, statuses: Sequence[RatingStatus], *, run: str | None, judge: str | None
+) -> RatingStatus | None:
     found = [
         one
         for one in statuses
@@ -262,9 +262,9 @@ def _chosen(
     return found[0] if len(found) == 1 else None
 
 
-def ratings_of(statuses: Sequence[RunStatus]) -> ArrowTable:
+def ratings_of(statuses: Sequence[RatingStatus]) -> ArrowTable:
     """The ratings of some runs, of the shards that are done; to be read when asked for."""
-    return table_of_files([path for found in statuses for path in validated_shards(found)], RATINGS)
+    return table_of_files([path for found in statuses for path in found.paths], RATINGS)
 
 
 def _source_row(manifest: PairsManifest) -> dict[str, Any]:
@@ -304,7 +304,7 @@ def _storable(value: Any) -> Any:
     return value.encode("utf-8", errors="backslashreplace").decode()
 
 
-def _run_row(found: RunStatus) -> dict[str, Any]:
+def _run_row(found: RatingStatus) -> dict[str, Any]:
     manifest, identity = found.manifest, found.manifest.identity
     judge = identity["judge"]
     return {
@@ -328,13 +328,13 @@ def _run_row(found: RunStatus) -> dict[str, Any]:
     }
 
 
-def _rule_rows(statuses: Sequence[RunStatus]) -> Iterator[dict[str, Any]]:
+def _rule_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
     for found in statuses:
         for place, rule in enumerate(found.manifest.rules):
             yield {"run_key": found.manifest.run_key, "place": place, **rule}
 
 
-def _shard_rows(statuses: Sequence[RunStatus]) -> Iterator[dict[str, Any]]:
+def _shard_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
     for found in statuses:
         for planned, state in zip(found.manifest.shards, found.shards, strict=True):
             is_done = state.state == "done"

@@ -13,8 +13,8 @@ from encore.data.pairs import labels_of, read_manifest
 from encore.data.study import MARKER, open_study
 from encore.files import file_sha256
 from encore.rating_nulls import null_reasons
+from encore.rating_runs import RatingManifest, RatingStatus, run_status
 from encore.report.words import count, plural, printable
-from encore.shards import RunManifest, RunStatus, run_status
 from encore.synthetic import SYNTHETIC_LABEL, is_synthetic_judge, is_synthetic_source
 from encore.versions import installed_version, package_versions
 from encore.warehouse import Ratings
@@ -90,7 +90,7 @@ def provenance_of(
     )
 
 
-def _status(source: Ratings) -> RunStatus | None:
+def _status(source: Ratings) -> RatingStatus | None:
     """The run that an input is, if it is one."""
     return run_status(source.files[0].parent) if source.is_validated else None
 
@@ -109,7 +109,7 @@ def _recorded(source: Ratings, column: str) -> str | None:
     return None
 
 
-def _run_facts(status: RunStatus) -> Iterable[Fact]:
+def _run_facts(status: RatingStatus) -> Iterable[Fact]:
     manifest = status.manifest
     identity, plan = manifest.identity, manifest.identity["plan"]
     yield Fact("run key", manifest.run_key, is_code=True)
@@ -168,11 +168,11 @@ def _settings(values: Mapping[str, Any]) -> str:
     return printable(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items()))
 
 
-def _titles(manifest: RunManifest) -> dict[str, str]:
+def _titles(manifest: RatingManifest) -> dict[str, str]:
     return {rule["rule_id"]: rule["title"] for rule in manifest.rules}
 
 
-def _versions(status: RunStatus | None) -> Iterable[tuple[str, Mapping[str, str]]]:
+def _versions(status: RatingStatus | None) -> Iterable[tuple[str, Mapping[str, str]]]:
     if status is not None and status.manifest.versions:
         yield (
             "rating",
@@ -185,7 +185,7 @@ def _versions(status: RunStatus | None) -> Iterable[tuple[str, Mapping[str, str]
 
 
 def _synthetic(
-    sources: Sequence[str], status: RunStatus | None, judge: str | None
+    sources: Sequence[str], status: RatingStatus | None, judge: str | None
 ) -> Iterable[str]:
     """What is synthetic: sources and judges that are called so, the demo's pairs and judge."""
     known = set() if status is None else _synthetic_labels(status)
@@ -198,7 +198,7 @@ def _synthetic(
         yield f"the judge ({printable(judge)})"
 
 
-def _synthetic_labels(status: RunStatus) -> set[str]:
+def _synthetic_labels(status: RatingStatus) -> set[str]:
     """The labels of a run's study whose pairs are synthetic by what was recorded of them."""
     folder = status.run_dir.parent.parent
     if not (folder / MARKER).is_file():

@@ -26,7 +26,7 @@ from encore.config import identity_of
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_write_bytes, file_sha256
 from encore.model.config import BackboneConfig
-from encore.shards import run_key_of
+from encore.runs import run_key_of
 from encore.training.config import TrainingConfig
 
 TRAINING_DIR = "training"

@@ -18,7 +18,7 @@ from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer
 from encore.model.saved_model import save_model
 from encore.reporting import SILENT, Reporter
-from encore.shards import run_key_of
+from encore.runs import run_key_of
 from encore.synthetic import synthetic_in_training
 from encore.training.backbone_shape import find_shape
 from encore.training.batches import plan_rows, step_rows

@@ -11,14 +11,13 @@ import pyarrow as pa
 
 from encore.data.study import MARKER, open_study
 from encore.errors import InputError
-from encore.shards import (
+from encore.rating_runs import (
     RUN_FILE,
-    RunManifest,
+    RatingManifest,
     describe_run,
     list_runs,
     read_run,
     run_status,
-    validated_shards,
 )
 
 
@@ -45,7 +44,7 @@ class Ratings:
     run: str | None = None
     judge: str | None = None
     run_dir: Path | None = None
-    manifest: RunManifest | None = None
+    manifest: RatingManifest | None = None
     num_rows: tuple[int, ...] = ()
     num_shards: int = 0
     num_missing_shards: int = 0
@@ -145,7 +144,7 @@ def _chosen_run(
 
 def _of_run(path: Path, run_dir: Path) -> Ratings:
     status = run_status(run_dir)
-    files = validated_shards(status)
+    files = status.paths
     if not files:
         raise InputError(
             f"ratings {path}: run {run_dir.name} has no finished shard; run `encore rate` again "

@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from encore.data.rules.load import rules_digest
+from encore.rating_runs import RatingManifest
+from encore.runs import run_key_of
 from encore.schemas import RATINGS
-from encore.shards import RunManifest, run_key_of, write_run, write_shard
+from tests.rating_shards import write_run, write_shard
 
 RULES = ("zeta", "alpha", "mid")  # not in alphabetical order: the rule set's order is kept
 SHARD_SIZE = 4
@@ -25,7 +27,7 @@ def add_run(study: Path, *, num_pairs: int = 10, judge: str = "tiny", seed: int 
         "rules_sha256": rules_digest(rules),
         "plan": {"num_pairs": num_pairs, "shard_size": SHARD_SIZE},
     }
-    manifest = RunManifest(
+    manifest = RatingManifest(
         run_key=run_key_of(identity), identity=identity, rule_set="mine", rules=rules, versions={}
     )
     run_dir = study / "ratings" / manifest.run_key
@@ -54,5 +56,5 @@ def add_run(study: Path, *, num_pairs: int = 10, judge: str = "tiny", seed: int 
             "run_key": [manifest.run_key] * n,
         }
         table = pa.table(columns, schema=RATINGS)
-        write_shard(run_dir, shard, table, footer={"run_key": manifest.run_key})
+        write_shard(run_dir, manifest, shard, table)
     return run_dir

@@ -17,9 +17,9 @@ from encore.errors import EncoreError, InputError
 from encore.files import file_sha256
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.reporting import SilentReporter
+from encore.runs import shard_path
 from encore.scoring.head_scores import read_head_scores
 from encore.scoring.scoring_run import HowToCompute, OutOfDeviceMemoryError
-from encore.shards import shard_path
 from tests.benchmarks.table_world import benchmark_pairs
 from tests.model.test_opening import make_classifier
 from tests.scoring.models import make_model, score_pairs

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from encore.data.study import open_study
-from encore.shards import choose_run, read_run, run_status
+from encore.rating_runs import choose_run, read_run, run_status
 from tests.flows.conftest import NUM_PAIRS
 from tests.prefect_server import PrefectServer, background_process
 

@@ -16,8 +16,9 @@ from encore.config import RatingConfig
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.options import UsageError, single_command
+from encore.rating_runs import choose_run
 from encore.recipes.recipe import RECIPE_NAMES, changed, load_recipe
-from encore.shards import choose_run, shard_path
+from encore.runs import shard_path
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights
 from flows import pipeline as module

@@ -22,13 +22,8 @@ from encore.errors import InputError, JudgeUnavailableError, StudyIncompleteErro
 from encore.judges import open_judge
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
-from encore.runs import shard_lock
-from encore.shards import (
-    choose_run,
-    list_runs,
-    run_status,
-    shard_path,
-)
+from encore.rating_runs import choose_run, list_runs, run_status
+from encore.runs import shard_lock, shard_path
 from flows.rate_pairs import ShardAttempts, rate_pairs
 from tests.flows.conftest import NUM_PAIRS
 from tests.flows.judges import Fault, FirstReplyGoesWrong, breaks_with, stalls_for

@@ -45,14 +45,39 @@ def test_missing_weights_are_named_and_not_made_up(folder):
         start(folder)
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.5])
-def test_cut_off_weights_are_one_clear_error(folder, kept):
+def _cut(folder: Path) -> None:
     path = folder / "model.safetensors"
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * kept)] or b"garbage")
-    with pytest.raises(JudgeUnavailableError, match="weights do not load") as caught:
-        start(folder)
-    assert "\n" not in str(caught.value)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _without_template(folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": None}))
+    for template in folder.glob("chat_template*"):
+        template.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_cut, "model.safetensors: it is cut short"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b""), "empty or no safetensors"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"garbage!"), "no safetensors"),
+        (_without_template, "no chat template"),
+    ],
+    ids=["cut", "empty", "garbage", "no-template"],
+)
+def test_what_an_engine_would_find_late_is_refused_at_once(folder, damage, message, monkeypatch):
+    """F6: no tokenizer, engine or weights are loaded for it."""
+    damage(folder)
+    for backend in ("vllm_engine", "transformers_model"):
+        monkeypatch.setattr(
+            f"encore.judges.{backend}.load_tokenizer", lambda _: pytest.fail("tokenizer loaded")
+        )
+    for backend in ("vllm", "transformers"):
+        with pytest.raises(JudgeUnavailableError, match=message) as caught:
+            open_judge(JudgeConfig(model=str(folder), backend=backend))
+        assert "\n" not in str(caught.value)
 
 
 def test_a_folders_own_code_is_never_run(folder, tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     folder.mkdir()
     config = {"dtype": "float32", "max_position_embeddings": 131_072}
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "model.safetensors").write_bytes(b"weights")
+    (folder / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     return folder
 
 
@@ -52,8 +52,11 @@ def test_an_incomplete_folder_is_refused(folder, missing, message):
         find_model(JudgeConfig(model=str(folder)))
 
 
-@pytest.mark.parametrize("model", ["./no-such-folder", "/no/such/folder", "a/b/c"])
-def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(model):
+@pytest.mark.parametrize("model", ["./no-such-folder", "/no/such/folder", "a/b/c", "j/nosuch"])
+def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(model, tmp_path, monkeypatch):
+    """F7: ``j`` is a folder here."""
+    (tmp_path / "j").mkdir()
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(JudgeUnavailableError, match="no such folder"):
         find_model(JudgeConfig(model=model))
 

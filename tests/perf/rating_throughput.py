@@ -1,6 +1,7 @@
 """Rating through the product against a bare `vllm.LLM.generate`, side by side in one run.
 
-Same engine, same prompts, same order, alternating repeats, the prefix cache emptied before each.
+Same engine, same prompts, same order. Both sides are warmed up with one round that does not count;
+then rounds alternate, and the prefix cache is emptied before each.
 The bare side gets all prompts as text in one call; the product plans, renders, tokenises, drains
 the engine between shards, parses, writes and verifies. Run:
 
@@ -21,7 +22,7 @@ from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.pairs import records_of
 from encore.data.records import RESPONSES
-from encore.data.study import Study, create_study, open_study
+from encore.data.study import Study, open_study
 from encore.demo import data_paths, judge_path
 from encore.judges import open_judge
 from encore.rating.prompts import render_conversation, render_rating_prompt
@@ -69,6 +70,8 @@ def _measure(run: RatingRun, judge: Any, *, repeats: int) -> None:
     print(f"{len(texts)} prompts, {len(run.manifest.shards)} shards, judge {run.manifest.judge}")
     print(f"{'repeat':>6} {'bare /s':>9} {'product /s':>11} {'ratio':>6}")
     ratios = []
+    for side in (_bare_seconds, _product_seconds):  # W5: the bare side was timed cold
+        side(run, judge, texts)
     for repeat in range(repeats):
         order = (_bare_seconds, _product_seconds)[:: 1 if repeat % 2 == 0 else -1]
         seconds = {side.__name__: side(run, judge, texts) for side in order}
@@ -113,9 +116,9 @@ def _product_seconds(run: RatingRun, judge: Any, _texts: list[str]) -> float:
 
 
 def _copy_of_study(run: RatingRun, path: Path) -> Study:
-    study = create_study(path)
-    shutil.copytree(run.run_dir.parent.parent / "pairs", study.pairs_dir, dirs_exist_ok=True)
-    return study
+    original = run.run_dir.parent.parent
+    shutil.copytree(original, path, ignore=shutil.ignore_patterns("ratings"))
+    return open_study(path)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from encore.errors import EncoreError, InputError
 from encore.publish.database import publish_database
 from encore.query.query_files import query_files
 from encore.query.study_tables import TABLE_DOCS
-from encore.shards import list_runs, shard_path
+from encore.rating_runs import list_runs
+from encore.runs import shard_path
 from tests.cli.invoking import Command, Result
 from tests.sql.studies import (
     NUM_PAIRS,

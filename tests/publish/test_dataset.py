@@ -19,7 +19,7 @@ from encore.data.study import open_study
 from encore.errors import InputError
 from encore.publish.dataset import publish_dataset
 from encore.publish.licences import joint_identifier, licences_of
-from encore.shards import list_runs, run_status, validated_shards
+from encore.rating_runs import list_runs, run_status
 from tests.cli.invoking import Command
 from tests.sql.studies import NUM_PAIRS, digest_of_tree, make_pairs, rate_study
 
@@ -42,7 +42,7 @@ def rated_by_hand(study: Path) -> dict[tuple[str, str], dict[str, Any]]:
         for pair in read_pairs(open_study(study)).to_pylist()
     }
     [run_dir] = list_runs(study / "ratings")
-    for path in validated_shards(run_status(run_dir)):
+    for path in run_status(run_dir).paths:
         for row in pq.read_table(path).to_pylist():
             ratings = rows[row["source"], row["pair_id"]][f"{row['response']}_ratings"]
             ratings[row["rule_id"]] = row["rating"]
@@ -120,7 +120,7 @@ def test_the_card_says_what_a_reader_must_know(published: Path, one_run: Path) -
     assert "Synthetic" not in card
     nulls = sum(
         row["rating"] is None
-        for path in validated_shards(run_status(run_dir))
+        for path in run_status(run_dir).paths
         for row in pq.read_table(path).to_pylist()
     )
     section = card.split("## Missing ratings\n\n")[1].split("\n\n")[0]

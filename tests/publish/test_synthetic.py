@@ -7,7 +7,7 @@ import pytest
 from encore.data.pairs import Origin, PairsManifest
 from encore.demo import data_paths, judge_path
 from encore.judges.model_files import folder_digest
-from encore.shards import RunManifest
+from encore.rating_runs import RatingManifest
 from encore.synthetic import is_synthetic_judge, is_synthetic_source, synthetic_parts
 
 
@@ -24,9 +24,9 @@ def source(label: str, *, file: str, kind: str = "local") -> PairsManifest:
     )
 
 
-def run(revision: str | None) -> RunManifest:
+def run(revision: str | None) -> RatingManifest:
     identity = {"judge": {"name": "judge"} | ({"revision": revision} if revision else {})}
-    return RunManifest(run_key="k", identity=identity, rule_set="r", rules=[], versions={})
+    return RatingManifest(run_key="k", identity=identity, rule_set="r", rules=[], versions={})
 
 
 @pytest.mark.parametrize(("label", "path"), data_paths().items())

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from encore.data.records import slug
 from encore.data.rules.load import rules_digest
+from encore.rating_runs import RatingManifest
+from encore.runs import run_key_of, shard_path
 from encore.schemas import RATINGS
-from encore.shards import RunManifest, run_key_of, shard_path
 from tests.rating_shards import write_run, write_shard
 
 #: Titles that try to get out of the page: tags, entities, mathematics, control and direction
@@ -108,7 +109,7 @@ def remove_shard(study: Path, *, index: int) -> None:
 
 def _manifest(
     rules: list[dict[str, str]], *, judge: str, num_pairs: int, shard_size: int
-) -> RunManifest:
+) -> RatingManifest:
     identity = {
         "format": 1,
         "judge": {
@@ -132,7 +133,7 @@ def _manifest(
             "overlong": "set-aside",
         },
     }
-    return RunManifest(
+    return RatingManifest(
         run_key=run_key_of(identity),
         identity=identity,
         rule_set="mine",
@@ -141,7 +142,7 @@ def _manifest(
     )
 
 
-def _as_shard(rows: pa.Table, manifest: RunManifest) -> pa.Table:
+def _as_shard(rows: pa.Table, manifest: RatingManifest) -> pa.Table:
     n = rows.num_rows
     reasons = [
         None if rating is not None else "empty_reply" for rating in rows["rating"].to_pylist()

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.errors import InputError, StudyIncompleteError
+from encore.runs import shard_path
 from encore.scoring.head_accuracy import accuracy_of, head_accuracies
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.scoring.score_files import choose_scores, head_scores_schema
-from encore.shards import shard_path
 from tests.scoring.models import score
 
 HEADS = ("kind", "brief")
@@ -149,6 +149,15 @@ def test_any_parquet_of_the_schema_is_read_in_any_order_of_rows(tmp_path):
         [(f.name, pa.float64() if f.name in HEADS else f.type) for f in head_scores_schema(HEADS)]
     )
     assert read_head_scores(written(tmp_path, SMALL, wide)).score_P2R.dtype == np.float32
+
+
+@pytest.mark.parametrize("key", ["pair_id", "source"])
+def test_rows_of_neighbouring_pairs_are_not_mixed_up(tmp_path, key):
+    """Chosen and rejected take turns, but each stands beside another pair's (or source's) row."""
+    rows = [row | {"pair_id": "p", "source": "s", key: row["pair_id"]} for row in SMALL]
+    expected = read_head_scores(written(tmp_path, rows))
+    crossed = read_head_scores(written(tmp_path, [rows[place] for place in (0, 3, 2, 1)]))
+    assert crossed.score_P2R.tolist() == expected.score_P2R[::-1].tolist()
 
 
 def test_a_folder_of_parquet_is_one_table(tmp_path):

@@ -11,10 +11,10 @@ from encore.errors import EncoreError
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.publish.database import publish_database
 from encore.query.sql_query import run_query
+from encore.runs import shard_path
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import read_head_scores
 from encore.scoring.score_files import choose_scores
-from encore.shards import shard_path
 from tests.scoring.models import make_model
 from tests.scoring.models import score as score_study
 from tests.sql.studies import NUM_PAIRS, make_pairs, rate_study

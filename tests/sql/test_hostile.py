@@ -11,7 +11,8 @@ from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.query.study_database import locked_database
 from encore.query.study_tables import study_tables
-from encore.shards import list_runs, shard_path
+from encore.rating_runs import list_runs
+from encore.runs import shard_path
 from tests.sql.studies import ask, digest_of_tree
 
 SECRET = "the-secret-of-another-file"  # noqa: S105 - what must not be shown

@@ -24,7 +24,8 @@ from encore.query.query_files import query_files
 from encore.query.sql_query import named_query, run_query
 from encore.query.study_database import locked_database
 from encore.query.study_tables import TABLE_DOCS, study_tables
-from encore.shards import list_runs, shard_path
+from encore.rating_runs import list_runs
+from encore.runs import shard_path
 from tests.cli.invoking import Command, Result
 from tests.signals import hear_ctrl_c
 from tests.sql.studies import NUM_PAIRS, NUM_RULES, ask, comparable

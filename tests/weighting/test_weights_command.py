@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.data.study import Study
-from encore.shards import list_runs, read_run
+from encore.rating_runs import list_runs, read_run
 from encore.weighting.sweep import DEFAULT_TAUS
 from encore.weighting.weigh import weights
 from tests.golden.command_line import Finished, encore

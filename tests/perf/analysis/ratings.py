@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from encore.data.rules.load import rules_digest
+from encore.rating_runs import RatingManifest
+from encore.runs import Shard, run_key_of
 from encore.schemas import RATINGS, RATINGS_CONTRACT
-from encore.shards import RunManifest, Shard, run_key_of
 from tests.rating_shards import write_run, write_shard
 
 NUM_RULES = 10
@@ -32,7 +33,7 @@ def write_run_of_ratings(study: Path, *, num_pairs: int) -> Path:
         "rules_sha256": rules_digest(rules),
         "plan": {"num_pairs": num_pairs, "shard_size": SHARD_PAIRS},
     }
-    manifest = RunManifest(
+    manifest = RatingManifest(
         run_key=run_key_of(identity), identity=identity, rule_set="x", rules=rules, versions={}
     )
     run_dir = study / "ratings" / manifest.run_key
