@@ -56,7 +56,7 @@ def _print(plan: dict[str, Any], *, layout: str) -> None:
     out.print(visible(f"tokens: {plan['tokens']['origin']}"), soft_wrap=True)
     rows = [
         (
-            row["name"] + " *" * (row["name"] == plan["recipe"]) + " †" * (not row["options"]),
+            row["name"] + " *" * (row["name"] == plan["recipe"]),
             *(f"{row[f'{part}_gib']:.1f}" for part in _PARTS),
             "yes" if row["fits"] else "no",
         )
@@ -68,8 +68,7 @@ def _print(plan: dict[str, Any], *, layout: str) -> None:
         title=f"Memory in GiB; {gpu['name']} has {gpu['usable_gib']:.1f} for tensors",
     )
     table.caption = (
-        "* asked; † not in encore train. Columns: weights, gradients, optimizer states, "
-        "activations, workspace."
+        "* asked. Columns: weights, gradients, optimizer states, activations, workspace."
     )
     table.caption_justify = "left"
     out.print(table)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from encore.errors import InputError
 from encore.export.records import Composition
@@ -30,6 +30,15 @@ class _WeightsFile(BaseModel):
     entropy_nats: dict[str, float] = Field(default_factory=dict)
     provenance: dict[str, Any] | None = None
 
+    @model_validator(mode="after")
+    def _one_weight_for_each_rule(self) -> Self:
+        num_rules, num_names = len(self.rule_ids), len(set(self.rule_ids))
+        if len(self.weights) != num_rules or num_names != num_rules:
+            raise ValueError(
+                f"{len(self.weights)} weights for {num_rules} rules ({num_names} different)"
+            )
+        return self
+
 
 _PLAIN = TypeAdapter(dict[str, float])
 
@@ -46,16 +55,24 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
     Raises:
         InputError: No such file, not such JSON, or weights for other rules than the heads.
     """
-    content = _json_object(path)
+    expected = 'expected the output of `encore weights --json`, or {"rule": weight, …}'
     try:
-        composition = _composition(path, content)
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"weights {path}: cannot be read ({error.strerror or error}); {expected}"
+        ) from error
+    except ValueError as error:  # not UTF-8, not JSON
+        raise InputError(f"weights {path}: not JSON ({error}); {expected}") from error
+    if not isinstance(content, dict):
+        kind = type(content).__name__
+        raise InputError(f"weights {path}: a JSON {kind}; expected an object: {expected}")
+    try:
+        composition = _composition(content)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"])) or "file"
-        raise InputError(
-            f"weights {path}: {where}: {problem['msg']}; expected the output of `encore weights "
-            '--json`, or {"rule": weight, …}'
-        ) from error
+        raise InputError(f"weights {path}: {where}: {problem['msg']}; {expected}") from error
     _check(composition, head_ids, source=f"weights {path}")
     return composition
 
@@ -143,15 +160,10 @@ def one_rule(rule: str, *, head_ids: Sequence[str]) -> Composition:
     )
 
 
-def _composition(path: Path, content: Mapping[str, Any]) -> Composition:
+def _composition(content: Mapping[str, Any]) -> Composition:
     if "rule_ids" not in content:
         return Composition(weights=_PLAIN.validate_python(content, strict=True), scheme="given")
     found = _WeightsFile.model_validate(content)
-    if len(found.weights) != len(found.rule_ids) or len(set(found.rule_ids)) != len(found.rule_ids):
-        raise InputError(
-            f"weights {path}: {len(found.weights)} weights for {len(found.rule_ids)} rules "
-            f"({len(set(found.rule_ids))} different); expected one weight for each rule"
-        )
     return Composition(
         weights=dict(zip(found.rule_ids, found.weights, strict=True)),
         scheme=found.scheme,
@@ -166,23 +178,3 @@ def _check(composition: Composition, head_ids: Sequence[str], *, source: str) ->
         reward_weights(composition.weights, head_ids=head_ids)
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"weights {path}: cannot be read ({error.strerror or error}); expected a file with the "
-            "output of `encore weights --json`"
-        ) from error
-    except ValueError as error:  # not UTF-8, not JSON
-        raise InputError(
-            f"weights {path}: not JSON ({error}); expected the output of `encore weights --json`"
-        ) from error
-    if not isinstance(content, dict):
-        raise InputError(
-            f"weights {path}: a JSON {type(content).__name__}; expected the object that `encore "
-            "weights --json` prints"
-        )
-    return content

@@ -79,7 +79,7 @@ class PlanTrainConfig(StageConfig):
 class Recipe:
     """One way to train: bytes of a weight (and of activations), its gradient, AdamW's two means.
 
-    ``options`` are those of `encore train`; None for what it does not have, for comparison.
+    ``options`` are those of `encore train`.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Recipe:
     weight_bytes: int
     gradient_bytes: int
     state_bytes: int
-    options: str | None
+    options: str
     about: str
 
 
@@ -109,10 +109,6 @@ RECIPES = (
     Recipe(
         *("full-bfloat16", "full", 2, 2, 4, "--method full --optimizer adamw"),
         "plain bfloat16 AdamW: at a learning rate of 2e-5 rounding leaves most weights unchanged",
-    ),
-    Recipe(
-        *("full-float32-states", "full", 2, 2, 8, None),
-        "bfloat16 weights and gradients, float32 states",
     ),
     Recipe(
         *("full-float32", "full", 4, 4, 8, "--method full --dtype float32 --optimizer adamw"),
@@ -230,8 +226,7 @@ def refusal(plan: dict[str, Any]) -> str:
             f"{advice['tokens_per_microbatch']:,} tokens fits with {advice['total_gib']:.1f}: "
             f"{advice['options']}"
         )
-    runnable = [row for row in plan["recipes"] if row["options"] is not None]
-    least = min(runnable, key=lambda row: row["total_gib"])
+    least = min(plan["recipes"], key=lambda row: row["total_gib"])
     return (
         f"{needs}; no recipe fits (the smallest, {least['name']}, needs "
         f"{least['total_gib']:.1f}): take a GPU with more memory or a smaller backbone"
@@ -352,7 +347,7 @@ def _advice(
     """The asked recipe with a smaller microbatch, else the first recipe that fits."""
     for recipe in (asked, *(other for other in RECIPES if other != asked)):
         budget = config.tokens_per_microbatch or 0
-        while recipe.options is not None and budget >= 2 * config.max_length:
+        while budget >= 2 * config.max_length:
             smaller = config.model_copy(update={"tokens_per_microbatch": budget})
             memory = memory_of(recipe, shape, smaller, step=step)
             if memory["total_gib"] <= limit:

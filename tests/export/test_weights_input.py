@@ -79,7 +79,7 @@ def test_one_rule_takes_all_weight():
     ("content", "message"),
     [
         ("{", "not JSON"),
-        ("[1]", "a JSON list; expected the object"),
+        ("[1]", "a JSON list; expected an object"),
         ({"be-kind": "0.5", "be-brief": 0.5}, "be-kind: Input should be a valid number"),
         ({"be-kind": True, "be-brief": 0.5}, "be-kind: Input should be a valid number"),
         ({"rule_ids": ["be-kind"], "weights": [0.5, 0.5]}, "2 weights for 1 rules"),

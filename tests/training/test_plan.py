@@ -84,7 +84,6 @@ def test_peaks_are_those_of_the_device_and_the_format():
         # gradients, 218,112,000 x 2 bytes = 0.41 GiB: 42.3.
         ("full-stochastic", 42.34),
         ("full-bfloat16", 55.92),  # P x (2 + 2 + 4)
-        ("full-float32-states", 83.88),  # P x (2 + 2 + 8)
         ("full-float32", 111.83),  # P x (4 + 4 + 8)
         # P x 2, and adapters of rank 64 on every matrix of a layer, 64 x 81,920 = 5,242,880
         # numbers, 32 layers x 8 bytes: 1.25 GiB.
