@@ -152,6 +152,29 @@ def test_many_levels_have_an_interval_that_is_no_narrower_than_it_should_be() ->
     assert expected <= found.entropy_high - found.entropy_low <= 1.3 * expected
 
 
+def test_the_normal_limit_has_its_bias_and_its_second_order_term() -> None:
+    # Every two of 60 levels stand against each other once: all surprisals are equal, so the first
+    # order of the variance is 0. Of N = 7,200 independent ratings H lies (60 - 1) / (2 N) below the
+    # truth on average, and its variance of second order is (60 - 1) / (2 N²).
+    counts = np.zeros((61, 61), dtype=np.int64)
+    counts[:60, :60] = 1
+    cells = PairCells.of_counts(counts)
+    h, rng = math.log(60), np.random.default_rng(0)
+    (low, high), method = entropy_interval(h, cells, rng=rng, num_draws=10)
+    assert method == "normal"
+    assert high == pytest.approx(h + 59 / 14_400 + 1.959964 * math.sqrt(59 / 2) / 7200, abs=1e-9)
+    assert low == pytest.approx(h, abs=1e-12)  # the interval holds its figure
+
+
+def test_the_bound_has_its_bias_and_its_second_order_term() -> None:
+    # 300 levels, each given twice: H = ln 300 and surprisals are equal. Of pairs of equal ratings
+    # the truth may lie (300 - 1) / N above, with a variance of second order of 2 (300 - 1) / N².
+    level_P = np.arange(300) / 300
+    found = intervals_of(table_of_pairs(np.stack([level_P, level_P], axis=1)))["r"]
+    half_width = 1.959964 * math.sqrt(2 * 299) / 600
+    assert found.entropy_high == pytest.approx(math.log(300) + 299 / 600 + half_width, abs=1e-6)
+
+
 def test_they_depend_on_the_rule_alone() -> None:
     rng = np.random.default_rng(6)
     one = table_of_pairs(drawn_pairs(rng, num_pairs=80), rule_id="one")

@@ -56,6 +56,7 @@ def test_a_target_beyond_the_data_is_extrapolated_and_said() -> None:
 def test_the_same_seed_gives_the_same_sentence() -> None:
     pairs = drawn_pairs(MASSES, num_pairs=300, rng=np.random.default_rng(4))
     assert ratings_needed(pairs) == ratings_needed(pairs)
+    assert ratings_needed(pairs).errors != ratings_needed(pairs, seed=1).errors
 
 
 def test_few_pairs_unknown_levels_and_silent_rules_promise_nothing() -> None:

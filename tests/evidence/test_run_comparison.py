@@ -93,6 +93,14 @@ def test_intervals_are_those_of_pairs_that_really_are_resampled() -> None:
         assert (estimate.low, estimate.high) == pytest.approx(tuple(expected), abs=tolerance)
 
 
+def test_a_seed_draws_the_samples() -> None:
+    tables = [table_of(run) for run in two_runs()]
+    one, same, other = (compare_runs(*tables, num_draws=100, seed=seed) for seed in (3, 3, 4))
+    assert one == same
+    assert one.rules[0].kappa.value == other.rules[0].kappa.value
+    assert one.rules[0].kappa.low != other.rules[0].kappa.low
+
+
 def test_equal_runs_agree_wholly_and_differ_in_nothing() -> None:
     first, _ = two_runs()
     for row in compared(first, first).rules:
