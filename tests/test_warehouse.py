@@ -55,12 +55,6 @@ def test_a_file_a_folder_a_table_and_a_data_frame_say_the_same(
         assert analyze(ratings) == expected
 
 
-def test_a_missing_value_of_a_data_frame_is_an_unparsed_rating() -> None:
-    frame = TABLE.to_pandas()
-    frame.loc[0, "rating"] = math.nan
-    assert analyze(frame).rules[0].num_unparsed == 1
-
-
 def test_any_other_object_is_refused() -> None:
     with pytest.raises(InputError, match="int"):
         analyze(42)
@@ -245,10 +239,6 @@ def refusal(ratings: Any) -> str:
     return message
 
 
-def test_a_path_that_is_not_there(tmp_path: Path) -> None:
-    assert "no such file or directory" in refusal(tmp_path / "nowhere")
-
-
 def test_a_folder_without_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x")
     assert "no Parquet file" in refusal(tmp_path)
@@ -279,12 +269,6 @@ def test_a_missing_column_is_named_with_what_was_found(tmp_path: Path) -> None:
     assert str(path) in message
 
 
-def test_a_column_missing_in_one_of_several_files_names_that_file(tmp_path: Path) -> None:
-    write(TABLE, tmp_path / "a.parquet")
-    write(TABLE.drop_columns(["rule_id"]), tmp_path / "b.parquet")
-    assert "b.parquet: column rule_id is missing" in refusal(tmp_path)
-
-
 def test_names_that_differ_in_case_only() -> None:
     assert "more than once" in refusal(TABLE.append_column("Rating", TABLE["rating"]))
 
@@ -307,17 +291,6 @@ def test_a_wrong_type_is_named(tmp_path: Path, name: str, values: pa.Array) -> N
         assert re.search(rf"column {name} is {kind}.*; expected", refusal(ratings))
 
 
-def test_no_rows(tmp_path: Path) -> None:
-    assert "0 rows" in refusal(TABLE.slice(0, 0))
-    assert "0 rows" in refusal(write(TABLE.slice(0, 0), tmp_path / "r.parquet"))
-
-
-def test_an_empty_file_beside_others_does_no_harm(tmp_path: Path, expected: Analysis) -> None:
-    write(TABLE.slice(0, 0), tmp_path / "a.parquet")
-    write(TABLE, tmp_path / "b.parquet")
-    assert analyze(tmp_path) == expected
-
-
 @pytest.mark.parametrize("value", [1.5, -0.1, math.inf, -math.inf, math.nan, 80.0])
 def test_a_rating_outside_the_scale_names_value_rule_pair_and_file(
     tmp_path: Path, value: float
@@ -338,35 +311,6 @@ def test_a_null_id_is_refused(tmp_path: Path, column: str) -> None:
     write(table, tmp_path / "b.parquet")
     assert f"{column} is null" in refusal(table)
     assert "b.parquet" in refusal(tmp_path)
-
-
-def test_a_response_of_another_name_is_refused() -> None:
-    table = with_column(TABLE, "response", pa.array(["chosen", "Rejected"] * 6))
-    message = refusal(table)
-    assert "'Rejected'" in message
-    assert 'neither "chosen" nor "rejected"' in message
-
-
-@pytest.mark.parametrize("same_value", [True, False])
-def test_repeated_ratings_are_refused_with_an_example(same_value: bool) -> None:
-    pair_id, source, response, rule_id, rating = ROWS[3]
-    again = (pair_id, source, response, rule_id, rating if same_value else None)
-    message = refusal(ratings_table([*ROWS, again]))
-    for part in ("2 ratings", repr(pair_id), repr(response), repr(rule_id)):
-        assert part in message
-
-
-def test_the_same_file_twice_is_a_repeat(tmp_path: Path) -> None:
-    write(TABLE, tmp_path / "a.parquet")
-    write(TABLE, tmp_path / "copy" / "a.parquet")
-    assert "2 ratings" in refusal(tmp_path)
-
-
-def test_a_local_variable_is_no_table() -> None:
-    secret = TABLE  # DuckDB would find it by this name
-    assert secret.num_rows
-    with Warehouse(open_ratings(TABLE)) as warehouse, pytest.raises(InputError, match="secret"):
-        warehouse._fetch("select * from secret")
 
 
 def test_pair_ids_are_of_their_source() -> None:

@@ -81,18 +81,6 @@ def test_repeated_rows_are_refused() -> None:
         assert part in message
 
 
-def test_a_rule_that_is_missing_for_half_the_pairs_is_measured_on_the_others() -> None:
-    rows = [row for row in rows_of() if row[3] != "b" or int(row[0][1:]) % 2]
-    analysis = analyze(ratings_table(rows))
-    by_id = {rule.rule_id: rule for rule in analysis.rules}
-    assert (by_id["b"].num_pairs, by_id["b"].coverage) == (20, 0.5)
-    assert by_id["a"].num_pairs == 40
-    note = the_note(analysis, "rated only some pairs")
-    assert "1 of 4 rules" in note
-    assert "b: both responses of 20 of 40 pairs (50.0%)" in note
-    assert analysis.correlation[0].num_rules == 4
-
-
 def test_a_constant_rule_is_named() -> None:
     rows = [(*row[:4], 0.5) if row[3] == "b" else row for row in rows_of()]
     analysis = analyze(ratings_table(rows))

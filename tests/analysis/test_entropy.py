@@ -57,13 +57,6 @@ def test_distinct_ratings_gathered_in_cells_do_too(shape: tuple[float, float]) -
     assert entropy_of(ratings) == pytest.approx(integrated(ratings), abs=1e-6)
 
 
-def test_ratings_that_crowd_within_cells_do_too() -> None:
-    # 600 distinct ratings, half of them within a thousandth: many to a cell, unevenly.
-    rng = np.random.default_rng(8)
-    ratings = np.concatenate([0.3 + 0.001 * rng.random(300) ** 3, rng.random(300)])
-    assert entropy_of(ratings) == pytest.approx(integrated(ratings), abs=1e-6)
-
-
 def test_one_rare_level_far_away() -> None:
     # sd = 0.01 and h = 0.0016: the two levels are 600 bandwidths apart, so each is a Gaussian of
     # its own: H = p ln(1/p) + q ln(1/q) + ln(h sqrt(2 pi e)).
@@ -105,18 +98,6 @@ def test_entropy_lies_between_one_kernel_and_kernels_apart(
     )
     kernel = math.log(bandwidth * math.sqrt(2 * math.pi * math.e))
     assert kernel - 1e-9 <= found <= kernel + scipy.stats.entropy(count_C) + 1e-9
-
-
-def test_levels_that_are_listed_and_cells_of_them_give_the_same() -> None:
-    # 256 levels are listed and integrated as they are, 257 are gathered in cells by SQL: the one
-    # level more, rated once among 100,000, changes next to nothing.
-    rng = np.random.default_rng(11)
-    ratings = rng.integers(0, 256, size=100_000) / 512
-    one_more = np.append(ratings, 0.7)
-    assert entropy_of(one_more) == pytest.approx(entropy_of(ratings), abs=1e-3)
-    assert entropy_of(np.append(ratings, ratings[0])) == pytest.approx(
-        entropy_of(ratings), abs=1e-4
-    )
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 40)), min_size=2, max_size=30))

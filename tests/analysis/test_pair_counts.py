@@ -157,17 +157,6 @@ def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between: int) -> None
     assert (counts.outcomes.wins_R.tolist(), counts.num_one_sided) == ([1], 0)
 
 
-def test_rules_are_counted_in_the_order_asked_for() -> None:
-    rows = [("p", "s", "chosen", "a", 1.0), ("p", "s", "rejected", "a", 0.0)]
-    rows += [("p", "s", "chosen", "b", 0.0), ("p", "s", "rejected", "b", 1.0)]
-    with Warehouse(open_ratings(ratings_table(rows))) as opened:
-        both = np.array([0.0, 1.0])
-        counts = count_pairs(opened, sources=["s"], levels={"b": both, "a": None})["s"]
-    assert counts.outcomes.wins_R.tolist() == [0, 1]
-    assert counts.outcomes.sign_gram_RR.tolist() == [[1, -1], [-1, 1]]
-    assert [cells is None for cells in counts.cells] == [False, True]
-
-
 # --- what is special ------------------------------------------------------------------------------
 
 
@@ -180,22 +169,6 @@ def test_pairs_with_one_response_are_counted() -> None:
     assert counts.outcomes.num_pairs == 4
     assert counts.num_one_sided == 2
     assert counts.outcomes.ties_R.tolist() == [1]
-
-
-def test_a_rule_of_many_levels_has_no_cells_and_all_its_outcomes() -> None:
-    def rows(rule: str, num_levels: int) -> list[Row]:
-        return [
-            (f"p{i}", "s", response, rule, (i % num_levels) / 1000 + (response == "chosen") / 2)
-            for i in range(400)
-            for response in ("chosen", "rejected")
-        ]
-
-    counts = counted(ratings_table(rows("many", 300) + rows("few", 128)))["s"]
-    few, many = counts.cells
-    assert many is None
-    assert few is not None
-    assert few.num_levels == 256  # 128 of rejected and 128 other ones of chosen responses
-    assert counts.outcomes.wins_R.tolist() == [400, 400]
 
 
 def test_cells_stay_within_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,16 +91,6 @@ def test_ours_stand_beside_them_where_the_sources_are_the_papers() -> None:
         assert values[0] is not None
 
 
-def test_without_rows_by_source_only_all_together_can_be_compared() -> None:
-    assert ours(analysis_of(by_source=False)) == {"HH-PKU": "all"}
-    assert ours(analysis_of(sources=("pku",), by_source=False)) == {"PKU": "all"}
-
-
-def test_twenty_rules_are_compared_with_twenty() -> None:
-    analysis = analysis_of(sources=("HH",), rule_set="encore-20")
-    assert ours(analysis) == {"HH-170K, 20 rules": "HH"}
-
-
 @pytest.mark.parametrize("sources", [("hh-like", "pku-like"), ("hh", "pku", "mine"), ("mine",)])
 def test_other_data_are_not_compared(sources: tuple[str, ...]) -> None:
     analysis = analysis_of(sources=sources, by_source=False)

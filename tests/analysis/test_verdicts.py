@@ -69,30 +69,11 @@ def test_both_policies_must_say_the_same_outside_their_bands(
         assert (f"{r:+.2f}" if r is not None else "no r") in reason
 
 
-def test_strict_and_inclusive_have_no_say() -> None:
-    assert verdict_of(rows(half=-0.9, untied=-0.9, strict=0.99, inclusive=-0.99))[0] == "reproduced"
-    with_both = verdict_of(rows(half=0.1, untied=0.1, strict=-0.99, inclusive=-0.99))
-    assert with_both[0] == "depends on ties"
-
-
 def test_a_negative_r_above_its_band_reproduces_nothing() -> None:
     # The band of meaningless labels lies at -0.9 to -0.7: r = -0.3 is weaker than chance.
     band = (-0.9, -0.7)
     found = [row(policy, -0.3, band=band) for policy in TIE_POLICIES]
     assert verdict_of(found)[0] == "depends on ties"
-
-
-@pytest.mark.parametrize(
-    ("half", "untied", "words"),
-    [
-        (0.9, 0.8, "the premise does not hold on these data"),
-        (0.1, 0.2, "the premise is not shown on these data, labels that mean nothing give such r"),
-        (-0.9, 0.9, "opposite"),
-        (-0.9, -0.9, "rules of higher entropy have lower accuracy"),
-    ],
-)
-def test_the_reason_is_in_plain_words(half: float, untied: float, words: str) -> None:
-    assert words in verdict_of(rows(half=half, untied=untied))[1]
 
 
 def test_each_source_has_its_own_and_one_without_any_r_has_none() -> None:
@@ -131,15 +112,6 @@ def test_judge_noise_reproduces_the_claim() -> None:
         np.random.default_rng(1), noise=np.linspace(0.02, 0.4, 10), signal=np.full(10, 0.1)
     )
     assert analysis.verdicts[0].verdict == "reproduced"
-
-
-def test_signal_that_spreads_ratings_turns_the_claim_around() -> None:
-    # The same noise under ever more signal: entropy rises, and accuracy with it.
-    analysis = study(
-        np.random.default_rng(2), noise=np.full(10, 0.1), signal=np.linspace(0.02, 0.3, 10)
-    )
-    assert analysis.verdicts[0].verdict == "not reproduced"
-    assert "the premise does not hold on these data" in analysis.verdicts[0].reason
 
 
 def test_labels_that_mean_nothing_reproduce_nothing_and_the_bias_is_said() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from itertools import pairwise, product
@@ -234,20 +233,6 @@ def test_a_rule_that_knows_nothing_learns_a_weight_when_it_cancels_another_s_noi
     assert (margins @ w > 0).all()
 
 
-def test_counter_examples_tell_the_figures_that_they_show():
-    perfect, constant, noise = counter_examples(tau=2.0)
-    # 1/sqrt(10) of 1 + 2/sqrt(10): 0.194; the constant rule's: 0.613.
-    assert "gradient at zero -0.250" in perfect.finding
-    assert "the same weight, 0.194" in perfect.finding
-    assert "0.613" in constant.finding
-    assert "exactly 0 at any weights" in constant.finding
-    assert "right in 50% of pairs" in noise.finding
-    for one in (perfect, constant, noise):
-        rule_ids = {rule.rule_id for rule in one.examination.rules}
-        assert set(one.rule_ids) <= rule_ids
-        assert one.examination.num_pairs_left_out == 0
-
-
 # --- words ----------------------------------------------------------------------------------------
 
 
@@ -267,34 +252,6 @@ def test_words_name_a_rule_of_highest_entropy_that_depends_on_the_label():
     assert "uniform-and-perfect (2.303 nats), depends on the label (z = 22.4)" in text
     assert "grow for ever" in text
     assert "2 of 3 rules have a gradient that labels drawn by lot would give as well" in text
-
-
-def test_words_say_when_learned_weights_contradict_encore():
-    # The uniform rules first: the rule of lower entropy is the constant one, weight 0.
-    margin = np.array([0.5, 0.4, 0.3, -0.1] * 25)
-    pairs = rated_pairs(
-        np.stack([(1 + margin) / 2, np.full(100, 0.5), np.full(100, 0.1)], axis=1),
-        np.stack([(1 - margin) / 2, np.full(100, 0.5), np.full(100, 0.1)], axis=1),
-    )
-    text = "\n".join(statements(examine(pairs)))
-    assert "the higher the learned weight, the opposite of what ENCORE does" in text
-
-
-def test_words_name_rules_with_a_learned_weight_below_zero():
-    text = "\n".join(statements(counter_examples()[2].examination))
-    assert "1 of 2 rules learn a weight below zero" in text
-    assert ": disturbance." in text
-
-
-def test_words_say_when_the_theorem_is_about_none_of_the_rules():
-    pairs = some_pairs(2000)
-    knowing = dataclasses.replace(
-        pairs,
-        rule_ids=pairs.rule_ids[:3],
-        chosen_PR=pairs.chosen_PR[:, :3],
-        rejected_PR=pairs.rejected_PR[:, :3],
-    )
-    assert "about none of them" in "\n".join(statements(examine(knowing)))
 
 
 # --- the loss -------------------------------------------------------------------------------------
@@ -337,14 +294,6 @@ def test_the_gradient_is_that_of_finite_differences(problem: Problem):
 
 
 @given(PROBLEM)
-def test_swapping_responses_together_with_their_label_changes_nothing(problem: Problem):
-    """With A = chosen every label is +1: the paper's z and our margins say the same."""
-    weight, margin, label = problem
-    found = mean_loss(weight, margin, label_P=label)
-    assert found == pytest.approx(mean_loss(weight, margin * label[:, None]), abs=1e-12)
-
-
-@given(PROBLEM)
 def test_no_step_ever_raises_the_loss(problem: Problem):
     losses = [record.loss for record in descend(problem[1], steps=range(1, 30))]
     assert all(later <= earlier + 1e-12 for earlier, later in pairwise(losses))
@@ -363,12 +312,6 @@ def test_descent_ends_where_another_optimiser_ends():
     assert last.weights == pytest.approx(optimum.x, abs=1e-4)
     assert (start.loss, start.largest_slope) == (pytest.approx(math.log(2)), 0.5)
     assert first.weights == pytest.approx(step_size(margin) * margin.mean(axis=0) / 2, abs=1e-12)
-
-
-def test_the_step_size_by_hand():
-    # Margins 0.6 and 0.8 of one rule: mean square 0.5, curvature at most 0.5 / 4, step 8.
-    assert step_size(np.array([[0.6], [0.8]])) == pytest.approx(8.0)
-    assert step_size(np.zeros((5, 2))) == 0.0
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from encore.data.study import Study
-from encore.errors import InputError
 from encore.weighting import SCHEMES
 from encore.weighting.comparison import SchemeComparison, compare, compare_schemes
 from encore.weighting.draws import Draws, draw_all
@@ -38,20 +37,6 @@ def comparison() -> SchemeComparison:
 
 def row(comparison: SchemeComparison, scheme: str):
     return next(row for row in comparison.rows if row.vector.scheme == scheme)
-
-
-def test_there_is_a_row_for_every_scheme_in_order(comparison: SchemeComparison) -> None:
-    assert [row.vector.scheme for row in comparison.rows] == list(SCHEMES)
-    assert [row.label for row in comparison.rows] == [
-        "encore (τ 2)",
-        "uniform",
-        "random (seed 0)",
-        "single (rule-00)",
-        "top-k (k 5)",
-        "random-k (k 5, seed 0)",
-        "inverse-sd",
-        "bradley-terry",
-    ]
 
 
 def test_leakage_is_flagged_and_only_then_pairs_are_held_out(comparison: SchemeComparison) -> None:
@@ -134,14 +119,6 @@ def test_the_first_random_draw_is_the_row(comparison: SchemeComparison) -> None:
         assert draws.half_accuracies[0] == row(comparison, draws.scheme).accuracy.half
 
 
-def test_every_single_rule_is_drawn_once(comparison: SchemeComparison) -> None:
-    single = comparison.draws[2]
-    halves = [rule.accuracy.half for rule in comparison.rules]
-    assert (single.scheme, single.num_draws) == ("single", NUM_RULES)
-    assert single.half_accuracies == pytest.approx(halves)
-    assert single.mean == pytest.approx(np.mean(halves))
-
-
 def test_an_accuracy_beats_the_draws_below_it_and_half_of_its_equals() -> None:
     draws = Draws(scheme="random", half_accuracies=(0.5, 0.6, 0.6, 0.7))
     assert draws.share_below(0.6) == 0.5
@@ -187,12 +164,6 @@ def test_without_a_complete_pair_weights_stand_and_bradley_terry_is_left_out() -
     json.dumps(found.as_dict(), allow_nan=False)
 
 
-def test_asked_for_alone_a_scheme_that_cannot_weigh_is_an_error() -> None:
-    evidence = evidence_of_margins([[np.nan, 0.1]])
-    with pytest.raises(InputError, match="scheme bradley-terry: none of 1 pairs"):
-        compare(evidence, options=SchemeOptions(), schemes=["bradley-terry"])
-
-
 def test_a_constant_rule_is_noted_with_its_effect() -> None:
     chosen_PR, rejected_PR = ratings(num_pairs=40)
     chosen_PR[:, 1] = rejected_PR[:, 1] = 0.5
@@ -204,14 +175,6 @@ def test_a_constant_rule_is_noted_with_its_effect() -> None:
     for name in ("inverse-sd", "bradley-terry"):
         assert row(found, name).vector.weights[1] == 0.0
     assert all(one.effective_weights[1] == 0.0 for one in found.rows)
-
-
-def test_a_single_rule_composes_itself() -> None:
-    chosen_PR, rejected_PR = ratings()
-    table = table_of(chosen_PR[:, :1], rejected_PR[:, :1], rule_ids=["only"])
-    found = compare_schemes(table, num_random=5)
-    assert {one.vector.weights for one in found.rows} == {(1.0,)}
-    assert {one.accuracy for one in found.rows} == {found.rules[0].accuracy}
 
 
 # --- where it came from ---------------------------------------------------------------------------

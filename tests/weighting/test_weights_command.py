@@ -51,14 +51,6 @@ def test_the_json_is_the_contract_s(path: Path) -> None:
     }
 
 
-def test_uniform_weighs_all_the_same_and_says_that_tau_means_nothing(path: Path) -> None:
-    result = invoke(path, "--scheme", "uniform", "--tau", "5", "--json")
-    assert result.code == 0
-    assert json.loads(result.out)["weights"] == [0.5, 0.5]
-    assert json.loads(result.out)["params"] == {}
-    assert "no temperature" in result.err
-
-
 def test_a_constant_rule_is_warned_of_and_its_effective_weight_is_nothing(path: Path) -> None:
     result = invoke(path)
     assert result.code == 0
@@ -104,19 +96,6 @@ def test_an_option_without_effect_is_said(path: Path, arguments: list[str], prob
     assert problem in result.err
 
 
-def test_options_reach_their_scheme(path: Path) -> None:
-    arguments = ("--scheme", "random-k", "--k", "1", "--seed", "4", "--json")
-    found = json.loads(invoke(path, *arguments).out)
-    assert found["params"] == {"k": 1, "seed": 4}
-    assert sorted(found["weights"]) == [0.0, 1.0]
-
-
-def test_single_without_a_rule_lists_the_rules(path: Path) -> None:
-    result = invoke(path, "--scheme", "single")
-    assert result.code == 1
-    assert result.err.strip().endswith("expected one of one, two")
-
-
 def test_bradley_terry_shows_its_accuracy_on_held_out_pairs(path: Path) -> None:
     result = invoke(path, "--scheme", "bradley-terry")
     assert result.code == 0
@@ -139,10 +118,6 @@ def test_labels_that_no_rule_agrees_with_are_warned_of(tmp_path: Path) -> None:
     assert "no rule agrees with these labels" in result.err
 
 
-def test_a_scheme_without_labels_has_no_key_for_held_out_pairs(path: Path) -> None:
-    assert "held_out" not in json.loads(invoke(path, "--json").out)
-
-
 # --- views ----------------------------------------------------------------------------------------
 
 
@@ -153,15 +128,6 @@ def test_compare_shows_every_scheme_its_leakage_and_chance(path: Path) -> None:
         assert text in result.out
     assert "single is the rule of lowest entropy" in result.err
     assert "rule one is constant" in result.err
-
-
-def test_compare_as_json_is_json_alone(path: Path) -> None:
-    found = json.loads(invoke(path, "--compare", "--json", "--k", "1", "--tau", "0.5").out)
-    by_scheme = {row["scheme"]: row for row in found["rows"]}
-    assert by_scheme["encore"]["params"]["tau"] == 0.5
-    assert by_scheme["top-k"]["weights"] == [1.0, 0.0]
-    assert by_scheme["uniform"]["accuracy"]["half"] == 1.0
-    assert found["draws"][0]["num_draws"] == 1000
 
 
 def test_the_sweep_has_the_temperature_that_was_given(path: Path) -> None:
@@ -215,15 +181,6 @@ def test_an_incomplete_run_exits_3_in_every_view(
     assert result.code == 3
     assert json.loads(result.out)
     assert "1 of 3 shards" in result.err
-
-
-@pytest.mark.parametrize("view", ["--compare", "--sweep"])
-def test_a_rule_of_nulls_only_is_named_in_every_view(tmp_path: Path, view: str) -> None:
-    table = ratings_table([*ROWS, ("p0", "s", "chosen", "silent", None)])
-    pq.write_table(table, tmp_path / "r.parquet")
-    result = invoke(tmp_path / "r.parquet", view)
-    assert result.code == 1
-    assert "rule silent" in result.err
 
 
 # --- provenance -----------------------------------------------------------------------------------
