@@ -11,7 +11,7 @@ from pydantic import Field
 from encore.config import MAX_RATING_REPLY_TOKENS, JudgeConfig, RatingConfig, StageConfig, option
 from encore.errors import InputError
 from encore.weighting import SCHEMES, load_scheme
-from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU
+from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
 
 #: The paper's default is 2; the others say how much depends on it.
 DEFAULT_TAUS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)

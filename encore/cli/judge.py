@@ -20,7 +20,7 @@ from encore.cli.scheme_options import warn_of_unused
 from encore.cli.stopping import stopped_by_sigterm
 from encore.config import MAX_RATING_REPLY_TOKENS
 from encore.weighting import SCHEMES, load_scheme
-from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU
+from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from encore.export.records import Composition, ExportAbout, ExportResult
-from encore.export.write_export import export_model
+
+if TYPE_CHECKING:
+    from encore.export.write_export import export_model
 
 __all__ = ["Composition", "ExportAbout", "ExportResult", "export_model"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `export_model` late: it loads transformers, and `encore --help` must not."""
+    if name != "export_model":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from encore.export.write_export import export_model
+
+    return export_model

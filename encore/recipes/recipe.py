@@ -18,7 +18,7 @@ from encore.errors import InputError
 from encore.model.config import BackboneConfig
 from encore.training.config import TrainingConfig
 from encore.training.gate import GateConfig
-from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU
+from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
 
 RecipeName = Literal[
     "hh_pku_encore_10", "fsfairx", "hh_full_8b_10", "hh_full_8b_20", "top_5", "probe", "demo"

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from encore.config import StageConfig, option
 from encore.options import UsageError
 from encore.weighting import SCHEMES, load_scheme
-from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU
+from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
 
 WEIGHTS_GROUP = "Weights (one way or none; `serve` needs one for several heads)"
 _OF_SCHEME = ("tau", "seed", "k", "run", "judge")
