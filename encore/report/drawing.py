@@ -79,11 +79,8 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chart:
-    """A figure of the report: ``name`` names its files, ``columns`` is of panels in a file."""
+    """A figure of the report; ``columns`` is of panels in a file."""
 
-    name: str
-    title: str
-    caption: str
     panels: tuple[Panel, ...]
     table: DataTable
     columns: int = 2
@@ -94,6 +91,7 @@ class Missing:
     """In the place of something that the ratings cannot give, and why."""
 
     reason: str
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,6 +100,7 @@ class DrawnChart:
 
     Attributes:
         chart: What was drawn.
+        title: Of the files.
         panels: Each panel as SVG in a data URI, by theme.
         svg: All panels as a file, light.
         png: The same as pixels.
@@ -109,17 +108,19 @@ class DrawnChart:
     """
 
     chart: Chart
+    title: str
     panels: dict[Theme, tuple[str, ...]]
     svg: bytes
     png: bytes
     missing_glyphs: tuple[str, ...]
 
 
-def draw_chart(chart: Chart, *, mark: str | None = None) -> DrawnChart:
+def draw_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
     """Draw a chart; the same bytes for the same chart and the same version of Matplotlib.
 
     Args:
         chart: What to draw.
+        title: Of the files.
         mark: A line at the foot of the files, for what must not be taken for evidence.
     """
     with warnings.catch_warnings(record=True) as caught:
@@ -130,13 +131,14 @@ def draw_chart(chart: Chart, *, mark: str | None = None) -> DrawnChart:
                 drawings = [_save(_panel_figure(panel), "svg") for panel in chart.panels]
                 panels[theme] = tuple(map(_data_uri, drawings))
         with _style("light"):
-            sheet = _sheet(chart, mark=mark)
+            sheet = _sheet(chart, title=title, mark=mark)
             svg = _save(sheet, "svg")
             sheet.set_layout_engine("none")  # everything has its place; finding it again takes time
             png = _save(sheet, "png")
     glyphs = (_NO_GLYPH.match(str(warning.message)) for warning in caught)
     return DrawnChart(
         chart=chart,
+        title=title,
         panels=panels,
         svg=svg,
         png=png,
@@ -163,7 +165,7 @@ def _panel_figure(panel: Panel) -> Figure:
     return figure
 
 
-def _sheet(chart: Chart, *, mark: str | None) -> Figure:
+def _sheet(chart: Chart, *, title: str, mark: str | None) -> Figure:
     """All panels of a chart side by side and below each other, each under its title."""
     panels, columns = chart.panels, min(chart.columns, len(chart.panels))
     widths = [max(one.width for one in panels[place::columns]) for place in range(columns)]
@@ -177,10 +179,10 @@ def _sheet(chart: Chart, *, mark: str | None) -> Figure:
         axes = figure.add_subplot(grid[divmod(place, columns)])
         panel.draw(axes)
         width = int(panel.width / _CHARACTER_POINTS) - 4
-        title = textwrap.wrap(panel.title, width, max_lines=2, placeholder=" …")
-        axes.set_title("\n".join([*title, panel.subtitle]))
-    title = textwrap.wrap(chart.title, int(sum(widths) / 8), max_lines=2, placeholder=" …")
-    figure.suptitle("\n".join(title), fontsize=13, x=0.01, ha="left")
+        words = textwrap.wrap(panel.title, width, max_lines=2, placeholder=" …")
+        axes.set_title("\n".join([*words, panel.subtitle]))
+    lines = textwrap.wrap(title, int(sum(widths) / 8), max_lines=2, placeholder=" …")
+    figure.suptitle("\n".join(lines), fontsize=13, x=0.01, ha="left")
     if mark is not None:
         figure.supxlabel(textwrap.fill(mark, int(sum(widths) / 7)), color="C1", fontsize=9.5)
     return figure

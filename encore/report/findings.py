@@ -162,6 +162,16 @@ class Findings:
         rows = self.analysis.intervals
         return next((r for r in rows if (r.source, r.rule_id) == (source, rule_id)), None)
 
+    @property
+    def encore_weights(self) -> dict[str, tuple[float, float | None]]:
+        """ENCORE's weight and effective weight of each rule; empty where there are none."""
+        rows = () if isinstance(self.comparison, Missing) else self.comparison.rows
+        found = next((row for row in rows if row.vector.scheme == "encore"), None)
+        if found is None:
+            return {}
+        both = zip(found.vector.weights, found.effective_weights, strict=True)
+        return dict(zip(found.vector.rule_ids, both, strict=True))
+
     def verdicts(self, source: str) -> tuple[Verdict, ...]:
         """What is to be said of the paper's claim in a source."""
         return tuple(row for row in self.analysis.verdicts if row.source == source)

@@ -22,41 +22,33 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def interval_chart(table: StoredTable, *, name: str) -> Chart:
+def interval_chart(table: StoredTable) -> Chart:
     """One panel: a dot with its interval for each leading row, the best first.
 
     Leading are the paper's methods, models and judges. The table behind has every row.
 
     Args:
         table: With at least one row.
-        name: Of the figure.
     """
     rows = sorted(table.rows, key=lambda row: -row.figures[table.headline][0])
-    leading = [row for row in rows if row.method is not None or row.kind != "scheme"] or rows
     reference = printable(table.reference)
-    model, num_hidden = table.rows[0].model, len(rows) - len(leading)
-    weighed = (
-        "" if model is None else f"The heads of model {printable(model)}, weighed, and others. "
-    )
-    hidden = f" {plural(num_hidden, 'further row')}: in the table below." if num_hidden else ""
     subsets = [name for name in table.rows[0].figures if name != table.headline]
     columns = ("row", "score", "95 %", f"to {reference}, points", "95 % of it")
     return Chart(
-        name=name,
-        title=f"{printable(table.headline)}: {printable(table.benchmark)}",
-        caption=(
-            f"{weighed}Share of pairs ranked as the benchmark has them, with 95 % intervals over "
-            f"pairs (Wilson), the best first. The dashed line is {reference}. Blue: the paired "
-            "interval of the difference to it is above 0. Orange: below 0. Green: the row compared "
-            f"with. Grey: these pairs do not tell.{hidden}"
-        ),
-        panels=(_intervals_panel(table, leading),),
+        panels=(_intervals_panel(table, leading_rows(table)),),
         table=DataTable(
             columns=(*columns, *map(printable, subsets)),
             rows=tuple(_cells(row, headline=table.headline, subsets=subsets) for row in rows),
         ),
         columns=1,
     )
+
+
+def leading_rows(table: StoredTable) -> tuple[StoredRow, ...]:
+    """The rows that are drawn, the best first; all of them where none is leading."""
+    rows = sorted(table.rows, key=lambda row: -row.figures[table.headline][0])
+    leading = [row for row in rows if row.method is not None or row.kind != "scheme"]
+    return tuple(leading or rows)
 
 
 def _intervals_panel(table: StoredTable, rows: Sequence[StoredRow]) -> Panel:

@@ -60,6 +60,12 @@ class Provenance:
     synthetic: tuple[str, ...]
     versions: tuple[tuple[str, Mapping[str, str]], ...]
 
+    @property
+    def null_share(self) -> float | None:
+        """Null ratings among all; None without any."""
+        total = self.num_nulls + self.num_ratings
+        return self.num_nulls / total if total else None
+
 
 def provenance_of(
     source: Ratings, *, rules: Sequence[RuleStats], sources: Sequence[str]

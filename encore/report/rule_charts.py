@@ -81,15 +81,6 @@ def entropy_accuracy(findings: Findings) -> Chart | Missing:
     ]
     columns = ("source", "rule", "H (nats)", "95 %", "half", "95 %", "untied", "95 %")
     return Chart(
-        name="entropy-accuracy",
-        title="Entropy against accuracy",
-        caption=(
-            "Each point is a rule, numbered as in the table of rules, with its 95 % bootstrap "
-            "intervals. The line is the least-squares fit. The grey fan holds the slopes whose r "
-            "lies in the null band: where 95 % of correlations would lie if the labels meant "
-            "nothing. A fit inside the fan shows nothing. First a tie counts half, then ties are "
-            "left out; read both. r is with +H (the paper plots −H)."
-        ),
         panels=tuple(panels),
         table=DataTable(columns=columns, rows=tuple(rows)),
     )
@@ -213,14 +204,6 @@ def correlations(findings: Findings) -> Chart | Missing:
     )
     columns = ("source", "entropy", "accuracy", "rules", "r", "p", "95 %", "Spearman's ρ", "null")
     return Chart(
-        name="correlations",
-        title="Correlation of entropy with accuracy",
-        caption=(
-            "Pearson's r with its 95 % Fisher interval, on top of the null band (grey): where 95 % "
-            "of correlations would lie if the labels meant nothing. Read half and untied together. "
-            "Counting ties as misses (strict) or hits (inclusive) bends r by itself: under random "
-            "labels strict manufactures a positive and inclusive a negative correlation."
-        ),
         panels=panels,
         table=DataTable(columns=columns, rows=rows),
     )
@@ -278,13 +261,6 @@ def rating_histograms(findings: Findings) -> Chart | Missing:
         if num
     )
     return Chart(
-        name="rating-histograms",
-        title="How each rule's ratings are spread",
-        caption=(
-            "Share of a rule's ratings at each value, chosen and rejected responses together. All "
-            "panels have the same axes: the flatter, the higher the entropy H. A bar that is too "
-            "high for them has its height written beside it."
-        ),
         panels=tuple(
             _histogram_panel(findings, place, limit) for place in range(len(findings.histograms))
         ),
@@ -355,14 +331,6 @@ def ties(findings: Findings) -> Chart | Missing:
         for rule in findings.of_source(source)
     )
     return Chart(
-        name="ties",
-        title="Who wins: chosen, rejected, or neither",
-        caption=(
-            "Each bar is all pairs that the rule rated fully. A tie decides nothing, and how ties "
-            "are counted decides what accuracy means. The mark in the middle of the ties is the "
-            "accuracy that counts a tie as half: right of the dashed line the rule sides with "
-            "people more often than a coin."
-        ),
         panels=(_ties_panel(findings, rules),),
         table=DataTable(columns=("source", "rule", "pairs", "ties", *_POLICIES), rows=rows),
         columns=1,
@@ -433,14 +401,6 @@ def rule_agreement(findings: Findings) -> Chart | Missing:
         axes.figure.colorbar(image, ax=axes, shrink=0.6, pad=0.02)
 
     return Chart(
-        name="rule-agreement",
-        title="Do rules decide alike?",
-        caption=(
-            "Correlation between rules: the cosine of their signs of rating(chosen) − "
-            "rating(rejected) over all pairs, 1 where two rules always prefer the same response, "
-            "0 where they do not depend on each other. Rules that decide alike are not "
-            "independent evidence, which is why the null band flips whole pairs."
-        ),
         panels=(
             Panel(
                 title=findings.source_name(POOLED),

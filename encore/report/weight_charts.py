@@ -54,15 +54,6 @@ def scheme_weights(findings: Findings) -> Chart | Missing:
         for place, rule in enumerate(comparison.rules)
     )
     return Chart(
-        name="scheme-weights",
-        title="Weights by scheme",
-        caption=(
-            "Weights in per cent: blue above an equal share, orange below, grey none at all. A "
-            "rule moves the composed reward by its weight times the spread (standard deviation) of "
-            "rating(chosen) − rating(rejected): the second panel shows each rule's share of that. "
-            "Schemes with a dagger † learn from the labels they are then measured on. Shown are "
-            f"{', '.join(names)}."
-        ),
         panels=(
             _cells_panel(findings, comparison, "weight", lambda row: list(row.vector.weights)),
             _cells_panel(findings, comparison, "share of what moves the reward", _effects),
@@ -182,16 +173,6 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
     )
     columns = ("scheme", "sees", "half", "95 %", "untied", "strict", "inclusive")
     return Chart(
-        name="scheme-accuracy",
-        title="Accuracy by scheme",
-        caption=(
-            "How often the composed rating of the chosen response is higher, a tie counting half, "
-            "with 95 % intervals. All schemes are measured on the same pairs, those that every "
-            "rule rated fully. What learns from the labels (orange, †) looks better on the pairs "
-            "it learnt from; the open mark is its accuracy on held-out folds, grouped by "
-            f"{'prompt' if comparison.folds_grouped_by == 'prompt' else 'pair'}. Grey lines hold "
-            "95 % of many draws: a scheme inside them does no better than chance would."
-        ),
         panels=(_schemes_panel(comparison, rows),),
         table=DataTable(
             columns=(*columns, "held out, half", "beats random weights"), rows=(*schemes, *draws)
@@ -266,14 +247,6 @@ def tau_sweep(findings: Findings) -> Chart | Missing:
     numbers = (str(findings.rule(rule_id).place) for rule_id in sweep.rule_ids)
     rows = zip(sweep.taus, sweep.accuracies, sweep.weights_TR, strict=True)
     return Chart(
-        name="tau-sweep",
-        title="What the temperature does",
-        caption=(
-            "A small τ gives all weight to the rule of lowest entropy (blue), a large one the same "
-            "weight to every rule; the rule of highest entropy is orange. The dashed line is the "
-            f"paper's τ = {DEFAULT_TAU:g}; the band is a 95 % interval. Choosing the τ of best "
-            "accuracy here would be learning from the labels."
-        ),
         panels=tuple(panels),
         table=DataTable(
             columns=("τ", "half", "untied", *numbers),

@@ -16,21 +16,22 @@ from encore.report.drawing import Chart, DrawnChart, Missing, draw_chart
 from encore.report.findings import BENCHMARK_FIGURE, Findings, gather
 from encore.report.interval_charts import interval_chart
 from encore.report.page import page_notes, render_page
+from encore.report.words import printable
 from encore.warehouse import open_ratings
 
 PAGE_NAME = "report.html"
 FIGURES_FOLDER = "figures"
 REPORTS_FOLDER = "reports"
-#: File name -> how it is made, in the order of the page.
-CHARTS: dict[str, Callable[[Findings], Chart | Missing]] = {
-    "entropy-accuracy": rule_charts.entropy_accuracy,
-    "correlations": rule_charts.correlations,
-    "rating-histograms": rule_charts.rating_histograms,
-    "ties": rule_charts.ties,
-    "rule-agreement": rule_charts.rule_agreement,
-    "scheme-weights": weight_charts.scheme_weights,
-    "scheme-accuracy": weight_charts.scheme_accuracy,
-    "tau-sweep": weight_charts.tau_sweep,
+#: File name -> its title and how it is made, in the order of the page.
+CHARTS: dict[str, tuple[str, Callable[[Findings], Chart | Missing]]] = {
+    "entropy-accuracy": ("Entropy against accuracy", rule_charts.entropy_accuracy),
+    "correlations": ("Correlation of entropy with accuracy", rule_charts.correlations),
+    "rating-histograms": ("How each rule's ratings are spread", rule_charts.rating_histograms),
+    "ties": ("Who wins: chosen, rejected, or neither", rule_charts.ties),
+    "rule-agreement": ("Do rules decide alike?", rule_charts.rule_agreement),
+    "scheme-weights": ("Weights by scheme", weight_charts.scheme_weights),
+    "scheme-accuracy": ("Accuracy by scheme", weight_charts.scheme_accuracy),
+    "tau-sweep": ("What the temperature does", weight_charts.tau_sweep),
 }
 _FORMATS = ("svg", "png")
 _SYNTHETIC_MARK = "SYNTHETIC: made by a program, no evidence for or against anything"
@@ -146,21 +147,24 @@ def draw_all(
     findings: Findings, *, on_step: Callable[[str], None] = lambda _: None
 ) -> dict[str, DrawnChart | Missing]:
     """Every figure by name: drawn, or why it is missing."""
-    drawn: dict[str, DrawnChart | Missing] = {}
-
-    def draw(name: str, chart: Chart | Missing, *, is_synthetic: bool) -> None:
-        on_step(f"drawing {name}")
-        mark = _SYNTHETIC_MARK if is_synthetic else None
-        drawn[name] = chart if isinstance(chart, Missing) else draw_chart(chart, mark=mark)
-
-    for name, make in CHARTS.items():
-        draw(name, make(findings), is_synthetic=bool(findings.provenance.synthetic))
+    charts: dict[str, tuple[str, Chart | Missing, bool]] = {
+        name: (title, make(findings), bool(findings.provenance.synthetic))
+        for name, (title, make) in CHARTS.items()
+    }
     for name, table in findings.benchmarks.items():
         if isinstance(table, Missing):
-            draw(name, table, is_synthetic=False)
+            charts[name] = ("A table that cannot be read", table, False)
         else:  # marked by what of the table itself is synthetic, whatever the ratings are
-            chart = interval_chart(table, name=name)
-            draw(name, chart, is_synthetic=bool(table.synthetic_parts))
+            title = f"{printable(table.headline)}: {printable(table.benchmark)}"
+            charts[name] = (title, interval_chart(table), bool(table.synthetic_parts))
+    drawn: dict[str, DrawnChart | Missing] = {}
+    for name, (title, chart, is_synthetic) in charts.items():
+        on_step(f"drawing {name}")
+        if isinstance(chart, Missing):
+            drawn[name] = Missing(title=title, reason=chart.reason)
+        else:
+            mark = _SYNTHETIC_MARK if is_synthetic else None
+            drawn[name] = draw_chart(chart, title=title, mark=mark)
     return drawn
 
 

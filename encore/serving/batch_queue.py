@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -50,36 +50,30 @@ class _Text:
     future: asyncio.Future[_Scores]
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class BatchQueue:
     """Scores texts in the order they come. `run` must be running for `score` to return.
 
-    Args:
-        score: The scores [N, R] of N token sequences; called in one thread of its own. An
+    Attributes:
+        score_batch: The scores [N, R] of N token sequences; called in one thread of its own. An
             InputError means that the model refuses a sequence: that one is found and the others
             are scored. A lost device ends the queue. Any other error fails the batch.
         max_batch_tokens: Tokens of one call; a longer text is scored alone.
         max_queue_tokens: Tokens that may wait; an empty queue takes any request.
         on_batch: Called after each batch with its texts, tokens and seconds.
+        num_tokens: Tokens that wait.
     """
 
-    def __init__(
-        self,
-        score: Callable[[Sequence[_TokenIds]], _Scores],
-        *,
-        max_batch_tokens: int,
-        max_queue_tokens: int,
-        on_batch: Callable[[int, int, float], None] = lambda *_: None,
-    ) -> None:
-        self.num_tokens = 0
-        self._score = score
-        self._max_batch_tokens = max_batch_tokens
-        self._max_queue_tokens = max_queue_tokens
-        self._on_batch = on_batch
-        self._texts: deque[_Text] = deque()
-        self._arrived = asyncio.Event()
-        self._is_closed = False
-        self._num_failures = 0  # since the last batch that was scored
-        self._tokens_per_second: float | None = None
+    score_batch: Callable[[Sequence[_TokenIds]], _Scores]
+    max_batch_tokens: int
+    max_queue_tokens: int
+    on_batch: Callable[[int, int, float], None] = lambda *_: None
+    num_tokens: int = field(init=False, default=0)
+    _texts: deque[_Text] = field(init=False, default_factory=deque)
+    _arrived: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _is_closed: bool = field(init=False, default=False)
+    _num_failures: int = field(init=False, default=0)  # since the last batch that was scored
+    _tokens_per_second: float | None = field(init=False, default=None)
 
     @property
     def num_texts(self) -> int:
@@ -101,7 +95,7 @@ class BatchQueue:
         if self._is_closed:
             raise _stopping()
         num_tokens = sum(map(len, sequences))
-        if self._texts and self.num_tokens + num_tokens > self._max_queue_tokens:
+        if self._texts and self.num_tokens + num_tokens > self.max_queue_tokens:
             seconds = self._retry_seconds()
             raise Refusal(
                 503,
@@ -127,7 +121,7 @@ class BatchQueue:
             try:
                 while not self._is_closed:
                     await self._arrived.wait()
-                    if self.num_tokens < self._max_batch_tokens:
+                    if self.num_tokens < self.max_batch_tokens:
                         await asyncio.sleep(_LINGER_SECONDS)
                     batch = self._take()
                     await self._compute(batch, thread)
@@ -146,7 +140,7 @@ class BatchQueue:
         num_tokens = 0
         while self._texts:
             size = len(self._texts[0].token_ids)
-            if batch and num_tokens + size > self._max_batch_tokens:
+            if batch and num_tokens + size > self.max_batch_tokens:
                 break
             text = self._texts.popleft()
             self.num_tokens -= size
@@ -164,7 +158,7 @@ class BatchQueue:
         started = time.perf_counter()
         try:
             score_NR = await asyncio.get_running_loop().run_in_executor(
-                thread, self._score, [text.token_ids for text in batch]
+                thread, self.score_batch, [text.token_ids for text in batch]
             )
             scored = list(zip(batch, score_NR, strict=True))
         except InputError as error:
@@ -197,7 +191,7 @@ class BatchQueue:
         seconds = max(time.perf_counter() - started, 1e-6)
         before = self._tokens_per_second or num_tokens / seconds
         self._tokens_per_second = before + _SMOOTHING * (num_tokens / seconds - before)
-        self._on_batch(len(batch), num_tokens, seconds)
+        self.on_batch(len(batch), num_tokens, seconds)
 
     def _retry_seconds(self) -> int:
         """When about half of what waits is done."""

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -100,52 +101,45 @@ class ServerMetrics:
         self.batch_seconds.observe(seconds)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class RewardService:
     """The endpoints of one model.
 
-    Args:
+    Attributes:
         opened: The model.
         composer: How its heads become a reward.
         queue: Where texts are scored.
-        metrics: Where they are counted.
+        encoder: The model's tokenizer for requests.
+        metrics: Where texts are counted.
         limits: What a client may ask for.
     """
 
-    def __init__(
-        self,
-        opened: OpenedModel,
-        *,
-        composer: Composer,
-        queue: BatchQueue,
-        metrics: ServerMetrics,
-        limits: ServeLimits,
-    ) -> None:
-        self._opened = opened
-        self._composer = composer
-        self._queue = queue
-        self._metrics = metrics
-        self._limits = limits
-        self._num_held_bytes = 0
-        #: Parses bodies and tokenizes texts, off the event loop.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="encore-encode")
-        self._encoder = RequestEncoder(
-            opened.tokenizer,
-            num_embeddings=opened.model.trunk.get_input_embeddings().weight.shape[0],
-        )
+    opened: OpenedModel
+    composer: Composer
+    queue: BatchQueue
+    encoder: RequestEncoder
+    metrics: ServerMetrics
+    limits: ServeLimits
+    _num_held_bytes: int = field(init=False, default=0)
+    #: Parses bodies and tokenizes texts, off the event loop.
+    _thread: ThreadPoolExecutor = field(
+        init=False,
+        default_factory=partial(ThreadPoolExecutor, 1, "encore-encode"),
+    )
 
     async def rewards(self, request: Request) -> Response:
         """OpenRLHF's answer: ``scores``, by which its clients filter, are the ``rewards``.
 
         ``extra_logs`` has every rule's score on the scale of its ratings.
         """
-        _, composed = await self._answer(request, RewardRequest, self._encoder.encode_queries)
+        _, composed = await self._answer(request, RewardRequest, self.encoder.encode_queries)
         rewards = composed.reward_N.tolist()
-        logged = zip(self._composer.head_ids, composed.shown_NR.T.tolist(), strict=True)
+        logged = zip(self.composer.head_ids, composed.shown_NR.T.tolist(), strict=True)
         return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": dict(logged)})
 
     async def scores(self, request: Request) -> Response:
         """Every conversation's reward and what each rule contributes to it."""
-        encode = self._encoder.encode_conversations
+        encode = self.encoder.encode_conversations
         texts, composed = await self._answer(request, ScoreRequest, encode)
         results = [
             {
@@ -158,29 +152,29 @@ class RewardService:
             for row, text in enumerate(texts)
         ]
         return JSONResponse(
-            {"model": self._opened.name, "digest": self._opened.digest, "results": results}
+            {"model": self.opened.name, "digest": self.opened.digest, "results": results}
         )
 
     async def health(self, _request: Request) -> Response:
         """Whether texts are being scored."""
-        if not self._queue.is_alive:
+        if not self.queue.is_alive:
             raise Refusal(
                 503,
                 "this server stops, its worker has ended, or batch after batch fails: start it "
                 "again",
             )
-        return JSONResponse({"status": "ok", "queued_texts": self._queue.num_texts})
+        return JSONResponse({"status": "ok", "queued_texts": self.queue.num_texts})
 
     async def about(self, _request: Request) -> Response:
         """Which model this is, what its heads weigh, what a client may ask for."""
-        tokenizer, composer = self._opened.tokenizer, self._composer
+        tokenizer, composer = self.opened.tokenizer, self.composer
         rules = zip(
             composer.head_ids, composer.weight_R.tolist(), composer.mean_R.tolist(), strict=True
         )
         return JSONResponse(
             {
-                "model": self._opened.name,
-                "digest": self._opened.digest,
+                "model": self.opened.name,
+                "digest": self.opened.digest,
                 "head_ids": list(composer.head_ids),
                 "rules": [
                     {"rule_id": rule_id, "weight": weight, "mean": mean}
@@ -191,15 +185,15 @@ class RewardService:
                 "max_length": tokenizer.max_length,
                 "template_sha256": tokenizer.template_sha256,
                 "limits": {
-                    "max_queries": self._limits.max_queries,
-                    "max_request_bytes": self._limits.max_request_bytes,
+                    "max_queries": self.limits.max_queries,
+                    "max_request_bytes": self.limits.max_request_bytes,
                 },
             }
         )
 
-    async def metrics(self, _request: Request) -> Response:
+    async def counters(self, _request: Request) -> Response:
         """The counters as Prometheus reads them."""
-        text = generate_latest(self._metrics.registry)
+        text = generate_latest(self.metrics.registry)
         return Response(text, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def _answer(
@@ -211,20 +205,20 @@ class RewardService:
         texts: list[EncodedText] = []
         try:
             async with self._body(request) as body:
-                read = partial(read_request, body, kind, max_texts=self._limits.max_queries)
+                read = partial(read_request, body, kind, max_texts=self.limits.max_queries)
                 asked = await self._in_thread(read)
                 while more := await self._in_thread(partial(encode, asked, len(texts))):
                     texts += more
             request.state.num_texts = len(texts)
             request.state.num_tokens = sum(len(text.token_ids) for text in texts)
-            scoring = self._queue.score([text.token_ids for text in texts])
+            scoring = self.queue.score([text.token_ids for text in texts])
             score_NR = await _unless_gone(request, scoring)
         except asyncio.CancelledError:  # by the server, after its time to stop
             raise Refusal(503, STOPPING, closes=True) from None
         if not np.isfinite(score_NR).all():
             raise Refusal(500, "the model's score of a text is not a finite number")
-        self._metrics.cut.inc(sum(text.num_cut > 0 for text in texts))
-        return texts, self._composer.compose(score_NR)
+        self.metrics.cut.inc(sum(text.num_cut > 0 for text in texts))
+        return texts, self.composer.compose(score_NR)
 
     async def _in_thread(self, work: Callable[[], Found]) -> Found:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -257,7 +251,7 @@ class RewardService:
                     body += chunk
                     self._num_held_bytes += len(chunk)
                     self._check_size(len(body))
-                    if self._num_held_bytes > _HELD_BODIES * self._limits.max_request_bytes:
+                    if self._num_held_bytes > _HELD_BODIES * self.limits.max_request_bytes:
                         reason = "too many requests are being read at this moment; send it again"
                         raise Refusal(503, reason, retry_after_seconds=1)
         except TimeoutError:
@@ -265,21 +259,21 @@ class RewardService:
             raise Refusal(408, reason, closes=True) from None
 
     def _check_size(self, num_bytes: int) -> None:
-        if num_bytes > self._limits.max_request_bytes:
+        if num_bytes > self.limits.max_request_bytes:
             raise Refusal(
                 413,
                 f"a body of {num_bytes} bytes or more, expected at most "
-                f"{self._limits.max_request_bytes}: send several requests, or start the server "
+                f"{self.limits.max_request_bytes}: send several requests, or start the server "
                 "with a larger --max-request-bytes",
             )
 
     def _rules(self, composed: Composed, row: int) -> list[dict[str, Any]]:
         names = ("rule_id", "score", "centred_score", "weight", "contribution")
         columns = zip(
-            self._composer.head_ids,
+            self.composer.head_ids,
             composed.shown_NR[row].tolist(),
             composed.centred_NR[row].tolist(),
-            self._composer.weight_R.tolist(),
+            self.composer.weight_R.tolist(),
             composed.contribution_NR[row].tolist(),
             strict=True,
         )
@@ -312,7 +306,7 @@ def make_app(
         Route("/score", service.scores, methods=["POST"]),
         Route("/health", service.health, methods=["GET"]),
         Route("/model", service.about, methods=["GET"]),
-        Route("/metrics", service.metrics, methods=["GET"]),
+        Route("/metrics", service.counters, methods=["GET"]),
     ]
     app = Starlette(
         routes=routes,

@@ -20,6 +20,7 @@ from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import score_sequences
 from encore.serving.batch_queue import BatchQueue
 from encore.serving.composer import Composer, make_composer
+from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_app import RewardService, ServerMetrics, make_app
 from encore.serving.serve_config import ServeConfig, ServeLimits
 
@@ -153,13 +154,21 @@ def make_server(
         )
 
     queue = BatchQueue(
-        score,
+        score_batch=score,
         max_batch_tokens=limits.max_batch_tokens,
         max_queue_tokens=limits.queue_tokens,
         on_batch=metrics.count_batch,
     )
     metrics.watch_queue(queue)
-    service = RewardService(opened, composer=composer, queue=queue, metrics=metrics, limits=limits)
+    num_embeddings = opened.model.trunk.get_input_embeddings().weight.shape[0]
+    service = RewardService(
+        opened=opened,
+        composer=composer,
+        queue=queue,
+        encoder=RequestEncoder(opened.tokenizer, num_embeddings=num_embeddings),
+        metrics=metrics,
+        limits=limits,
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

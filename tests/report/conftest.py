@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from encore.report.drawing import DrawnChart, Missing
+from encore.report import write_report
+from encore.report.drawing import Chart, DrawnChart, Missing, Theme
 from encore.report.findings import Findings, gather
 from encore.report.page import render_page
 from encore.report.write_report import draw_all
 from tests.report.studies import some_ratings, write_rated_study
+
+THEMES: tuple[Theme, ...] = ("light", "dark")
+
+
+@contextmanager
+def nothing_drawn() -> Iterator[None]:
+    """Figures are empty, for tests that look at words and files alone."""
+
+    def not_drawn(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
+        uris = {theme: ("data:image/svg+xml;base64,",) * len(chart.panels) for theme in THEMES}
+        svg, png = (mark or "").encode(), b"\x89PNG"
+        return DrawnChart(
+            chart=chart, title=title, panels=uris, svg=svg, png=png, missing_glyphs=()
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write_report, "draw_chart", not_drawn)
+        yield
+
+
+@pytest.fixture
+def quick() -> Iterator[None]:
+    """As `nothing_drawn`."""
+    with nothing_drawn():
+        yield
 
 
 @pytest.fixture(scope="session")

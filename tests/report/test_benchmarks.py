@@ -17,9 +17,11 @@ from encore.report.interval_charts import interval_chart
 from encore.report.page import render_page
 from encore.report.write_report import draw_all, report
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
+from tests.report.conftest import nothing_drawn
 from tests.report.studies import write_rated_study
 from tests.report.test_page import Parsed
 
+pytestmark = pytest.mark.usefixtures("quick")
 PAIRS = real_pairs()
 KEYS = ("a" * 16, "b" * 16)
 HOSTILE = "<script>alert(1)</script>\u202e"
@@ -49,7 +51,8 @@ def findings(study: Path) -> Findings:
 
 @pytest.fixture(scope="module")
 def drawn(findings: Findings) -> Mapping[str, DrawnChart | Missing]:
-    return draw_all(findings)
+    with nothing_drawn():
+        return draw_all(findings)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +72,7 @@ def test_every_table_of_the_study_has_a_figure_in_a_section_of_its_own(html: str
 
 
 def test_rows_are_sorted_and_all_of_them_in_the_table(table: StoredTable) -> None:
-    chart = interval_chart(table, name="benchmark-1")
+    chart = interval_chart(table)
     assert len(chart.table.rows) == len(table.rows)
     scores = [float(row[1].removesuffix(" %")) for row in chart.table.rows]
     assert scores == sorted(scores, reverse=True)
@@ -81,17 +84,17 @@ def test_rows_are_sorted_and_all_of_them_in_the_table(table: StoredTable) -> Non
 
 
 def test_drawn_are_the_papers_methods_and_models_not_one_line_for_each_rule(
-    table: StoredTable,
+    table: StoredTable, html: str
 ) -> None:
     leading = [row for row in table.rows if row.method is not None or row.kind != "scheme"]
     assert {"uniform", "encore (τ 2)", "initial"} <= {row.name for row in leading}
     assert not [row for row in leading if row.name.startswith("single: ")]
-    chart = interval_chart(table, name="benchmark-1")
+    chart = interval_chart(table)
     assert f"{len(leading)} rows on" in chart.panels[0].alt
-    assert f"{len(table.rows) - len(leading)} further rows" in chart.caption
+    assert f"{len(table.rows) - len(leading)} further rows: in the table." in Parsed(html).text
     # Where nothing leads, everything is drawn.
     others = replace(table, rows=tuple(row for row in table.rows if row not in leading))
-    assert "further row" not in interval_chart(others, name="benchmark-1").caption
+    assert f"{len(others.rows)} rows on" in interval_chart(others).panels[0].alt
 
 
 def test_what_is_synthetic_or_partial_is_said_beside_the_figures(html: str) -> None:

@@ -19,6 +19,7 @@ from encore.report.drawing import DrawnChart, Missing
 from encore.report.findings import Findings, gather
 from encore.report.page import render_page
 from encore.report.write_report import report
+from tests.report.conftest import nothing_drawn
 from tests.report.studies import (
     HOSTILE_SOURCE,
     HOSTILE_TITLES,
@@ -72,7 +73,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
         sources=(HOSTILE_SOURCE, "plain"),
         judge="</title><script>alert(4)</script>",
     )
-    return report(study, out=folder / "out").page.read_text(encoding="utf-8")
+    with nothing_drawn():
+        return report(study, out=folder / "out").page.read_text(encoding="utf-8")
 
 
 def test_nothing_on_the_page_refers_to_anything_outside(html: str, hostile: str) -> None:
@@ -179,6 +181,7 @@ def test_what_is_missing_is_said(
     assert reason in Parsed(page).text
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_study_s_page_tells_its_provenance(study: Path, tmp_path: Path) -> None:
     written = report(study, out=tmp_path / "out")
     text = Parsed(written.page.read_text(encoding="utf-8")).text
@@ -200,6 +203,7 @@ def test_ratings_without_a_study_say_what_is_not_recorded(html: str) -> None:
 # --- synthetic ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("quick")
 def test_synthetic_sources_are_marked_on_the_page_and_in_every_figure(tmp_path: Path) -> None:
     table = some_ratings(sources=("synthetic-hh",), rule_ids=("a", "b", "c"))
     written = report(table, out=tmp_path)

@@ -17,7 +17,7 @@ from encore.report.write_report import CHARTS, default_folder, report
 from tests.cli.invoking import Command, Result
 from tests.report.studies import remove_shard, some_ratings, write_rated_study
 
-PNG = b"\x89PNG\r\n\x1a\n"
+PNG = b"\x89PNG"
 RULES = ("Calm", "Kind", "Open")
 
 invoke = Command(report_command)
@@ -45,6 +45,7 @@ def written(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Result:
     return invoke(file, "--out", tmp_path_factory.mktemp("out"), "--json")
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_study_s_report_goes_beside_its_run(tmp_path: Path) -> None:
     study = write_rated_study(tmp_path / "study", titles=RULES, sources=("hh",))
     [run_dir] = (study / "ratings").iterdir()
@@ -86,6 +87,7 @@ def test_the_same_ratings_give_the_same_bytes(file: Path, written: Result, tmp_p
     assert digests(tmp_path) == digests(first)
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_new_report_replaces_the_old_one_and_its_figures(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / "figures").mkdir(parents=True)
@@ -99,6 +101,7 @@ def test_a_new_report_replaces_the_old_one_and_its_figures(file: Path, tmp_path:
     assert "another day" not in written.page.read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("quick")
 def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(tmp_path: Path) -> None:
     study = write_rated_study(tmp_path / "study", titles=RULES, sources=("hh",))
     remove_shard(study, index=1)
@@ -109,6 +112,7 @@ def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(tmp_path: Path) 
     assert "1 of 3 shards" in page
 
 
+@pytest.mark.usefixtures("quick")
 def test_synthetic_data_are_warned_of(tmp_path: Path) -> None:
     study = write_rated_study(tmp_path / "study", titles=RULES, sources=("synthetic-hh",))
     result = invoke(study, "--out", tmp_path / "out")

@@ -49,7 +49,9 @@ def with_queue(
     """Run ``use`` beside a queue; the queue is cancelled afterwards."""
 
     async def run() -> None:
-        queue = BatchQueue(scorer, max_batch_tokens=batch, max_queue_tokens=waiting, **more)
+        queue = BatchQueue(
+            score_batch=scorer, max_batch_tokens=batch, max_queue_tokens=waiting, **more
+        )
         task = asyncio.create_task(queue.run())
         async with asyncio.timeout(PATIENCE):
             await use(queue)
@@ -238,7 +240,7 @@ def test_a_batch_in_progress_when_the_queue_is_cancelled_is_not_left_waiting():
     scorer = Scorer(is_held=True)
 
     async def run():
-        queue = BatchQueue(scorer, max_batch_tokens=10, max_queue_tokens=100)
+        queue = BatchQueue(score_batch=scorer, max_batch_tokens=10, max_queue_tokens=100)
         running = asyncio.create_task(queue.run())
         first, second = submit(queue, text(1, 10)), submit(queue, text(2, 10))
         await started(scorer)
