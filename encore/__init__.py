@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from encore.analysis.analyze import analyze
     from encore.benchmarks.benchmark_config import BenchmarkConfig
-    from encore.benchmarks.judging.ways import judge_benchmark
+    from encore.benchmarks.judging.judge_report import judge_benchmark
     from encore.benchmarks.run import run_benchmark
     from encore.config import JudgeConfig, RatingConfig
     from encore.data.ingestion import ingest
@@ -55,7 +55,7 @@ _WHERE = {
     "compare_runs": "encore.evidence.run_comparison",
     "export_model": "encore.export",
     "ingest": "encore.data.ingestion",
-    "judge_benchmark": "encore.benchmarks.judging.ways",
+    "judge_benchmark": "encore.benchmarks.judging.judge_report",
     "load_rule_set": "encore.data.rules",
     "open_ratings": "encore.warehouse",
     "open_study": "encore.data.study",

@@ -12,7 +12,7 @@ from encore.cli.output import compact_table, out, say
 from encore.cli.train import train_shown
 
 if TYPE_CHECKING:
-    from encore.benchmarks.judging.report import JudgeReport
+    from encore.benchmarks.judging.judge_report import JudgeReport
     from encore.benchmarks.rows import TableRow
     from encore.benchmarks.run import BenchmarkRun
     from encore.recipes.recipe import Recipe
@@ -141,25 +141,23 @@ def _gate(study: Path, *, recipe: Recipe, heads: Path) -> Path:
 
 def _judged(study: Path, *, recipe: Recipe) -> JudgeReport:
     """The judge's own ratings of the benchmark, weighed: a reward without a reward model."""
-    from encore.benchmarks.definition import load_benchmark
-    from encore.benchmarks.judging.report import JudgingRequest
-    from encore.benchmarks.judging.ways import judge_benchmark
-    from encore.benchmarks.pairs import read_benchmark_pairs
-    from encore.synthetic import synthetic_in
-    from encore.weighting.weigh import weights
+    from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+    from encore.benchmarks.judging.judge_report import judge_benchmark
 
     say("for comparison: the judge's own ratings of the benchmark's pairs, ENCORE's weights")
-    asked = recipe.benchmark.pairs
-    pairs = read_benchmark_pairs(load_benchmark(asked.benchmark), data=asked.data)
-    request = JudgingRequest(
-        by="rating",
-        config=recipe.rating,
+    rating = recipe.rating
+    config = JudgeBenchmarkConfig(
+        judge=rating.judge,
         out=study / "judged",
-        weights=weights(study, scheme="encore"),
-        synthetic=tuple(f"training {part}" for part in synthetic_in(study)),
+        pairs=recipe.benchmark.pairs,
+        by="rating",
+        rules=rating.rules,
+        weights_from=study,
+        shard_size=rating.shard_size,
+        max_reply_tokens=rating.max_reply_tokens,
         name=RULE_JUDGE,
     )
-    return judge_benchmark(pairs, request)
+    return judge_benchmark(config)
 
 
 def _benchmarked(study: Path, *, recipe: Recipe, heads: Path, beside: Compared) -> BenchmarkRun:

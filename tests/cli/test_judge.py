@@ -72,7 +72,7 @@ def arguments(data: Path, tmp_path: Path) -> list[object]:
 def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedJudge:
     """Stands in for the engine: right about pairs 0 to 6, takes A for the others."""
     made = judge_saying(lambda prompt: verdict_of("right" if index_in(prompt) < 7 else "A", prompt))
-    monkeypatch.setattr("encore.benchmarks.judging.pairwise.open_judge", lambda config: made)
+    monkeypatch.setattr("encore.benchmarks.judging.judge_report.open_judge", lambda config: made)
     return made
 
 
@@ -86,7 +86,6 @@ def test_a_judging_ends_with_subsets_consistency_and_where_its_words_are(argumen
     assert "overall 85.0% 70.0% 65.0% 0 of 20" in " ".join(result.stdout.split())
     assert "no verdict and a tie count one half" in result.stdout
     assert "with one order a pair, as RewardBench asks: Accuracy" in result.stderr
-    assert "judged: 20 of 20 replies" in result.stderr
     assert "ties: 3 of 10 pairs count one half" in result.stderr
     assert "next: encore benchmark STUDY --results" in result.stderr
 
@@ -129,11 +128,7 @@ def test_a_judge_that_always_answers_a_is_warned_of(arguments, scripted):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (
-            ["--by", "rule", "--scheme", "encore", "--tau", 1],
-            "--scheme encore, --tau 1.0: says how",
-        ),
-        (["--by", "rule", "--k", 3], "--k 3: says how"),
+        (["--scheme", "encore", "--tau", 1], "--scheme encore, --tau 1.0: says how"),
         (["--weights-run", "ab"], "--weights-run ab: says how"),
         (["--rules", "encore-20"], "judged as a whole, by no rule"),
     ],
@@ -141,7 +136,7 @@ def test_a_judge_that_always_answers_a_is_warned_of(arguments, scripted):
 def test_options_that_would_change_nothing_are_refused(arguments, scripted, options, problem):
     result = invoke(*arguments, *options)
     assert result.exit_code == 2
-    assert problem in " ".join(result.stderr.replace("│", " ").split())
+    assert problem in str(result.exception)
     assert scripted.num_asked == 0
 
 
@@ -157,6 +152,7 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_read(tmp_path)
     assert "max-reply-tokens 513: by rating a reply is a number and has at most 512" in str(
         error_of(*nowhere, *weights, *words)
     )
+    assert invoke(*nowhere, "--by", "rule").exit_code == 2
 
 
 def test_missing_verdicts_are_warned_of(arguments, scripted):
@@ -217,15 +213,6 @@ def test_a_known_position_bias_comes_out_as_computed_by_hand(
     assert "19 verdicts in 20 replies; both orders agree on 66.7% of 9 pairs (a coin: 50%)" in text
     assert "57.9% of the verdicts name the answer shown first" in text
     assert "Accuracy would be 70.0% or 75.0%" in text
-
-
-def test_by_rule_there_is_a_line_for_every_rule(arguments, scripted):
-    found = json.loads(invoke(*arguments, "--by", "rule", "--json").stdout)
-    assert found["name"] == "judge scripted by rule (verdict-only), majority"
-    assert len(found["criteria"]) == len(found["weights"]) == 10
-    assert scripted.num_asked == 2 * NUM_PAIRS * 10
-    table = invoke(*arguments, "--by", "rule").stdout
-    assert "rejection-of-hate-speech" in table
 
 
 @pytest.fixture
@@ -291,20 +278,6 @@ def test_a_partial_benchmark_is_refused_or_marked(arguments, scripted, tmp_path,
     assert "on mine, partial" in result.stdout
 
 
-def test_requests_that_do_not_fit_together_are_refused(arguments, scripted, training_study):
-    by_rating = [*arguments, "--by", "rating"]
-    weights = ["--weights-from", training_study]
-    assert "needs weights of rules; give --weights-from" in str(error_of(*by_rating))
-    assert "there is nothing to weigh" in str(error_of(*arguments, *weights))
-    protocol = ["--protocol", "explained"]
-    assert "a prompt of their own" in str(error_of(*by_rating, *weights, *protocol))
-    other_rules = ["--rules", "encore-20"]
-    assert "weights of 10 rules for a judge asked about 20" in str(
-        error_of(*by_rating, *weights, *other_rules)
-    )
-    assert scripted.num_asked == 0
-
-
 def test_a_judge_without_a_chat_template_is_one_clear_line(data, tmp_path):
     folder = make_tiny_judge(tmp_path / "bare")
     for path in folder.glob("chat_template*"):
@@ -319,9 +292,3 @@ def test_a_judge_without_a_chat_template_is_one_clear_line(data, tmp_path):
 )
 def test_bad_usage_is_exit_code_2(arguments):
     assert invoke(*arguments).exit_code == 2
-
-
-def test_help_teaches():
-    shown = invoke("--help").stdout
-    assert "encore judge --judge ./my-judge --out judged --protocol verdict-only" in shown
-    assert "By rating at most 512." in " ".join(shown.replace("│", " ").split())

@@ -1,1 +1,1 @@
-"""A language model as the judge of benchmark pairs: by verdict, by rule, or by its ratings."""
+"""LLM-as-a-judge on a benchmark: by pair, or by weighted ratings."""

@@ -1,21 +1,24 @@
-"""Read a judge's verdict in its reply. A pure function: A, B, or the reason why there is none."""
+"""A judge's verdicts: read from replies, and what both orders of a pair amount to.
+
+Suffixes: P pairs, 2 orders (the chosen answer first, the rejected one first).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from encore.judges.base import Reply
 
 Place = Literal["A", "B"]
-VerdictNullReason = Literal[
-    "empty_reply", "no_verdict", "two_verdicts", "reply_cut_off", "prompt_too_long"
-]
 
-#: The reasons in words.
-WORDS_OF_REASON: Mapping[VerdictNullReason, str] = {
+#: Why a reply has no verdict, in words.
+WORDS_OF_REASON: Mapping[str, str] = {
     "empty_reply": "the reply is empty",
     "no_verdict": "neither [[A]] nor [[B]] in the reply",
     "two_verdicts": "both [[A]] and [[B]] in the reply",
@@ -23,41 +26,186 @@ WORDS_OF_REASON: Mapping[VerdictNullReason, str] = {
     "let the judge explain itself: --protocol explained)",
     "prompt_too_long": "the prompt is too long for the judge's context and was not asked",
 }
-
-_VERDICT = re.compile(r"\[\[([AB])\]\]")
-
+#: Which answer a verdict names, as numbers that can be added up.
+CHOSEN, NEITHER, REJECTED = 1, 0, -1
 #: Part of a judging's identity: raise it whenever any reply would be read differently.
 VERDICT_PARSER_VERSION = 1
 
+_VERDICT = re.compile(r"\[\[([AB])\]\]")
+#: A judge whose verdicts name one place at least this often hardly looks at the answers.
+_ALMOST_ALWAYS = 0.95
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedVerdict:
-    """Either the better answer's place or the reason why there is no verdict, never both."""
-
-    place: Place | None
-    null_reason: VerdictNullReason | None
+_Verdicts = NDArray[np.int8]
+_Floats = NDArray[np.float64]
 
 
-def parse_verdict(reply: Reply | None) -> ParsedVerdict:
-    """The verdict in a reply; None as a reply means that the prompt was too long to be asked.
+def parse_verdict(reply: Reply | None) -> tuple[Place | None, str | None]:
+    """The verdict in a reply, or the reason why there is none (`WORDS_OF_REASON`), never both.
 
     The reply may say anything around ``[[A]]`` or ``[[B]]`` and may repeat it. One that has both is
     no verdict: RewardBench's own reader takes ``[[A]]`` then, which favours the first place. A
     reply that the token limit cut off is none either, whatever it had said until then.
+
+    Args:
+        reply: None: the prompt was too long to be asked.
     """
     if reply is None:
-        return _none("prompt_too_long")
+        return None, "prompt_too_long"
     if not reply.is_complete:
-        return _none("reply_cut_off")
+        return None, "reply_cut_off"
     found = set(_VERDICT.findall(reply.text))
-    if found == {"A"}:
-        return ParsedVerdict(place="A", null_reason=None)
-    if found == {"B"}:
-        return ParsedVerdict(place="B", null_reason=None)
+    if len(found) == 1:
+        return ("A" if "A" in found else "B"), None
     if found:
-        return _none("two_verdicts")
-    return _none("no_verdict" if reply.text.strip() else "empty_reply")
+        return None, "two_verdicts"
+    return None, "no_verdict" if reply.text.strip() else "empty_reply"
 
 
-def _none(reason: VerdictNullReason) -> ParsedVerdict:
-    return ParsedVerdict(place=None, null_reason=reason)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictSummary:
+    """A judge's verdicts on some pairs.
+
+    Attributes:
+        criterion_id: ``overall``.
+        num_pairs: P; each was asked in both orders.
+        num_unparsed: Replies, of 2 P, without a verdict.
+        accuracy: Mean credit over pairs: an order that names the chosen answer counts 1, the other
+            0, one without a verdict one half, as in RewardBench. It is what RewardBench's single
+            random order gives on average.
+        accuracy_low: The same if every missing verdict were wrong.
+        accuracy_high: The same if every missing verdict were right.
+        num_answered_twice: Pairs with a verdict in both orders.
+        consistency: Share of those that named the same answer both times; None without any.
+        share_first: Share of the verdicts that name A, the place shown first; a judge that looks
+            at the answers alone is at 0.5. None without verdicts.
+        always: The place that every verdict names, where there are two or more and it is one.
+    """
+
+    criterion_id: str
+    num_pairs: int
+    num_unparsed: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    num_answered_twice: int
+    consistency: float | None
+    share_first: float | None
+    always: Place | None
+
+    @property
+    def num_verdicts(self) -> int:
+        """Replies with a verdict."""
+        return 2 * self.num_pairs - self.num_unparsed
+
+
+def summarize(verdict_P2: _Verdicts, *, criterion_id: str) -> VerdictSummary:
+    """The figures of verdicts on at least one pair."""
+    is_given_P2 = verdict_P2 != NEITHER
+    is_twice_P = is_given_P2.all(axis=1)
+    num_verdicts, num_twice = int(is_given_P2.sum()), int(is_twice_P.sum())
+    num_first = int((verdict_P2[:, 0] == CHOSEN).sum() + (verdict_P2[:, 1] == REJECTED).sum())
+    num_consistent = int((is_twice_P & (verdict_P2[:, 0] == verdict_P2[:, 1])).sum())
+    always: Place | None = None
+    if num_verdicts > 1 and num_first in (0, num_verdicts):
+        always = "A" if num_first else "B"
+    accuracy, low, high = (
+        float(pair_credits(filled(verdict_P2, by=by)).mean()) for by in (NEITHER, REJECTED, CHOSEN)
+    )
+    return VerdictSummary(
+        criterion_id=criterion_id,
+        num_pairs=len(verdict_P2),
+        num_unparsed=verdict_P2.size - num_verdicts,
+        accuracy=accuracy,
+        accuracy_low=low,
+        accuracy_high=high,
+        num_answered_twice=num_twice,
+        consistency=num_consistent / num_twice if num_twice else None,
+        share_first=num_first / num_verdicts if num_verdicts else None,
+        always=always,
+    )
+
+
+def filled(verdict_P2: _Verdicts, *, by: int) -> _Verdicts:
+    """The same verdicts with one answer named wherever none is."""
+    return np.where(verdict_P2 == NEITHER, np.int8(by), verdict_P2)
+
+
+def order_credits(verdict_P2: _Verdicts) -> _Floats:
+    """1 where the chosen answer is named, 0 where the rejected one is, else one half; [P, 2]."""
+    return np.asarray((1 + verdict_P2.astype(np.float64)) / 2, dtype=np.float64)
+
+
+def pair_credits(verdict_P2: _Verdicts) -> _Floats:
+    """The mean credit of both orders: 0, 1/4, 1/2, 3/4 or 1, shape [P].
+
+    A judge that follows the place gets one half for the pair, as for a tie.
+    """
+    return np.asarray(order_credits(verdict_P2).mean(axis=1), dtype=np.float64)
+
+
+def single_order_credits(verdict_P2: _Verdicts, *, seed: int) -> _Floats:
+    """The credit of one order a pair, drawn by chance: RewardBench's own protocol, but seeded."""
+    order_P = np.random.default_rng(seed).integers(0, 2, size=len(verdict_P2))
+    return np.asarray(order_credits(verdict_P2)[np.arange(len(order_P)), order_P])
+
+
+def reliability(summary: VerdictSummary, *, judge: str) -> str:
+    """How many verdicts there are, how often both orders agree, how often the first place wins."""
+    num_replies, num_twice = 2 * summary.num_pairs, summary.num_answered_twice
+    if not summary.num_verdicts or summary.share_first is None:
+        return (
+            f"judge {judge}: no verdict in {num_replies} replies, so every pair counts one half; "
+            "neither the score nor its interval says anything"
+        )
+    agreement = "none of them in both orders of a pair, so how consistent they are is not known"
+    if summary.consistency is not None:
+        agreement = (
+            f"both orders agree on {summary.consistency:.1%} of {num_twice} pairs (a coin: 50%)"
+        )
+    return (
+        f"judge {judge}: {summary.num_verdicts} verdicts in {num_replies} replies; {agreement}; "
+        f"{summary.share_first:.1%} of the verdicts name the answer shown first"
+    )
+
+
+def remarks(
+    summary: VerdictSummary,
+    null_reasons: Mapping[str, int],
+    *,
+    judge: str,
+    bounds: tuple[float, float],
+    figure: str,
+) -> Iterator[str]:
+    """What a reader must know before believing an accuracy, a sentence each.
+
+    Args:
+        summary: Of the verdicts.
+        null_reasons: Replies without a verdict, by reason.
+        judge: The judge's name.
+        bounds: The headline with all missing verdicts wrong, and with all right.
+        figure: What the headline is called.
+    """
+    num_replies = 2 * summary.num_pairs
+    for reason, count in null_reasons.items():
+        words = WORDS_OF_REASON[reason]
+        yield f"judge {judge}: {count} of {num_replies} verdicts are missing: {words}"
+    if null_reasons:
+        low, high = bounds
+        yield (
+            f"judge {judge}: missing verdicts count one half; with all of them wrong or all right "
+            f"{figure} would be {low:.1%} or {high:.1%}"
+        )
+    share = summary.share_first
+    if share is None:
+        yield reliability(summary, judge=judge)
+    elif summary.always is not None:
+        yield (
+            f"judge {judge} always answers {summary.always}: it follows the place, not the "
+            "answers, so neither its accuracy nor the interval says anything"
+        )
+    elif max(share, 1 - share) >= _ALMOST_ALWAYS:
+        place = "A" if share > 1 / 2 else "B"
+        yield (
+            f"judge {judge} answers {place} in {max(share, 1 - share):.1%} of its verdicts: "
+            "it hardly looks at the answers"
+        )

@@ -1,0 +1,300 @@
+"""The rule judge: a judge's own ratings, weighted, as a reward without any reward model.
+
+The benchmark's pairs are a study of their own, rated under every rule exactly as training data are;
+the reward of an answer is the weighted sum of its ratings, with weights from a training study.
+Nothing is trained, and no label of the benchmark enters.
+
+Suffixes: P pairs, 2 answers (chosen, rejected), R rules.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from encore.benchmarks.judging.judged_pairs import rows_digest
+from encore.benchmarks.pairs import BenchmarkPairs
+from encore.config import RatingConfig
+from encore.data.pair_writer import PairWriter, pair_writer
+from encore.data.pairs import (
+    Origin,
+    PairsManifest,
+    data_digest,
+    data_digest_of,
+    digest_of_ids,
+    pair_files,
+)
+from encore.data.records import RuleSet
+from encore.data.study import MARKER, Change, Study, changed_study, open_study
+from encore.errors import InputError, StudyIncompleteError
+from encore.files import file_sha256
+from encore.judges.base import Judge
+from encore.rating.rating_run import open_run, rate_run
+from encore.rating_runs import run_status
+from encore.reporting import SILENT, Reporter
+from encore.versions import installed_version
+from encore.warehouse import PairRatings, Warehouse, open_ratings, read_pair_ratings
+from encore.weighting.composed import credits_of
+from encore.weighting.vector import Origin as WeightsOrigin
+from encore.weighting.vector import WeightVector
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RatedPairs:
+    """Weighted ratings as rewards of a benchmark's pairs.
+
+    Attributes:
+        study: A study of these pairs; anything that reads studies reads it.
+        run_key: Of the rating run in it.
+        judge: The judge's name.
+        reward_P2: Of the chosen and of the rejected answer, over the rules that rated both, their
+            weights scaled to sum 1; NaN where no rule did.
+        credit_P: 1, 1/2 for a tie or where nothing is rated, 0.
+        num_ties: Pairs whose two rewards are equal.
+        num_unrated: Pairs that no rule with a weight rated on both sides.
+        null_reasons: Ratings without a number, by reason, the most frequent first.
+        notes: What a reader should know, a sentence each.
+    """
+
+    study: Path
+    run_key: str
+    judge: str
+    reward_P2: _Floats
+    credit_P: _Floats
+    num_ties: int
+    num_unrated: int
+    null_reasons: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+def rate_pairs(
+    pairs: BenchmarkPairs,
+    *,
+    config: RatingConfig,
+    out: Path,
+    weights: Mapping[str, float],
+    judge: Judge | None = None,
+    reporter: Reporter = SILENT,
+) -> RatedPairs:
+    """Have a judge rate every answer under every rule, shard by shard, and weigh the ratings.
+
+    Args:
+        pairs: The benchmark's.
+        config: Judge, rules and shards.
+        out: The folder that holds judgings; the study goes to ``out/rated-<digest of the pairs>``.
+        weights: By rule, in the rules' order (`checked_weights`).
+        judge: The config's, where it is open already; it stays open.
+        reporter: Told how far it is, in ratings.
+
+    Raises:
+        InputError: No pairs.
+        StudyIncompleteError: Shards failed; the same call rates only these.
+        EncoreError: The judge does not load.
+    """
+    study = study_of_pairs(pairs, out=out)
+    run = open_run(study, config, judge=judge)
+    try:
+        report = rate_run(run, reporter=reporter)
+    finally:
+        if judge is None:
+            run.judge.close()
+    if report.failures:
+        index, error = next(iter(report.failures.items()))
+        raise StudyIncompleteError(
+            f"{study.path}: {len(report.failures)} of {len(run.manifest.shards)} shards failed "
+            f"(shard {index}: {error}); run the same command again to rate only these"
+        )
+    source = open_ratings(study.path, run=run.manifest.run_key)
+    with Warehouse(source) as warehouse:
+        ratings = read_pair_ratings(warehouse, rule_ids=tuple(weights))
+    row_of = {pair_id: row for row, pair_id in enumerate(ratings.pair_id_P.tolist())}
+    rated = ratings.take(np.array([row_of[pair.pair_id] for pair in pairs.pairs], dtype=np.intp))
+    weight_R = np.array(list(weights.values()), dtype=np.float64)
+    reward_P2 = weighted_rewards(rated, weight_R=weight_R)
+    is_unrated_P = np.isnan(reward_P2[:, 0])
+    # No margin: one half, as for a tie.
+    credit_P = credits_of(np.nan_to_num(reward_P2[:, 0] - reward_P2[:, 1]))
+    lacks_P = np.isnan(rated.margin_PR[:, weight_R > 0]).any(axis=1)
+    num_unrated = int(is_unrated_P.sum())
+    name, reasons = run.manifest.judge, _null_reasons(run.run_dir)
+    notes = _notes(name, reasons, int((lacks_P & ~is_unrated_P).sum()), num_unrated)
+    return RatedPairs(
+        study=study.path,
+        run_key=run.manifest.run_key,
+        judge=name,
+        reward_P2=reward_P2,
+        credit_P=credit_P,
+        num_ties=int(((credit_P == 1 / 2) & ~is_unrated_P).sum()),
+        num_unrated=num_unrated,
+        null_reasons=reasons,
+        notes=tuple(notes),
+    )
+
+
+def weighted_rewards(ratings: PairRatings, *, weight_R: _Floats) -> _Floats:
+    """The weighted mean rating of both answers, over the rules that rated both; shape [P, 2].
+
+    A missing rating is no rating of 0: both answers are measured by the same rules. NaN where no
+    rule with a weight rated both.
+
+    Args:
+        ratings: Of P pairs under R rules.
+        weight_R: None negative.
+    """
+    is_rated_PR = ~np.isnan(ratings.margin_PR)
+    total_P = is_rated_PR @ weight_R
+    sums = [
+        np.where(is_rated_PR, rating_PR, 0.0) @ weight_R
+        for rating_PR in (ratings.chosen_PR, ratings.rejected_PR)
+    ]
+    reward_P2 = np.full((len(total_P), 2), np.nan)
+    is_any_P1 = total_P[:, None] > 0
+    np.divide(np.stack(sums, axis=1), total_P[:, None], out=reward_P2, where=is_any_P1)
+    return reward_P2
+
+
+def _null_reasons(run_dir: Path) -> dict[str, int]:
+    """Ratings without a number, by reason, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for path in run_status(run_dir).paths:
+        column = pq.read_table(path, columns=["null_reason"], partitioning=None)["null_reason"]
+        counts.update(column.drop_null().to_pylist())
+    return dict(counts.most_common())
+
+
+def _notes(
+    judge: str, reasons: Mapping[str, int], num_partly: int, num_unrated: int
+) -> Iterator[str]:
+    for reason, count in reasons.items():
+        yield f"judge {judge}: {count} ratings are missing: {reason.replace('_', ' ')}"
+    if num_partly:
+        yield (
+            f"judge {judge}: {num_partly} pairs lack ratings under some rules and are ranked by "
+            "the others"
+        )
+    if num_unrated:
+        yield (
+            f"judge {judge}: {num_unrated} pairs have no rule that rated both answers and count "
+            "one half; because of them no rewards are kept beside the credits"
+        )
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+def checked_weights(
+    weights: WeightVector, rules: RuleSet, pairs: BenchmarkPairs, *, out: Path
+) -> dict[str, float]:
+    """A weight for every rule, in the rules' order, after a look at where they come from.
+
+    What weights do not say of where they come from is not looked at.
+
+    Raises:
+        InputError: Weights of other rules or of other rule texts, or of the ratings of the
+            benchmark itself.
+    """
+    by_rule = dict(zip(weights.rule_ids, weights.weights, strict=True))
+    differing = sorted(set(by_rule).symmetric_difference(rules.rule_ids))
+    if differing:
+        raise InputError(
+            f"weights of {len(by_rule)} rules for a judge asked about {len(rules.rule_ids)}: they "
+            f"differ in {', '.join(differing[:3])}; take weights from a study rated under the same "
+            "rules"
+        )
+    origin = origin_of(weights)
+    if origin.rules_sha256 not in (None, rules.digest):
+        raise InputError(
+            f"weights of rules with other texts, or in another order ({origin.rules_sha256:.12}), "
+            f"than rule set {rules.name} has here ({rules.digest:.12}); give the rule set that the "
+            "study was rated under (--rules), or rate it under this one"
+        )
+    # A study of these pairs may be labelled with another name that the benchmark had before.
+    ids = list(dict.fromkeys(pair.pair_id for pair in pairs.pairs))
+    table = pa.table({"source": [pairs.benchmark.name] * len(ids), "pair_id": ids})
+    path = _study_path(pairs, out=out)
+    own = {data_digest(open_study(path))} if (path / MARKER).is_file() else set()
+    if origin.data_sha256 in {data_digest_of(table)} | own:
+        raise InputError(
+            f"weights from ratings of benchmark {pairs.benchmark.name} itself (run "
+            f"{origin.run_key}): they would be measured on what they come from; take them from a "
+            "training study"
+        )
+    return {rule_id: float(by_rule[rule_id]) for rule_id in rules.rule_ids}
+
+
+def origin_of(weights: WeightVector) -> WeightsOrigin:
+    """Where weights come from, as far as they say."""
+    return WeightsOrigin() if weights.provenance is None else weights.provenance.origin
+
+
+# --- the pairs as a study -------------------------------------------------------------------------
+
+
+def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
+    """A study with a benchmark's pairs, made whole or found; its name is a hash of the pairs.
+
+    Raises:
+        InputError: No pairs, or something else is at its place.
+    """
+    if not pairs.pairs:
+        raise InputError(f"benchmark {pairs.benchmark.name}: no pairs to rate")
+    path = _study_path(pairs, out=out)
+    if not (path / MARKER).is_file():
+        with changed_study(path) as change:
+            _write_pairs(pairs, change)
+    return open_study(path)
+
+
+def _study_path(pairs: BenchmarkPairs, *, out: Path) -> Path:
+    return out / f"rated-{rows_digest(pairs)[:16]}"
+
+
+def _write_pairs(pairs: BenchmarkPairs, change: Change) -> None:
+    """All pairs under one label; equal ones are written once and rated once."""
+    label = pairs.benchmark.name
+    files = pair_files(label)
+    aside_path, pairs_path = change.path(files.set_aside), change.path(files.pairs)
+    with pair_writer(pairs=pairs_path, set_aside=aside_path, label=label) as writer:
+        for pair in pairs.pairs:
+            writer.add(dataclasses.replace(pair, source=label))
+    writer.counts.check()
+    manifest = _manifest(pairs, writer, pairs_path=pairs_path)
+    # Asked for last, so that it takes its place last: pairs without a manifest are not there.
+    path = change.path(files.manifest)
+    path.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def _manifest(pairs: BenchmarkPairs, writer: PairWriter, *, pairs_path: Path) -> PairsManifest:
+    benchmark, counts = pairs.benchmark, writer.counts
+    is_hub = pairs.is_from_hub and benchmark.dataset is not None
+    origin = Origin(
+        kind="hub" if is_hub else "local",
+        name=benchmark.dataset if is_hub and benchmark.dataset else benchmark.name,
+        format="benchmark",
+        revision=benchmark.revision if is_hub else None,
+        split=benchmark.split if is_hub else None,
+        num_read=counts.num_read,
+    )
+    return PairsManifest(
+        label=writer.label,
+        origins=(origin,),
+        num_read=counts.num_read,
+        num_kept=counts.num_kept,
+        num_duplicates=counts.num_duplicates,
+        num_set_aside=counts.num_set_aside,
+        set_aside_by_reason=dict(counts.set_aside),
+        num_contradicting=counts.num_contradicting,
+        data_digest=digest_of_ids(writer.pair_ids),
+        parquet_sha256=file_sha256(pairs_path),
+        encore_version=installed_version("encore-reward") or "unknown",
+    )

@@ -1,0 +1,165 @@
+"""A judge's weighted ratings are a reward; a missing rating is no rating of 0."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore.benchmarks.judging.rated_pairs import (
+    RatedPairs,
+    checked_weights,
+    rate_pairs,
+    study_of_pairs,
+    weighted_rewards,
+)
+from encore.config import JudgeConfig, RatingConfig
+from encore.data.pairs import read_pairs, records_of
+from encore.data.rules import load_rule_set
+from encore.errors import InputError, StudyIncompleteError
+from encore.warehouse import PairRatings
+from encore.weighting.vector import WeightVector
+from encore.weighting.weigh import weights as weigh
+from tests.benchmarks.judging.scripted import (
+    benchmark_of,
+    index_in,
+    judge_saying,
+    make_benchmark,
+    make_pair,
+)
+
+RULES_TOML = """
+name = "two"
+
+[[rules]]
+title = "Kind"
+description = "d"
+preference_rule = "Accept the kinder response."
+rating_rule = "The response should be kind."
+
+[[rules]]
+title = "Long"
+description = "d"
+preference_rule = "Accept the longer response."
+rating_rule = "The response should be long."
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RatingConfig:
+    path = tmp_path / "two.toml"
+    path.write_text(RULES_TOML)
+    return RatingConfig(judge=JudgeConfig(model="scripted"), rules=str(path), shard_size=2)
+
+
+def say(prompt: str) -> str:
+    """Kind prefers the chosen answer by 0.6, long the rejected one by 0.5."""
+    is_good = f"Good {index_in(prompt)}." in prompt
+    if "should be kind" in prompt:
+        return "0.8" if is_good else "0.2"
+    return "0.1" if is_good else "0.6"
+
+
+def rated(pairs, config, out, *, kind=0.5, long=0.5, say=say) -> RatedPairs:
+    weights = {"kind": kind, "long": long}
+    return rate_pairs(pairs, config=config, out=out, weights=weights, judge=judge_saying(say))
+
+
+@pytest.mark.parametrize(
+    ("kind", "long", "credit"),
+    [
+        (0.5, 0.5, 1),  # 0.5 · 0.6 - 0.5 · 0.5 = 0.05
+        (0.4, 0.6, 0),  # 0.24 - 0.30 = -0.06
+        (5 / 11, 6 / 11, 0.5),  # 5 · 0.6 = 6 · 0.5: a tie but for rounding
+        (1, 0, 1),
+    ],
+)
+def test_the_weighted_sum_of_the_ratings_decides(tmp_path, config, kind, long, credit):
+    result = rated(make_benchmark(3), config, tmp_path, kind=kind, long=long)
+    assert result.credit_P.tolist() == [credit] * 3
+    chosen, rejected = kind * 0.8 + long * 0.1, kind * 0.2 + long * 0.6
+    assert result.reward_P2 == pytest.approx(np.array([[chosen, rejected]] * 3))
+    assert result.num_ties == (3 if credit == 0.5 else 0)
+    assert (result.num_unrated, result.notes) == (0, ())
+
+
+def test_missing_ratings_are_left_out_on_both_sides(tmp_path, config):
+    def silent(prompt: str) -> str:
+        index, is_kind = index_in(prompt), "should be kind" in prompt
+        is_good = f"Good {index}." in prompt
+        # Pair 1: no rating of kindness of the chosen answer. Pair 2: none of anything.
+        is_missing = index == 2 or (index == 1 and is_kind and is_good)
+        return "?" if is_missing else say(prompt)
+
+    result = rated(make_benchmark(3), config, tmp_path, say=silent)
+    assert result.credit_P.tolist() == [1, 0, 0.5]  # by length alone the second is wrong
+    assert result.reward_P2[1] == pytest.approx([0.1, 0.6])
+    assert np.isnan(result.reward_P2[2]).all()
+    assert (result.num_ties, result.num_unrated) == (0, 1)
+    assert sum(result.null_reasons.values()) == 5
+    assert any("1 pairs lack ratings under some rules" in note for note in result.notes)
+    assert any("1 pairs have no rule that rated both answers" in note for note in result.notes)
+
+
+@given(
+    ratings=st.lists(
+        st.tuples(*[st.sampled_from([0.0, 0.5, 1.0, np.nan])] * 4), min_size=1, max_size=5
+    )
+)
+def test_a_reward_is_the_mean_over_rules_that_rated_both(ratings):
+    chosen_PR, rejected_PR = np.array(ratings)[:, :2], np.array(ratings)[:, 2:]
+    pairs = PairRatings(
+        pair_id_P=np.array([str(n) for n in range(len(ratings))], dtype=object),
+        source_P=np.array(["s"] * len(ratings), dtype=object),
+        chosen_PR=chosen_PR,
+        rejected_PR=rejected_PR,
+        rule_ids=("a", "b"),
+    )
+    found_P2 = weighted_rewards(pairs, weight_R=np.array([3.0, 1.0]))
+    for chosen_R, rejected_R, found in zip(chosen_PR, rejected_PR, found_P2, strict=True):
+        both = ~np.isnan(chosen_R + rejected_R)
+        if not both.any():
+            assert np.isnan(found).all()
+            continue
+        weights = np.array([3.0, 1.0])[both] / np.array([3.0, 1.0])[both].sum()
+        assert found == pytest.approx([weights @ chosen_R[both], weights @ rejected_R[both]])
+
+
+def test_equal_pairs_are_rated_once_and_the_study_is_found_again(tmp_path, config):
+    pairs = benchmark_of([make_pair(0), make_pair(0), make_pair(1)])
+    first = rated(pairs, config, tmp_path)
+    assert len(records_of(read_pairs(study_of_pairs(pairs, out=tmp_path)))) == 2
+    assert len(first.credit_P) == 3
+    again = rated(pairs, config, tmp_path, say=lambda _: "0.5")
+    assert (again.study, again.run_key) == (first.study, first.run_key)
+    assert again.credit_P.tolist() == first.credit_P.tolist()
+
+
+def test_shards_that_fail_are_an_error_with_the_way_on(tmp_path, config):
+    def fail(prompt: str) -> str:
+        raise RuntimeError("engine trouble")
+
+    with pytest.raises(StudyIncompleteError, match=r"shards failed .*run the same command again"):
+        rated(make_benchmark(3), config, tmp_path, say=fail)
+    with pytest.raises(InputError, match="no pairs to rate"):
+        rated(make_benchmark(0), config, tmp_path)
+
+
+def test_weights_of_other_rules_or_of_the_benchmark_itself_are_refused(tmp_path, config):
+    rules, pairs = load_rule_set(config.rules), make_benchmark(3)
+    own = rated(pairs, config, tmp_path)
+    vector = weigh(own.study, scheme="uniform")
+    with pytest.raises(InputError, match=r"from ratings of benchmark generic itself"):
+        checked_weights(vector, rules, pairs, out=tmp_path)
+    elsewhere = make_benchmark(4)
+    assert checked_weights(vector, rules, elsewhere, out=tmp_path) == {"kind": 0.5, "long": 0.5}
+    path = tmp_path / "other.toml"
+    path.write_text(RULES_TOML.replace("should be kind", "must be kind"))
+    with pytest.raises(InputError, match="weights of rules with other texts"):
+        checked_weights(vector, load_rule_set(str(path)), elsewhere, out=tmp_path)
+    by_hand = WeightVector(scheme="hand", rule_ids=("kind",), weights=(1.0,))
+    with pytest.raises(InputError, match="weights of 1 rules for a judge asked about 2"):
+        checked_weights(by_hand, rules, elsewhere, out=tmp_path)
