@@ -76,9 +76,8 @@ def evaluate(
     Raises:
         TrainingDivergedError: A score is not finite.
     """
-    began = time.monotonic()
+    began, ranks = time.monotonic(), ranks or Ranks()
     device = model.heads.weight.device.type
-    ranks = ranks or Ranks()
     rows = plan_rows(examples, row_P, config=config, device=device, ranks=ranks)
     # Other processes add theirs to the zeros.
     score_NR = np.zeros((len(rows.sequences), len(model.head_ids)), dtype=np.float32)

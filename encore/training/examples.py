@@ -185,20 +185,13 @@ def read_examples(
         notes: list[str] = []
         chosen_PR = rejected_PR = np.empty((pairs.num_rows, 0), dtype=np.float32)
     else:
-        keys = list(zip(pairs["source"].to_pylist(), pairs["pair_id"].to_pylist(), strict=True))
         source = study.path if ratings is None else ratings
         label = str(source) if isinstance(source, str | Path) else "table"
         with open_evidence(open_ratings(source, run=run, judge=judge)) as evidence:
             rated = evidence.read_pairs()
         head_ids = rated.rule_ids
-        chosen_PR, rejected_PR, num_unknown = _aligned(rated, keys, label=label)
-        _refuse_unrated(head_ids, chosen_PR, rejected_PR, label=label)
-        both_PR = np.concatenate([chosen_PR, rejected_PR], axis=1)
-        rated_P = np.flatnonzero(~np.isnan(both_PR).all(axis=1))
-        used_P = rated_P[:limit]
-        notes = _notes_on_ratings(both_PR[used_P], len(rated_P), len(keys), num_unknown)
+        used_P, (chosen_PR, rejected_PR), notes = _rated_rows(rated, pairs, label, limit)
         pairs = pairs.take(pa.array(used_P))
-        chosen_PR, rejected_PR = chosen_PR[used_P], rejected_PR[used_P]
     tokens, notes_on_tokens = _encode(pairs, tokenizer)
     examples = TrainingExamples(
         head_ids=head_ids,
@@ -214,10 +207,11 @@ def read_examples(
     return dataclasses.replace(examples, digest=_digest(examples))
 
 
-def _aligned(
-    rated: PairRatings, keys: Sequence[_PairKey], *, label: str
-) -> tuple[_Floats, _Floats, int]:
-    """Ratings of both responses in the order of ``keys``, NaN where missing; unknown pairs."""
+def _rated_rows(
+    rated: PairRatings, pairs: pa.Table, label: str, limit: int | None
+) -> tuple[NDArray[np.int64], _Floats, list[str]]:
+    """Which pairs are learnt from, their ratings [2, P, R], NaN where missing, and notes."""
+    keys = list(zip(pairs["source"].to_pylist(), pairs["pair_id"].to_pylist(), strict=True))
     row_of = {key: row for row, key in enumerate(keys)}
     rated_keys = zip(rated.source_P.tolist(), rated.pair_id_P.tolist(), strict=True)
     row_N = np.array([row_of.get(key, -1) for key in rated_keys], dtype=np.int64)
@@ -227,20 +221,21 @@ def _aligned(
     target_SPR = np.full((2, len(keys), len(rated.rule_ids)), np.nan, dtype=np.float32)
     for target_PR, rating_NR in zip(target_SPR, (rated.chosen_PR, rated.rejected_PR), strict=True):
         target_PR[row_N[is_known_N]] = rating_NR[is_known_N]
-    return target_SPR[0], target_SPR[1], int((~is_known_N).sum())
-
-
-def _refuse_unrated(
-    rule_ids: Sequence[str], chosen_PR: _Floats, rejected_PR: _Floats, *, label: str
-) -> None:
-    is_unrated_R = np.isnan(np.concatenate([chosen_PR, rejected_PR])).all(axis=0)
-    for rule_id, is_unrated in zip(rule_ids, is_unrated_R.tolist(), strict=True):
+    is_missing_SPR = np.isnan(target_SPR)
+    is_unrated_R = np.asarray(is_missing_SPR.all(axis=(0, 1)))
+    for rule_id, is_unrated in zip(rated.rule_ids, is_unrated_R.tolist(), strict=True):
         if is_unrated:
             raise InputError(
-                f"ratings {label}: rule {rule_id} has no rating of any of the {len(chosen_PR)} "
-                "pairs to learn from, so its head has nothing to learn; leave the rule out of the "
-                "ratings or rate it again"
+                f"ratings {label}: rule {rule_id} has no rating of any of the {len(keys)} pairs to "
+                "learn from, so its head has nothing to learn; leave the rule out of the ratings "
+                "or rate it again"
             )
+    rated_P = np.flatnonzero(~is_missing_SPR.all(axis=(0, 2)))
+    used_P = rated_P[:limit]
+    notes = _notes_on_ratings(
+        target_SPR[:, used_P], len(rated_P), len(keys), int((~is_known_N).sum())
+    )
+    return used_P, target_SPR[:, used_P], notes
 
 
 def _why_none_match(label: str, rated: PairRatings, keys: Sequence[_PairKey]) -> str:
@@ -263,9 +258,9 @@ def _why_none_match(label: str, rated: PairRatings, keys: Sequence[_PairKey]) ->
 
 
 def _notes_on_ratings(
-    used_PR: _Floats, num_rated: int, num_pairs: int, num_unknown: int
+    used_SPR: _Floats, num_rated: int, num_pairs: int, num_unknown: int
 ) -> list[str]:
-    num_missing = int(np.isnan(used_PR).sum())
+    num_missing, num_used = int(np.isnan(used_SPR).sum()), used_SPR.shape[1]
     notes = []
     if num_rated < num_pairs:
         notes.append(
@@ -274,11 +269,11 @@ def _notes_on_ratings(
         )
     if num_unknown:
         notes.append(f"{num_unknown} rated pairs are not in the study and are passed over")
-    if len(used_PR) < num_rated:
-        notes.append(f"{len(used_PR)} of {num_rated} rated pairs are used, as the limit says")
+    if num_used < num_rated:
+        notes.append(f"{num_used} of {num_rated} rated pairs are used, as the limit says")
     if num_missing:
         notes.append(
-            f"{num_missing} of {used_PR.size} ratings are missing; no head learns from its own"
+            f"{num_missing} of {used_SPR.size} ratings are missing; no head learns from its own"
         )
     return notes
 

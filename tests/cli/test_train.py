@@ -56,7 +56,7 @@ def test_a_training_ends_with_a_table_of_heads_and_what_to_do_next(train, folder
     assert "step 3 of 3: loss" in finished.err
 
 
-def test_json_is_all_there_is_on_stdout(train, tmp_path):
+def test_json_is_all_there_is_on_stdout_and_training_again_does_nothing(train, tmp_path):
     result = json.loads(train("--max-steps", 2, "--json").out)
     assert result["num_steps"] == 2
     assert result["is_new"]
@@ -65,25 +65,12 @@ def test_json_is_all_there_is_on_stdout(train, tmp_path):
     assert any("ratings are missing" in note for note in result["notes"])
     manifest = json.loads((tmp_path / "run" / "training.json").read_text())
     assert result["run_key"] == manifest["run_key"]
-
-
-def test_training_again_does_nothing_and_says_so(train):
-    first = json.loads(train("--max-steps", 2, "--json").out)
     again = train("--max-steps", 2, "--json")
     assert again.code == 0
     assert "finished before, nothing done" in again.err
-    result = json.loads(again.out)
-    assert not result["is_new"]
-    assert result["evaluation"] == first["evaluation"]
-
-
-def test_a_probe_and_the_preference_baseline_run_from_the_command_line(train):
-    probe = json.loads(train("--method", "probe", "--json", out="probe").out)
-    assert probe["num_steps"] == 0
-    baseline = train("--objective", "bradley-terry", "--max-steps", 2, "--json", out="baseline")
-    evaluation = json.loads(baseline.out)["evaluation"]
-    assert evaluation["r2_by_head"] == {}
-    assert 0 <= evaluation["accuracy_half"] <= 1
+    found = json.loads(again.out)
+    assert not found["is_new"]
+    assert found["evaluation"] == result["evaluation"]
 
 
 def test_options_that_change_nothing_are_named(train):
@@ -92,14 +79,9 @@ def test_options_that_change_nothing_are_named(train):
     assert "method probe has no use for --lora-rank" in probe.err
     baseline = train("--objective", "bradley-terry", "--max-steps", 1, out="baseline")
     assert "objective bradley-terry reads no ratings" in baseline.err
-    plain = train("--max-steps", 1, out="plain")
+    plain = train("--max-steps", 1, "--evaluation-share", 0, out="plain")
     assert "changes nothing" not in plain.err
-
-
-def test_nothing_held_out_is_said(train):
-    finished = train("--max-steps", 1, "--evaluation-share", 0)
-    assert finished.code == 0
-    assert "nothing was held out" in finished.err
+    assert "nothing was held out" in plain.err
 
 
 def test_a_setting_of_the_command_line_is_the_setting_of_the_run(train, tmp_path):
