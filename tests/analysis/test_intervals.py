@@ -174,6 +174,7 @@ def test_they_depend_on_the_rule_alone() -> None:
     both = pa.concat_tables([one, two])
     shuffled = both.take(pa.array(rng.permutation(both.num_rows)))
     assert intervals_of(shuffled)["one"] == intervals_of(one)["one"]
+    assert rule_intervals(statistics_of(one), seed=1) != rule_intervals(statistics_of(one))
 
 
 def test_missing_ratings_are_resampled_with_their_pairs() -> None:

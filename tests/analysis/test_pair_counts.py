@@ -169,6 +169,10 @@ def test_pairs_with_one_response_are_counted() -> None:
     assert counts.outcomes.num_pairs == 4
     assert counts.num_one_sided == 2
     assert counts.outcomes.ties_R.tolist() == [1]
+    # One-sided is a pair without any rating of one response, whatever a single rule left out.
+    rows += [("both", "s", "chosen", "other", 0.5), ("chosen only", "s", "chosen", "other", 0.5)]
+    rows += [("a null", "s", "chosen", "other", 0.5)]
+    assert counted(ratings_table(rows))["s"].num_one_sided == 1
 
 
 def test_cells_stay_within_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
