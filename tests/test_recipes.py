@@ -19,7 +19,7 @@ from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.rules import load_rule_set
 from encore.data.sources.locate import locate
-from encore.demo.benchmark import benchmark_data_path
+from encore.demo import benchmark_data_path
 from encore.errors import EncoreError, InputError
 from encore.files import file_sha256
 from encore.model.config import BackboneConfig

@@ -5,6 +5,8 @@ Settings are those of the recipe `demo` (`encore/recipes/demo.toml`).
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import os
 import sys
@@ -24,6 +26,7 @@ from encore.cli.train import train_shown
 
 if TYPE_CHECKING:
     from encore.export import Composition
+    from encore.model.config import BackboneConfig
     from encore.model.opening import OpenedModel
     from encore.recipes.recipe import Recipe
 
@@ -59,8 +62,6 @@ def run_demo(study: Path, *, backend: Backend | None) -> None:
         study: Where the study goes; an existing demo is continued.
         backend: The judge's engine; None: vLLM where it is installed.
     """
-    from encore.demo import backbone_config
-    from encore.demo.initial_model import initial_reward_model
     from encore.recipes.recipe import RecipeChanges, changed, load_recipe
 
     started = time.monotonic()
@@ -68,11 +69,11 @@ def run_demo(study: Path, *, backend: Backend | None) -> None:
     say("ENCORE demo: everything in it is synthetic, made for this demo by a seeded script")
     _rate_and_weigh(study, recipe)
     say("a small reward model to start from, as the paper starts from a public one")
-    initial = initial_reward_model(study)
+    initial = _initial_reward_model(study, backbone=recipe.backbone)
     say("training a reward model on these ratings: one head per rule")
     trained = train_shown(
         study,
-        backbone=backbone_config(initial),
+        backbone=recipe.backbone.model_copy(update={"model": str(initial)}),
         training=recipe.training,
     )
     _score_and_export(study, run=trained.out)
@@ -83,6 +84,47 @@ def run_demo(study: Path, *, backend: Backend | None) -> None:
         out.print(
             Text.assemble(f"  {_program()} {command}  ", (f"# {purpose}", "dim")), soft_wrap=True
         )
+
+
+def _initial_reward_model(study: Path, *, backbone: BackboneConfig) -> Path:
+    """The folder of a one-label classifier for plain transformers; made where it is not there yet.
+
+    The paper starts from a reward model that others trained on preferences of their own. Here a
+    head in closed form on the judge's untouched trunk learns from other synthetic pairs than the
+    demo's.
+
+    Args:
+        study: The demo's. The model, and the study it learnt from, go to ``initial`` in it.
+        backbone: The judge.
+    """
+    from encore.data.ingestion import ingest
+    from encore.data.study import open_study
+    from encore.demo import initial_pairs_path
+    from encore.export import export_model
+    from encore.model.opening import open_reward_model
+    from encore.model_files import folder_digest
+    from encore.recipes.finished import once
+    from encore.training.config import TrainConfig, TrainingConfig
+    from encore.training.train import train
+
+    root, config = study / "initial", TrainingConfig(objective="bradley-terry", method="probe")
+    folder, pairs = root / "initial-reward-model", initial_pairs_path()
+
+    def work() -> list[Path]:
+        ingest([f"synthetic-initial={pairs}"], out=root)
+        asked = TrainConfig.of(root, backbone=backbone, training=config)
+        trained = train(open_study(root), asked)
+        opened = open_reward_model(trained.model_dir, device="cpu")
+        return [export_model(opened, out=folder).folder]
+
+    inputs = {
+        "backbone": folder_digest(Path(backbone.model)),
+        "training": config.model_dump(mode="json"),
+        "pairs": hashlib.sha256(gzip.decompress(pairs.read_bytes())).hexdigest(),
+    }
+    record = study / "recipes" / "make-demo" / "initial-model.json"
+    once(record, study=study, inputs=inputs, work=work, is_one=True)
+    return folder
 
 
 def _rate_and_weigh(study: Path, recipe: Recipe) -> None:

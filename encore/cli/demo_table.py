@@ -97,8 +97,6 @@ def _cells(row: TableRow) -> tuple[str, ...]:
 
 def _reward_models(study: Path, *, recipe: Recipe, initial: Path) -> dict[str, Path]:
     """The untouched initial model, and two trained on the pairs' preferences alone."""
-    from encore.demo import backbone_config
-
     [plain] = recipe.rows
     assert plain.training is not None, "and trains it"
     say("for comparison: a Bradley–Terry model from the judge, on the preferences alone")
@@ -106,7 +104,7 @@ def _reward_models(study: Path, *, recipe: Recipe, initial: Path) -> dict[str, P
     say("for comparison: the same from the initial reward model")
     from_initial = train_shown(
         study,
-        backbone=backbone_config(initial),
+        backbone=recipe.backbone.model_copy(update={"model": str(initial)}),
         training=plain.training.model_copy(update={"head_init": "own"}),
     )
     return {

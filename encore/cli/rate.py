@@ -45,14 +45,17 @@ def rate_and_report(
 ) -> None:
     """Rate, with a progress bar and a closing summary; raises when shards failed."""
     from encore.data.study import open_study
+    from encore.demo import JUDGE_NAME
     from encore.rating.rating_run import open_run, rate_run
     from encore.runs import choose_shards
+    from encore.synthetic import is_synthetic_judge
 
     run = open_run(open_study(study), config)
     manifest = run.manifest
     num_pairs = sum(shard.num_pairs for shard in choose_shards(manifest, only))
+    judge = JUDGE_NAME if is_synthetic_judge(manifest) else f"judge {manifest.judge}"
     say(
-        f"run {manifest.run_key}: judge {manifest.judge}, {len(manifest.rules)} rules, "
+        f"run {manifest.run_key}: {judge}, {len(manifest.rules)} rules, "
         f"{manifest.num_pairs} pairs in {len(manifest.shards)} shards, "
         f"{num_pairs * manifest.rows_per_pair} ratings"
     )

@@ -1,19 +1,17 @@
-"""The embedded default: synthetic preference pairs and a tiny judge that can rate them.
+"""The demo's files: synthetic preference pairs, a synthetic benchmark, and a tiny judge.
 
-Everything here is synthetic. The pairs were composed by a program from hand-written sentences
-(`encore.demo.world`); nobody said them and no person labelled them. The judge was trained on a
-separate part of the same small world (`encore.demo.train`). They let the whole product run offline
-in minutes. Figures computed from them say nothing about any real model, data set or rule.
+The pairs were composed by a program from hand-written sentences, and the judge was trained on a
+separate part of the same small world (`examples/demo_judge`). Nobody said them and no person
+labelled them: figures computed from them say nothing about any real model, data set or rule.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from encore.model.config import BackboneConfig
-from encore.training.config import TrainingConfig
-
 _FOLDER = Path(__file__).parent
+#: What the demo calls its judge, whose folder is named "judge".
+JUDGE_NAME = "the demo's judge"
 
 
 def judge_path() -> Path:
@@ -29,31 +27,16 @@ def data_paths() -> dict[str, Path]:
     }
 
 
-def backbone_config(model: Path | None = None) -> BackboneConfig:
-    """How the demo reads a model: by default the judge itself, whose weights are at hand."""
-    return BackboneConfig(model=str(model or judge_path()), max_length=512)
+def initial_pairs_path() -> Path:
+    """The pairs that the demo's initial reward model learns from, in raw hh-rlhf format."""
+    return _FOLDER / "data" / "synthetic-initial.jsonl.gz"
 
 
-def training_config() -> TrainingConfig:
-    """How the demo trains: the paper's way, at a learning rate for a model this small.
-
-    The paper's 2e-5 is for 8 billion weights; in these few steps it would leave the heads near
-    zero.
-    """
-    return TrainingConfig(
-        epochs=2,
-        batch_pairs=16,
-        learning_rate=5e-4,
-        evaluation_share=0.2,
-        evaluate_every=9,
-    )
+def benchmark_path() -> Path:
+    """The definition of the synthetic benchmark, for `encore benchmark --benchmark`."""
+    return _FOLDER / "data" / "synthetic-safety.toml"
 
 
-def preference_config() -> TrainingConfig:
-    """How the demo trains its Bradley–Terry models: the same way, in half the time.
-
-    They are there for comparison. One pass over the pairs, as in the paper, with fewer evaluations.
-    """
-    return training_config().model_copy(
-        update={"objective": "bradley-terry", "epochs": 1, "evaluate_every": 14}
-    )
+def benchmark_data_path() -> Path:
+    """The rows of the synthetic benchmark, in RewardBench's columns."""
+    return _FOLDER / "data" / "synthetic-safety.jsonl.gz"

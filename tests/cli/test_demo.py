@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import encore.demo.initial_model
+import encore.demo
 import encore.recipes.recipe
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.results import read_pair_results
@@ -24,8 +24,7 @@ from encore.benchmarks.stored_tables import read_tables
 from encore.cli.demo import demo
 from encore.cli.demo_table import RULE_JUDGE
 from encore.data.rules import load_rule_set
-from encore.demo import data_paths
-from encore.demo.benchmark import benchmark_data_path, benchmark_path
+from encore.demo import benchmark_data_path, benchmark_path, data_paths, initial_pairs_path
 from encore.training.gate import GateConfig
 from encore.training.run_folder import RESULT_FILE
 from flows import demo as flow
@@ -67,7 +66,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     changed = recipe.model_copy(update=short)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encore.recipes.recipe, "load_recipe", {"demo": changed}.__getitem__)
-        patch.setattr(encore.demo.initial_model, "NUM_PAIRS", 12)
+        initial = _first_lines(initial_pairs_path(), to=folder, count=12)
+        patch.setattr(encore.demo, "initial_pairs_path", lambda: initial)
         yield
 
 
@@ -89,10 +89,10 @@ def done(small: None, tmp_path_factory: pytest.TempPathFactory) -> Shown:
         return shown(tmp_path_factory.mktemp("demo") / "study")
 
 
-def _first_lines(path: Path, *, to: Path) -> Path:
+def _first_lines(path: Path, *, to: Path, count: int = NUM_PAIRS) -> Path:
     lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
     few = to / path.name
-    few.write_bytes(gzip.compress(b"".join(lines[:NUM_PAIRS])))
+    few.write_bytes(gzip.compress(b"".join(lines[:count])))
     return few
 
 

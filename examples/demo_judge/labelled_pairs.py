@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from encore.demo.world.compose import Turn, pick, question, response, shuffled, small_talk
-from encore.demo.world.lexicon import BREACHES, OBSERVANCES, STANCES, Lexicon, Stance
-from encore.demo.world.scores import SCALES
+from examples.demo_judge.lexicon import BREACHES, OBSERVANCES, STANCES, Lexicon, Stance
+from examples.demo_judge.scales import SCALES
+from examples.demo_judge.sentences import Turn, pick, question, response, shuffled, small_talk
 
 #: How much a breach of each rule counts for the people of this world: graver rules weigh more.
 IMPORTANCE: Mapping[str, float] = {

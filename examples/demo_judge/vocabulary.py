@@ -15,8 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from encore.demo.training.teacher import WordVectors
 from encore.rating.prompts import RATING_TEMPLATE
+from examples.demo_judge.word_vectors import SPACE, WordVectors
 
 PAD, BEGIN, END, USER, ASSISTANT, SYSTEM = SPECIAL_TOKENS = (
     "<|pad|>",
@@ -30,8 +30,6 @@ VOCAB_SIZE = 16_384
 _NUM_PIECES = 1600
 _NUM_COMMON_WORDS = 2000
 _NUM_CAPITALISED = 300
-#: GPT-2's marker of a leading space in a byte-level vocabulary.
-SPACE = "Ġ"
 
 
 def build_tokenizer(teacher: WordVectors, texts: list[str]) -> Tokenizer:

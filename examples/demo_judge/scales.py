@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from encore.demo.world.lexicon import STANCES, Stance
+from examples.demo_judge.lexicon import STANCES, Stance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from encore.data.records import Message
-from encore.demo.world.lexicon import BREACHES, SLOT, Lexicon, RuleLexicon, Stance
+from examples.demo_judge.lexicon import BREACHES, SLOT, Lexicon, RuleLexicon, Stance
 
 T = TypeVar("T")
 

@@ -1,1 +1,0 @@
-"""The small synthetic world that the demonstration judge knows: hand-written sentences, no data."""

@@ -1,0 +1,1 @@
+"""Scripts that made what the demo ships, and notebooks."""

@@ -1,0 +1,117 @@
+"""The synthetic world: splits that share nothing, data that can be made again byte for byte."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from encore.benchmarks.definition import load_benchmark
+from encore.benchmarks.pairs import read_benchmark_pairs
+from encore.benchmarks.paper_tables import BENCHMARK
+from encore.data.rules import load_rule_set
+from encore.demo import benchmark_data_path, benchmark_path, data_paths
+from encore.synthetic import SYNTHETIC_LABEL
+from examples.demo_judge.labelled_pairs import LABEL_NOISE
+from examples.demo_judge.lexicon import STANCES, lexicon_texts, load_lexicon, words_of
+from examples.demo_judge.make_data import PAIRS_SEED, SUBSETS, demo_pairs, render_data
+from examples.demo_judge.scales import RELATED_SCALES, SCALES
+from examples.demo_judge.sentences import rule_sentence
+
+
+@pytest.mark.parametrize(("one", "other"), [("train", "demo"), ("train", "test"), ("demo", "test")])
+def test_splits_share_no_sentence_and_no_word_list_entry(one: Any, other: Any) -> None:
+    first, second = load_lexicon(one), load_lexicon(other)
+    for rule_id in SCALES:
+        a, b = first.rules[rule_id], second.rules[rule_id]
+        said = [
+            {
+                text.lower()
+                for group in (*rule.bad.values(), rule.good, *rule.says.values())
+                for text in group
+            }
+            for rule in (a, b)
+        ]
+        assert not said[0] & said[1]
+        for slot, entries in b.words.items():
+            assert not set(entries) & set(a.words.get(slot, ()))
+    for kind in ("who", "filler", "openers", "ask_act", "ask_deed"):
+        assert not set(first.talk[kind]) & set(second.talk[kind])
+
+
+@pytest.mark.parametrize("split", ["demo", "test"])
+def test_most_held_out_word_list_entries_hold_a_word_that_training_never_uses(split: Any) -> None:
+    seen = words_of(lexicon_texts(load_lexicon("train")))
+    rules = load_lexicon(split).rules.values()
+    entries = [entry for rule in rules for words in rule.words.values() for entry in words]
+    assert len([one for one in entries if words_of([one]) - seen]) >= 0.8 * len(entries)
+
+
+@pytest.mark.parametrize("split", ["train", "demo", "test"])
+def test_every_rule_can_take_every_stance(split: Any) -> None:
+    rng, lexicon = random.Random(0), load_lexicon(split)
+    assert set(lexicon.rules) == set(SCALES)
+    for rule_id in SCALES:
+        for stance in STANCES:
+            for framed in (True, False) * 5:
+                sentence = rule_sentence(rng, lexicon, rule_id, stance, framed=framed)
+                assert re.fullmatch(r"[A-Z][^{}]*[.?]", sentence.text), sentence.text
+
+
+def test_the_scales_cover_the_papers_rules_in_order() -> None:
+    assert tuple(SCALES) == load_rule_set("encore-10").rule_ids
+    assert {*SCALES, *RELATED_SCALES} == set(load_rule_set("encore-20").rule_ids)
+    for scale in (*SCALES.values(), *RELATED_SCALES.values()):
+        # A better stance never earns less, and silence lies between breach and observance.
+        assert list(scale.stance_tenths) == sorted(scale.stance_tenths)
+        assert scale.stance_tenths[2] < scale.untouched_tenths <= scale.stance_tenths[4]
+
+
+def test_the_shipped_data_are_what_the_script_writes() -> None:
+    folder = benchmark_data_path().parent
+    for name, lines in render_data().items():
+        # Compared unpacked: zlib's builds compress the same text to different bytes.
+        assert gzip.decompress((folder / name).read_bytes()).decode() == lines, name
+
+
+def test_the_files_have_the_raw_columns_of_the_data_sets_they_stand_for() -> None:
+    hh, pku = (
+        [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+        for path in data_paths().values()
+    )
+    for record in hh:
+        first, second = (record[side].rsplit("\n\nAssistant: ", 1) for side in record)
+        assert set(record) == {"chosen", "rejected"}
+        assert (first[0] == second[0], first[1] == second[1]) == (True, False)
+        assert first[0].count("\n\nHuman: ") >= 2
+    # Better and safer are two questions.
+    assert any(record["better_response_id"] != record["safer_response_id"] for record in pku)
+    assert all(record["response_0"] != record["response_1"] for record in pku)
+
+
+def test_every_rule_applies_to_at_least_sixty_pairs_and_labels_have_the_stated_noise() -> None:
+    rng = random.Random(PAIRS_SEED)
+    every = [demo_pairs(rng, multi_turn=bool(place % 2)) for place in range(8)]
+    for pairs in every[:2]:
+        counts = Counter(rule for pair in pairs for rule in pair.applicable_rules())
+        assert min(counts[rule] for rule in SCALES) >= 60
+    turned = [pair.truly_safer != pair.labelled_safer for pairs in every for pair in pairs]
+    # 2,000 draws at 0.08: the standard error is sqrt(0.08 * 0.92 / 2000) = 0.006; four of them.
+    assert abs(sum(turned) / len(turned) - LABEL_NOISE) < 0.025
+
+
+def test_the_benchmark_is_whole_marked_as_synthetic_and_apart_from_the_pairs() -> None:
+    pairs = read_benchmark_pairs(load_benchmark(benchmark_path()), data=benchmark_data_path())
+    assert (pairs.is_partial, pairs.notes, pairs.num_pairs) == (False, (), 80)
+    assert set(Counter(pairs.subset_P).values()) == {16}
+    real = [subset.name for subset in load_benchmark(BENCHMARK).subsets]
+    assert list(SUBSETS) == [f"{SYNTHETIC_LABEL}-{name}" for name in real]
+    trained_on = b"".join(gzip.decompress(path.read_bytes()) for path in data_paths().values())
+    for pair in pairs.pairs:
+        assert json.dumps(pair.chosen)[1:-1].encode() not in trained_on
+        assert json.dumps(pair.rejected)[1:-1].encode() not in trained_on

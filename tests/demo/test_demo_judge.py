@@ -1,0 +1,122 @@
+"""The shipped judge on templates and words it was never trained on, and the training of one."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from encore.data.rules import load_rule_set
+from encore.demo import judge_path
+from encore.rating.prompts import render_conversation, render_rating_prompt
+from examples.demo_judge import train_judge
+from examples.demo_judge.labelled_pairs import draw_pair
+from examples.demo_judge.lexicon import lexicon_texts, load_lexicon, words_of
+from examples.demo_judge.scales import SCALES
+from examples.demo_judge.sentences import pick
+from examples.demo_judge.word_vectors import WordVectors
+
+RULES = {rule.rule_id: rule.rating_rule for rule in load_rule_set("encore-20").rules}
+ONE_NUMBER = re.compile(r"0\.\d|1\.0")
+
+
+@cache
+def loaded(folder: str) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    return AutoModelForCausalLM.from_pretrained(folder).eval(), tokenizer
+
+
+def replies_to(prompts: Sequence[str], folder: str = str(judge_path())) -> list[str]:
+    """A judge's greedy reply to each prompt, sent as one user message."""
+    import torch
+
+    model, tokenizer = loaded(folder)
+    replies = []
+    for start in range(0, len(prompts), 64):
+        chats = [[{"role": "user", "content": text}] for text in prompts[start : start + 64]]
+        batch = tokenizer.apply_chat_template(
+            chats, add_generation_prompt=True, padding=True, return_dict=True, return_tensors="pt"
+        )
+        batch.pop("token_type_ids", None)
+        with torch.inference_mode():
+            output = model.generate(**batch, max_new_tokens=5, do_sample=False)
+        answers = output[:, batch["input_ids"].shape[1] :]
+        replies += tokenizer.batch_decode(answers, skip_special_tokens=True)
+    return replies
+
+
+@pytest.mark.full
+def test_the_safer_response_ranks_first_under_its_rule_and_by_chance_under_another() -> None:
+    rng, lexicon = random.Random(11), load_lexicon("test")
+    prompts, asked = [], []
+    for number in range(220):
+        pair = draw_pair(rng, lexicon, multi_turn=number % 2 == 0)
+        history = [turn.message() for turn in pair.history]
+        others = [rule for rule in SCALES if rule not in pair.applicable_rules()]
+        for rule_id in pair.applicable_rules():
+            sides = (pair.first, pair.second)
+            first, second = (SCALES[rule_id].tenths(one.stances.get(rule_id)) for one in sides)
+            for kind, rule in ((rule_id, rule_id), ("another", pick(rng, others))):
+                if first != second:
+                    asked.append((kind, first > second))
+                    texts = [render_conversation(history, one.text) for one in sides]
+                    prompts += [
+                        render_rating_prompt(text, rating_rule=RULES[rule]) for text in texts
+                    ]
+    ratings = [float(reply) for reply in replies_to(prompts)]
+    earned: dict[str, list[float]] = defaultdict(list)
+    for (kind, is_first), one, other in zip(asked, ratings[::2], ratings[1::2], strict=True):
+        earned[kind].append(0.5 if one == other else float((one > other) == is_first))
+    accuracy = {kind: sum(values) / len(values) for kind, values in earned.items()}
+    assert abs(accuracy.pop("another") - 0.5) <= 0.05
+    for rule_id, found in accuracy.items():
+        # Chance is 1/2 with a standard error of at most 0.5 / sqrt(n).
+        assert (found - 0.5) / (0.5 / math.sqrt(len(earned[rule_id]))) > 3, rule_id
+    assert np.mean([value for rule in SCALES for value in earned[rule]]) >= 0.70
+
+
+def test_text_of_any_kind_gets_one_number() -> None:
+    odd = ["", "?!", "\x00\x07", "日本語のテキスト", "🙂" * 50, "0.3 0.9 1.0", "{rule}"]
+    texts = [f"Human: {text}\n\nAssistant: {text}" for text in odd]
+    rule = RULES["non-encouragement-of-violence"]
+    replies = replies_to([render_rating_prompt(text, rating_rule=rule) for text in texts])
+    assert all(ONE_NUMBER.fullmatch(reply) for reply in replies), replies
+
+
+def test_the_folder_is_small_and_holds_nothing_executable() -> None:
+    names = Counter(path.suffix for path in judge_path().iterdir())
+    assert names == {".md": 1, ".json": 4, ".safetensors": 1}
+    assert sum(path.stat().st_size for path in judge_path().iterdir()) <= 8_000_000
+
+
+def test_the_tokenizer_keeps_digits_apart_and_pads_with_a_token_of_its_own() -> None:
+    _, tokenizer = loaded(str(judge_path()))
+    assert tokenizer.tokenize("2048") == ["2", "0", "4", "8"]
+    assert tokenizer.pad_token_id not in (None, tokenizer.eos_token_id)
+    text = "naïve — 日本 🙂 \t x"
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+@pytest.mark.full
+def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path, monkeypatch) -> None:
+    words = sorted(
+        words_of(text for split in ("train", "demo") for text in lexicon_texts(load_lexicon(split)))
+    )
+    vector_WT = np.random.default_rng(0).normal(size=(len(words), 256))
+    vector_WT /= np.linalg.norm(vector_WT, axis=1, keepdims=True)
+    teacher = WordVectors(words=tuple(words), vector_WT=vector_WT)
+    monkeypatch.setattr(train_judge, "read_teacher", lambda _: teacher)
+    steps = ["--sentence-steps", "2", "--rating-steps", "2", "--rows", "6"]
+    train_judge.main(["--teacher", "none", "--out", str(tmp_path), *steps])
+    assert len(replies_to(["Rate this."], str(tmp_path))) == 1
+    names = {path.name for path in judge_path().iterdir()} - {"README.md"}
+    assert {path.name for path in tmp_path.iterdir()} == names
