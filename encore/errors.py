@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import get_close_matches
+
 
 class EncoreError(Exception):
     """Something in the user's world (files, engines, machines) is not as needed.
@@ -32,3 +35,9 @@ class JudgeUnavailableError(EveryShardError):
 
 class GenerationInterruptedError(EncoreError):
     """A generation passed its deadline or was cancelled; its engine must not be reused."""
+
+
+def did_you_mean(name: str, possible: Sequence[str]) -> str:
+    """The end of an error about an unknown name: names like it, or nothing."""
+    near = get_close_matches(name, possible, n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -66,32 +66,46 @@ def test_changing_any_text_or_the_order_changes_the_digest(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rules", "named"),
+    ("rules", "said"),
     [
-        ((RULE, RULE), ["rule_id", "'kindness'", "rules 0 and 1"]),
-        (({**RULE, "rating_rule": ""},), ["rule 0 ('Kindness')", "rating_rule"]),
-        (({**RULE, "extra": "x"},), ["rule 0 ('Kindness')", "extra"]),
-        (({**RULE, "description": 3},), ["rule 0 ('Kindness')", "description"]),
-        (({**RULE, "rule_id": "Not A Slug"},), ["rule 0 ('Kindness')", "rule_id"]),
-        (({**RULE, "title": "日本"},), ["rule 0", "rule_id"]),
+        ((RULE, RULE), "rule_id 'kindness' is used by rules 0 and 1"),
+        (({**RULE, "rating_rule": ""},), "line 6, rule 0 ('Kindness'), key 'rating_rule' is empty"),
+        (
+            (RULE, {**RULE, "weigth": "x"}),
+            "line 12, rule 1 ('Kindness'), unknown key 'weigth'; keys",
+        ),
+        (
+            ({**RULE, "tite": "x"},),
+            "line 7, rule 0 ('Kindness'), unknown key 'tite'; did you mean title?",
+        ),
+        (
+            ({**RULE, "description": 3},),
+            "line 4, rule 0 ('Kindness'), key 'description' is 3, expected text",
+        ),
+        (
+            ({**RULE, "rule_id": "Not A Slug"},),
+            "line 7, rule 0 ('Kindness'), key 'rule_id' is 'Not A",
+        ),
+        (({**RULE, "title": "日本"},), "rule 0 ('日本'), key 'rule_id' is ''"),
         (
             (RULE, {key: text for key, text in RULE.items() if key != "preference_rule"}),
-            ["rule 1 ('Kindness')", "preference_rule"],
+            "rule 1 ('Kindness'), key 'preference_rule' is missing",
         ),
     ],
 )
-def test_an_error_names_file_rule_and_field(tmp_path, rules, named):
+def test_an_error_names_file_line_rule_and_key_and_what_was_meant(tmp_path, rules, said):
     path = write_rules(tmp_path, *rules)
     with pytest.raises(InputError) as caught:
         load_rule_set(path)
-    for part in [str(path), *named]:
-        assert part in str(caught.value)
+    assert str(caught.value).startswith(f"rule set {path}: ")
+    assert said in str(caught.value)
 
 
-def test_a_set_without_rules_is_refused(tmp_path):
+@pytest.mark.parametrize("rules", ["", "rules = []", "rules = 3", "[rules]\ntitle = 'x'"])
+def test_a_set_without_rules_is_refused(tmp_path, rules):
     path = tmp_path / "rules.toml"
-    path.write_text('name = "mine"\nrules = []\n', encoding="utf-8")
-    with pytest.raises(InputError, match="rules"):
+    path.write_text(f'name = "mine"\n{rules}\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"expected one \[\[rules\]\] table or more"):
         load_rule_set(path)
 
 

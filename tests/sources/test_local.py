@@ -214,9 +214,20 @@ def test_a_folder_without_data_is_an_error(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("a,b")
-    with pytest.raises(InputError, match=r"unknown kind of file; expected \.jsonl"):
-        data_files(tmp_path / "x.csv")
+    (tmp_path / "x.txt").write_text("a,b")
+    with pytest.raises(InputError, match=r"unknown kind of file; expected \.jsonl.*parquet$"):
+        data_files(tmp_path / "x.txt")
+
+
+def test_a_csv_file_is_answered_with_a_conversion_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.csv").write_text('prompt,chosen,rejected\n"a\nb","c, d",e\n')
+    with pytest.raises(InputError, match="convert it with: python -c") as caught:
+        data_files(Path("x.csv"))
+    exec(str(caught.value).split('-c "')[1].rstrip('"'))  # noqa: S102  # what the user pastes
+    assert values(Path("x.parquet")) == [{"prompt": "a\nb", "chosen": "c, d", "rejected": "e"}]
 
 
 @contextmanager

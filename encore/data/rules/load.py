@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from encore.data.records import Rule, RuleSet, slug
-from encore.errors import InputError
+from encore.errors import InputError, did_you_mean
 
 SHIPPED_RULE_SETS = ("encore-10", "encore-20")
-
-_Text = Field(min_length=1)
-
-
-class _RuleToml(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
-
-    rule_id: str | None = Field(default=None, pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
-    title: str = _Text
-    description: str = _Text
-    preference_rule: str = _Text
-    rating_rule: str = _Text
-
-
-class _RuleSetToml(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str = _Text
-    source: str | None = None
-    rules: tuple[_RuleToml, ...] = Field(min_length=1)
+_TEXTS = ("title", "description", "preference_rule", "rating_rule")
+_RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def load_rule_set(name_or_path: str | Path) -> RuleSet:
@@ -47,77 +27,96 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
     order.
 
     Raises:
-        InputError: No such set; or file, rule and field that is wrong.
+        InputError: No such set; or the file, line, rule and key that is wrong.
     """
-    path = _rule_set_path(name_or_path)
-    parsed = _validate(_read_toml(path), path)
-    rules = tuple(
-        Rule(rule_id=rule.rule_id or slug(rule.title), **rule.model_dump(exclude={"rule_id"}))
-        for rule in parsed.rules
-    )
-    _refuse_bad_ids(rules, path)
-    return RuleSet(
-        name=parsed.name, rules=rules, digest=rules_digest([asdict(rule) for rule in rules])
-    )
-
-
-def _rule_set_path(name_or_path: str | Path) -> Path:
-    if name_or_path in SHIPPED_RULE_SETS:
-        return Path(__file__).parent / f"{name_or_path}.toml"
     path = Path(name_or_path)
-    if not path.is_file():
+    if name_or_path in SHIPPED_RULE_SETS:
+        path = Path(__file__).parent / f"{name_or_path}.toml"
+    elif not path.is_file():
         raise InputError(
             f"rule set {str(name_or_path)!r}: neither a shipped set "
             f"({', '.join(SHIPPED_RULE_SETS)}) nor a TOML file; give one of these or a path"
         )
-    return path
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"rule set {path}: not valid TOML: {error}") from error
-
-
-def _validate(data: dict[str, Any], path: Path) -> _RuleSetToml:
-    try:
-        return _RuleSetToml.model_validate(data)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        raise InputError(
-            f"rule set {path}: {_place(problem['loc'], data)}: {problem['msg']}"
-            f" (got {problem['input']!r:.80})"
-        ) from error
-
-
-def _place(loc: tuple[int | str, ...], data: dict[str, Any]) -> str:
-    """Name rule and field: ``rule 3 ('Some title'), field rating_rule``."""
-    match loc:
-        case ("rules", int(index), *rest):
-            rule = data["rules"][index]
-            title = rule.get("title") if isinstance(rule, dict) else None
-            named = f" ({title!r})" if title else ""
-            field = f", field {'.'.join(map(str, rest))}" if rest else ""
-            return f"rule {index}{named}{field}"
-        case _:
-            return f"field {'.'.join(map(str, loc))}"
-
-
-def _refuse_bad_ids(rules: tuple[Rule, ...], path: Path) -> None:
+    file = _RuleFile(path, text.splitlines())
+    file.check(data, known={"name", "source", "rules"}, required=("name",))
+    tables = data.get("rules")
+    if not (isinstance(tables, list) and tables and all(isinstance(one, dict) for one in tables)):
+        raise InputError(f"rule set {path}: expected one [[rules]] table or more")
+    rules = tuple(file.rule(table, index) for index, table in enumerate(tables))
+    first: dict[str, int] = {}
     for index, rule in enumerate(rules):
-        if not rule.rule_id:
+        if first.setdefault(rule.rule_id, index) != index:
             raise InputError(
-                f"rule set {path}: rule {index} ({rule.title!r}), field rule_id: the title has no "
-                "ASCII letter or digit to make an id from; give the rule its own rule_id"
+                f"rule set {path}: rule_id {rule.rule_id!r} is used by rules "
+                f"{first[rule.rule_id]} and {index}; set rule_id or change a title"
             )
-    repeated = [key for key, count in Counter(rule.rule_id for rule in rules).items() if count > 1]
-    if repeated:
-        places = [str(index) for index, rule in enumerate(rules) if rule.rule_id == repeated[0]]
-        raise InputError(
-            f"rule set {path}: field rule_id: {repeated[0]!r} is used by rules "
-            f"{' and '.join(places)}; ids must be unique (set rule_id or change a title)"
-        )
+    digest = rules_digest([asdict(rule) for rule in rules])
+    return RuleSet(name=data["name"], rules=rules, digest=digest)
+
+
+class _RuleFile:
+    """A file's lines, to say where an error is."""
+
+    def __init__(self, path: Path, lines: Sequence[str]) -> None:
+        self._path = path
+        self._lines = lines
+
+    def rule(self, table: Mapping[str, Any], index: int) -> Rule:
+        """The rule in one table."""
+        self.check(table, known={*_TEXTS, "rule_id"}, required=_TEXTS, index=index)
+        texts = {name: table[name].strip() for name in _TEXTS}
+        rule_id = table.get("rule_id", slug(texts["title"])).strip()
+        if not _RULE_ID.fullmatch(rule_id):
+            raise self._error(
+                f"key 'rule_id' is {rule_id!r}, expected lower-case ASCII letters, digits and "
+                "hyphens; without one it is made of the title",
+                "rule_id",
+                table,
+                index,
+            )
+        return Rule(rule_id=rule_id, **texts)
+
+    def check(
+        self,
+        table: Mapping[str, Any],
+        *,
+        known: Collection[str],
+        required: Sequence[str],
+        index: int | None = None,
+    ) -> None:
+        """Refuse unknown and missing keys, and values that are no text."""
+        for key, value in table.items():
+            problem = ""
+            if key not in known:
+                near = did_you_mean(key, sorted(known)) or f"; keys are {', '.join(sorted(known))}"
+                problem = f"unknown key {key!r}{near}"
+            elif key != "rules" and not isinstance(value, str):
+                problem = f"key {key!r} is {json.dumps(value, default=str):.40}, expected text"
+            elif key != "rules" and not value.strip():
+                problem = f"key {key!r} is empty, expected text"
+            if problem:
+                raise self._error(problem, key, table, index)
+        for key in required:
+            if key not in table:
+                raise self._error(f"key {key!r} is missing", "", table, index)
+
+    def _error(
+        self, problem: str, key: str, table: Mapping[str, Any], index: int | None
+    ) -> InputError:
+        """An error with line, rule number and title."""
+        place = "" if index is None else f"rule {index} ({table.get('title', 'no title')!r}), "
+        rule = -1
+        for number, line in enumerate(self._lines, start=1):
+            rule += line.strip().replace(" ", "") == "[[rules]]"
+            is_there = (index is None and rule < 0) or rule == index
+            if key and is_there and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
+                place = f"line {number}, {place}"
+        return InputError(f"rule set {self._path}: {place}{problem}")
 
 
 def rules_digest(rules: Sequence[Mapping[str, str]]) -> str:

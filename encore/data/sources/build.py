@@ -54,7 +54,7 @@ def split_final_response(
 ) -> tuple[tuple[Message, ...], str]:
     """A conversation as (everything before, the assistant's final turn)."""
     if not messages or messages[-1].role != "assistant":
-        last = f"a {messages[-1].role} turn" if messages else "nothing at all"
+        last = _turn(messages[-1]) if messages else "nothing at all"
         raise MalformedRecordError("no-final-response", f"{name} ends with {last}")
     return tuple(messages[:-1]), messages[-1].content
 
@@ -92,7 +92,7 @@ def build_pair(
     """
     _check_text(prompt, chosen, rejected)
     if not prompt or prompt[-1].role != "user":
-        before = f"a {prompt[-1].role} turn" if prompt else "nothing"
+        before = _turn(prompt[-1]) if prompt else "nothing"
         raise MalformedRecordError("no-user-turn", f"the response follows {before}")
     if not prompt[-1].content.strip():
         raise MalformedRecordError("empty-prompt", "the user's turn before the response is empty")
@@ -120,4 +120,12 @@ def _check_text(prompt: Sequence[Message], chosen: str, rejected: str) -> None:
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
+    return "null" if value is None else _with_article(type(value).__name__)
+
+
+def _turn(message: Message) -> str:
+    return f"{_with_article(message.role)} turn"
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

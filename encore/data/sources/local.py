@@ -43,7 +43,9 @@ def data_files(path: Path) -> tuple[Path, ...]:
     """
     if path.is_file():
         if data_suffix(path) is None:
-            raise InputError(f"{path}: unknown kind of file; expected {', '.join(SUFFIXES)}")
+            raise InputError(
+                f"{path}: unknown kind of file; expected {', '.join(SUFFIXES)}{_conversion(path)}"
+            )
         return (path,)
     with _readable(path):
         entries = sorted(path.iterdir())
@@ -54,6 +56,14 @@ def data_files(path: Path) -> tuple[Path, ...]:
             f"{path}: no data file in this folder; expected one that ends in {', '.join(SUFFIXES)}"
         )
     return found
+
+
+def _conversion(path: Path) -> str:
+    """How to make a CSV file readable."""
+    if path.suffix.lower() not in {".csv", ".tsv"}:
+        return ""
+    code = f"import duckdb; duckdb.read_csv('{path}').write_parquet('{path.stem}.parquet')"
+    return f'; convert it with: python -c "{code}"'
 
 
 def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawRecord]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
 
 from encore.data.sources import FORMATS, HUB_SOURCES, FormatName, known_repo
 from encore.data.sources.local import SUFFIXES, data_suffix
-from encore.errors import InputError
+from encore.errors import InputError, did_you_mean
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -67,6 +66,9 @@ def locate(argument: str) -> tuple[Located, ...]:
     repo_id, _, revision = where.partition("@")
     if _HUB_ID.fullmatch(repo_id) and data_suffix(Path(repo_id)) is None:
         return (_hub(repo_id, revision=revision, label=label, format_name=format_name),)
+    if data_suffix(Path(where)) or Path(where).suffix in {".csv", ".tsv"}:
+        near = did_you_mean(where, [str(entry) for entry in _entries(Path(where).parent)])
+        raise InputError(f"{where}: no such file{near}")
     raise InputError(f"unknown source {argument!r}: {_expected(where)}")
 
 
@@ -94,7 +96,7 @@ def _split_format(text: str) -> tuple[FormatName | None, str]:
     if name not in FORMATS:
         raise InputError(
             f"unknown format {name!r} in {text!r}: expected one of {', '.join(FORMATS)}"
-            f"{_did_you_mean(name, list(FORMATS))}"
+            f"{did_you_mean(name, list(FORMATS))}"
         )
     return cast(FormatName, name), where
 
@@ -116,7 +118,7 @@ def _registered(where: str, *, label: str | None) -> tuple[Located, ...] | None:
         known = ", ".join(sources[0].subsets) or "none"
         raise InputError(
             f"source {where!r}: {name} has no subset {subset!r} (subsets: {known})"
-            f"{_did_you_mean(subset, list(sources[0].subsets))}"
+            f"{did_you_mean(subset, list(sources[0].subsets))}"
         )
     if label is not None and len(sources) > 1:
         raise InputError(
@@ -153,7 +155,7 @@ def _expected(where: str) -> str:
     siblings = [str(entry) for entry in _entries(Path(where).parent)]
     return (
         f"expected {', '.join(HUB_SOURCES)}, a file ({', '.join(SUFFIXES)}), a folder of such "
-        f"files, or a hub id OWNER/NAME{_did_you_mean(where, [*HUB_SOURCES, *siblings])}"
+        f"files, or a hub id OWNER/NAME{did_you_mean(where, [*HUB_SOURCES, *siblings])}"
     )
 
 
@@ -162,8 +164,3 @@ def _entries(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except OSError:
         return []
-
-
-def _did_you_mean(name: str, possible: list[str]) -> str:
-    near = get_close_matches(name, possible, n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
