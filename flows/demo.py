@@ -7,26 +7,12 @@ store in the study, whatever MLFLOW_TRACKING_URI says: example figures belong on
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Literal
 
-from encore.cli.demo import DEFAULT_STUDY, run_demo
-from encore.config import StageConfig, option
+from encore.cli.demo import DemoConfig, run_demo
 from encore.terminal import say
 from flows.command import call_main
 from tasks.track import sync
 from tasks.tracking_uri import VARIABLE
-
-
-class DemoConfig(StageConfig):
-    """Where the demo goes."""
-
-    study: Path = option(
-        DEFAULT_STUDY, name="out", help="Where the study goes; an existing demo is continued."
-    )
-    backend: Literal["vllm", "transformers"] | None = option(
-        None, help="The judge's engine; default: vLLM, transformers where it is missing."
-    )
 
 
 def main(config: DemoConfig) -> None:

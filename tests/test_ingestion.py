@@ -18,8 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer import Typer
-from typer.testing import CliRunner
 
 from encore.cli.ingest import ingest as ingest_command
 from encore.data.ingestion import (
@@ -35,6 +33,7 @@ from encore.data.sources.identity import pair_id_of
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.schemas import PAIRS, SET_ASIDE_FIELDS
+from tests.cli.invoking import Command
 from tests.test_study import everything
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -538,9 +537,7 @@ def test_real_pairs_with_more_columns_are_all_kept(shared_data: Path, tmp_path: 
 
 
 def run_command(*arguments: str) -> Any:
-    app = Typer()
-    app.command()(ingest_command)
-    return CliRunner().invoke(app, list(arguments))
+    return Command(ingest_command)(*arguments)
 
 
 def test_the_command_prints_the_report_as_json(tmp_path: Path) -> None:

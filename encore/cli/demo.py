@@ -15,14 +15,16 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
 from rich.text import Text
 
 from encore.cli.demo_table import SYNTHETIC, compare_on_benchmark
-from encore.cli.output import out, say, warn
 from encore.cli.train import train_shown
+from encore.config import StageConfig, option
+from encore.data.ingest_config import IngestConfig
+from encore.options import command
+from encore.terminal import out, say, warn
 
 if TYPE_CHECKING:
     from encore.export import Composition
@@ -31,17 +33,23 @@ if TYPE_CHECKING:
     from encore.recipes.recipe import Recipe
 
 Backend = Literal["vllm", "transformers"]
-DEFAULT_STUDY = Path("demo-study")
-StudyOption = Annotated[
-    Path, typer.Option("--out", help="Where the study goes; an existing demo is continued.")
-]
-BackendOption = Annotated[
-    Backend | None,
-    typer.Option(help="The judge's engine; default: vLLM, transformers where it is missing."),
-]
 
 
-def demo(study: StudyOption = DEFAULT_STUDY, backend: BackendOption = None) -> None:
+class DemoConfig(StageConfig):
+    """Where the demo goes."""
+
+    study: Path = option(
+        Path("demo-study"),
+        name="out",
+        help="Where the study goes; an existing demo is continued.",
+    )
+    backend: Backend | None = option(
+        None, help="The judge's engine; default: vLLM, transformers where it is missing."
+    )
+
+
+@command
+def demo(config: DemoConfig) -> None:
     """From preference pairs to weights and a reward model on shipped synthetic data, offline.
 
     Ingests the synthetic pairs, has the small shipped judge rate every response under the paper's
@@ -52,7 +60,7 @@ def demo(study: StudyOption = DEFAULT_STUDY, backend: BackendOption = None) -> N
     judge and therefore every figure are synthetic: they show how the tool works and say nothing
     about the paper's claim.
     """
-    run_demo(study, backend=backend)
+    run_demo(config.study, backend=config.backend)
 
 
 def run_demo(study: Path, *, backend: Backend | None) -> None:
@@ -80,9 +88,9 @@ def run_demo(study: Path, *, backend: Backend | None) -> None:
     compare_on_benchmark(study, recipe=recipe, heads=trained.out, initial=initial)
     _report(study)
     say(f"done in {time.monotonic() - started:.0f} s; next:")
-    for command, purpose in _next_steps(study):
+    for call, purpose in _next_steps(study):
         out.print(
-            Text.assemble(f"  {_program()} {command}  ", (f"# {purpose}", "dim")), soft_wrap=True
+            Text.assemble(f"  {_program()} {call}  ", (f"# {purpose}", "dim")), soft_wrap=True
         )
 
 
@@ -128,13 +136,13 @@ def _initial_reward_model(study: Path, *, backbone: BackboneConfig) -> Path:
 
 
 def _rate_and_weigh(study: Path, recipe: Recipe) -> None:
-    from encore.cli.ingest import ingest
+    from encore.cli.ingest import ingest_and_report, print_report
     from encore.cli.rate import rate_and_report
     from encore.cli.weight_tables import weights_table
     from encore.weighting.scheme import SchemeOptions
     from encore.weighting.weigh import weigh_rules
 
-    ingest(list(recipe.sources), study=study)
+    print_report(ingest_and_report(IngestConfig(sources=recipe.sources, out=study)))
     rate_and_report(study, recipe.rating)
     out.print(weights_table(weigh_rules(study, scheme="encore", options=SchemeOptions())))
     out.print(Text(SYNTHETIC, "bold"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-import typer
-
-from encore.cli.output import JsonOption, compact_table, out, print_json, progress_bar, say
+from encore.cli.output import compact_table
+from encore.data.ingest_config import IngestConfig
+from encore.options import JsonOption, command
+from encore.terminal import out, print_json, progress_bar, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,45 +18,9 @@ if TYPE_CHECKING:
 
     from encore.data.ingestion import IngestReport, Progress, SourceReport
 
-_SOURCES_HELP = (
-    "What to read, each as [LABEL=][FORMAT:]WHERE. WHERE is hh, hh/harmless-base, pku or hh-pku "
-    "(the paper's data, from the Hugging Face hub at a pinned commit), a hub id "
-    "OWNER/NAME or OWNER/NAME@REVISION, or a local .jsonl, .json (both also .gz) or .parquet file "
-    "or a folder of such files. FORMAT is hh, pku, rlhflow or pairs; without it, it is told from "
-    "the first record. LABEL becomes the `source` column."
-)
 
-
-def ingest(
-    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help=_SOURCES_HELP)],
-    study: Annotated[
-        Path,
-        typer.Option(
-            "--out", metavar="STUDY", help="The study directory; made if it is not there."
-        ),
-    ],
-    prefer: Annotated[
-        Literal["safer", "better"] | None,
-        typer.Option(
-            help="Which label of raw PKU-SafeRLHF says what is chosen: safer (harmlessness, the "
-            "default) or better (helpfulness).",
-        ),
-    ] = None,
-    revision: Annotated[
-        str | None,
-        typer.Option(
-            help="Commit, branch or tag of the one hub source, instead of the pinned one."
-        ),
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(help="Split of the hub sources: train (the default), test or train+test."),
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Put other pairs in the place of a label's.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
+@command
+def ingest(config: IngestConfig, *, json: JsonOption = False) -> None:
     """Read preference pairs into a study; nothing is dropped without being counted.
 
     Exact duplicates within a label are merged. Malformed records and pairs with identical
@@ -69,23 +33,28 @@ def ingest(
     Examples: `encore ingest hh-pku --out study`,
     `encore ingest mine=my-pairs.jsonl.gz --out study`.
     """
+    report = ingest_and_report(config)
+    if json:
+        print_json(report.as_dict())
+    else:
+        print_report(report)
+
+
+def ingest_and_report(config: IngestConfig) -> IngestReport:
+    """Ingest with a progress bar; returns what was done."""
     from encore.data.ingestion import ingest as ingest_sources
 
     with progress_bar() as bar:
-        report = ingest_sources(
-            sources,
-            out=study,
-            prefer=prefer,
-            revision=revision,
-            split=split,
-            replace=replace,
+        return ingest_sources(
+            config.sources,
+            out=config.out,
+            prefer=config.prefer,
+            revision=config.revision,
+            split=config.split,
+            replace=config.replace,
             on_note=say,
             on_progress=_shown_on(bar),
         )
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        _print(report)
 
 
 def _shown_on(bar: ProgressBar) -> Callable[[Progress], None]:
@@ -108,7 +77,8 @@ def _shown_on(bar: ProgressBar) -> Callable[[Progress], None]:
 _COLUMNS = ("label", "read", "kept", "merged", "set aside", "swapped", "status", "from")
 
 
-def _print(report: IngestReport) -> None:
+def print_report(report: IngestReport) -> None:
+    """A line of counts for each label, and why records were set aside."""
     rows = [_row(source) for source in report.sources]
     out.print(compact_table(_COLUMNS, rows, title=f"Preference pairs in {report.study}"))
     for source in report.sources:

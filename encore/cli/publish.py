@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from encore.cli.output import JsonOption, RunOption, StudyArgument, print_json, say, warn
+from encore.cli.rule_tables import counted
+from encore.errors import StudyIncompleteError
+from encore.options import JsonOption, command
+from encore.publish.publish_config import PublishConfig
+from encore.terminal import print_json, say, warn
 
 if TYPE_CHECKING:
     from encore.publish.database import PublishedDatabase
     from encore.publish.dataset import PublishedDataset
 
-_DEFAULT_OUT = Path("study.duckdb")
 
-
-def publish(
-    study: StudyArgument,
-    database: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help=f"The database to write. Default: {_DEFAULT_OUT}, unless --dataset is given.",
-        ),
-    ] = None,
-    dataset: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="The data set to write, as the hub lays one out."),
-    ] = None,
-    run: RunOption = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Which judge, when there are several."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace what an earlier call wrote there.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
+@command
+def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
     """Give a study to others: as one DuckDB file, as a Hugging Face data set, or as both.
 
     encore publish STUDY --out study.duckdb
@@ -55,35 +33,32 @@ def publish(
     With several runs --run or --judge says whose ratings are meant. Exit code 3: the run is not
     complete; what is published are its finished shards.
     """
-    if database is None and dataset is None:
-        database = _DEFAULT_OUT
-    written_database = None if database is None else _database(study, database, run, judge, force)
-    written_dataset = None if dataset is None else _dataset(study, dataset, run, judge, force)
-    if as_json:
-        print_json(
-            {
-                "database": written_database.as_dict() if written_database else None,
-                "dataset": written_dataset.as_dict() if written_dataset else None,
-            }
-        )
-    written = written_database or written_dataset
-    assert written is not None
-    if written.synthetic_parts:
-        say(f"synthetic, and marked so: {', '.join(written.synthetic_parts)}")
-    if written.num_missing_shards:
+    database, dataset = None, None
+    if config.out is not None or config.dataset is None:
+        database = _database(config, config.out or Path("study.duckdb"))
+    if config.dataset is not None:
+        dataset = _dataset(config, config.dataset)
+    if json:
+        written = {"database": database, "dataset": dataset}
+        print_json({name: one.as_dict() if one else None for name, one in written.items()})
+    one = database or dataset
+    assert one is not None
+    if one.synthetic_parts:
+        say(f"synthetic, and marked so: {', '.join(one.synthetic_parts)}")
+    if one.num_missing_shards:
         warn(
-            f"{written.num_missing_shards} of {written.num_shards} shards are missing, damaged or "
-            "failed and not in what was published; `encore status` lists them"
+            f"{one.num_missing_shards} of {counted(one.num_shards, 'shard')} are missing, damaged "
+            "or failed and not in what was published; `encore status` lists them"
         )
-        raise typer.Exit(code=3)
+        raise SystemExit(StudyIncompleteError.exit_code)
 
 
-def _database(
-    study: Path, path: Path, run: str | None, judge: str | None, force: bool
-) -> PublishedDatabase:
+def _database(config: PublishConfig, path: Path) -> PublishedDatabase:
     from encore.publish.database import publish_database
 
-    written = publish_database(study, out=path, run=run, judge=judge, force=force)
+    written = publish_database(
+        config.study, out=path, run=config.run, judge=config.judge, force=config.force
+    )
     say(
         f"{path}: {written.num_bytes / 1e6:.1f} MB, {len(written.tables)} tables "
         f"({written.tables['ratings']:,} ratings), {len(written.views)} views; "
@@ -92,16 +67,16 @@ def _database(
     return written
 
 
-def _dataset(
-    study: Path, path: Path, run: str | None, judge: str | None, force: bool
-) -> PublishedDataset:
+def _dataset(config: PublishConfig, path: Path) -> PublishedDataset:
     from encore.publish.dataset import publish_dataset
 
-    written = publish_dataset(study, out=path, run=run, judge=judge, force=force)
+    written = publish_dataset(
+        config.study, out=path, run=config.run, judge=config.judge, force=config.force
+    )
     say(
-        f"{path}: {written.num_rows:,} rated pairs in {written.num_files} Parquet files, "
-        f"{written.num_bytes / 1e6:.1f} MB; look at the licences in {path / 'README.md'} before "
-        "you pass it on"
+        f"{path}: {counted(written.num_rows, 'rated pair')} in "
+        f"{counted(written.num_files, 'Parquet file')}, {written.num_bytes / 1e6:.1f} MB; look at "
+        f"the licences in {path / 'README.md'} before you pass it on"
     )
     if written.num_unrated_pairs:
         warn(f"{written.num_unrated_pairs:,} pairs are not rated in this run and not in it")

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.text import Text
 
-from encore.cli.output import (
-    JsonOption,
-    RunOption,
-    compact_table,
-    out,
-    print_json,
-    say,
-    visible,
-    warn,
-)
+from encore.cli.output import compact_table
+from encore.config import StageConfig, option
 from encore.errors import InputError
+from encore.options import JsonOption, command
+from encore.terminal import out, print_json, say, visible, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,18 +21,20 @@ if TYPE_CHECKING:
     from encore.inspection import PairInRun, RatedResponse
 
 
-def show(
-    pair: Annotated[
-        str, typer.Argument(metavar="PAIR", help="A pair_id, or enough of its first digits.")
-    ],
-    study: Annotated[Path, typer.Option(help="The study directory.")] = Path(),
-    run: RunOption = None,
-    rule: Annotated[
-        str | None, typer.Option(help="Print the two prompts of this rule (a rule_id).")
-    ] = None,
-    all_prompts: Annotated[bool, typer.Option(help="Print the prompts of every rule.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+class ShowConfig(StageConfig):
+    """`encore show`: which pair, and which of its prompts."""
+
+    pair: str = option(positional=True, help="A pair_id, or enough of its first digits.")
+    study: Path = option(Path(), help="The study directory.")
+    run: str | None = option(
+        None, metavar="KEY", help="Only this run, by a unique prefix of its key."
+    )
+    rule: str | None = option(None, help="Print the two prompts of this rule (a rule_id).")
+    all_prompts: bool = option(False, help="Print the prompts of every rule.")
+
+
+@command
+def show(config: ShowConfig, *, json: JsonOption = False) -> None:
     """Show everything a study knows about one pair.
 
     Prints the conversation, both responses, what the judge was asked, what it replied and which
@@ -49,19 +44,21 @@ def show(
     from encore.inspection import find_pair, pair_in_run
     from encore.rating_runs import choose_run, list_runs
 
-    opened = open_study(study)
-    pairs = find_pair(opened, pair)
+    opened = open_study(config.study)
+    pairs = find_pair(opened, config.pair)
     ratings_dir = opened.ratings_dir
-    run_dirs = list_runs(ratings_dir) if run is None else (choose_run(ratings_dir, run),)
+    run_dirs = (
+        list_runs(ratings_dir) if config.run is None else (choose_run(ratings_dir, config.run),)
+    )
     found = [(one, [pair_in_run(one, run_dir) for run_dir in run_dirs]) for one in pairs]
-    if as_json:
+    if json:
         shown = [_as_dict(one, runs) for one, runs in found]
         print_json(shown[0] if len(shown) == 1 else shown)
         return
     for one, runs in found:
         _print_pair(one)
         for in_run in runs:
-            _print_run(in_run, rule=rule, all_prompts=all_prompts)
+            _print_run(in_run, rule=config.rule, all_prompts=config.all_prompts)
     if not run_dirs:
         say("no ratings yet; run `encore rate` first")
 

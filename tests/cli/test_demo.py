@@ -21,7 +21,7 @@ import encore.recipes.recipe
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.results import read_pair_results
 from encore.benchmarks.stored_tables import read_tables
-from encore.cli.demo import demo
+from encore.cli.demo import run_demo
 from encore.cli.demo_table import RULE_JUDGE
 from encore.data.rules import load_rule_set
 from encore.demo import benchmark_data_path, benchmark_path, data_paths, initial_pairs_path
@@ -71,7 +71,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def shown(study: Path, run: Callable[..., None] = demo) -> Shown:
+def shown(study: Path, run: Callable[..., None] = run_demo) -> Shown:
     """Run a demo and keep what it prints."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:

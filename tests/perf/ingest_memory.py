@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _WORDS = tuple(f"word{number}" for number in range(5000))
-_PROGRAM = "from encore.cli.ingest import ingest; import typer; typer.run(ingest)"
 _ROWS_PER_GROUP = 1000
 
 
@@ -72,7 +71,16 @@ def measure(kind: str, num_pairs: int, *, folder: Path) -> Measured:
     """Ingest freshly written pairs in a child process."""
     source, study = folder / f"{num_pairs}{kind}", folder / f"study-{num_pairs}{kind}"
     write_file(source, num_pairs)
-    command = [sys.executable, "-c", _PROGRAM, f"p={source}", "--out", str(study), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "encore.cli",
+        "ingest",
+        f"p={source}",
+        "--out",
+        str(study),
+        "--json",
+    ]
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None

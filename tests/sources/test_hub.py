@@ -109,9 +109,17 @@ def test_an_unknown_split_is_an_error(tmp_path: Path) -> None:
 
 def ingest(endpoint: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`encore ingest` as a process of its own: the hub's address is read when it starts."""
-    code = "from encore.cli.ingest import ingest; import typer; typer.run(ingest)"
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments, "--out", str(home / "study"), "--json"],
+        [
+            sys.executable,
+            "-m",
+            "encore.cli",
+            "ingest",
+            *arguments,
+            "--out",
+            str(home / "study"),
+            "--json",
+        ],
         env={**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf")},
         cwd=ROOT,
         capture_output=True,
