@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -49,23 +49,13 @@ RECIPES_DIR = "recipes"
 _FLIP_PAIRS = 200
 
 
-class Call(Protocol):
-    """Does the work of a stage; a flow makes a task of it."""
-
-    def __call__(self, stage: str, work: Callable[[], Result], /) -> Result:
-        """The result of the work."""
-
-
-class Rate(Protocol):
-    """Rates a study to the end."""
-
-    def __call__(
-        self, study: Path, config: RatingConfig, *, before_judge: Callable[[], None]
-    ) -> tuple[Path, RunReport]:
-        """The folder of the rating run, in which every shard is done, and what was done."""
+#: Does the work of a stage, by its name; a flow makes a task of it.
+Call = Callable[[str, Callable[[], Any]], Any]
+#: Rates a study to the end: the folder of the rating run, and what was done.
+Rate = Callable[..., tuple[Path, RunReport]]
 
 
-def call_directly(_stage: str, work: Callable[[], Result], /) -> Result:
+def call_directly(_stage: str, work: Callable[[], Result]) -> Result:
     """Do the work of a stage."""
     return work()
 
@@ -188,7 +178,7 @@ def run_recipe(
     tokens = {name: record.token for name, record in rows.items()}
     made_of = {**after, **rated, "rows": tokens, "gate": None if gate is None else gate.token}
     table = stages.benchmark(run_dir, model.out, rows, gate, after=made_of)
-    export = stages.export(run_dir, model.out, after={**after, **rated})
+    export = stages.export(model.out, after={**after, **rated})
     return RecipeResult(
         table=table.out / "table.md",
         export=export.out,
@@ -399,10 +389,10 @@ class _Stages:
             leaves=lambda run: [run.results_path, run.json_path, run.markdown_path],
         )
 
-    def export(self, run_dir: Path, model: Path, *, after: Any) -> StageRecord:
+    def export(self, model: Path, *, after: Any) -> StageRecord:
         """The model with its heads folded by the recipe's weights, as plain transformers."""
         from encore.export import ExportAbout, export_model
-        from encore.export.weights_input import scheme_weights
+        from encore.export.weights_input import read_weights
         from encore.model.opening import open_reward_model
 
         recipe, out = self.recipe, self.study / "exports" / self.recipe.name
@@ -410,13 +400,8 @@ class _Stages:
         def work() -> Any:
             # On the CPU: the export is opened beside it, and both may not fit on a GPU.
             opened = open_reward_model(model, device="cpu", dtype="float32")
-            composition = scheme_weights(
-                self.study,
-                head_ids=opened.model.head_ids,
-                scheme=recipe.weighing.scheme,
-                options=self._scheme_options,
-                run=run_dir.name,
-            )
+            weights = self.folder / "weights.json"
+            composition = read_weights(weights, head_ids=opened.model.head_ids)
             by_hash = sorted(iter_pairs(open_study(self.study)), key=lambda pair: pair.pair_id)
             return export_model(
                 opened,

@@ -41,6 +41,7 @@ def test_the_documented_start_needs_no_folder_and_writes_under_one(
     assert httpx.get(prefect_server.url, timeout=60, follow_redirects=True).is_success
 
 
+@pytest.mark.services
 def test_a_worker_runs_the_deployments_from_the_api(
     prefect_server: PrefectServer, tmp_path: Path, pairs_file: Path, tiny_judge: Path
 ) -> None:
