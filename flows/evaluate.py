@@ -10,7 +10,6 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
-from encore.benchmarks.run import run_benchmark
 from encore.config import StageConfig, option
 from encore.data.study import open_study
 from flows.command import run_command
@@ -70,6 +69,8 @@ def evaluate(
     Example: python -m flows.evaluate study --model study/training/KEY --candidate "encore (τ 2)"
     """
     log_expected_errors_in_one_line()
+    from encore.benchmarks.run import run_benchmark  # brings torch
+
     run = run_stage(
         "benchmark",
         lambda: run_benchmark(open_study(config.study), config, reporter=FlowReporter("benchmark")),

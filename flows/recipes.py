@@ -14,14 +14,10 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from encore.analysis.analyze import Analysis
-from encore.benchmarks.run import BenchmarkRun
 from encore.config import RatingConfig
 from encore.rating.rating_run import NUM_WORKERS
 from encore.recipes.recipe import Recipe, RecipeChanges, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import run_recipe as run_stages
-from encore.training.metrics_log import TrainingResult
-from encore.weighting.weigh import WeighedRules
 from flows.rate_pairs import ShardAttempts
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter
@@ -29,11 +25,11 @@ from tasks.rate import rate_shards
 from tasks.stage import log_expected_errors_in_one_line, prefect_tags, run_stage
 from tasks.track import Tracker, TrackingConfig
 
-_PUBLISH: dict[type, Callable[[Any], None]] = {
-    Analysis: artifacts.publish_statistics,
-    WeighedRules: artifacts.publish_weights,
-    TrainingResult: artifacts.publish_evaluation,
-    BenchmarkRun: artifacts.publish_table,
+_PUBLISH: dict[str, Callable[[Any], None]] = {
+    "analyze": artifacts.publish_statistics,
+    "weigh": artifacts.publish_weights,
+    "train": artifacts.publish_evaluation,
+    "benchmark": artifacts.publish_table,
 }
 #: A concurrency limit on a tag bounds the tasks at work everywhere.
 _TAGS = {"train": "train", "gate": "train", "score": "score", "benchmark": "score"}
@@ -69,9 +65,10 @@ def run_recipe(
     tracker = Tracker(study, tracking, tags=prefect_tags())
 
     def call(stage: str, work: Callable[[], Any]) -> Any:
-        tag = _TAGS.get(stage.partition("-")[0])
+        kind = stage.partition("-")[0]
+        tag = _TAGS.get(kind)
         result = run_stage(stage, work, tags=frozenset({tag} if tag else ()))
-        _PUBLISH.get(type(result), lambda _: None)(result)
+        _PUBLISH.get(kind, lambda _: None)(result)
         for note in getattr(result, "notes", ()):
             get_run_logger().warning("%s: %s", stage, note)
         if tag:

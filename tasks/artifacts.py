@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
-from encore.analysis.analyze import Analysis
-from encore.benchmarks.run import BenchmarkRun
-from encore.training.metrics_log import TrainingResult
-from encore.weighting.weigh import WeighedRules
-from tasks.track import Tracked
+if TYPE_CHECKING:  # torch, which rating does not want
+    from encore.analysis.analyze import Analysis
+    from encore.benchmarks.run import BenchmarkRun
+    from encore.training.metrics_log import TrainingResult
+    from encore.weighting.weigh import WeighedRules
+    from tasks.track import Tracked
 
 _NOTHING = "–"
 
