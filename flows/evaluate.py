@@ -15,21 +15,20 @@ from encore.data.study import open_study
 from flows.command import run_command
 from tasks.artifacts import publish_table, publish_tracked
 from tasks.flow_reporter import FlowReporter
-from tasks.stage import Attempts, log_expected_errors_in_one_line, prefect_tags, run_stage
+from tasks.stage import (
+    Attempts,
+    log_expected_errors_in_one_line,
+    prefect_tags,
+    retries_option,
+    run_stage,
+)
 from tasks.track import DEFAULT_MODEL, Tracker, TrackingConfig, refuse_candidate, set_alias
 
 
 class EvaluationAttempts(Attempts):
     """How hard a scoring is tried."""
 
-    retries: int = option(
-        2,
-        name="scoring-retries",
-        ge=0,
-        le=10,
-        identity=False,
-        help="Attempts after a network or a device failed.",
-    )
+    retries: int = retries_option("scoring-retries")
 
 
 class AliasConfig(StageConfig):

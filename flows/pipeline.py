@@ -22,10 +22,9 @@ from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
 from encore.options import UsageError
 from encore.rating.rating_run import NUM_WORKERS
-from encore.recipes.recipe import RECIPE_NAMES, RecipeChanges, load_recipe
+from encore.recipes.recipe import RECIPE_NAMES, RecipeChanges, Weighing, load_recipe
 from encore.terminal import visible
-from encore.weighting import SCHEMES, load_scheme
-from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
+from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules
 from flows.command import call_main, run_flow
 from flows.rate_pairs import ShardAttempts
@@ -33,18 +32,6 @@ from tasks.artifacts import publish_statistics, publish_weights
 from tasks.rate import rate_shards
 from tasks.stage import log_expected_errors_in_one_line, run_stage
 from tasks.track import TrackingConfig
-
-
-class WeighingConfig(StageConfig):
-    """How rules are weighed."""
-
-    scheme: str = option("encore", help=f"How rules are weighed, one of: {', '.join(SCHEMES)}.")
-    tau: float = option(
-        DEFAULT_TAU, gt=0, help="Temperature of scheme encore, above 0: large nears uniform."
-    )
-    seed: int = option(0, ge=0, help="Of schemes random and random-k.")
-    k: int = option(DEFAULT_K, ge=1, help="Rules of top-k and random-k.")
-    rule: str | None = option(None, metavar="RULE_ID", help="The rule of scheme single.")
 
 
 class ShardTimeout(StageConfig):
@@ -73,7 +60,7 @@ class PipelineConfig(StageConfig):
     prefer: Prefer | None = option(
         None, help="Which label of raw PKU-SafeRLHF says what is chosen."
     )
-    weighing: WeighingConfig = WeighingConfig()
+    weighing: Weighing = Weighing()
     limits: ShardTimeout = ShardTimeout()
 
 
@@ -90,7 +77,6 @@ def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) 
     log_expected_errors_in_one_line()
     weighing = config.weighing
     load_scheme(weighing.scheme)  # a name that does not exist must not cost hours of rating
-    options = SchemeOptions(**weighing.model_dump(exclude={"scheme"}))
     run_stage("ingest", lambda: ingest(config.sources, out=config.study, prefer=config.prefer))
     rated = rate_shards(
         config.study,
@@ -102,7 +88,7 @@ def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) 
         return rated.state(rated)
     publish_statistics(run_stage("analyze", lambda: analyze(rated.run_dir)))
     weighed = run_stage(
-        "weigh", lambda: weigh_rules(rated.run_dir, scheme=weighing.scheme, options=options)
+        "weigh", lambda: weigh_rules(rated.run_dir, scheme=weighing.scheme, options=weighing)
     )
     publish_weights(weighed)
     return rated.state(weighed.vector)

@@ -9,7 +9,6 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.config import option
 from encore.data.study import open_study
 from encore.errors import StudyIncompleteError
 from encore.scoring.head_accuracy import accuracies_of
@@ -18,20 +17,13 @@ from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
 from tasks.artifacts import publish_head_accuracy
 from tasks.flow_reporter import FlowReporter
-from tasks.stage import Attempts, log_expected_errors_in_one_line, run_stage
+from tasks.stage import Attempts, log_expected_errors_in_one_line, retries_option, run_stage
 
 
 class ScoringAttempts(Attempts):
     """How hard a scoring is tried."""
 
-    retries: int = option(
-        2,
-        name="scoring-retries",
-        ge=0,
-        le=10,
-        identity=False,
-        help="Attempts after a network or a device failed.",
-    )
+    retries: int = retries_option("scoring-retries")
 
 
 @flow(name="score", persist_result=False)

@@ -10,11 +10,10 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.config import option
 from encore.training.config import TrainConfig
 from flows.command import run_command
 from tasks.artifacts import publish_evaluation, publish_tracked
-from tasks.stage import Attempts, log_expected_errors_in_one_line
+from tasks.stage import Attempts, log_expected_errors_in_one_line, retries_option
 from tasks.track import TrackingConfig
 from tasks.train import train_tracked
 
@@ -22,14 +21,7 @@ from tasks.train import train_tracked
 class TrainingAttempts(Attempts):
     """How hard a training is tried."""
 
-    retries: int = option(
-        2,
-        name="training-retries",
-        ge=0,
-        le=10,
-        identity=False,
-        help="Attempts after a network or a device failed.",
-    )
+    retries: int = retries_option("training-retries")
 
 
 @flow(name="train-reward-model", persist_result=False)

@@ -35,15 +35,20 @@ class StoppedError(EncoreError):
     """The flow run ended or was interrupted while this task waited for its turn."""
 
 
+def retries_option(name: str | None = None) -> Any:
+    """The field ``retries`` of a config, under an option name of its own."""
+    told = "Attempts after a network or a device failed."
+    return option(2, name=name, ge=0, le=10, identity=False, help=told)
+
+
 class Attempts(StageConfig):
     """How hard a stage is tried."""
 
-    retries: int = option(
-        2, ge=0, le=10, identity=False, help="Attempts after a network or a device failed."
-    )
+    retries: int = retries_option()
     timeout_seconds: float | None = option(
         None,
         gt=0,
+        hidden=True,
         identity=False,
         help="Give up on an attempt that takes longer; what is finished is kept.",
     )

@@ -131,7 +131,8 @@ def _training(folder: Path, study: Study) -> StudyRun:
     prose = ("identity", "notes", "synthetic")
     about = {name: value for name, value in manifest.items() if name not in prose}
     objective = identity.get("config", {}).get("objective", "training")
-    params = {**_flat({**identity, **about}), **_rating_params(study, objective)}
+    plan = _flat({"plan": _json(folder / "plan.json")})
+    params = {**_flat({**identity, **about}), **plan, **_rating_params(study, objective)}
     digests = {f"encore.{name}": text for name, text in params.items() if name.endswith("sha256")}
     return StudyRun(
         key=key,

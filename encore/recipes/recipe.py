@@ -18,7 +18,8 @@ from encore.errors import InputError
 from encore.model.config import BackboneConfig
 from encore.training.config import TrainingConfig
 from encore.training.gate import GateConfig
-from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
+from encore.weighting import SCHEMES
+from encore.weighting.weights_config import SchemeOptions
 
 RecipeName = Literal[
     "hh_pku_encore_10", "fsfairx", "hh_full_8b_10", "hh_full_8b_20", "top_5", "probe", "demo"
@@ -33,13 +34,10 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Weighing(_Part):
-    """The scheme of the exported model, as in `encore weights`."""
+class Weighing(SchemeOptions):
+    """How rules are weighed, as in `encore weights`."""
 
-    scheme: str = "encore"
-    tau: float = Field(default=DEFAULT_TAU, gt=0)
-    k: int = Field(default=DEFAULT_K, ge=1)
-    seed: int = Field(default=0, ge=0)
+    scheme: str = option("encore", help=f"How rules are weighed, one of: {', '.join(SCHEMES)}.")
 
 
 class RowModel(_Part):

@@ -39,7 +39,6 @@ from encore.runs import RunReport, inspect_shard
 from encore.scoring.score_config import ScoringConfig
 from encore.training.config import TrainingConfig
 from encore.weighting import load_scheme
-from encore.weighting.scheme import SchemeOptions
 from encore.weighting.weigh import weigh_rules
 
 Result = TypeVar("Result")
@@ -268,11 +267,11 @@ class _Stages:
 
     def weigh(self, run_dir: Path, *, after: Any) -> None:
         """Weights by the recipe's scheme as JSON: what `encore export --weights` takes."""
-        weighing, options = self.recipe.weighing, self._scheme_options
+        weighing = self.recipe.weighing
         self._once(
             "weigh",
             inputs={"weighing": weighing.model_dump(), **after},
-            work=lambda: weigh_rules(run_dir, scheme=weighing.scheme, options=options),
+            work=lambda: weigh_rules(run_dir, scheme=weighing.scheme, options=weighing),
             leaves=lambda weighed: [self._written("weights.json", weighed.as_dict())],
         )
 
@@ -423,11 +422,6 @@ class _Stages:
             leaves=lambda result: [result.folder],
             is_one=True,
         )
-
-    @property
-    def _scheme_options(self) -> SchemeOptions:
-        weighing = self.recipe.weighing
-        return SchemeOptions(tau=weighing.tau, k=weighing.k, seed=weighing.seed)
 
     def _written(self, name: str, content: Mapping[str, Any]) -> Path:
         path = self.folder / name

@@ -17,12 +17,12 @@ from encore.data.study import open_study
 from encore.errors import InputError
 from encore.options import UsageError, single_command
 from encore.rating_runs import choose_run
-from encore.recipes.recipe import RECIPE_NAMES, changed, load_recipe
+from encore.recipes.recipe import RECIPE_NAMES, Weighing, changed, load_recipe
 from encore.runs import shard_path
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights
 from flows import pipeline as module
-from flows.pipeline import PipelineConfig, WeighingConfig, main, pipeline
+from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
 from tests.flows.test_command import run
 
@@ -35,7 +35,7 @@ def start(study: Path, source: Path, rating: RatingConfig, **weighing: Any) -> S
         sources=(f"small={source}",),
         study=study,
         rating=rating,
-        weighing=WeighingConfig(**weighing),
+        weighing=Weighing(**weighing),
     )
     return pipeline(config, return_state=True)
 
