@@ -12,6 +12,7 @@ from encore.report.write_report import report
 from tests.browser.watched_report import SCREENS, Theme, WatchedPage, watched_page
 from tests.report.studies import HOSTILE_TITLES, write_rated_study
 
+pytestmark = pytest.mark.services
 THEMES: tuple[Theme, ...] = ("light", "dark")
 
 
@@ -62,28 +63,36 @@ def test_a_report_is_quiet_and_fits_its_screen(
     assert picture.stat().st_size > 50_000
 
 
-def test_no_text_of_a_drawing_leaves_its_card(page: WatchedPage, written: dict[str, Path]) -> None:
+def test_drawings_stay_in_their_card_and_are_readable_on_a_phone(
+    page: WatchedPage, written: dict[str, Path]
+) -> None:
     for screen in SCREENS:
         page.look_at(written["plain"], screen=screen, theme="light")
         outside = page.evaluate(
-            """[...document.querySelectorAll('figure svg text')].filter(text => {
-                const card = text.closest('figure').getBoundingClientRect();
-                const box = text.getBoundingClientRect();
+            """[...document.querySelectorAll('.panel:not(.broad) img.light')].filter(image => {
+                const card = image.closest('figure').getBoundingClientRect();
+                const box = image.getBoundingClientRect();
                 return box.left < card.left - 1 || box.right > card.right + 1;
-            }).map(text => text.textContent)"""
+            }).map(image => image.alt)"""
         )
         assert outside == []
+        # The smallest text of a drawing is 9 points, 12 CSS pixels at its natural width.
+        smallest = page.evaluate(
+            """Math.min(...[...document.querySelectorAll('img.light')].map(image =>
+                12 * image.getBoundingClientRect().width / image.getAttribute('width')))"""
+        )
+        assert smallest >= 10
 
 
-def test_drawings_are_readable_on_a_phone(page: WatchedPage, written: dict[str, Path]) -> None:
+def test_a_table_that_is_cut_says_so(page: WatchedPage, written: dict[str, Path]) -> None:
     page.look_at(written["plain"], screen="phone", theme="light")
-    smallest = page.evaluate(
-        """Math.min(...[...document.querySelectorAll('figure svg text')].map(text => {
-            const {a, b} = text.getScreenCTM();
-            return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b);
-        }))"""
+    hints = page.evaluate(
+        """[...document.querySelectorAll('.scroll')].filter(box => box.clientWidth).map(box =>
+            [box.scrollWidth > box.clientWidth + 8, !box.previousElementSibling.hidden])"""
     )
-    assert smallest >= 7  # CSS pixels
+    assert hints
+    assert all(is_cut == is_said for is_cut, is_said in hints)
+    assert any(is_cut for is_cut, _ in hints)
 
 
 def test_the_theme_follows_the_system_and_the_toggle(
@@ -91,7 +100,7 @@ def test_the_theme_follows_the_system_and_the_toggle(
 ) -> None:
     look = (
         "[getComputedStyle(document.body.parentElement).backgroundColor, "
-        "getComputedStyle(document.querySelector('svg .f-ink')).fill]"
+        "[...document.querySelectorAll('#ties img')].find(one => one.clientWidth).className]"
     )
     seen = {}
     for theme in THEMES:
