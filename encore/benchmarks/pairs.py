@@ -102,20 +102,24 @@ def read_benchmark_pairs(
             f"{where}: other pairs than its definition says: {problems}; get the whole data set, "
             "or allow a partial benchmark (--allow-partial), which every table then says"
         )
-    digest = hashlib.sha256()
-    ids = [pair.pair_id for pair in rows.pairs]
-    for key in sorted(zip(rows.subsets, rows.row_ids, ids, strict=True)):
-        digest.update("\0".join(key).encode() + b"\n")
     return BenchmarkPairs(
         benchmark=benchmark,
         pairs=tuple(rows.pairs),
         subset_P=tuple(rows.subsets),
         row_id_P=tuple(rows.row_ids),
         is_partial=bool(problems),
-        digest=digest.hexdigest(),
+        digest=_digest(rows),
         notes=tuple(_notes(rows, problems)),
         is_from_hub=data is None,
     )
+
+
+def _digest(rows: _Rows) -> str:
+    digest = hashlib.sha256()
+    ids = [pair.pair_id for pair in rows.pairs]
+    for key in sorted(zip(rows.subsets, rows.row_ids, ids, strict=True)):
+        digest.update("\0".join(key).encode() + b"\n")
+    return digest.hexdigest()
 
 
 @dataclass(slots=True)

@@ -42,6 +42,7 @@ PAIR_RESULTS = pa.schema(
 )
 _FOOTER_KEY = b"encore"
 _KEY_COLUMNS = ["subset", "row_id", "pair_id"]
+_FOOTER_FIELDS = ("benchmark", "data_digest", "is_partial", "weighting")
 
 RowKind = Literal["scheme", "model", "judge", "paper-only"]
 _Floats = NDArray[np.float64]
@@ -225,7 +226,8 @@ def read_pair_results(path: Path) -> tuple[StoredResults, ...]:
         )
     num_pairs: int = footer["num_pairs"]
     keys = table.slice(0, num_pairs).select(_KEY_COLUMNS)
-    subset_P, row_id_P, pair_id_P = (tuple(keys[name].to_pylist()) for name in _KEY_COLUMNS)
+    of_all: dict[str, Any] = {name: footer[name] for name in _FOOTER_FIELDS}
+    of_all |= {f"{name}_P": tuple(keys[name].to_pylist()) for name in _KEY_COLUMNS}
     found = []
     for place, (name, policy) in enumerate(ties.items()):
         part = table.slice(place * num_pairs, num_pairs)
@@ -245,18 +247,7 @@ def read_pair_results(path: Path) -> tuple[StoredResults, ...]:
             reward_P2=None if part["reward_chosen"].null_count else np.stack(rewards, axis=1),
             about=about.get(name),
         )
-        found.append(
-            StoredResults(
-                benchmark=footer["benchmark"],
-                data_digest=footer["data_digest"],
-                is_partial=footer["is_partial"],
-                weighting=footer["weighting"],
-                subset_P=subset_P,
-                row_id_P=row_id_P,
-                pair_id_P=pair_id_P,
-                results=results,
-            )
-        )
+        found.append(StoredResults(**of_all, results=results))
     return tuple(found)
 
 

@@ -121,11 +121,10 @@ def make_table(
 
     Args:
         rows: The first is the reference.
-        pairs: Of the benchmark. The paper reports one benchmark: beside another, or another
-            definition of it, stands nothing.
+        pairs: Beside another benchmark than the paper's, or other definition of it, stands nothing.
         model: The backbone's name.
         paper: The backbone of the paper's figures.
-        notes: What is known already; what rows say of themselves is added.
+        notes: Beside those of the rows.
         synthetic: What is synthetic beside the rows.
 
     Raises:
@@ -138,32 +137,35 @@ def make_table(
             f"table: {len(twice)} names are there more than once (the first: {twice[0]!r}); give "
             "every row a name of its own"
         )
-    published: dict[str, PaperRow] = {}
     is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
-    for table in paper_tables() if is_comparable else ():
-        for one in table.rows if table.name in _TABLES[paper] else ():
-            published.setdefault(one.method, one)  # what two tables have in common, from the first
+    published = _published(paper) if is_comparable else {}
     lines = [
         TableLine(name=row.name, kind=row.kind, row=row, paper=published.get(row.method or ""))
         for row in rows
     ]
     shown = {line.paper.method for line in lines if line.paper is not None}
-    lines += [
-        TableLine(name=one.title, kind="paper-only", row=None, paper=one)
-        for method, one in published.items()
-        if method not in shown
-    ]
+    only = (one for method, one in published.items() if method not in shown)
+    lines += [TableLine(name=one.title, kind="paper-only", row=None, paper=one) for one in only]
     found = _notes(pairs, lines, is_comparable=is_comparable)
-    of_rows = (note for row in rows for note in row.notes)
-    marks = (part for row in rows for part in row.synthetic)
+    own = [note for row in rows for note in row.notes]
+    marks = [part for row in rows for part in row.synthetic]
     return BenchmarkTable(
         pairs=pairs,
         model=model,
         reference=rows[0].name if rows else None,
         lines=tuple(lines),
-        notes=tuple(dict.fromkeys((*pairs.notes, *notes, *of_rows, *found))),
+        notes=tuple(dict.fromkeys((*pairs.notes, *notes, *own, *found))),
         synthetic=tuple(dict.fromkeys((*synthetic, *marks))),
     )
+
+
+def _published(paper: PaperTables) -> dict[str, PaperRow]:
+    """The paper's rows by method; what two tables have in common, from the first."""
+    found: dict[str, PaperRow] = {}
+    for table in paper_tables():
+        for row in table.rows if table.name in _TABLES[paper] else ():
+            found.setdefault(row.method, row)
+    return found
 
 
 def _notes(

@@ -163,18 +163,7 @@ def judge_pairs(
         StudyIncompleteError: Shards failed; the same call judges only these.
         EncoreError: The judge does not load.
     """
-    if not pairs.pairs:
-        raise InputError(f"benchmark {pairs.benchmark.name}: no pairs to judge")
-    chosen = PROTOCOLS[protocol]
-    if max_reply_tokens is not None:
-        chosen = dataclasses.replace(chosen, max_reply_tokens=max_reply_tokens)
-    context = judge.identity.max_model_len
-    if chosen.max_reply_tokens >= context:
-        raise InputError(
-            f"protocol {chosen.name}: replies of up to {chosen.max_reply_tokens} tokens leave "
-            f"no room for a prompt in the judge's context of {context}; give --max-reply-tokens, "
-            "or the protocol verdict-only"
-        )
+    chosen = _protocol(pairs, judge, name=protocol, max_reply_tokens=max_reply_tokens)
     identity = _identity(pairs, judge=judge, protocol=chosen, shard_size=shard_size)
     manifest = JudgingManifest(
         judging_key=run_key_of(identity),
@@ -204,6 +193,29 @@ def judge_pairs(
             f"(shard {index}: {error}); run the same command again to judge only these"
         )
     return _read(folder, manifest, plan)
+
+
+def _protocol(
+    pairs: BenchmarkPairs, judge: Judge, *, name: str, max_reply_tokens: int | None
+) -> Protocol:
+    """The protocol of a judging that is possible.
+
+    Raises:
+        InputError: No pairs, or replies that leave no room for a prompt.
+    """
+    if not pairs.pairs:
+        raise InputError(f"benchmark {pairs.benchmark.name}: no pairs to judge")
+    chosen = PROTOCOLS[name]
+    if max_reply_tokens is not None:
+        chosen = dataclasses.replace(chosen, max_reply_tokens=max_reply_tokens)
+    context = judge.identity.max_model_len
+    if chosen.max_reply_tokens >= context:
+        raise InputError(
+            f"protocol {chosen.name}: replies of up to {chosen.max_reply_tokens} tokens leave "
+            f"no room for a prompt in the judge's context of {context}; give --max-reply-tokens, "
+            "or the protocol verdict-only"
+        )
+    return chosen
 
 
 def _read(folder: Path, manifest: JudgingManifest, plan: list[int]) -> JudgedPairs:
