@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.cli.rule_tables import counted
-from encore.errors import StudyIncompleteError
+from encore.errors import InputError, StudyIncompleteError
 from encore.options import JsonOption, command
 from encore.publish.publish_config import PublishConfig
 from encore.terminal import print_json, say, warn
@@ -68,7 +68,13 @@ def _database(config: PublishConfig, path: Path) -> PublishedDatabase:
 
 
 def _dataset(config: PublishConfig, path: Path) -> PublishedDataset:
-    from encore.publish.dataset import publish_dataset
+    try:
+        from encore.publish.dataset import publish_dataset
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"--dataset {path}: its card needs the package {error.name}; "
+            "pip install 'encore-reward[hub,report]'"
+        ) from error
 
     written = publish_dataset(
         config.study, out=path, run=config.run, judge=config.judge, force=config.force

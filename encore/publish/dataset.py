@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.files import atomic_folder
-from encore.publish.card import CardFacts, NullCount, data_set_card
+from encore.publish.card import CardFacts, data_set_card
 from encore.publish.folder import refuse_occupied
 from encore.query.query_files import query_file
 from encore.query.study_database import StudyDatabase, literal, open_database, quoted
@@ -160,7 +160,7 @@ def _write(
         num_memory_bytes=num_memory_bytes,
         nulls=nulls,
     )
-    (folder / _CARD).write_text(data_set_card(facts), encoding="utf-8")
+    (folder / _CARD).write_text(str(data_set_card(facts)), encoding="utf-8")
     return paths, facts
 
 
@@ -251,17 +251,12 @@ def _write_rules(path: Path, found: StudyTables) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")
 
 
-def _nulls(database: StudyDatabase, run_key: str) -> tuple[NullCount, ...]:
+def _nulls(database: StudyDatabase, run_key: str) -> tuple[tuple[str, str, int], ...]:
     rows = database.fetch(
         "select rule_id, null_reason, sum(num_nulls)::bigint as num_nulls "  # noqa: S608 - our own text
         f"from ({query_file('null_ratings').text}) where run_key = {literal(run_key)} "
         "group by rule_id, null_reason order by rule_id, null_reason"
     ).to_pylist()
     return tuple(
-        NullCount(
-            rule_id=row["rule_id"],
-            reason=row["null_reason"] or "unknown",
-            num_nulls=row["num_nulls"],
-        )
-        for row in rows
+        (row["rule_id"], row["null_reason"] or "unknown", row["num_nulls"]) for row in rows
     )
