@@ -178,18 +178,13 @@ def single_command(function: Callable[..., None], *, name: str) -> App:
 
 def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a parser and exit: 0, 1 error, 2 usage, 3 incomplete, 130 interrupted, 143 terminated."""
-    run_called(lambda: _run(app, arguments))
-
-
-def run_called(call: Callable[[], object]) -> NoReturn:
-    """Call something and exit as `run_main` does."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # otherwise a terminal without Unicode ends the command
             reconfigure(errors="backslashreplace")
     try:
         with _told_of_signals():
-            call()
+            _run(app, arguments)
     except EncoreError as error:
         _exit(str(error), exit_code=error.exit_code)
     except TerminatedError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
 from cyclopts import App
@@ -39,9 +39,7 @@ def build_app(names: Sequence[str] = COMMANDS) -> App:
     """The parser of `encore` with these commands; each one's module is imported."""
     app = new_app("encore", help=HELP, version=_version)
     for place, name in enumerate(names):
-        function = _function(name)
-        if not hasattr(function, "configs"):  # written by hand, not generated from a config yet
-            function = _listed(function)
+        function = getattr(import_module(f"encore.cli.{name}"), name)
         app.command(function, name=name, sort_key=place)
     return app
 
@@ -52,40 +50,5 @@ def main() -> None:
 
     quiet_environment()
     name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name in COMMANDS and not hasattr(_function(name), "configs"):
-        _run_written_by_hand(name)
     # Only the called command is imported: the doctor must come even where another one's does not.
     run_main(build_app([name] if name in COMMANDS else COMMANDS), sys.argv[1:] or ["--help"])
-
-
-def _function(name: str) -> Callable[..., None]:
-    function: Callable[..., None] = getattr(import_module(f"encore.cli.{name}"), name)
-    return function
-
-
-def _listed(function: Callable[..., None]) -> Callable[[], None]:
-    def entry() -> None:
-        """Stand in for the command in the list."""
-
-    entry.__doc__ = function.__doc__
-    return entry
-
-
-def _run_written_by_hand(name: str) -> None:
-    import typer
-
-    from encore.options import run_called
-
-    app = typer.Typer(
-        name="encore",
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="markdown",
-    )
-
-    @app.callback()
-    def _root() -> None:
-        pass
-
-    app.command(name)(_function(name))
-    run_called(app)

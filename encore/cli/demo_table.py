@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from encore.cli.output import compact_table, out, say
+from encore.cli.output import compact_table
 from encore.cli.train import train_shown
+from encore.terminal import out, say
 
 if TYPE_CHECKING:
     from encore.benchmarks.judging.judge_report import JudgeReport

@@ -1,48 +1,20 @@
-"""Tables of the commands, and options of those that are not generated yet."""
+"""Tables of the commands, and warnings that several of them have."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich import box
 from rich.table import Table
 
 from encore.errors import StudyIncompleteError
-from encore.terminal import (
-    console,
-    fail,
-    out,
-    print_json,
-    progress_bar,
-    say,
-    visible,
-    warn,
-)
-
-__all__ = ["console", "fail", "out", "print_json", "progress_bar", "say", "visible", "warn"]
+from encore.terminal import out, visible, warn
 
 _MIN_FIRST_COLUMN = 12
 #: Between two columns, and for both edges together.
 _GAP = 2
-
-StudyArgument = Annotated[
-    Path, typer.Argument(metavar="STUDY", help="The study directory (made by `encore ingest`).")
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print the result as JSON on stdout and nothing else there.")
-]
-RunOption = Annotated[
-    str | None,
-    typer.Option(
-        "--run",
-        metavar="RUN_KEY",
-        help="Which run, when there are several (a unique prefix of its key is enough).",
-    ),
-]
 
 
 def exit_if_incomplete(num_missing_shards: int, num_shards: int) -> None:

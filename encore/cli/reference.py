@@ -33,8 +33,6 @@ def reference_page() -> str:
 
 def _command_lines(name: str) -> Iterator[str]:
     function = getattr(import_module(f"encore.cli.{name}"), name)
-    if not hasattr(function, "configs"):  # written by hand
-        return
     yield f"## encore {name}\n"
     yield f"{(inspect.getdoc(function) or '').splitlines()[0]}\n"
     configs: tuple[type[StageConfig], ...] = function.configs

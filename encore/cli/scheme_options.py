@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from encore.cli.output import warn
+from encore.terminal import warn
 
 #: In words.
 _NOUNS = {

@@ -14,7 +14,7 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.render import FORMATS, render
 from encore.benchmarks.rows import TableRow, compared, reward_row
 from encore.benchmarks.table import BenchmarkTable, make_table
-from encore.cli.output import visible
+from encore.terminal import visible
 from tests.benchmarks.table_world import (
     benchmark_pairs,
     compared_rows,

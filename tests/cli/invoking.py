@@ -11,8 +11,6 @@ from typing import Any
 from unittest.mock import patch
 
 from cyclopts import CycloptsError
-from typer import Typer
-from typer.testing import CliRunner
 
 from encore.errors import EncoreError
 from encore.options import new_app
@@ -39,13 +37,9 @@ class Command:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
-    def __call__(self, *arguments: object) -> Any:
+    def __call__(self, *arguments: object) -> Result:
         """What it does with these arguments."""
         tokens = [str(one) for one in arguments]
-        if not hasattr(self._function, "__signature__"):  # a command written by hand
-            app = Typer()
-            app.command()(self._function)
-            return CliRunner(env={"COLUMNS": "200"}).invoke(app, tokens)
         return _call(self._function, tokens)
 
     def error_of(self, *arguments: object) -> EncoreError:
