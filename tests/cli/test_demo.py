@@ -170,7 +170,6 @@ def again(done: Shown, tmp_path_factory: pytest.TempPathFactory) -> Shown:
             "encore.training.gating_network.fit_gate",
             "encore.export.export_model",
             "encore.scoring.scoring_run._score",
-            "encore.benchmarks.scoring._score",
         ):
             patch.setattr(work, never)
         return shown(
