@@ -222,7 +222,7 @@ def _row_dict(row: TableRow) -> dict[str, Any]:
         "is_mean": row.is_mean,
         "synthetic": list(row.synthetic),
         "notes": list(row.notes),
-        "num_cut_pairs": row.num_cut_pairs,
+        **({"num_cut_pairs": row.num_cut_pairs} if row.num_cut_pairs else {}),
         **{name: score[name] for name in ("ties", "headline", "subsets", "is_partial")},
         "comparison": row.comparison and asdict(row.comparison),
         "draws": row.draws and asdict(row.draws),

@@ -319,7 +319,7 @@ def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
     ):
         assert cut.chosen.token_ids.tolist() == uncut.chosen.token_ids[-16:].tolist()
         assert cut.chosen.num_cut == len(uncut.chosen.token_ids) - 16
-    assert {row["ours"]["num_cut_pairs"] for row in whole.table.as_dict()["rows"]} == {0}
+    assert not any("num_cut_pairs" in row["ours"] for row in whole.table.as_dict()["rows"])
 
 
 def test_a_synthetic_benchmark_is_marked(study, made, tmp_path):
