@@ -213,7 +213,11 @@ def _row(
         model=content["model"],
         name=line["name"],
         kind=line["kind"],
-        **{name: ours[name] for name in ("method", "params", "uses_labels", "is_mean")},
+        **{name: ours[name] for name in ("method", "uses_labels", "is_mean")},
+        params={
+            name: value if isinstance(value, str) else float(value)
+            for name, value in ours["params"].items()
+        },
         synthetic=tuple(ours["synthetic"]),
         notes=tuple(ours["notes"]),
         figures={
