@@ -28,8 +28,8 @@ setup: ## Create .venv with the pinned versions; installs nothing when it is up 
 demo: setup ## From synthetic preference pairs to weights and a reward model, on this machine, in minutes
 	@$(BIN)/python -m flows.demo $(ARGS)
 
-test: setup ## The test suite, one real engine, server and store each
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup ## The test suite, in two processes
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-services: setup ## Other real servers, killed processes, other readers of our files
 	@$(BIN)/python -m pytest -m "services and not full" $(ARGS)

@@ -28,6 +28,8 @@ from encore.config import StageConfig, about_option
 from encore.errors import EncoreError, InputError
 from encore.terminal import console, fail, say
 
+#: What a lone hyphen stands for; the parser would take it for an option without a name.
+STDIN = "/dev/stdin"
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
 #: Closed bounds and choices are the parser's to check: breaking one is a wrong call. What has an
 #: open bound, or concerns several options, is an input error.
@@ -208,7 +210,8 @@ _STOPPED = "{}; finished work is kept, the same command continues"
 
 
 def _run(app: App, arguments: Sequence[str] | None) -> None:
-    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    tokens = [STDIN if word == "-" else word for word in given]
     try:
         called, bound, _ = app.parse_args(
             tokens, exit_on_error=False, print_error=False, help_on_error=False

@@ -316,7 +316,7 @@ def check_folder(run_dir: Path, manifest: RunManifest) -> None:
             )
     elif run_dir.is_dir():
         _refuse_other_things(run_dir, manifest)
-    elif run_dir.exists():
+    elif run_dir.is_file():  # exists() would see a folder that another thread just made
         raise InputError(f"{run_dir}: this is a file; name a new directory with --out")
 
 

@@ -18,6 +18,8 @@ SHARED_DATA = ROOT.parent / "shared" / "data"
 # Before any test module imports an engine, a hub client or a tracker.
 quiet_environment()
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Two test processes share the cores; more threads than cores are several times slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Machines differ in speed, and a failure in CI must be a failure at home: no deadline, no chance.
 settings.register_profile("encore", deadline=None, derandomize=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from encore.cli.output import plain_table
 from encore.cli.query_output import print_result
 from encore.errors import InputError
-from encore.options import JsonOption, UsageError, command
+from encore.options import STDIN, JsonOption, UsageError, command
 from encore.query.sql_config import Format, SqlConfig
 from encore.terminal import out, print_json, warn
 
@@ -80,7 +80,7 @@ def _text(statement: str | None, file: Path | None) -> str:
     if file is None:
         return statement or ""
     try:
-        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        return sys.stdin.read() if str(file) == STDIN else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--file {file}: cannot be read as text ({error})") from error
 

@@ -20,7 +20,7 @@ from tests.tasks.mlflow_store import Logged
 
 def take_pictures(page: Page, url: str, logged: Logged, *, to: Path) -> None:
     """Look at the run, its curves and its checkpoints; fail if the pages do not show them."""
-    run = logged.runs()[0]
+    [run] = logged.runs().values()
     assert logged.experiment is not None
     experiment = f"{url}/#/experiments/{logged.experiment.experiment_id}"
     page.open(f"{experiment}/runs/{run.info.run_id}", width=1700, height=1900)

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from cyclopts import CycloptsError
 
 from encore.errors import EncoreError
-from encore.options import new_app
+from encore.options import STDIN, new_app
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Command:
 
     def __call__(self, *arguments: object) -> Result:
         """What it does with these arguments."""
-        tokens = [str(one) for one in arguments]
+        tokens = [STDIN if one == "-" else str(one) for one in arguments]
         return _call(self._function, tokens)
 
     def error_of(self, *arguments: object) -> EncoreError:

@@ -96,7 +96,7 @@ def test_what_a_retry_cannot_mend_is_tried_once(start, monkeypatch):
     break_at(monkeypatch, 1, InputError("pair abc: refused"))  # another attempt would succeed
     error = error_of(start(retries=3))
     assert isinstance(error, StudyIncompleteError)
-    assert "1 of 3 shards failed, first 1: pair abc: refused" in str(error)
+    assert "1 of 3 shards failed, first 1: InputError: pair abc: refused" in str(error)
     assert start().message.endswith("1 shards scored, 2 reused")
 
 
