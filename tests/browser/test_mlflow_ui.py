@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tasks.track import sync
 from tests.browser.chromium import browser_page
 from tests.browser.mlflow_pictures import take_pictures
@@ -14,6 +16,7 @@ from tests.tasks.study_files import make_study, train
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
+@pytest.mark.services
 def test_a_run_its_curves_and_its_checkpoints_are_shown(chromium: str, tmp_path: Path) -> None:
     uri = f"sqlite:///{new_template(tmp_path)}"
     study = make_study(tmp_path / "study")
