@@ -179,13 +179,6 @@ class Scorer:
         The gate reads the state where the assistant's turn begins, so every prompt goes through the
         trunk once more; what is computed is kept beside the head scores.
         """
-        num_done = 0
-
-        def tell(num_prompts: int, _total: int) -> None:
-            nonlocal num_done
-            self.reporter.advanced(num_prompts - num_done)
-            num_done = num_prompts
-
         title = f"{opened.name}, prompts of the gate"
         self.reporter.started(title, total=self.pairs.num_pairs)
         prompt_PD = embed_prompts(
@@ -193,7 +186,7 @@ class Scorer:
             _examples(self.pairs, opened, truncation=self.config.truncation),
             cache=scored.folder / "prompts",
             pad_token_id=opened.tokenizer.pad_token_id,
-            on_progress=tell,
+            reporter=self.reporter,
         )
         weight_PR = gate.weights(prompt_PD).astype(np.float64)
         score_P2R = scored.scores.score_P2R.astype(np.float64)

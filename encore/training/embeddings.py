@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from encore.model.digest import architecture_text, parameter_digest
 from encore.model.layouts import LayoutName
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.scoring import computed_batches
+from encore.reporting import SILENT, Reporter
 from encore.training.disk import named_when_full
 from encore.training.examples import TokenTable, TrainingExamples
 
@@ -30,8 +31,6 @@ _log = logging.getLogger(__name__)
 PAIRS_PER_CHUNK = 512
 
 _Floats = NDArray[np.float32]
-#: Called with the number of pairs that are done and of all pairs.
-OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +54,7 @@ def embed_examples(
     cache: Path | None = None,
     tokens_per_microbatch: int = 16_384,
     pad_token_id: int = 0,
-    on_progress: OnProgress | None = None,
+    reporter: Reporter = SILENT,
 ) -> Embeddings:
     """The pooled state of every response.
 
@@ -67,7 +66,7 @@ def embed_examples(
             computed; computed ones are written there, `PAIRS_PER_CHUNK` pairs a file.
         tokens_per_microbatch: The most tokens to compute at once; a longer sequence goes alone.
         pad_token_id: Any valid token: nothing attends to it.
-        on_progress: Called after each finished file.
+        reporter: Hears of the pairs of each finished file.
 
     Raises:
         NoRoomError: The disk is full.
@@ -80,7 +79,7 @@ def embed_examples(
         tokens_per_microbatch=tokens_per_microbatch,
         pad_token_id=pad_token_id,
     )
-    found = work.run(cache, on_progress)
+    found = work.run(cache, reporter)
     return Embeddings(chosen_PD=found["chosen"], rejected_PD=found["rejected"])
 
 
@@ -92,7 +91,7 @@ def embed_prompts(
     cache: Path | None = None,
     tokens_per_microbatch: int = 16_384,
     pad_token_id: int = 0,
-    on_progress: OnProgress | None = None,
+    reporter: Reporter = SILENT,
 ) -> _Floats:
     """The pooled state of every rendered prompt, shape [P, D], float32.
 
@@ -110,7 +109,7 @@ def embed_prompts(
         tokens_per_microbatch=tokens_per_microbatch,
         pad_token_id=pad_token_id,
     )
-    return work.run(cache, on_progress)["prompt"]
+    return work.run(cache, reporter)["prompt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +122,7 @@ class _Embedding:
     tokens_per_microbatch: int
     pad_token_id: int
 
-    def run(self, cache: Path | None, on_progress: OnProgress | None) -> dict[str, _Floats]:
+    def run(self, cache: Path | None, reporter: Reporter) -> dict[str, _Floats]:
         """The states of each table, shape [P, D]."""
         digest = "" if cache is None else self.digest()
         num_rows = len(next(iter(self.tables.values())))
@@ -135,8 +134,7 @@ class _Embedding:
             else:
                 path = cache / digest[:16] / f"chunk-{start:08d}.safetensors"
                 chunks.append(self.kept(rows, path=path, digest=digest))
-            if on_progress is not None:
-                on_progress(rows.stop, num_rows)
+            reporter.advanced(len(rows))
         empty_ND = np.empty((0, self.model.hidden_size), dtype=np.float32)
         return {
             name: np.concatenate([empty_ND, *(chunk[name] for chunk in chunks)])

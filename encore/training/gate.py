@@ -254,18 +254,10 @@ def _states_and_scores(
     """States where the assistant's turn begins, and the head scores of both responses."""
     from encore.training.embeddings import embed_examples, embed_prompts
 
-    done = 0
-
-    def embedded(num_done: int, _total: int) -> None:
-        nonlocal done
-        reporter.advanced(num_done - done)
-        done = num_done
-
-    model, common = loaded.model, dict[str, Any](cache=out / "embeddings", on_progress=embedded)
+    model, common = loaded.model, dict[str, Any](cache=out / "embeddings", reporter=reporter)
     common["pad_token_id"] = loaded.tokenizer.pad_token_id
     reporter.started("embedding responses", total=len(examples.group_P))
     responses = embed_examples(model, examples, **common)
-    done = 0
     reporter.started("embedding prompts", total=len(examples.group_P))
     prompt_PD = embed_prompts(model, examples, **common)
     head_DR = model.heads.weight.detach().cpu().numpy().T

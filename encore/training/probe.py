@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from encore.errors import EncoreError, InputError
-from encore.training.embeddings import OnProgress, embed_examples
+from encore.reporting import Reporter
+from encore.training.embeddings import embed_examples
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
@@ -59,7 +60,7 @@ def solve_heads(
     *,
     cache: Path,
     pad_token_id: int,
-    on_embedded: OnProgress | None,
+    reporter: Reporter,
 ) -> _Floats:
     """Put the best linear heads on the frozen backbone into the model.
 
@@ -71,7 +72,7 @@ def solve_heads(
         config: Objective, layout and microbatches are read.
         cache: The folder for hidden states.
         pad_token_id: For padded rows.
-        on_embedded: Called with the number of embedded pairs and of all.
+        reporter: Hears of embedded pairs.
 
     Returns:
         What belongs to the heads' centres, shape [R]: see `encore.training.splits.move_centres`.
@@ -83,7 +84,7 @@ def solve_heads(
         cache=cache,
         tokens_per_microbatch=config.microbatch_tokens(model.heads.weight.device.type),
         pad_token_id=pad_token_id,
-        on_progress=on_embedded,
+        reporter=reporter,
     )
     if config.objective == "bradley-terry":
         head_D = fit_bradley_terry(

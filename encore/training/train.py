@@ -236,13 +236,6 @@ def _fit(job: _Job) -> tuple[MultiHeadRewardModel, int, dict[str, Any] | None]:
 
 def _with_solved_heads(model: MultiHeadRewardModel, job: _Job) -> _Job:
     """Write the best linear heads on the frozen backbone; their constants move into the centres."""
-    num_before = 0
-
-    def on_embedded(num_done: int, _num_pairs: int) -> None:
-        nonlocal num_before
-        job.reporter.advanced(num_done - num_before)
-        num_before = num_done
-
     job.reporter.started("embedding", total=len(job.split.train_rows))
     offset_R = solve_heads(
         model,
@@ -250,7 +243,7 @@ def _with_solved_heads(model: MultiHeadRewardModel, job: _Job) -> _Job:
         job.config,
         cache=job.run.embeddings_dir,
         pad_token_id=job.tokenizer.pad_token_id,
-        on_embedded=on_embedded,
+        reporter=job.reporter,
     )
     examples = move_centres(job.examples, offset_R)
     model.mean_R.copy_(torch.from_numpy(examples.mean_R))

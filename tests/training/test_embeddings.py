@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from encore.model.layouts import lay_out
+from encore.reporting import SilentReporter
 from encore.training import embeddings
 from encore.training.embeddings import embed_examples, embed_prompts
 from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
@@ -29,6 +30,18 @@ def examples():
 
 def models():
     return {"llama": tiny_llama(["a"]), "bert": tiny_bert(["a"], dropout=0.5)}
+
+
+class Counting(SilentReporter):
+    """Counts embedded pairs; may stop after the first file."""
+
+    def __init__(self, *, stops: bool = False):
+        self.counts, self.stops = [], stops
+
+    def advanced(self, count: int = 1, *, note: str = "") -> None:
+        self.counts.append(count)
+        if self.stops:
+            raise KeyboardInterrupt
 
 
 class Forwards:
@@ -103,25 +116,20 @@ def test_what_is_kept_is_not_computed_again(examples, tmp_path):
     model = tiny_llama(["a"])
     first = embed_examples(model, examples, cache=tmp_path)
     forwards = Forwards(model)
-    heard = []
-    again = embed_examples(
-        model, examples, cache=tmp_path, on_progress=lambda done, total: heard.append((done, total))
-    )
+    reporter = Counting()
+    again = embed_examples(model, examples, cache=tmp_path, reporter=reporter)
     assert forwards.num == 0
     assert np.array_equal(first.chosen_PD, again.chosen_PD)
     assert np.array_equal(first.rejected_PD, again.rejected_PD)
-    assert heard == [(4, 10), (8, 10), (10, 10)]
+    assert reporter.counts == [4, 4, 2]
 
 
 def test_a_stopped_embedding_goes_on_where_it_was(examples, tmp_path):
     model = tiny_llama(["a"])
     whole = embed_examples(model, examples)
 
-    def stop(done, total):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        embed_examples(model, examples, cache=tmp_path, on_progress=stop)
+        embed_examples(model, examples, cache=tmp_path, reporter=Counting(stops=True))
     forwards = Forwards(model)
     resumed = embed_examples(model, examples, cache=tmp_path, tokens_per_microbatch=1)
     assert forwards.num == 2 * (NUM_PAIRS - 4)  # the first chunk of 4 pairs was there
