@@ -14,8 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -28,52 +27,54 @@ from encore.serving.reward_requests import Refusal
 
 _log = logging.getLogger(__name__)
 
-_TokenIds = NDArray[np.int32]
+TokenIds = NDArray[np.int32]
 _Scores = NDArray[np.float32]
 
-STOPPING: Final = "the server stops; send it to another one"
 #: How long a batch that is not full waits for clients that were answered together.
 _LINGER_SECONDS: Final = 0.002
 _MAX_RETRY_SECONDS: Final = 60
-#: Share of the newest batch in the average speed.
-_SMOOTHING: Final = 0.2
 #: Batches that fail one after the other before the queue reports that it is not alive.
 _MAX_FAILURES: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(NamedTuple):
     """One text in the queue; ``future`` gets its scores [R]."""
 
-    index: int
-    token_ids: _TokenIds
+    place: int
+    token_ids: TokenIds
     future: asyncio.Future[_Scores]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class BatchQueue:
     """Scores texts in the order they come. `run` must be running for `score` to return.
 
     Attributes:
+        num_tokens: Tokens that wait.
+
+    Args:
         score_batch: The scores [N, R] of N token sequences; called in one thread of its own. An
             InputError means that the model refuses a sequence: that one is found and the others
             are scored. A lost device ends the queue. Any other error fails the batch.
         max_batch_tokens: Tokens of one call; a longer text is scored alone.
         max_queue_tokens: Tokens that may wait; an empty queue takes any request.
-        on_batch: Called after each batch with its texts, tokens and seconds.
-        num_tokens: Tokens that wait.
     """
 
-    score_batch: Callable[[Sequence[_TokenIds]], _Scores]
-    max_batch_tokens: int
-    max_queue_tokens: int
-    on_batch: Callable[[int, int, float], None] = lambda *_: None
-    num_tokens: int = field(init=False, default=0)
-    _texts: deque[_Text] = field(init=False, default_factory=deque)
-    _arrived: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    _is_closed: bool = field(init=False, default=False)
-    _num_failures: int = field(init=False, default=0)  # since the last batch that was scored
-    _tokens_per_second: float | None = field(init=False, default=None)
+    def __init__(
+        self,
+        score_batch: Callable[[Sequence[TokenIds]], _Scores],
+        *,
+        max_batch_tokens: int,
+        max_queue_tokens: int,
+    ) -> None:
+        self._score_batch = score_batch
+        self._max_batch_tokens = max_batch_tokens
+        self._max_queue_tokens = max_queue_tokens
+        self._texts: deque[_Text] = deque()
+        self._arrived = asyncio.Event()
+        self._is_closed = False
+        self._num_failures = 0  # since the last batch that was scored
+        self._seconds_per_token = 0.0  # of that batch
+        self.num_tokens = 0
 
     @property
     def num_texts(self) -> int:
@@ -85,7 +86,7 @@ class BatchQueue:
         """Whether texts are being scored, as far as the last batches tell."""
         return not self._is_closed and self._num_failures < _MAX_FAILURES
 
-    async def score(self, sequences: Sequence[_TokenIds]) -> _Scores:
+    async def score(self, sequences: Sequence[TokenIds]) -> _Scores:
         """The scores [N, R] of a request's N texts; what is cancelled is not computed.
 
         Raises:
@@ -93,15 +94,15 @@ class BatchQueue:
                 model refuses one of the texts.
         """
         if self._is_closed:
-            raise _stopping()
+            raise stopping()
         num_tokens = sum(map(len, sequences))
-        if self._texts and self.num_tokens + num_tokens > self.max_queue_tokens:
-            seconds = self._retry_seconds()
+        if self._texts and self.num_tokens + num_tokens > self._max_queue_tokens:
+            # About when half of what waits is done.
+            seconds = math.ceil(self.num_tokens / 2 * self._seconds_per_token)
             raise Refusal(
                 503,
-                f"{self.num_tokens} tokens wait to be scored, no more are taken; come back in "
-                f"{seconds} s",
-                retry_after_seconds=seconds,
+                f"{self.num_tokens} tokens wait to be scored, no more are taken; come back later",
+                retry_after=str(min(max(1, seconds), _MAX_RETRY_SECONDS)),
             )
         loop = asyncio.get_running_loop()
         texts = [_Text(i, ids, loop.create_future()) for i, ids in enumerate(sequences)]
@@ -121,16 +122,17 @@ class BatchQueue:
             try:
                 while not self._is_closed:
                     await self._arrived.wait()
-                    if self.num_tokens < self.max_batch_tokens:
+                    if self.num_tokens < self._max_batch_tokens:
                         await asyncio.sleep(_LINGER_SECONDS)
                     batch = self._take()
                     await self._compute(batch, thread)
-            except Exception:  # noqa: BLE001 - the log has it, and clients hear that it ended
+            except asyncio.CancelledError:
+                raise
+            except BaseException:  # noqa: BLE001 - the log has it, and clients hear that it ended
                 _log.exception("the queue has ended; start the server again")
             finally:  # also after a fault of ours: no client waits for ever
                 self._is_closed = True
-                for text in (*batch, *self._texts):
-                    _fail(text, _stopping())
+                _fail([*batch, *self._texts], stopping())
                 self._texts.clear()
                 self.num_tokens = 0
 
@@ -140,7 +142,7 @@ class BatchQueue:
         num_tokens = 0
         while self._texts:
             size = len(self._texts[0].token_ids)
-            if batch and num_tokens + size > self.max_batch_tokens:
+            if batch and num_tokens + size > self._max_batch_tokens:
                 break
             text = self._texts.popleft()
             self.num_tokens -= size
@@ -156,9 +158,10 @@ class BatchQueue:
         if not batch:
             return
         started = time.perf_counter()
+        sequences = [text.token_ids for text in batch]
         try:
             score_NR = await asyncio.get_running_loop().run_in_executor(
-                thread, self.score_batch, [text.token_ids for text in batch]
+                thread, self._score_batch, sequences
             )
             scored = list(zip(batch, score_NR, strict=True))
         except InputError as error:
@@ -167,44 +170,33 @@ class BatchQueue:
                 await self._compute(batch[:middle], thread)
                 await self._compute(batch[middle:], thread)
                 return
-            [text] = batch
-            _log.warning("a text of %d tokens is refused: %s", len(text.token_ids), error)
+            _log.warning("a text of %d tokens is refused: %s", len(sequences[0]), error)
             reason = (
-                f"text {text.index} (counted from 0) of {len(text.token_ids)} tokens: the model "
+                f"text {batch[0].place} (counted from 0) of {len(sequences[0])} tokens: the model "
                 "does not take it, the server's log says why; the others of the request were not "
                 "scored"
             )
-            _fail(text, Refusal(422, reason))
-            return
+            _fail(batch, Refusal(422, reason))
         except Exception as error:  # noqa: BLE001 - whatever it is, the queue goes on for others
             _log.error("a batch of %d texts could not be scored", len(batch), exc_info=error)
             self._num_failures += 1
             self._is_closed = isinstance(error, torch.AcceleratorError)
-            for text in batch:
-                _fail(text, Refusal(500, "the model failed on this batch; see the server's log"))
-            return
-        self._num_failures = 0
-        for text, score_R in scored:
-            if not text.future.done():
-                text.future.set_result(score_R)
-        num_tokens = sum(len(text.token_ids) for text in batch)
-        seconds = max(time.perf_counter() - started, 1e-6)
-        before = self._tokens_per_second or num_tokens / seconds
-        self._tokens_per_second = before + _SMOOTHING * (num_tokens / seconds - before)
-        self.on_batch(len(batch), num_tokens, seconds)
-
-    def _retry_seconds(self) -> int:
-        """When about half of what waits is done."""
-        if self._tokens_per_second is None:
-            return 1
-        seconds = self.num_tokens / 2 / self._tokens_per_second
-        return min(max(1, math.ceil(seconds)), _MAX_RETRY_SECONDS)
+            _fail(batch, Refusal(500, "the model failed on this batch; see the server's log"))
+        else:
+            self._num_failures = 0
+            seconds = time.perf_counter() - started
+            self._seconds_per_token = seconds / sum(map(len, sequences))
+            for text, score_R in scored:
+                if not text.future.done():
+                    text.future.set_result(score_R)
 
 
-def _fail(text: _Text, error: Exception) -> None:
-    if not text.future.done():
-        text.future.set_exception(error)
+def stopping() -> Refusal:
+    """What a client hears whose request the server does not finish."""
+    return Refusal(503, "the server stops; send it to another one", connection="close")
 
 
-def _stopping() -> Refusal:
-    return Refusal(503, STOPPING, closes=True)
+def _fail(texts: Sequence[_Text], error: Refusal) -> None:
+    for text in texts:
+        if not text.future.done():
+            text.future.set_exception(error)

@@ -6,26 +6,19 @@ way, so a query that the model's own template rendered has exactly the tokens of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from encore.data.records import Message
 from encore.errors import InputError
 from encore.model.conversation import ConversationTokenizer
-from encore.serving.reward_requests import (
-    Conversation,
-    Refusal,
-    RewardRequest,
-    ScoreRequest,
-)
+from encore.serving.batch_queue import TokenIds
+from encore.serving.reward_requests import Conversation, Refusal
 from encore.token_encoder import TokenEncoder
 
-#: Texts that are tokenized in one call, so that requests take turns.
-TEXTS_AT_ONCE: Final = 8
 _SHOWN_TURNS: Final = 8
 _SHOWN_CHARACTERS: Final = 80
 #: Characters of a text that are tokenized, for each token of the model's maximum length: far more
@@ -34,19 +27,9 @@ _SHOWN_CHARACTERS: Final = 80
 _CHARACTERS_PER_TOKEN: Final = 32
 _MIN_CHARACTERS: Final = 1 << 16
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EncodedText:
-    """One text as the model reads it.
-
-    Attributes:
-        token_ids: int32, at most the model's maximum length.
-        num_cut: Oldest tokens that were cut to fit it. Of a text so long that its beginning is not
-            tokenized at all, those that were.
-    """
-
-    token_ids: NDArray[np.int32]
-    num_cut: int
+#: Token ids, at most the model's maximum length, and how many of the oldest were cut to fit it. Of
+#: a text so long that its beginning is not tokenized, those that were.
+EncodedText = tuple[TokenIds, int]
 
 
 class RequestEncoder:
@@ -66,16 +49,16 @@ class RequestEncoder:
         self._num_embeddings = num_embeddings
         self._max_characters = max(_MIN_CHARACTERS, _CHARACTERS_PER_TOKEN * tokenizer.max_length)
         self._encoder = TokenEncoder(hf)
-        self._end = str(hf.convert_ids_to_tokens(tokenizer.end_token_id))
-        self._begins = tuple({hf.bos_token, hf.cls_token} - {None})
+        self._end, pad = hf.convert_ids_to_tokens([tokenizer.end_token_id, tokenizer.pad_token_id])
+        self._begins = {hf.bos_token, hf.cls_token} - {None}
         self._begin_ids = {hf.bos_token_id, hf.cls_token_id} - {None}
         self._ends = {self._end, hf.eos_token} - {None}
-        pad = str(hf.convert_ids_to_tokens(tokenizer.pad_token_id))
-        self._after = tuple(sorted({*self._ends, pad}))
-        self._before = tuple(sorted({*self._ends, pad} - set(self._begins)))
+        self._padding = {*self._ends, pad}
+        longest_first = sorted(map(re.escape, self._padding), key=len, reverse=True)
+        self._around_padding = re.compile(f"({'|'.join(longest_first)})")
 
-    def encode_queries(self, asked: RewardRequest, start: int = 0) -> list[EncodedText]:
-        """Token ids of the next `TEXTS_AT_ONCE` texts of a request; none beyond its end.
+    def encode_queries(self, texts: Sequence[str], first: int) -> list[EncodedText]:
+        """Token ids of some texts of a request, of which the first is number ``first``.
 
         Padding at either side is dropped. Tokens that end the text become the one that ends the
         assistant's turn, where the model was trained to be read. A text without any, a response
@@ -85,93 +68,76 @@ class RequestEncoder:
             Refusal: 422 for a text of nothing but padding and space, or with a token for which the
                 model has no embedding.
         """
-        stripped = [self._strip(text) for text in asked.query[start : start + TEXTS_AT_ONCE]]
-        for index, text in enumerate(stripped, start):
+        stripped = [self._strip(text) for text in texts]
+        for index, text in enumerate(stripped, first):
             if not text.removesuffix(self._end).strip():
                 raise Refusal(422, f"query[{index}]: an empty text, expected prompt and response")
-        return [
-            self._checked(self._cut(ids), name=f"query[{index}]")
-            for index, ids in enumerate(self._encoder.encode(stripped), start)
-        ]
+        encoded = []
+        for index, ids in enumerate(self._encoder.encode(stripped), first):
+            num_cut = max(0, len(ids) - self._tokenizer.max_length)
+            kept = ids[num_cut:]
+            if num_cut and ids[0] in self._begin_ids:  # as training cut them
+                kept[0] = ids[0]
+            self._check(token_ids := np.array(kept, dtype=np.int32), name=f"query[{index}]")
+            encoded.append((token_ids, num_cut))
+        return encoded
 
-    def encode_conversations(self, asked: ScoreRequest, start: int = 0) -> list[EncodedText]:
+    def encode_conversations(
+        self, conversations: Sequence[Conversation], first: int
+    ) -> list[EncodedText]:
         """The same of conversations; what spells a special token in a message is plain text.
 
         Raises:
             Refusal: 422 for turns that the model's template refuses, or a token for which the
                 model has no embedding.
         """
-        return [
-            self._encode_conversation(conversation, name=f"conversations[{index}]")
-            for index, conversation in enumerate(
-                asked.conversations[start : start + TEXTS_AT_ONCE], start
-            )
-        ]
+        encoded = []
+        for index, conversation in enumerate(conversations, first):
+            name, left = f"conversations[{index}]", self._max_characters
+            response = _newest(conversation.response, left)
+            prompt: list[Message] = []
+            for turn in reversed(conversation.messages):
+                left -= len(prompt[0].content if prompt else response)
+                prompt.insert(0, Message(role=turn.role, content=_newest(turn.content, left)))
+            try:
+                found = self._tokenizer.encode(prompt, response)
+            except InputError:  # whose message names the model's folder
+                roles = " ".join(turn.role for turn in prompt[:_SHOWN_TURNS])
+                raise Refusal(
+                    422,
+                    f"{name}: the model's chat template does not take turns of roles {roles} "
+                    "before a response; expected turns as it was trained on, the last one of the "
+                    "user",
+                ) from None
+            self._check(found.token_ids, name=name)
+            encoded.append((found.token_ids, found.num_cut))
+        return encoded
 
-    def _encode_conversation(self, conversation: Conversation, *, name: str) -> EncodedText:
-        left = self._max_characters
-        newest: list[str] = []
-        for text in (conversation.response, *(t.content for t in reversed(conversation.messages))):
-            newest.append(_newest(text, left))
-            left -= len(newest[-1])
-        response, *contents = newest
-        prompt = tuple(
-            Message(role=turn.role, content=content)
-            for turn, content in zip(conversation.messages, reversed(contents), strict=True)
-        )
-        try:
-            encoded = self._tokenizer.encode(prompt, response)
-        except InputError:  # whose message names the model's folder
-            roles = " ".join(turn.role for turn in conversation.messages[:_SHOWN_TURNS])
-            raise Refusal(
-                422,
-                f"{name}: the model's chat template does not take turns of roles {roles} before a "
-                "response; expected turns as it was trained on, the last one of the user",
-            ) from None
-        return self._checked(
-            EncodedText(token_ids=encoded.token_ids, num_cut=encoded.num_cut), name=name
-        )
-
-    def _checked(self, text: EncodedText, *, name: str) -> EncodedText:
-        """The same text, once every token of it is known to have an embedding."""
-        largest = int(text.token_ids.max())
+    def _check(self, token_ids: TokenIds, *, name: str) -> None:
+        """Refuse a text with a token that has no embedding."""
+        largest = int(token_ids.max())
         if self._num_embeddings is not None and largest >= self._num_embeddings:
             token = str(self._tokenizer.hf_tokenizer.convert_ids_to_tokens(largest))
             raise Refusal(
                 422,
-                f"{name}: token {token[:_SHOWN_CHARACTERS]!a} (id {largest}), for which the "
-                f"model has no embedding (it has {self._num_embeddings}); expected a text without "
-                "it",
+                f"{name}: token {token[:_SHOWN_CHARACTERS]!a} (id {largest}), for which the model "
+                f"has no embedding (it has {self._num_embeddings}); expected a text without it",
             )
-        return text
 
     def _strip(self, text: str) -> str:
         """The text between its padding, with one end token if it had any; time is linear."""
-        start = 0
-        while token := next((t for t in self._before if text.startswith(t, start)), None):
-            start += len(token)
-        end = place = len(text)
-        has_ended = False
-        while place > start:
-            if token := next((t for t in self._after if text.endswith(t, 0, place)), None):
-                end = place = place - len(token)
-                has_ended |= token in self._ends
-            elif text[place - 1].isspace():  # dropped only together with a token before it
-                place -= 1
-            else:
-                break
-        bare = text[start : max(start, end)]
+        parts = self._around_padding.split(text)  # text, token, text, token, …, text
+        has_ended, start, stop = False, 0, len(parts)
+        # Space is dropped only together with a token before it: beside the text it is its own.
+        while stop > 1 and not parts[stop - 1].strip():
+            stop -= 2
+            has_ended |= parts[stop] in self._ends
+        while start + 1 < stop and not parts[start] and parts[start + 1] not in self._begins:
+            start += 2
+        bare = "".join(parts[start:stop])
         begin = next((token for token in self._begins if bare.startswith(token)), "")
         bare = begin + _newest(bare[len(begin) :], self._max_characters)
         return bare + self._end if has_ended else bare
-
-    def _cut(self, ids: Sequence[int]) -> EncodedText:
-        """As training cut them: the oldest go, but for the token that every text begins with."""
-        num_cut = max(0, len(ids) - self._tokenizer.max_length)
-        kept = list(ids[num_cut:])
-        if num_cut and ids[0] in self._begin_ids:
-            kept = [ids[0], *ids[num_cut + 1 :]]
-        return EncodedText(token_ids=np.array(kept, dtype=np.int32), num_cut=num_cut)
 
 
 def _newest(text: str, num_characters: int) -> str:

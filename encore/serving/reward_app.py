@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -27,11 +26,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from encore.export.records import Composition
 from encore.model.opening import OpenedModel
-from encore.serving.batch_queue import STOPPING, BatchQueue
-from encore.serving.composer import Composed, Composer
+from encore.model.scoring import score_sequences
+from encore.serving.batch_queue import BatchQueue, TokenIds, stopping
 from encore.serving.request_encoding import EncodedText, RequestEncoder
 from encore.serving.reward_requests import (
     AnyRequest,
@@ -41,6 +41,9 @@ from encore.serving.reward_requests import (
     read_request,
 )
 from encore.serving.serve_config import ServeLimits
+from encore.weighting.head_weights import reward_weights
+
+# Legend: N texts, R rules.
 
 _log = logging.getLogger(__name__)
 
@@ -52,180 +55,202 @@ REWARD_PATHS: Final = ("/get_reward", "/")
 BODY_SECONDS: Final = 10.0
 #: Bodies of the largest size that may be held at one time.
 _HELD_BODIES: Final = 16
+#: Texts that are tokenized in one call, so that requests take turns.
+_TEXTS_AT_ONCE: Final = 8
 #: Status of a request whose client went away, as web servers log it.
 _NO_ANSWER: Final = 499
 _SHOWN_CHARACTERS: Final = 80
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
-class ServerMetrics:
-    """One server's counters, in a registry of its own."""
+class RewardApp:
+    """The ASGI application of one model.
 
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "encore_requests", "Requests answered.", ["path", "status"], registry=registry
-        )
-        self.seconds = Histogram(
-            "encore_request_seconds",
-            "From a request's first line to its answer.",
-            ["path"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.texts = Counter("encore_texts", "Texts scored.", registry=registry)
-        self.tokens = Counter("encore_tokens", "Tokens scored.", registry=registry)
-        self.cut = Counter(
-            "encore_cut_texts", "Texts accepted that lost their oldest tokens.", registry=registry
-        )
-        self.batch_texts = Histogram(
-            "encore_batch_texts", "Texts computed together.", buckets=_TEXTS, registry=registry
-        )
-        self.batch_seconds = Histogram(
-            "encore_batch_seconds", "Time of a batch.", buckets=_SECONDS, registry=registry
-        )
+    Every request has one log line and one count: path, status, sizes, time; never a client's text.
 
-    def watch_queue(self, queue: BatchQueue) -> None:
-        """Show what waits at the moment of asking."""
-        texts = Gauge("encore_queued_texts", "Texts that wait.", registry=self.registry)
-        tokens = Gauge("encore_queued_tokens", "Tokens that wait.", registry=self.registry)
-        texts.set_function(lambda: queue.num_texts)
-        tokens.set_function(lambda: queue.num_tokens)
-
-    def count_batch(self, num_texts: int, num_tokens: int, seconds: float) -> None:
-        """Count one batch that was scored."""
-        self.texts.inc(num_texts)
-        self.tokens.inc(num_tokens)
-        self.batch_texts.observe(num_texts)
-        self.batch_seconds.observe(seconds)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class RewardService:
-    """The endpoints of one model.
-
-    Attributes:
+    Args:
         opened: The model.
-        composer: How its heads become a reward.
-        queue: Where texts are scored.
-        encoder: The model's tokenizer for requests.
-        metrics: Where texts are counted.
+        composition: What its heads weigh in a reward.
         limits: What a client may ask for.
+        on_ready: Called when requests are about to be answered.
     """
 
-    opened: OpenedModel
-    composer: Composer
-    queue: BatchQueue
-    encoder: RequestEncoder
-    metrics: ServerMetrics
-    limits: ServeLimits
-    _num_held_bytes: int = field(init=False, default=0)
-    #: Parses bodies and tokenizes texts, off the event loop.
-    _thread: ThreadPoolExecutor = field(
-        init=False,
-        default_factory=partial(ThreadPoolExecutor, 1, "encore-encode"),
-    )
+    def __init__(
+        self,
+        opened: OpenedModel,
+        *,
+        composition: Composition,
+        limits: ServeLimits,
+        on_ready: Callable[[], None],
+    ) -> None:
+        self._opened = opened
+        self._composition = composition
+        self._head_ids = opened.model.head_ids
+        self._weight_R = reward_weights(composition.weights, head_ids=self._head_ids)
+        self._mean_R = np.array(opened.model.mean_R.tolist())
+        self._limits = limits
+        self._on_ready = on_ready
+        num_embeddings = opened.model.trunk.get_input_embeddings().weight.shape[0]
+        self._encoder = RequestEncoder(opened.tokenizer, num_embeddings=num_embeddings)
+        self._queue = BatchQueue(
+            self._score_batch,
+            max_batch_tokens=limits.max_batch_tokens,
+            max_queue_tokens=limits.queue_tokens,
+        )
+        self._num_held_bytes = 0
+        #: Parses bodies and tokenizes texts, off the event loop.
+        self._thread = ThreadPoolExecutor(1, "encore-encode")
+        self._count()
+        routes = [
+            *(Route(path, self._rewards, methods=["POST"]) for path in REWARD_PATHS),
+            Route("/score", self._explanations, methods=["POST"]),
+            Route("/health", self._health, methods=["GET"]),
+            Route("/model", self._about, methods=["GET"]),
+            Route("/metrics", self._counters, methods=["GET"]),
+        ]
+        self._paths = frozenset(route.path for route in routes)
+        errors = (Refusal, HTTPException, ClientDisconnect, Exception)
+        self._app = Starlette(
+            routes=routes,
+            lifespan=self._run_queue,
+            exception_handlers=dict.fromkeys(errors, _answer_error),
+        )
+        self._app.router.redirect_slashes = False
 
-    async def rewards(self, request: Request) -> Response:
+    def _count(self) -> None:
+        """Make the counters, in a registry of this server's own."""
+        self._registry = own = CollectorRegistry()
+        path, status = "path", "status"
+        self._requests = Counter(
+            "encore_requests", "Requests answered.", [path, status], registry=own
+        )
+        self._seconds = Histogram(
+            "encore_request_seconds", "Until its answer.", [path], registry=own
+        )
+        self._texts = Counter("encore_texts", "Texts scored.", registry=own)
+        self._tokens = Counter("encore_tokens", "Tokens scored.", registry=own)
+        self._cut = Counter(
+            "encore_cut_texts", "Texts that lost their oldest tokens.", registry=own
+        )
+        self._batch_texts = Histogram(
+            "encore_batch_texts", "Texts computed together.", buckets=_BATCH_SIZES, registry=own
+        )
+        self._batch_seconds = Histogram("encore_batch_seconds", "Time of a batch.", registry=own)
+        texts = Gauge("encore_queued_texts", "Texts that wait.", registry=own)
+        texts.set_function(lambda: self._queue.num_texts)
+        tokens = Gauge("encore_queued_tokens", "Tokens that wait.", registry=own)
+        tokens.set_function(lambda: self._queue.num_tokens)
+
+    @contextlib.asynccontextmanager
+    async def _run_queue(self, _app: Starlette) -> AsyncIterator[None]:
+        scoring = asyncio.create_task(self._queue.run())
+        self._on_ready()
+        yield
+        scoring.cancel()
+        await asyncio.wait([scoring])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, count it and log it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), _NO_ANSWER
+
+        async def note_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note_status)
+        finally:  # a path or method that is not known is a client's text too
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "other"
+            seconds = time.perf_counter() - started
+            self._requests.labels(path, str(status)).inc()
+            self._seconds.labels(path).observe(seconds)
+            sizes = [scope["state"].get(name, 0) for name in ("num_texts", "num_tokens")]
+            line = "%s %s: %d, %d texts, %d tokens, %.0f ms"
+            _log.info(line, method, path, status, *sizes, 1000 * seconds)
+
+    # --- endpoints --------------------------------------------------------------------------------
+
+    async def _rewards(self, request: Request) -> Response:
         """OpenRLHF's answer: ``scores``, by which its clients filter, are the ``rewards``.
 
         ``extra_logs`` has every rule's score on the scale of its ratings.
         """
-        _, composed = await self._answer(request, RewardRequest, self.encoder.encode_queries)
-        rewards = composed.reward_N.tolist()
-        logged = zip(self.composer.head_ids, composed.shown_NR.T.tolist(), strict=True)
-        return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": dict(logged)})
+        asked = await self._read(request, RewardRequest)
+        _, score_NR = await self._scored(request, asked.query, self._encoder.encode_queries)
+        rewards = (score_NR @ self._weight_R).tolist()
+        shown_RN = (score_NR + self._mean_R).T.tolist()
+        logged = dict(zip(self._head_ids, shown_RN, strict=True))
+        return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": logged})
 
-    async def scores(self, request: Request) -> Response:
+    async def _explanations(self, request: Request) -> Response:
         """Every conversation's reward and what each rule contributes to it."""
-        encode = self.encoder.encode_conversations
-        texts, composed = await self._answer(request, ScoreRequest, encode)
+        asked = await self._read(request, ScoreRequest)
+        texts, score_NR = await self._scored(
+            request, asked.conversations, self._encoder.encode_conversations
+        )
         results = [
-            {
-                "reward": float(composed.reward_N[row]),
-                "reward_shown": float(composed.reward_shown_N[row]),
-                "rules": self._rules(composed, row),
-                "num_tokens": len(text.token_ids),
-                "num_cut": text.num_cut,
-            }
-            for row, text in enumerate(texts)
+            {**self._explain(score_R), "num_tokens": len(token_ids), "num_cut": num_cut}
+            for (token_ids, num_cut), score_R in zip(texts, score_NR, strict=True)
         ]
         return JSONResponse(
-            {"model": self.opened.name, "digest": self.opened.digest, "results": results}
+            {"model": self._opened.name, "digest": self._opened.digest, "results": results}
         )
 
-    async def health(self, _request: Request) -> Response:
+    def _explain(self, score_R: NDArray[np.float64]) -> dict[str, Any]:
+        """A text's reward and its parts; a number for people has the rules' means added back."""
+        reward = float(self._weight_R @ score_R)
+        return {
+            "reward": reward,
+            "reward_shown": reward + float(self._weight_R @ self._mean_R),
+            "rules": _rows(
+                rule_id=self._head_ids,
+                score=(score_R + self._mean_R).tolist(),
+                centred_score=score_R.tolist(),
+                weight=self._weight_R.tolist(),
+                contribution=(self._weight_R * score_R).tolist(),
+            ),
+        }
+
+    async def _health(self, _request: Request) -> Response:
         """Whether texts are being scored."""
-        if not self.queue.is_alive:
-            raise Refusal(
-                503,
-                "this server stops, its worker has ended, or batch after batch fails: start it "
-                "again",
-            )
-        return JSONResponse({"status": "ok", "queued_texts": self.queue.num_texts})
+        if not self._queue.is_alive:
+            reason = "this server stops, its worker has ended, or batch after batch fails"
+            raise Refusal(503, f"{reason}: start it again")
+        return JSONResponse({"status": "ok", "queued_texts": self._queue.num_texts})
 
-    async def about(self, _request: Request) -> Response:
+    async def _about(self, _request: Request) -> Response:
         """Which model this is, what its heads weigh, what a client may ask for."""
-        tokenizer, composer = self.opened.tokenizer, self.composer
-        rules = zip(
-            composer.head_ids, composer.weight_R.tolist(), composer.mean_R.tolist(), strict=True
-        )
+        weights, means = self._weight_R.tolist(), self._mean_R.tolist()
+        origin = ("scheme", "params", "provenance")
         return JSONResponse(
             {
-                "model": self.opened.name,
-                "digest": self.opened.digest,
-                "head_ids": list(composer.head_ids),
-                "rules": [
-                    {"rule_id": rule_id, "weight": weight, "mean": mean}
-                    for rule_id, weight, mean in rules
-                ],
-                "reward_mean": composer.reward_mean,
-                "weights": dict(composer.origin),
-                "max_length": tokenizer.max_length,
-                "template_sha256": tokenizer.template_sha256,
-                "limits": {
-                    "max_queries": self.limits.max_queries,
-                    "max_request_bytes": self.limits.max_request_bytes,
-                },
+                "model": self._opened.name,
+                "digest": self._opened.digest,
+                "head_ids": list(self._head_ids),
+                "rules": _rows(rule_id=self._head_ids, weight=weights, mean=means),
+                "reward_mean": float(self._weight_R @ self._mean_R),
+                "weights": {name: getattr(self._composition, name) for name in origin},
+                "max_length": self._opened.tokenizer.max_length,
+                "template_sha256": self._opened.tokenizer.template_sha256,
+                "limits": self._limits.model_dump(include={"max_queries", "max_request_bytes"}),
             }
         )
 
-    async def counters(self, _request: Request) -> Response:
+    async def _counters(self, _request: Request) -> Response:
         """The counters as Prometheus reads them."""
-        text = generate_latest(self.metrics.registry)
+        text = generate_latest(self._registry)
         return Response(text, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    async def _answer(
-        self,
-        request: Request,
-        kind: type[AnyRequest],
-        encode: Callable[[AnyRequest, int], list[EncodedText]],
-    ) -> tuple[list[EncodedText], Composed]:
-        texts: list[EncodedText] = []
-        try:
-            async with self._body(request) as body:
-                read = partial(read_request, body, kind, max_texts=self.limits.max_queries)
-                asked = await self._in_thread(read)
-                while more := await self._in_thread(partial(encode, asked, len(texts))):
-                    texts += more
-            request.state.num_texts = len(texts)
-            request.state.num_tokens = sum(len(text.token_ids) for text in texts)
-            scoring = self.queue.score([text.token_ids for text in texts])
-            score_NR = await _unless_gone(request, scoring)
-        except asyncio.CancelledError:  # by the server, after its time to stop
-            raise Refusal(503, STOPPING, closes=True) from None
-        if not np.isfinite(score_NR).all():
-            raise Refusal(500, "the model's score of a text is not a finite number")
-        self.metrics.cut.inc(sum(text.num_cut > 0 for text in texts))
-        return texts, self.composer.compose(score_NR)
+    # --- a request's way --------------------------------------------------------------------------
 
-    async def _in_thread(self, work: Callable[[], Found]) -> Found:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-    @contextlib.asynccontextmanager
-    async def _body(self, request: Request) -> AsyncIterator[bytes]:
-        """A request's body; its bytes count as held inside the context.
+    async def _read(self, request: Request, kind: type[AnyRequest]) -> AnyRequest:
+        """The request in a body.
 
         What is refused for its size is not read on: the connection throws the rest away, so a
         client that sends first and listens later gets the reason.
@@ -239,149 +264,112 @@ class RewardService:
         self._check_size(int(request.headers.get("content-length", "0")))
         body = bytearray()
         try:
-            await self._collect(request, body)
-            yield bytes(body)
-        finally:
-            self._num_held_bytes -= len(body)
-
-    async def _collect(self, request: Request, body: bytearray) -> None:
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
+            async with _until_stopped(), asyncio.timeout(BODY_SECONDS):
                 async for chunk in request.stream():
                     body += chunk
                     self._num_held_bytes += len(chunk)
                     self._check_size(len(body))
-                    if self._num_held_bytes > _HELD_BODIES * self.limits.max_request_bytes:
+                    if self._num_held_bytes > _HELD_BODIES * self._limits.max_request_bytes:
                         reason = "too many requests are being read at this moment; send it again"
-                        raise Refusal(503, reason, retry_after_seconds=1)
+                        raise Refusal(503, reason, retry_after="1")
+            max_texts = self._limits.max_queries
+            return await self._in_thread(
+                partial(read_request, bytes(body), kind, max_texts=max_texts)
+            )
         except TimeoutError:
             reason = f"the body did not arrive within {BODY_SECONDS:g} s ({len(body)} bytes did)"
-            raise Refusal(408, reason, closes=True) from None
+            raise Refusal(408, reason, connection="close") from None
+        finally:
+            self._num_held_bytes -= len(body)
 
     def _check_size(self, num_bytes: int) -> None:
-        if num_bytes > self.limits.max_request_bytes:
+        if num_bytes > self._limits.max_request_bytes:
             raise Refusal(
                 413,
                 f"a body of {num_bytes} bytes or more, expected at most "
-                f"{self.limits.max_request_bytes}: send several requests, or start the server "
+                f"{self._limits.max_request_bytes}: send several requests, or start the server "
                 "with a larger --max-request-bytes",
             )
 
-    def _rules(self, composed: Composed, row: int) -> list[dict[str, Any]]:
-        names = ("rule_id", "score", "centred_score", "weight", "contribution")
-        columns = zip(
-            self.composer.head_ids,
-            composed.shown_NR[row].tolist(),
-            composed.centred_NR[row].tolist(),
-            self.composer.weight_R.tolist(),
-            composed.contribution_NR[row].tolist(),
-            strict=True,
-        )
-        return [dict(zip(names, values, strict=True)) for values in columns]
+    async def _scored(
+        self,
+        request: Request,
+        asked: Sequence[Any],
+        encode: Callable[[Sequence[Any], int], list[EncodedText]],
+    ) -> tuple[list[EncodedText], NDArray[np.float64]]:
+        """A request's texts as token ids, and their centred scores [N, R].
 
+        If the client goes away first, what still waits is not computed.
+        """
+        texts: list[EncodedText] = []
+        async with _until_stopped():
+            for first in range(0, len(asked), _TEXTS_AT_ONCE):
+                some = asked[first : first + _TEXTS_AT_ONCE]
+                texts += await self._in_thread(partial(encode, some, first))
+            request.state.num_texts = len(texts)
+            request.state.num_tokens = sum(len(token_ids) for token_ids, _ in texts)
+            both: list[asyncio.Future[Any]] = [
+                asyncio.create_task(self._queue.score([ids for ids, _ in texts])),
+                asyncio.ensure_future(request.receive()),  # after the body only the end can come
+            ]
+            try:
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                if not both[0].done():
+                    raise ClientDisconnect
+                score_NR = both[0].result().astype(np.float64)
+            finally:
+                for one in both:
+                    one.cancel()
+        if not np.isfinite(score_NR).all():
+            raise Refusal(500, "the model's score of a text is not a finite number")
+        self._cut.inc(sum(num_cut > 0 for _, num_cut in texts))
+        return texts, score_NR
 
-async def _unless_gone(
-    request: Request, scoring: Coroutine[Any, Any, NDArray[np.float32]]
-) -> NDArray[np.float32]:
-    """The scores, unless the client goes away first: then what still waits is not computed."""
-    work = asyncio.ensure_future(scoring)
-    gone = asyncio.ensure_future(request.receive())  # after the body only this can come
-    try:
-        either: list[asyncio.Future[Any]] = [work, gone]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            raise ClientDisconnect
-        return work.result()
-    finally:
-        work.cancel()
-        gone.cancel()
+    async def _in_thread(self, work: Callable[[], Found]) -> Found:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-
-def make_app(
-    service: RewardService, *, metrics: ServerMetrics, lifespan: Lifespan[Starlette]
-) -> ASGIApp:
-    """The ASGI application of a service."""
-    routes = [
-        *(Route(path, service.rewards, methods=["POST"]) for path in REWARD_PATHS),
-        Route("/score", service.scores, methods=["POST"]),
-        Route("/health", service.health, methods=["GET"]),
-        Route("/model", service.about, methods=["GET"]),
-        Route("/metrics", service.counters, methods=["GET"]),
-    ]
-    app = Starlette(
-        routes=routes,
-        lifespan=lifespan,
-        exception_handlers={
-            Refusal: _refuse,
-            HTTPException: _refuse_path,
-            ClientDisconnect: _note_disconnect,
-            Exception: _report_failure,
-        },
-    )
-    app.router.redirect_slashes = False
-    return _observed(app, metrics=metrics, paths=frozenset(route.path for route in routes))
-
-
-async def _refuse(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
-    return JSONResponse({"error": error.reason}, status_code=error.status, headers=error.headers)
-
-
-async def _refuse_path(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    # Not `request.url`: it depends on the client's Host header and loses characters.
-    shown = ascii(f"{request.method} {request.scope['path']}"[:_SHOWN_CHARACTERS])
-    reason = f"{shown}: {error.detail.lower()}; expected POST /get_reward or /score, or GET "
-    return JSONResponse(
-        {"error": reason + "/health, /metrics or /model"},
-        status_code=error.status_code,
-        headers=error.headers,
-    )
-
-
-async def _note_disconnect(_request: Request, _error: Exception) -> Response:
-    """Nobody reads it; the status is for the log."""
-    return Response(status_code=_NO_ANSWER)
-
-
-async def _report_failure(_request: Request, error: Exception) -> Response:
-    """The client gets the kind of error alone; the traceback goes into the log."""
-    return JSONResponse(
-        {"error": f"the server failed ({type(error).__name__}); see its log"}, status_code=500
-    )
-
-
-def _observed(app: ASGIApp, *, metrics: ServerMetrics, paths: frozenset[str]) -> ASGIApp:
-    """One log line and one count a request: path, status, sizes, time; never a client's text.
-
-    All paths that are not known count as one, since a path is a client's text too.
-    """
-
-    async def observed(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
-        started, status = time.perf_counter(), _NO_ANSWER
-
-        async def note_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await app(scope, receive, note_status)
-        finally:
-            path = scope["path"] if scope["path"] in paths else "other"
-            method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "other"
-            seconds = time.perf_counter() - started
-            metrics.requests.labels(path, str(status)).inc()
-            metrics.seconds.labels(path).observe(seconds)
-            state = scope["state"]
-            sizes = (state.get("num_texts", 0), state.get("num_tokens", 0))
-            _log.info(
-                "%s %s: %d, %d texts, %d tokens, %.0f ms",
-                *(method, path, status, *sizes, 1000 * seconds),
+    def _score_batch(self, sequences: Sequence[TokenIds]) -> NDArray[np.float32]:
+        with self._batch_seconds.time():
+            score_NR = score_sequences(
+                self._opened.model,
+                sequences,
+                pad_token_id=self._opened.tokenizer.pad_token_id,
+                tokens_per_microbatch=self._limits.max_batch_tokens,
             )
+        self._texts.inc(len(sequences))
+        self._tokens.inc(sum(map(len, sequences)))
+        self._batch_texts.observe(len(sequences))
+        return score_NR
 
-    return observed
+
+def _rows(**columns: Sequence[Any]) -> list[dict[str, Any]]:
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+
+
+@contextlib.asynccontextmanager
+async def _until_stopped() -> AsyncIterator[None]:
+    """Answer in JSON when the server cancels a request, after its time to stop."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise stopping() from None
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    """One line of JSON. Of an error that nobody expected the traceback goes into the log."""
+    if isinstance(error, ClientDisconnect):  # nobody reads it; the status is for the log
+        return Response(status_code=_NO_ANSWER)
+    if isinstance(error, Refusal):
+        status, reason, headers = error.status, error.reason, error.headers
+    elif isinstance(error, HTTPException):
+        # Not `request.url`: it depends on the client's Host header and loses characters.
+        shown = ascii(f"{request.method} {request.scope['path']}"[:_SHOWN_CHARACTERS])
+        expected = "POST /get_reward or /score, or GET /health, /metrics or /model"
+        reason = f"{shown}: {error.detail.lower()}; expected {expected}"
+        status, headers = error.status_code, dict(error.headers or {})
+    else:
+        reason = f"the server failed ({type(error).__name__}); see its log"
+        status, headers = 500, {}
+    return JSONResponse({"error": reason}, status_code=status, headers=headers)

@@ -34,24 +34,14 @@ class Refusal(Exception):
     Args:
         status: Of HTTP.
         reason: One line, without paths of the server and without a stack trace.
-        retry_after_seconds: When to come back, where that helps.
-        closes: Whether the connection ends, because the rest of the body is not read.
+        headers: ``retry-after``, or ``connection: close`` where the body is not read to its end.
     """
 
-    def __init__(
-        self,
-        status: int,
-        reason: str,
-        *,
-        retry_after_seconds: int | None = None,
-        closes: bool = False,
-    ) -> None:
+    def __init__(self, status: int, reason: str, **headers: str) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
-        self.headers = {"connection": "close"} if closes else {}
-        if retry_after_seconds is not None:
-            self.headers["retry-after"] = str(retry_after_seconds)
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 class _Record(BaseModel):
@@ -65,11 +55,9 @@ class _Record(BaseModel):
         """Pydantic's error has a record for every key that is not a field."""
         fields = cls.model_fields
         if isinstance(given, dict) and len(given) > len(fields) + _MAX_UNKNOWN_KEYS:
-            raise PydanticCustomError(
-                "too_many_keys",
-                "{num_keys} keys, expected only {fields}",
-                {"num_keys": len(given), "fields": ", ".join(fields)},
-            )
+            reason = "{num_keys} keys, expected only {fields}"
+            shown = {"num_keys": len(given), "fields": ", ".join(fields)}
+            raise PydanticCustomError("too_many_keys", reason, shown)
         return given
 
 
@@ -130,9 +118,8 @@ def read_request(body: bytes, kind: type[AnyRequest], *, max_texts: int) -> AnyR
     try:
         given = from_json(body.decode("utf-8"), allow_inf_nan=False, cache_strings="keys")
     except UnicodeDecodeError as error:
-        raise Refusal(
-            400, f"body: byte {error.start} is not UTF-8 ({error.reason}); expected JSON in UTF-8"
-        ) from None
+        reason = f"body: byte {error.start} is not UTF-8 ({error.reason}); expected JSON in UTF-8"
+        raise Refusal(400, reason) from None
     except ValueError as error:
         raise Refusal(400, f"body: not JSON: {error}") from None
     for name in kind.model_fields if isinstance(given, dict) else ():

@@ -67,7 +67,6 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     from encore.demo import data_paths
     from encore.model.opening import open_reward_model
     from encore.model.scoring import score_sequences
-    from encore.serving.composer import make_composer
     from tests.perf.training.model_folder import write_model
     from tests.serving.conversations import real
     from tests.serving.models import running
@@ -91,8 +90,8 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
         )
         return _Round(seconds=time.perf_counter() - started), scores
 
-    composer = make_composer(None, head_ids=opened.model.head_ids, mean_R=[0.0])
-    with running(opened, composed=composer) as server:
+    [head_id] = opened.model.head_ids
+    with running(opened, weights={head_id: 1.0}) as server:
 
         def served() -> tuple[_Round, Any]:
             answer = _clients(server.url, folder / "texts.json", clients=options.clients)

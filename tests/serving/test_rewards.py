@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from encore.data.records import Message
-from encore.serving import reward_server
+from encore.serving import reward_app
 from tests.serving.conversations import Conversation, made_up
 from tests.serving.models import (
     HEAD_IDS,
     MEANS,
     PATIENCE,
+    WEIGHT_R,
     WEIGHTS,
     as_json,
-    composer,
     offline,
     opened_model,
     running,
@@ -37,7 +37,7 @@ def rendered(conversations: list[Conversation]) -> list[str]:
 @pytest.mark.parametrize("path", ["/get_reward", "/"])
 def test_openrlhfs_clients_old_and_new_get_the_rewards_of_offline_scoring(server, path):
     conversations = made_up(12)
-    expected = composer().compose(offline(conversations))
+    score_NR = offline(conversations)
     queries = rendered(conversations)
     # Since 0.6 clients send prompts and labels too, of any JSON.
     new = {"query": queries, "prompts": queries, "labels": [None, "a", 1.5] * 4}
@@ -46,12 +46,12 @@ def test_openrlhfs_clients_old_and_new_get_the_rewards_of_offline_scoring(server
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "application/json"
         found = answer.json()
-        np.testing.assert_allclose(found["rewards"], expected.reward_N, atol=1e-5)
+        np.testing.assert_allclose(found["rewards"], score_NR @ WEIGHT_R, atol=1e-5)
         assert found["scores"] == found["rewards"]  # as OpenRLHF's own server has it
         assert list(found["extra_logs"]) == list(HEAD_IDS)
         for rule, head_id in enumerate(HEAD_IDS):
             logged = found["extra_logs"][head_id]
-            np.testing.assert_allclose(logged, expected.shown_NR[:, rule], atol=1e-5)
+            np.testing.assert_allclose(logged, score_NR[:, rule] + MEANS[rule], atol=1e-5)
 
 
 def test_a_conversation_is_scored_rule_by_rule(server):
@@ -66,7 +66,7 @@ def test_a_conversation_is_scored_rule_by_rule(server):
         assert rule["centred_score"] == pytest.approx(centred, abs=1e-5)
         assert rule["score"] == pytest.approx(centred + mean, abs=1e-5)
         assert rule["contribution"] == pytest.approx(weight * centred, abs=1e-5)
-    # The weighted means are 0.505, as by hand in test_composer.
+    # The weighted means are 0.505, 0.2 * 0.9 + 0.3 * 0.25 + 0.5 * 0.5.
     assert result["reward_shown"] == pytest.approx(result["reward"] + 0.505)
     assert result["num_tokens"] == len(opened_model().tokenizer.encode(*HI).token_ids)
     assert result["num_cut"] == 0
@@ -74,7 +74,7 @@ def test_a_conversation_is_scored_rule_by_rule(server):
 
 def test_contributions_sum_to_the_reward_which_is_that_of_scoring_without_a_server(server):
     conversations = made_up(40)
-    expected_N = composer().compose(offline(conversations)).reward_N
+    expected_N = offline(conversations) @ WEIGHT_R
     rewards = []
     for start in range(0, len(conversations), 20):
         for result in server.score(*conversations[start : start + 20]):
@@ -105,7 +105,7 @@ def test_a_conversation_that_is_too_long_says_how_much_was_cut(server):
 
 def test_clients_at_the_same_time_get_their_own_answers_from_common_batches(server):
     conversations = made_up(60)
-    expected_N = composer().compose(offline(conversations)).reward_N
+    expected_N = offline(conversations) @ WEIGHT_R
     batches_before = server.metric("encore_batch_texts_count")
     with httpx.Client(timeout=PATIENCE) as client, ThreadPoolExecutor(16) as pool:
 
@@ -156,7 +156,7 @@ def test_an_answer_with_a_score_that_is_no_number_is_a_500_and_not_nan(monkeypat
         score_NR[0, 1] = value
         return score_NR
 
-    monkeypatch.setattr(reward_server, "score_sequences", one_of_three)
+    monkeypatch.setattr(reward_app, "score_sequences", one_of_three)
     with running() as server:
         for path, body in (("/get_reward", {"query": ["Hi.", "Ho."]}), ("/score", as_body(HI))):
             answer = server.post(path, body)
