@@ -7,7 +7,7 @@ from typing import Any
 from encore.cli.output import compact_table
 from encore.errors import EncoreError
 from encore.options import JsonOption, UsageError, command
-from encore.terminal import out, print_json, say, visible
+from encore.terminal import out, print_json, visible
 from encore.training.plan import PlanTrainConfig
 
 _PARTS = ("weights", "gradients", "optimizer_states", "activations", "workspace", "total")
@@ -38,23 +38,19 @@ def plan(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
         print_json(planned)
     else:
         _print(planned, layout=config.layout)
-    for note in planned["notes"]:
-        say(f"note: {note}")
     if not planned["fits"]:
         raise EncoreError(refusal(planned))
 
 
 def _print(plan: dict[str, Any], *, layout: str) -> None:
     model, gpu = plan["model"], plan["gpu"]
-    out.print(
-        visible(
-            f"{model['name']}: {model['num_parameters'] / 1e9:.2f} B parameters with its embedding "
-            f"table, without the output layer; {model['gflop_per_token']:.1f} GFLOP a token"
-        ),
-        soft_wrap=True,
+    about = (
+        f"{model['name']}: {model['num_parameters'] / 1e9:.2f} B parameters with its embedding "
+        f"table, without the output layer; {model['gflop_per_token']:.1f} GFLOP a token\n"
+        f"tokens: {plan['tokens']['origin']}"
     )
-    out.print(visible(f"tokens: {plan['tokens']['origin']}"), soft_wrap=True)
-    rows = [
+    out.print(visible(about), soft_wrap=True)
+    memory = [
         (
             row["name"] + " *" * (row["name"] == plan["recipe"]),
             *(f"{row[f'{part}_gib']:.1f}" for part in _PARTS),
@@ -64,7 +60,7 @@ def _print(plan: dict[str, Any], *, layout: str) -> None:
     ]
     table = compact_table(
         ("recipe", "weights", "grads", "states", "activ.", "work", "total", "fits"),
-        rows,
+        memory,
         title=f"Memory in GiB; {gpu['name']} has {gpu['usable_gib']:.1f} for tensors",
     )
     table.caption = (
@@ -73,13 +69,13 @@ def _print(plan: dict[str, Any], *, layout: str) -> None:
     table.caption_justify = "left"
     out.print(table)
     hours = [
-        (f"{name} *" if name == layout else name, f"{row['computed_tokens']:,}", row["hours"])
+        (name + " *" * (name == layout), f"{row['computed_tokens']:,}", f"{row['hours']:.2f}")
         for name, row in plan["hours"].items()
     ]
+    columns = ("layout (* asked)", "tokens computed", "hours")
     title = (
         f"Time of {plan['recipe']} on one {gpu['name']} at {plan['utilisation']:.0%} of its peak"
     )
-    columns = ("layout (* asked)", "tokens computed", "hours")
-    out.print(compact_table(columns, [(*row[:2], f"{row[2]:.2f}") for row in hours], title=title))
+    out.print(compact_table(columns, hours, title=title))
     for row in plan["recipes"]:
         out.print(f"{row['name']}: {row['about']}", soft_wrap=True)

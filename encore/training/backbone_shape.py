@@ -1,7 +1,5 @@
 """How large a backbone is, from its config.json alone: parameters and operations per token.
 
-Symbols: D hidden size, I intermediate size, Q width of all query heads, K width of all key heads.
-
 A reward model loads neither the vocabulary-sized output layer (``lm_head``) nor an encoder's
 pooler, so no count here has them. Biases of queries and keys and their norms are left out: they
 are less than 0.1 % of a model.
@@ -40,10 +38,11 @@ class BackboneShape:
         kind: ``model_type`` of config.json.
         is_causal: Whether a token sees only earlier ones.
         num_layers: Layers.
-        hidden_size: D.
-        intermediate_size: I.
-        query_size: Q.
-        key_size: K; the values' is the same.
+        hidden_size: Width of a token's state.
+        intermediate_size: Width of the feed-forward block.
+        num_heads: Query heads.
+        num_kv_heads: Key heads; as many are the values'.
+        head_size: Width of one head.
         num_table_rows: Rows of the embedding tables: vocabulary, positions, token types.
         vocab_size: Rows of the vocabulary's table alone.
         is_output_tied: Whether the output layer is the embedding table.
@@ -56,8 +55,9 @@ class BackboneShape:
     num_layers: int
     hidden_size: int
     intermediate_size: int
-    query_size: int
-    key_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
     num_table_rows: int
     vocab_size: int
     is_output_tied: bool
@@ -67,10 +67,9 @@ class BackboneShape:
     def matrices(self) -> tuple[tuple[int, int], ...]:
         """(inputs, outputs) of each matrix of a layer; a decoder's feed-forward block is gated."""
         hidden, inner = self.hidden_size, self.intermediate_size
-        attention = ((hidden, self.query_size), (self.query_size, hidden))
-        keys_and_values = ((hidden, self.key_size),) * 2
+        query, key = self.num_heads * self.head_size, self.num_kv_heads * self.head_size
         ways_up = ((hidden, inner),) * (2 if self.is_causal else 1)
-        return (*attention, *keys_and_values, *ways_up, (inner, hidden))
+        return ((hidden, query), (query, hidden), *((hidden, key),) * 2, *ways_up, (inner, hidden))
 
     @property
     def num_matrix_parameters(self) -> int:
@@ -103,10 +102,8 @@ class BackboneShape:
         return 0 if is_none else self.vocab_size * self.hidden_size
 
 
-def flops_per_token(
-    shape: BackboneShape, *, sequence_length: float = 0.0, is_training: bool = True
-) -> float:
-    """Floating point operations for one token: two per weight forward, twice that backward.
+def flops_per_token(shape: BackboneShape, *, sequence_length: float = 0.0) -> float:
+    """Floating point operations to train on one token: two per weight forward, four backward.
 
     Recomputation for gradient checkpointing is not counted (PaLM, appendix B). Attention adds, in
     each layer, a score and a weighted sum over the tokens that are attended to: half the sequence
@@ -116,14 +113,13 @@ def flops_per_token(
         shape: The backbone.
         sequence_length: Length in tokens as a token sees it (`attention_length`); 0 leaves
             attention over the sequence out, 0.6 % of the whole at 300 tokens of Llama 3.1 8B.
-        is_training: False: one forward pass alone.
     """
     attended = sequence_length / 2 if shape.is_causal else sequence_length
-    attention = 2 * shape.num_layers * shape.query_size * attended
-    return (6 if is_training else 2) * (shape.num_matrix_parameters + attention)
+    attention = 2 * shape.num_layers * shape.num_heads * shape.head_size * attended
+    return 6 * (shape.num_matrix_parameters + attention)
 
 
-def attention_length(lengths: Sequence[int]) -> float:
+def attention_length(lengths: Sequence[float]) -> float:
     """The length of the sequence that an average token is in: Σ l² / Σ l, in tokens."""
     total = sum(lengths)
     return sum(length * length for length in lengths) / total if total else 0.0
@@ -149,13 +145,12 @@ def shape_from_config(config: Mapping[str, Any], *, name: str) -> BackboneShape:
             "are not trained here; name the unquantized model"
         )
     for key in _REQUIRED:
-        if not isinstance(found.get(key), int) or isinstance(found[key], bool) or found[key] < 1:
+        if type(found.get(key)) is not int or found[key] < 1:
             raise InputError(
                 f"backbone {name!r}: {key} is {found.get(key)!r} in config.json, expected a whole "
                 "number above 0; save the model again with save_pretrained"
             )
     num_heads, positions = found["num_attention_heads"], found["max_position_embeddings"]
-    head_dim = found.get("head_dim") or found["hidden_size"] // num_heads
     learnt = 0 if kind.is_causal else positions + found["type_vocab_size"]
     return BackboneShape(
         name=name,
@@ -164,8 +159,9 @@ def shape_from_config(config: Mapping[str, Any], *, name: str) -> BackboneShape:
         num_layers=found["num_hidden_layers"],
         hidden_size=found["hidden_size"],
         intermediate_size=found["intermediate_size"],
-        query_size=num_heads * head_dim,
-        key_size=found.get("num_key_value_heads", num_heads) * head_dim,
+        num_heads=num_heads,
+        num_kv_heads=found.get("num_key_value_heads", num_heads),
+        head_size=found.get("head_dim") or found["hidden_size"] // num_heads,
         num_table_rows=found["vocab_size"] + learnt,
         vocab_size=found["vocab_size"],
         is_output_tied=bool(found.get("tie_word_embeddings")),

@@ -6,16 +6,19 @@ dictionary of plain JSON values: GiB, tokens, hours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from encore.config import StageConfig, option
 from encore.errors import InputError
 from encore.model.config import BackboneConfig
-from encore.training.backbone_shape import BackboneShape, find_shape, flops_per_token
+from encore.training.backbone_shape import (
+    BackboneShape,
+    attention_length,
+    find_shape,
+    flops_per_token,
+)
 from encore.training.config import MICROBATCH_TOKENS, LayoutName, Method, TrainingConfig
 from encore.training.gpus import gpu_named
 
@@ -34,7 +37,6 @@ _SHARED_SHARE = 0.365
 #: Rows of layout ``sorted`` are closed before their padding reaches this share.
 _SORTED_PADDING = 0.02
 _MAX_MEASURED_PAIRS = 2000
-_OF_GPU = ("name", "memory_gib", "bf16_tflops", "bandwidth_gbps")
 _TRAINING: dict[str, Any] = dict(TrainingConfig.model_fields)
 _BACKBONE: dict[str, Any] = dict(BackboneConfig.model_fields)
 
@@ -75,8 +77,7 @@ class PlanTrainConfig(StageConfig):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(NamedTuple):
     """One way to train: bytes of a weight (and of activations), its gradient, AdamW's two means.
 
     ``options`` are those of `encore train`.
@@ -91,21 +92,12 @@ class Recipe:
     about: str
 
 
-_IN_BACKWARD, _LORA = "full-stochastic", "lora"
+_STOCHASTIC = "--method full --optimizer adamw-stochastic"
 #: In the order in which they are recommended: the first that fits is named.
 RECIPES = (
-    Recipe(
-        *(_IN_BACKWARD, "full", 2, 2, 4, "--method full --optimizer adamw-stochastic"),
-        "bfloat16 with stochastic rounding, applied in the backward pass; the default",
-    ),
-    Recipe(
-        *(_LORA, "lora", 2, 0, 0, "--method lora"),
-        "frozen trunk, low-rank adapters on every matrix, all bfloat16, rounded stochastically",
-    ),
-    Recipe(
-        *("probe", "probe", 2, 0, 0, "--method probe"),
-        "frozen bfloat16 trunk, heads in closed form",
-    ),
+    Recipe("full-stochastic", "full", 2, 2, 4, _STOCHASTIC, "stochastic rounding; the default"),
+    Recipe("lora", "lora", 2, 0, 0, "--method lora", "frozen trunk, low-rank adapters"),
+    Recipe("probe", "probe", 2, 0, 0, "--method probe", "frozen trunk, heads in closed form"),
     Recipe(
         *("full-bfloat16", "full", 2, 2, 4, "--method full --optimizer adamw"),
         "plain bfloat16 AdamW: at a learning rate of 2e-5 rounding leaves most weights unchanged",
@@ -117,11 +109,11 @@ RECIPES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lengths:
-    """Tokens of the responses with their prompts; ``attention``: Σ l² / Σ l; ``shared`` of a pair.
+class _Lengths(NamedTuple):
+    """Tokens of the responses with their prompts.
 
-    Tokens of a pair are spread by ``deviation`` around twice the mean.
+    ``attention`` is Σ l² / Σ l; ``shared`` are tokens that a pair's responses have in common; a
+    pair's tokens spread by ``deviation`` around twice the mean.
     """
 
     num_pairs: int
@@ -154,62 +146,64 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
             "with its response; use layout packed"
         )
     max_length = min(config.max_length, shape.max_length)
-    budget = config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"]
-    settings = {"max_length": max_length, "tokens_per_microbatch": budget}
-    config = config.model_copy(update=settings)
+    config = config.model_copy(update={"max_length": max_length})
     lengths = _lengths_of_study(study, max_length) if study else _lengths_from_average(config)
-    step = _largest_step(lengths, config)
-    memory = {one.name: memory_of(one, shape, config, step=step) for one in RECIPES}
-    asked, limit = memory[recipe.name], gpu.usable_gib
-    peak = 1e12 * (gpu.fp32_tflops if recipe.weight_bytes == 4 else gpu.bf16_tflops)
-    flops_per_second = peak * config.utilisation
-    # Weights and states both ways, gradients once; of adapters no more weights than states.
-    moved = min(asked["weights_gib"], asked["optimizer_states_gib"]) + asked["optimizer_states_gib"]
-    update_seconds = (2 * moved + asked["gradients_gib"]) * _GIB / (gpu.bandwidth_gbps * 1e9)
-    step_seconds = step * flops_per_token(shape) / flops_per_second
+    # Of some thousand steps the fullest has about the mean and four deviations.
+    pairs = min(config.batch_pairs, lengths.num_pairs)
+    shared = lengths.shared if config.layout == "prefix-shared" else 0.0
+    largest = pairs * (2 * lengths.mean - shared) + 4 * lengths.deviation * pairs**0.5
+    step = int(min(largest, 2 * pairs * max_length))
+    budget, limit = config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"], gpu.usable_gib
+    memory = {one: memory_of(one, shape, config, step=step, budget=budget) for one in RECIPES}
+    fits = memory[recipe]["total_gib"] <= limit
+    # The asked recipe with the smallest microbatch, else the first one that fits.
+    smallest = min(budget, 2 * max_length)
+    advised = (
+        {
+            "recipe": one.name,
+            "tokens_per_microbatch": tokens,
+            "options": f"{one.options} --tokens-per-microbatch {tokens}",
+            "total_gib": total,
+        }
+        for one in (recipe, *RECIPES)
+        for tokens in (budget, smallest)
+        if (total := memory_of(one, shape, config, step=step, budget=tokens)["total_gib"]) <= limit
+    )
+    peak = 1e12 * (gpu.fp32_tflops if recipe.weight_bytes == _FLOAT32 else gpu.bf16_tflops)
     return {
-        "model": _about_model(shape),
-        "gpu": {key: getattr(gpu, key) for key in _OF_GPU} | {"usable_gib": round(limit, 3)},
+        "model": {
+            "name": shape.name,
+            "kind": shape.kind,
+            "num_parameters": shape.num_parameters,
+            "num_embedding_parameters": shape.num_embedding_parameters,
+            "num_output_parameters_not_loaded": shape.num_output_parameters,
+            "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
+        },
+        "gpu": {
+            "name": gpu.name,
+            "memory_gib": gpu.memory_gib,
+            "bf16_tflops": gpu.bf16_tflops,
+            "usable_gib": round(limit, 3),
+        },
         "recipe": recipe.name,
-        "fits": asked["total_gib"] <= limit,
-        "memory": asked,
-        "advice": None
-        if asked["total_gib"] <= limit
-        else _advice(recipe, shape, config, step=step, limit=limit),
+        "fits": fits,
+        "memory": memory[recipe],
+        "advice": None if fits else next(advised, None),
         "recipes": [
-            {
-                **{key: getattr(one, key) for key in ("name", "about", "options")},
-                "fits": memory[one.name]["total_gib"] <= limit,
-                **memory[one.name],
-            }
-            for one in RECIPES
+            {"name": one.name, "about": one.about, "options": one.options}
+            | {"fits": needed["total_gib"] <= limit, **needed}
+            for one, needed in memory.items()
         ],
         "tokens": {
             "origin": lengths.origin,
             "num_pairs": lengths.num_pairs,
             "num_tokens": round(2 * lengths.num_pairs * lengths.mean),
             "mean_length": round(lengths.mean, 1),
-            "max_length": config.max_length,
+            "max_length": max_length,
             "largest_step": step,
         },
         "utilisation": config.utilisation,
-        "hours": dict(_hours(recipe, shape, config, lengths, flops_per_second)),
-        "optimizer_seconds": round(update_seconds, 4),
-        "notes": [
-            *_note_on_gradients(recipe, shape, config, step=step),
-            *_note_on_updates(update_seconds / (step_seconds + update_seconds)),
-        ],
-    }
-
-
-def _about_model(shape: BackboneShape) -> dict[str, Any]:
-    return {
-        "name": shape.name,
-        "kind": shape.kind,
-        "num_parameters": shape.num_parameters,
-        "num_embedding_parameters": shape.num_embedding_parameters,
-        "num_output_parameters_not_loaded": shape.num_output_parameters,
-        "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
+        "hours": _hours(recipe, shape, config, lengths, peak * config.utilisation),
     }
 
 
@@ -220,46 +214,46 @@ def refusal(plan: dict[str, Any]) -> str:
         f"recipe {plan['recipe']}: needs {plan['memory']['total_gib']:.1f} GiB for "
         f"{plan['model']['name']}, {gpu['name']} has {gpu['usable_gib']:.1f} for tensors"
     )
-    if advice is not None:
-        return (
-            f"{needs}; recipe {advice['recipe']} with microbatches of "
-            f"{advice['tokens_per_microbatch']:,} tokens fits with {advice['total_gib']:.1f}: "
-            f"{advice['options']}"
-        )
-    least = min(plan["recipes"], key=lambda row: row["total_gib"])
+    if advice is None:
+        return f"{needs}; no recipe fits: take a GPU with more memory or a smaller backbone"
     return (
-        f"{needs}; no recipe fits (the smallest, {least['name']}, needs "
-        f"{least['total_gib']:.1f}): take a GPU with more memory or a smaller backbone"
+        f"{needs}; recipe {advice['recipe']} fits with {advice['total_gib']:.1f}: "
+        f"{advice['options']}"
     )
 
 
 def memory_of(
-    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, *, step: int
+    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, *, step: int, budget: int
 ) -> dict[str, float]:
     """The memory that a recipe needs on one GPU, by part, in GiB.
 
     With gradient checkpointing a pass keeps the input of every layer and everything of the one
     layer that is computed again, otherwise everything of all layers. Flash attention never holds
-    the scores of all pairs of tokens.
+    the scores of all pairs of tokens. Stochastic rounding updates a weight in the backward pass and
+    frees its gradient, where a step is one pass.
 
     Args:
         recipe: How it is trained.
         shape: The backbone.
-        config: Microbatch, heads, rank, checkpointing.
+        config: Maximum length, layout, heads, rank, checkpointing.
         step: Tokens of the fullest step.
+        budget: Tokens of a microbatch; a longer pair gets one of its own.
     """
     e, hidden, inner = recipe.weight_bytes, shape.hidden_size, shape.intermediate_size
-    tokens = min(_microbatch(config), step)
-    is_freed = recipe.name == _IN_BACKWARD and not _is_accumulating(config, step=step)
+    budget = max(budget, 2 * config.max_length)
+    tokens = min(budget, step)
+    is_one_pass = step <= budget and config.layout in ("packed", "prefix-shared")
+    is_freed = recipe.name == "full-stochastic" and is_one_pass
     trained = shape.num_layer_parameters if is_freed else shape.num_parameters
+    adapters = 0  # in bfloat16
+    if recipe.method == "lora":
+        adapters = shape.num_layers * sum(map(sum, shape.matrices)) * config.lora_rank * 2
     heads = config.heads * hidden * _FLOAT32
-    matrices = shape.num_layers * sum(sum(sizes) for sizes in shape.matrices)
-    adapters = matrices * config.lora_rank * 2 if recipe.name == _LORA else 0  # in bfloat16
     # Attention's inputs and output; the feed-forward block's gate, activated gate, up and product
     # (an encoder's: before and after the activation); the norms' float32 inputs and results.
     ways = 4 if shape.is_causal else 2
-    layer = e * (2 * (shape.query_size + shape.key_size) + ways * inner + 4 * hidden)
-    layer += 2 * _FLOAT32 * hidden
+    widths = 2 * (shape.num_heads + shape.num_kv_heads) * shape.head_size + ways * inner
+    layer = e * (widths + 4 * hidden) + 2 * _FLOAT32 * hidden
     kept = shape.num_layers * layer
     if config.gradient_checkpointing is not False:
         kept = shape.num_layers * e * hidden + layer
@@ -268,10 +262,10 @@ def memory_of(
     # embedding's dense gradient comes last, when the activations are gone.
     at_the_end = shape.num_embedding_parameters * recipe.gradient_bytes - activations
     workspace = max(tokens * e * (inner + hidden), at_the_end)
+    trained_heads = heads
     if recipe.method == "probe":  # keeps nothing for a backward pass
         activations = tokens * (e * ((ways - 1) * inner + 2 * hidden) + _FLOAT32 * hidden)
-        workspace = 0
-    trained_heads = 0 if recipe.method == "probe" else heads
+        workspace = trained_heads = 0
     parts = {
         "weights": shape.num_parameters * e + adapters + heads,
         "gradients": trained * recipe.gradient_bytes + adapters + trained_heads,
@@ -284,89 +278,30 @@ def memory_of(
     return {f"{name}_gib": round(size / _GIB, 3) for name, size in parts.items()}
 
 
-def _microbatch(config: PlanTrainConfig) -> int:
-    """Its most tokens; a pair beyond the budget gets a microbatch of its own."""
-    assert config.tokens_per_microbatch is not None, "set by plan_training"
-    return max(config.tokens_per_microbatch, 2 * config.max_length)
-
-
-def _is_accumulating(config: PlanTrainConfig, *, step: int) -> bool:
-    """Whether a step has several microbatches: gradients then stay from the first to the last."""
-    return step > _microbatch(config) or config.layout not in ("packed", "prefix-shared")
-
-
-def _note_on_gradients(
-    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, *, step: int
-) -> Iterator[str]:
-    if recipe.name == _IN_BACKWARD and _is_accumulating(config, step=step):
-        whole = config.model_copy(update={"layout": "packed", "tokens_per_microbatch": step})
-        held, freed = (memory_of(recipe, shape, one, step=step) for one in (config, whole))
-        yield (
-            f"a step has up to about {step:,} tokens, in microbatches of "
-            f"{config.tokens_per_microbatch:,}: between them gradients are kept "
-            f"({held['gradients_gib']:.1f} GiB instead of {freed['gradients_gib']:.1f}); a packed "
-            "microbatch that holds a whole step would free them as it goes"
-        )
-
-
-def _note_on_updates(share: float) -> Iterator[str]:
-    if share >= 0.05:
-        yield (
-            f"updating the weights takes about {share:.0%} of a step, at best; more pairs a step "
-            "would make it rarer"
-        )
-
-
 def _hours(
     recipe: Recipe,
     shape: BackboneShape,
     config: PlanTrainConfig,
     lengths: _Lengths,
     flops_per_second: float,
-) -> Iterator[tuple[str, dict[str, float]]]:
+) -> dict[str, dict[str, float]]:
     """Every layout's tokens and hours; rows padded to the maximum length are for comparison."""
     num_tokens = 2 * lengths.num_pairs * lengths.mean
+    shared = {"prefix-shared": num_tokens - lengths.num_pairs * lengths.shared}
     computed = {
         "packed": num_tokens,
-        "prefix-shared": num_tokens - lengths.num_pairs * lengths.shared,
+        **(shared if shape.is_causal else {}),
         "sorted": num_tokens / (1 - _SORTED_PADDING),
         "padded": 2.0 * lengths.num_pairs * config.max_length,
     }
     passes = 1 if recipe.method == "probe" else config.epochs
+    found = {}
     for layout, tokens in computed.items():
         length = config.max_length if layout == "padded" else lengths.attention
         flops = flops_per_token(shape, sequence_length=length) * _SHARES[recipe.method]
         hours = passes * tokens * flops / flops_per_second / 3600
-        if shape.is_causal or layout != "prefix-shared":
-            yield layout, {"computed_tokens": round(passes * tokens), "hours": round(hours, 3)}
-
-
-def _advice(
-    asked: Recipe, shape: BackboneShape, config: PlanTrainConfig, *, step: int, limit: float
-) -> dict[str, Any] | None:
-    """The asked recipe with a smaller microbatch, else the first recipe that fits."""
-    for recipe in (asked, *(other for other in RECIPES if other != asked)):
-        budget = config.tokens_per_microbatch or 0
-        while budget >= 2 * config.max_length:
-            smaller = config.model_copy(update={"tokens_per_microbatch": budget})
-            memory = memory_of(recipe, shape, smaller, step=step)
-            if memory["total_gib"] <= limit:
-                return {
-                    "recipe": recipe.name,
-                    "tokens_per_microbatch": budget,
-                    "options": f"{recipe.options} --tokens-per-microbatch {budget}",
-                    "total_gib": memory["total_gib"],
-                }
-            budget //= 2
-    return None
-
-
-def _largest_step(lengths: _Lengths, config: PlanTrainConfig) -> int:
-    """Tokens of the fullest of some thousand steps, about: the mean and four deviations."""
-    pairs = min(config.batch_pairs, lengths.num_pairs)
-    shared = lengths.shared if config.layout == "prefix-shared" else 0.0
-    largest = pairs * (2 * lengths.mean - shared) + 4 * lengths.deviation * pairs**0.5
-    return int(min(largest, 2 * pairs * config.max_length))
+        found[layout] = {"computed_tokens": round(passes * tokens), "hours": round(hours, 3)}
+    return found
 
 
 def _lengths_from_average(config: PlanTrainConfig) -> _Lengths:
@@ -378,12 +313,11 @@ def _lengths_from_average(config: PlanTrainConfig) -> _Lengths:
             f"tokens per response {mean:g}: more than the maximum length of {config.max_length} "
             "tokens; longer conversations are cut to it, so give at most that"
         )
-    shared = 2 * mean * _SHARED_SHARE
     return _Lengths(
         num_pairs=pairs,
         mean=mean,
         attention=mean,
-        shared=shared,
+        shared=2 * mean * _SHARED_SHARE,
         deviation=2 * mean,  # conversations are spread about as widely as their mean
         origin=f"{pairs:,} pairs of {mean:g} tokens a response with its prompt; shared prompts "
         f"taken as {_SHARED_SHARE:.1%} of tokens, as in HH",
@@ -413,7 +347,7 @@ def _lengths_of_study(study: Study, max_length: int) -> _Lengths:
     return _Lengths(
         num_pairs=num_pairs,
         mean=fmean(flat),
-        attention=sum(length**2 for length in flat) / sum(flat),
+        attention=attention_length(flat),
         shared=fmean(shared),
         deviation=pstdev([sum(both) for both in lengths]),
         origin=f"{len(lengths):,} of {num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a "

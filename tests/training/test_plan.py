@@ -16,7 +16,6 @@ from encore.training.plan import RECIPES, PlanTrainConfig, plan_training, refusa
 from tests.model.tiny_models import tiny_model
 
 LLAMA = find_shape("llama-3.1-8b")
-NAMES = [recipe.name for recipe in RECIPES]
 PAPER = {"pairs": 70_000, "tokens_per_response": 300}
 
 
@@ -29,13 +28,13 @@ def test_llama_8b_is_counted_as_its_config_says():
     3 x 4096 x 14336, two norms of 4096: 218,112,000. 32 layers, the last norm 4,096 and the table
     128,256 x 4096. Six operations for each weight of a matrix: 41.9 GFLOP.
     """
-    assert LLAMA.num_layer_parameters == 218_112_000
     assert LLAMA.num_parameters == 32 * 218_112_000 + 4_096 + 128_256 * 4096 == 7_504_924_672
     assert flops_per_token(LLAMA) == 6 * 32 * (218_112_000 - 8192)
     # Of 300 tokens attention adds 2 operations x (scores + sum) x 4096 x half of it, three times.
     added = flops_per_token(LLAMA, sequence_length=300) - flops_per_token(LLAMA)
     assert added == 3 * 32 * 4 * 4096 * 150
-    assert flops_per_token(LLAMA, is_training=False) == flops_per_token(LLAMA) / 3
+    # An average token is in a long sequence.
+    assert attention_length([100, 300]) == (100**2 + 300**2) / 400
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "gemma", "phi3", "bert", "roberta"])
@@ -45,25 +44,6 @@ def test_a_backbone_has_about_as_many_parameters_as_transformers_builds(kind):
     built = sum(parameter.numel() for parameter in trunk.parameters())
     # Biases and norms of queries and keys are left out; of tiny layers they are a larger part.
     assert shape.num_parameters == pytest.approx(built, rel=0.01)
-
-
-def test_an_average_token_is_in_a_long_sequence():
-    assert attention_length([100, 300]) == (100**2 + 300**2) / 400
-    assert attention_length([]) == 0
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"model_type": "gemma2"}, "architecture 'gemma2' is not one ENCORE can train on"),
-        ({"hidden_size": None}, "hidden_size is None in config.json"),
-        ({"quantization_config": {"bits": 4}}, "quantized weights are not trained here"),
-    ],
-)
-def test_a_config_that_cannot_be_planned_is_refused(changed, words):
-    config = tiny_model("llama").trunk.config.to_dict()
-    with pytest.raises(InputError, match=words):
-        shape_from_config({**config, **changed}, name="m")
 
 
 def test_peaks_are_those_of_the_device_and_the_format():
@@ -95,17 +75,8 @@ def test_weights_gradients_and_states_are_bytes_times_parameters(name, expected)
     memory = plan(recipe=name)["memory"]
     parts = ("weights_gib", "gradients_gib", "optimizer_states_gib")
     assert sum(memory[part] for part in parts) == pytest.approx(expected, abs=0.01)
-    # With activations the whole figure, of which the documentation names the first: 58.4.
-    assert memory["total_gib"] == pytest.approx(
-        sum(value for part, value in memory.items() if part != "total_gib"), abs=0.003
-    )
-
-
-def test_the_default_recipe_trains_the_papers_model_on_the_papers_gpu():
-    planned = plan()
-    assert planned["fits"]
-    assert planned["advice"] is None
-    assert planned["memory"]["total_gib"] == pytest.approx(58.4, abs=0.1)
+    total = sum(value for part, value in memory.items() if part != "total_gib")
+    assert memory["total_gib"] == pytest.approx(total, abs=0.003)
 
 
 def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer():
@@ -120,17 +91,19 @@ def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer():
     assert without == pytest.approx(16_384 * (32 * 200_704 + 24_576) / 2**30, abs=0.001)
 
 
-def test_gradients_that_stay_between_microbatches_are_counted_and_said():
+@pytest.mark.parametrize(
+    ("settings", "gradients"),
+    [
+        ({"tokens_per_microbatch": 32_776}, 0.41),
+        ({"tokens_per_microbatch": 16_384}, 13.98),
+        ({"layout": "sorted", "tokens_per_microbatch": 10**6}, 13.98),
+    ],
+)
+def test_gradients_stay_between_the_microbatches_of_a_step(settings, gradients):
     """32 pairs of 600 tokens, spread as widely: 19,200 + 4 x 600 x √32 = 32,776 tokens a step."""
-    planned = plan(tokens_per_microbatch=16_384)
+    planned = plan(**settings)
     assert planned["tokens"]["largest_step"] == 32_776
-    assert planned["memory"]["gradients_gib"] == pytest.approx(13.98, abs=0.01)
-    [note] = planned["notes"]
-    assert "in microbatches of 16,384" in note
-    assert "14.0 GiB instead of 0.4" in note
-    assert plan(tokens_per_microbatch=32_776)["notes"] == []
-    padded = plan(layout="sorted", tokens_per_microbatch=10**6)
-    assert padded["memory"]["gradients_gib"] == pytest.approx(13.98, abs=0.01)
+    assert planned["memory"]["gradients_gib"] == pytest.approx(gradients, abs=0.01)
 
 
 def test_hours_are_operations_over_the_peak_that_is_used():
@@ -150,16 +123,8 @@ def test_hours_are_operations_over_the_peak_that_is_used():
         assert found == pytest.approx(factor * 1.242, abs=0.003)
 
 
-def test_updating_weights_costs_bandwidth_and_is_named_where_it_is_slow():
-    """Weights and states both ways, gradients once: P x (2 x 2 + 2 + 2 x 4) = 105 GB, 31 ms."""
-    planned = plan(tokens_per_microbatch=16_384)
-    assert planned["optimizer_seconds"] == pytest.approx(7.505e9 * 14 / 3350e9, rel=0.002)
-    notes = plan(pairs=100, tokens_per_response=20, batch_pairs=1)["notes"]
-    assert any("updating the weights takes about" in note for note in notes)
-
-
 @pytest.mark.parametrize("gpu", ["h100-80", "a100-40", "l4-24"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [recipe.name for recipe in RECIPES])
 def test_what_is_advised_fits_and_can_be_run(gpu, name):
     planned = plan(recipe=name, gpu=gpu)
     advice = planned["advice"]
@@ -195,3 +160,17 @@ def test_the_same_recipe_with_smaller_microbatches_comes_first():
 def test_what_cannot_be_planned_is_one_line(settings, words):
     with pytest.raises(InputError, match=words):
         plan(**settings)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"model_type": "gemma2"}, "architecture 'gemma2' is not one ENCORE can train on"),
+        ({"hidden_size": None}, "hidden_size is None in config.json"),
+        ({"quantization_config": {"bits": 4}}, "quantized weights are not trained here"),
+    ],
+)
+def test_a_config_that_cannot_be_planned_is_refused(changed, words):
+    config = tiny_model("llama").trunk.config.to_dict()
+    with pytest.raises(InputError, match=words):
+        shape_from_config({**config, **changed}, name="m")
