@@ -21,9 +21,14 @@ from encore.benchmarks.benchmark_config import Truncation
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.data.records import PreferencePair
 from encore.errors import EncoreError, InputError
-from encore.model.conversation import ConversationTokenizer, EncodedPair, EncodedResponse
+from encore.model.conversation import (
+    ConversationTokenizer,
+    EncodedPair,
+    EncodedResponse,
+    freeze_template,
+    plain_template,
+)
 from encore.model.opening import OpenedModel
-from encore.model.templates import freeze_template, plain_template
 from encore.reporting import SILENT, Reporter
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.scoring.scoring_run import HowToCompute, PairInSubset, score_manifest, score_run

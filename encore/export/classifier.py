@@ -17,8 +17,7 @@ from transformers.modeling_layers import GenericForSequenceClassification
 
 from encore.errors import EncoreError, InputError
 from encore.export.records import OLDEST_TESTED, ExportDtype
-from encore.model.reward_model import MultiHeadRewardModel
-from encore.model.whole_classifier import WholeClassifier
+from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.weighting.head_weights import reward_weights
 
 SCORE_WEIGHT = "score.weight"

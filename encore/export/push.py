@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from encore.errors import EncoreError, InputError
-from encore.model.export_notes import EXPORT_FILE
+from encore.model.config import EXPORT_FILE
 
 #: Access tokens as hubs write them: never in a message, whatever a client's error says.
 _TOKEN = re.compile(r"\b(hf|api_org)_[A-Za-z0-9]{8,}|(?i:bearer)\s+\S+")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from encore.model.export_notes import COMPOSED
+from encore.model.config import COMPOSED
 
 if TYPE_CHECKING:
     from encore.model.opening import OpenedModel

@@ -20,7 +20,7 @@ from encore.errors import EncoreError, InputError
 from encore.export.export_files import rounded
 from encore.export.probes import EXAMPLE, PROBES, Conversation
 from encore.export.records import Verification
-from encore.model.quiet import quiet_transformers
+from encore.model.loading import quiet_transformers
 from encore.model.scoring import score_sequences
 
 if TYPE_CHECKING:

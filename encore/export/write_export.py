@@ -36,7 +36,7 @@ from encore.export.records import (
 )
 from encore.export.verify import Written, verify_export
 from encore.files import atomic_folder
-from encore.model.export_notes import COMPOSED, EXPORT_FILE
+from encore.model.config import COMPOSED, EXPORT_FILE
 from encore.versions import package_versions
 
 if TYPE_CHECKING:

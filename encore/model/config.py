@@ -8,7 +8,11 @@ from encore.config import StageConfig, option
 
 #: What a response's tokens become: the last one, their mean, an encoder's first.
 Pooling = Literal["last", "mean", "class-token"]
-
+#: The file by which a folder is known as an export.
+EXPORT_FILE = "encore_export.json"
+#: Under which a model's metadata keeps what its one head was folded from: weights, mean, scheme,
+#: params, entropy_nats and weights_provenance, as `EXPORT_FILE` has them.
+COMPOSED = "composed"
 
 _BACKBONE = "Backbone"
 

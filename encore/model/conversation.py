@@ -1,4 +1,9 @@
-"""Conversations to token ids: template, special tokens, truncation, many at a time."""
+"""Conversations to token ids: frozen template, special tokens, truncation, many at a time.
+
+A chat template is a program, and stock Llama-3.1's prints a date. A reward model must give one
+score to one conversation, so the template is frozen before anything is tokenised, and the frozen
+text is the one that is saved beside the weights.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +11,59 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encore.data.records import Message, PreferencePair
 from encore.errors import InputError
-from encore.model.templates import freeze_template, pin_template, plain_template
+from encore.judges.chat import FROZEN_DATE
 from encore.token_encoder import TokenEncoder
 
+#: For a backbone that brings no template. BEGIN and END are its own special tokens.
+_PLAIN = (
+    "{{- 'BEGIN' -}}"
+    "{%- for message in messages -%}"
+    "{%- if message['role'] == 'user' -%}{{- 'Human: ' -}}"
+    "{%- elif message['role'] == 'assistant' -%}{{- 'Assistant: ' -}}"
+    "{%- elif message['role'] == 'system' -%}{{- 'System: ' -}}"
+    "{%- else -%}{{- raise_exception('roles are system, user and assistant') -}}"
+    "{%- endif -%}"
+    "{{- message['content'] | trim -}}"
+    "{%- if not loop.last -%}{{- '\\n\\n' -}}{%- endif -%}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '\\n\\nAssistant:' -}}"
+    "{%- else -%}{{- 'END' -}}{%- endif -%}"
+)
+#: Llama-3's format without the knowledge and today dates its 3.1 and later templates print.
+_LLAMA_3 = (
+    "{{- '<|begin_of_text|>' -}}"
+    "{%- for message in messages -%}"
+    "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' "
+    "+ message['content'] | trim + '<|eot_id|>' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}"
+    "{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}"
+    "{%- endif -%}"
+)
+#: What templates ask the day with: a variable the caller may set, a function of the renderer.
+_DATE_WORDS = ("date_string", "strftime_now")
+_PIN = (
+    f"{{%- set date_string = '{FROZEN_DATE}' -%}}"
+    f"{{%- macro strftime_now(format) -%}}{FROZEN_DATE}{{%- endmacro -%}}"
+)
 #: Tokens that exist to pad with, tried where a tokenizer's own choice is an end token or missing.
 _PAD_TOKENS = (
-    "<|finetune_right_pad_id|>",  # Llama-3.1: 128004
-    "<|reserved_special_token_0|>",  # Llama-3
-    "[PAD]",
-    "<pad>",
-    "<|pad|>",
-    "<|padding|>",
-    "<|endoftext|>",
-    "<unk>",
+    *("<|finetune_right_pad_id|>", "<|reserved_special_token_0|>"),  # Llama 3.1, Llama 3
+    *("[PAD]", "<pad>", "<|pad|>", "<|padding|>", "<|endoftext|>", "<unk>"),
 )
 _MARKER = "ENCORE-FRAME-{}-MARKER"
 _MARKERS = re.compile(r"ENCORE-FRAME-(\d+)-MARKER")
 _RESPONSE = "ENCORE-RESPONSE-MARKER"
 #: The tokenizer keeps about 100 bytes a token until a call ends.
 _CHUNK_PAIRS = 1000
+_QUESTION = Message(role="user", content="Hi.")
 _PROBES = ("", "Yes.", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d", "\n  a  \n")
 #: What templates do to a message's text: nothing, trim it (Llama, Gemma), drop newlines before it
 #: (Qwen3).
@@ -61,14 +93,17 @@ class EncodedPair:
     rejected: EncodedResponse
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rendered:
+class _Rendered(NamedTuple):
     """A conversation as text: what stands before the response, the response, the turn's end."""
 
-    prompt: tuple[Message, ...]
+    prompt: Sequence[Message]
     head: str
     response: str
     tail: str
+
+    @property
+    def text(self) -> str:
+        return self.head + self.response + self.tail
 
 
 class ConversationTokenizer:
@@ -107,25 +142,24 @@ class ConversationTokenizer:
         num_embeddings: int | None = None,
         is_as_downloaded: bool = False,
     ) -> None:
-        self._num_embeddings = num_embeddings
-        self.is_as_downloaded = is_as_downloaded
         self.hf_tokenizer = hf_tokenizer
         self.max_length = max_length
+        self.is_as_downloaded = is_as_downloaded
+        self._name = str(hf_tokenizer.name_or_path)
         freeze = pin_template if is_as_downloaded else freeze_template
-        self.template = freeze(template or _own_template(hf_tokenizer))
+        self.template = freeze(template or self._own_template())
         self.template_sha256 = hashlib.sha256(self.template.encode()).hexdigest()
         hf_tokenizer.chat_template = self.template
-        self._name = str(hf_tokenizer.name_or_path)
         self._encoder = TokenEncoder(hf_tokenizer)
         self._put = self._find_put()
         self.end_token_id = self._find_end()
-        self.pad_token_id = self._choose_pad()
+        self.pad_token_id = self._choose_pad(num_embeddings)
         self._begin_ids = {hf_tokenizer.bos_token_id, hf_tokenizer.cls_token_id} - {None}
 
     def render(self, prompt: Sequence[Message], response: str) -> str:
         """The full text the model reads."""
         [rendered] = self._render(prompt, [response])
-        return rendered.head + rendered.response + rendered.tail
+        return rendered.text
 
     def encode(self, prompt: Sequence[Message], response: str) -> EncodedResponse:
         """Token ids of one response in its conversation.
@@ -133,7 +167,8 @@ class ConversationTokenizer:
         Raises:
             InputError: the template refuses the conversation.
         """
-        return self._encode(self._render(prompt, [response]))[0]
+        [encoded] = self._encode(self._render(prompt, [response]))
+        return encoded
 
     def encode_pairs(self, pairs: Sequence[PreferencePair]) -> list[EncodedPair]:
         """Token ids of both responses of every pair, in batched calls of the tokenizer.
@@ -143,48 +178,40 @@ class ConversationTokenizer:
         """
         encoded: list[EncodedResponse] = []
         for start in range(0, len(pairs), _CHUNK_PAIRS):
-            chunk = pairs[start : start + _CHUNK_PAIRS]
-            encoded += self._encode([text for pair in chunk for text in self._render_pair(pair)])
+            rendered: list[_Rendered] = []
+            for pair in pairs[start : start + _CHUNK_PAIRS]:
+                try:
+                    rendered += self._render(pair.prompt, [pair.chosen, pair.rejected])
+                except InputError as error:
+                    raise InputError(f"pair {pair.pair_id}: {error}") from error
+            encoded += self._encode(rendered)
         return [
             EncodedPair(chosen=chosen, rejected=rejected)
             for chosen, rejected in zip(encoded[::2], encoded[1::2], strict=True)
         ]
 
-    def _render_pair(self, pair: PreferencePair) -> list[_Rendered]:
-        try:
-            return self._render(pair.prompt, [pair.chosen, pair.rejected])
-        except InputError as error:
-            raise InputError(f"pair {pair.pair_id}: {error}") from error
-
     def _render(self, prompt: Sequence[Message], responses: Sequence[str]) -> list[_Rendered]:
         """Around each response of one prompt: the template is applied once."""
         head, tail = self._split(prompt)
-        return [
-            _Rendered(prompt=tuple(prompt), head=head, response=self._put(response), tail=tail)
-            for response in responses
-        ]
+        return [_Rendered(prompt, head, self._put(response), tail) for response in responses]
 
     def _encode(self, rendered: Sequence[_Rendered]) -> list[EncodedResponse]:
-        texts = [part.head + part.response + part.tail for part in rendered]
         heads = list(dict.fromkeys(part.head for part in rendered))  # a pair's is one
-        ids = self._encoder.encode([*texts, *heads])
-        head_ids = dict(zip(heads, ids[len(texts) :], strict=True))
-        return [
-            self._cut(*self._checked(part, text_ids, head_ids[part.head]))
-            for part, text_ids in zip(rendered, ids, strict=False)
-        ]
-
-    def _checked(
-        self, part: _Rendered, text_ids: list[int], head_ids: list[int]
-    ) -> tuple[list[int], int]:
-        """Token ids and the prompt's number of them; hostile text is encoded again, in parts."""
-        contents = [*(message.content for message in part.prompt), part.response]
-        if any(map(self._encoder.spells_special, contents)):
-            return self._encode_as_plain_text(part)
-        if text_ids[: len(head_ids)] == head_ids:
-            return text_ids, len(head_ids)
-        same = (a == b for a, b in zip(text_ids, head_ids, strict=False))
-        return text_ids, next((i for i, equal in enumerate(same) if not equal), len(head_ids))
+        ids = self._encoder.encode([*(part.text for part in rendered), *heads])
+        head_ids = dict(zip(heads, ids[len(rendered) :], strict=True))
+        encoded = []
+        for part, text_ids in zip(rendered, ids, strict=False):
+            contents = [*(message.content for message in part.prompt), part.response]
+            if any(map(self._encoder.spells_special, contents)):
+                encoded.append(self._cut(*self._encode_as_plain_text(part)))
+                continue
+            prompt_ids = head_ids[part.head]
+            num_prompt = len(prompt_ids)
+            if text_ids[:num_prompt] != prompt_ids:  # a token reaches over the response's beginning
+                same = [a == b for a, b in zip(text_ids, prompt_ids, strict=False)]
+                num_prompt = same.index(False)
+            encoded.append(self._cut(text_ids, num_prompt))
+        return encoded
 
     def _encode_as_plain_text(self, part: _Rendered) -> tuple[list[int], int]:
         """The template's own special tokens stay special; those in messages are spelled out."""
@@ -195,11 +222,9 @@ class ConversationTokenizer:
         head, _ = self._split(marked)
         ids: list[int] = []
         for index, piece in enumerate(_MARKERS.split(head)):
-            if index % 2 == 0:
-                ids += self._encoder.encode([piece])[0]
-                continue
-            content = self._put(part.prompt[int(piece)].content)
-            ids += self._encoder.encode([content], is_plain=True)[0]
+            is_message = index % 2 == 1
+            text = self._put(part.prompt[int(piece)].content) if is_message else piece
+            ids += self._encoder.encode([text], is_plain=is_message)[0]
         [response_ids] = self._encoder.encode([part.response], is_plain=True)
         [tail_ids] = self._encoder.encode([part.tail])
         return [*ids, *response_ids, *tail_ids], len(ids)
@@ -239,9 +264,8 @@ class ConversationTokenizer:
 
     def _find_put(self) -> Callable[[str], str]:
         """How the template puts a response in: as it is, or without the space around it."""
-        question = Message(role="user", content="Hi.")
-        head, tail = self._split([question])
-        own = [self._apply([question, Message(role="assistant", content=p)]) for p in _PROBES]
+        head, tail = self._split([_QUESTION])
+        own = [self._apply([_QUESTION, Message(role="assistant", content=p)]) for p in _PROBES]
         for put in _PUTS:
             ours = [head + put(probe) + tail for probe in _PROBES]
             if [text.rstrip() for text in own] == [text.rstrip() for text in ours]:
@@ -255,7 +279,7 @@ class ConversationTokenizer:
         )
 
     def _find_end(self) -> int:
-        _, tail = self._split([Message(role="user", content="Hi.")])
+        _, tail = self._split([_QUESTION])
         [ids] = self._encoder.encode([tail.rstrip()])
         added = set(self.hf_tokenizer.get_added_vocab().values())
         if not ids or ids[-1] not in added:
@@ -265,39 +289,68 @@ class ConversationTokenizer:
             )
         return ids[-1]
 
-    def _choose_pad(self) -> int:
+    def _choose_pad(self, num_embeddings: int | None) -> int:
         tokenizer = self.hf_tokenizer
-        vocabulary = tokenizer.get_vocab()
-        taken = {
-            self.end_token_id,
-            *(tokenizer.eos_token_id, tokenizer.bos_token_id),
-            *(tokenizer.cls_token_id, tokenizer.sep_token_id),
-        }
+        vocabulary: dict[str, int] = tokenizer.get_vocab()
+        ends = (tokenizer.eos_token_id, tokenizer.bos_token_id)
+        taken = {self.end_token_id, *ends, tokenizer.cls_token_id, tokenizer.sep_token_id}
         for token in (tokenizer.pad_token, *_PAD_TOKENS):
-            if token not in vocabulary or vocabulary[token] in taken:
+            token_id = vocabulary.get(token)
+            if token_id is None or token_id in taken:
                 continue
-            if self._num_embeddings is None or vocabulary[token] < self._num_embeddings:
+            if num_embeddings is None or token_id < num_embeddings:
                 tokenizer.pad_token = token
-                return int(vocabulary[token])
+                return token_id
         raise InputError(
             f"tokenizer of {self._name!r}: no token to pad with that ends nothing and has an "
             f"embedding (pad token {tokenizer.pad_token!r}); expected one like {_PAD_TOKENS[0]}: "
             "set pad_token in tokenizer_config.json, or resize the model's embeddings"
         )
 
+    def _own_template(self) -> str:
+        """The tokenizer's template, or a plain one with its own first and last tokens."""
+        tokenizer = self.hf_tokenizer
+        own = tokenizer.chat_template
+        if isinstance(own, dict):  # several by name
+            own = own.get("default")
+        if own:
+            return str(own)
+        end = tokenizer.sep_token or tokenizer.eos_token
+        if not end:
+            raise InputError(
+                f"tokenizer of {self._name!r}: neither a chat template nor a token that ends a "
+                "text; give a template with chat_template"
+            )
+        return plain_template(begin=tokenizer.cls_token or tokenizer.bos_token or "", end=end)
 
-def _own_template(hf_tokenizer: Any) -> str:
-    """The tokenizer's template, or a plain one with its own first and last tokens."""
-    own = hf_tokenizer.chat_template
-    if isinstance(own, dict):  # several by name
-        own = own.get("default")
-    if own:
-        return str(own)
-    end = hf_tokenizer.sep_token or hf_tokenizer.eos_token
-    if not end:
-        raise InputError(
-            f"tokenizer of {hf_tokenizer.name_or_path!r}: neither a chat template nor a token that "
-            "ends a text; give a template with chat_template"
-        )
-    begin = hf_tokenizer.cls_token or hf_tokenizer.bos_token or ""
-    return plain_template(begin=begin, end=end)
+
+def plain_template(*, begin: str, end: str) -> str:
+    """Turns as ``Human: …`` and ``Assistant: …``, separated by blank lines.
+
+    Args:
+        begin: The token a text of this backbone begins with ('' for none).
+        end: The token it ends with.
+    """
+    quoted = {"BEGIN": begin, "END": end}
+    for name, token in quoted.items():
+        quoted[name] = token.replace("\\", "\\\\").replace("'", "\\'")
+    return re.sub("BEGIN|END", lambda match: quoted[match.group()], _PLAIN)
+
+
+def freeze_template(template: str) -> str:
+    """The template if it prints no date, else one that prints none or always the same.
+
+    Llama-3's is replaced by its own format without dates; any other keeps its text, with the day
+    pinned to one date.
+    """
+    prints_a_date = any(word in template for word in _DATE_WORDS)
+    if prints_a_date and "<|start_header_id|>" in template and "<|eot_id|>" in template:
+        return _LLAMA_3
+    return pin_template(template)
+
+
+def pin_template(template: str) -> str:
+    """The template as it is, but for the day, which is one date."""
+    if template.startswith(_PIN) or not any(word in template for word in _DATE_WORDS):
+        return template
+    return _PIN + template

@@ -64,7 +64,6 @@ class Microbatch:
             share, which is its first token where nothing is shared.
         last_N: Flat index of each sequence's last token.
         num_tokens: Tokens of all sequences, as if each stood alone.
-        num_computed: Tokens the forward pass computes: B*L.
     """
 
     token_ids_BL: Any
@@ -74,24 +73,22 @@ class Microbatch:
     first_N: Any
     last_N: Any
     num_tokens: int
-    num_computed: int
 
     @property
-    def num_sequences(self) -> int:
-        """N."""
-        return int(self.last_N.shape[0])
+    def num_computed(self) -> int:
+        """Token positions the forward pass computes: B*L."""
+        return int(self.token_ids_BL.numel())
 
     def to(self, device: str | torch.device) -> Microbatch:
         """The same on another device."""
-        mask = self.attention_mask_BL
-        return replace(
-            self,
-            token_ids_BL=self.token_ids_BL.to(device, non_blocking=True),
-            position_ids_BL=self.position_ids_BL.to(device, non_blocking=True),
-            attention_mask_BL=None if mask is None else mask.to(device, non_blocking=True),
-            first_N=self.first_N.to(device, non_blocking=True),
-            last_N=self.last_N.to(device, non_blocking=True),
-        )
+        names = ("token_ids_BL", "position_ids_BL", "attention_mask_BL", "first_N", "last_N")
+        tensors = {name: getattr(self, name) for name in names}
+        moved = {
+            name: tensor.to(device, non_blocking=True)
+            for name, tensor in tensors.items()
+            if tensor is not None
+        }
+        return replace(self, **moved)
 
 
 def lay_out(
@@ -101,7 +98,6 @@ def lay_out(
     groups: Sequence[Sequence[int]] | None = None,
     pad_token_id: int,
     is_causal: bool,
-    multiple_of: int = 1,
 ) -> Microbatch:
     """One microbatch with the sequences in their given order (first_N, last_N, scores).
 
@@ -116,7 +112,6 @@ def lay_out(
         pad_token_id: For padding.
         is_causal: Whether the trunk attends to earlier tokens only. Right padding then needs no
             mask, and only then may a beginning be shared.
-        multiple_of: Pad the rows' length to a multiple of this (kernels like 8 or 64).
 
     Raises:
         InputError: nothing to lay out, an empty sequence, ``single`` with several sequences,
@@ -133,13 +128,14 @@ def lay_out(
             f"layout 'single': {len(sequences)} sequences; expected one per microbatch"
         )
     if layout in ("sorted", "single"):
-        return _padded(sequences, pad_token_id, is_causal=is_causal, multiple_of=multiple_of)
-    if layout == "prefix-shared" and groups is None:
+        return _padded(sequences, pad_token_id, is_causal=is_causal)
+    if layout == "packed":
+        groups = ()
+    if groups is None:
         raise InputError(
             "layout 'prefix-shared': no groups; expected the indices of the sequences of each pair"
         )
-    shared = groups if layout == "prefix-shared" and groups is not None else ()
-    return _packed(sequences, shared, pad_token_id, multiple_of=multiple_of)
+    return _packed(sequences, groups)
 
 
 def check_layout(layout: LayoutName, *, is_causal: bool) -> None:
@@ -168,37 +164,10 @@ def shared_length(sequences: Sequence[TokenIds]) -> int:
     return shortest if is_same.all() else int(is_same.argmin())
 
 
-def computed_tokens(
-    length_N: Sequence[int] | NDArray[np.integer[Any]],
-    *,
-    layout: LayoutName,
-    shared: Sequence[tuple[int, int]] = (),
-    multiple_of: int = 1,
-) -> int:
-    """B*L of the microbatch that sequences of these lengths would make.
-
-    Args:
-        length_N: Tokens of each sequence.
-        layout: As for `lay_out`.
-        shared: For ``prefix-shared``: (number of sequences, length of their common beginning) of
-            each group; see `shared_length`.
-        multiple_of: As for `lay_out`.
-    """
-    lengths = np.asarray(length_N, dtype=np.int64)
-    if not lengths.size:
-        return 0
-    if layout in ("sorted", "single"):
-        return lengths.size * _round_up(int(lengths.max()), multiple_of)
-    saved = sum((num - 1) * length for num, length in shared) if layout == "prefix-shared" else 0
-    return _round_up(int(lengths.sum()) - saved, multiple_of)
-
-
-def _padded(
-    sequences: Sequence[TokenIds], pad_token_id: int, *, is_causal: bool, multiple_of: int
-) -> Microbatch:
+def _padded(sequences: Sequence[TokenIds], pad_token_id: int, *, is_causal: bool) -> Microbatch:
     """Right-padded rows: what a causal trunk computes never sees what stands to the right."""
     lengths = np.array([len(ids) for ids in sequences], dtype=np.int64)
-    num_rows, width = len(sequences), _round_up(int(lengths.max()), multiple_of)
+    num_rows, width = len(sequences), int(lengths.max())
     token_ids = np.full((num_rows, width), pad_token_id, dtype=np.int64)
     for row, ids in enumerate(sequences):
         token_ids[row, : len(ids)] = ids
@@ -206,81 +175,59 @@ def _padded(
     positions = np.minimum(np.arange(width, dtype=np.int64), lengths[:, None] - 1)
     first = np.arange(num_rows, dtype=np.int64) * width
     needs_mask = not is_causal and bool((lengths != width).any())
-    mask = np.arange(width) < lengths[:, None] if needs_mask else None
+    mask = torch.from_numpy(np.arange(width) < lengths[:, None]) if needs_mask else None
     return Microbatch(
         token_ids_BL=torch.from_numpy(token_ids),
         position_ids_BL=torch.from_numpy(positions),
         segments=None,
-        attention_mask_BL=None if mask is None else torch.from_numpy(mask),
+        attention_mask_BL=mask,
         first_N=torch.from_numpy(first),
         last_N=torch.from_numpy(first + lengths - 1),
         num_tokens=int(lengths.sum()),
-        num_computed=num_rows * width,
     )
 
 
-def _packed(
-    sequences: Sequence[TokenIds],
-    groups: Sequence[Sequence[int]],
-    pad_token_id: int,
-    *,
-    multiple_of: int,
-) -> Microbatch:
-    row = _Row()
+def _packed(sequences: Sequence[TokenIds], groups: Sequence[Sequence[int]]) -> Microbatch:
+    token_ids: list[TokenIds] = []
+    positions: list[_Ints] = []
+    segments: list[Segment] = []
+
+    def append(ids: TokenIds, *, position: int, context: Segment | None = None) -> Segment:
+        """Add tokens that begin at a position of their sequence."""
+        start = segments[-1].stop if segments else 0
+        segment = Segment(
+            start=start,
+            stop=start + len(ids),
+            context_start=context.start if context else 0,
+            context_stop=context.stop if context else 0,
+        )
+        token_ids.append(ids)
+        positions.append(np.arange(position, position + len(ids), dtype=np.int64))
+        segments.append(segment)
+        return segment
+
     grouped = {index for group in groups for index in group}
     assert len(grouped) == sum(map(len, groups)), "a sequence stands in one group"
     order = {min(group): tuple(group) for group in groups}
-    first = np.zeros(len(sequences), dtype=np.int64)
-    last = np.zeros(len(sequences), dtype=np.int64)
+    first, last = np.zeros((2, len(sequences)), dtype=np.int64)
     for index in range(len(sequences)):
         if index in grouped and index not in order:
             continue  # laid out with the first of its group
         members = order.get(index, (index,))
         shared = shared_length([sequences[i] for i in members]) if len(members) > 1 else 0
-        context = row.append(sequences[members[0]][:shared], position=0) if shared else None
+        context = append(sequences[members[0]][:shared], position=0) if shared else None
         for member in members:
-            segment = row.append(sequences[member][shared:], position=shared, context=context)
+            segment = append(sequences[member][shared:], position=shared, context=context)
             first[member], last[member] = segment.start, segment.stop - 1
-    if padding := _round_up(row.length, multiple_of) - row.length:
-        row.append(np.full(padding, pad_token_id, dtype=np.int32), position=0)
     return Microbatch(
-        token_ids_BL=torch.from_numpy(np.concatenate(row.token_ids).astype(np.int64))[None],
-        position_ids_BL=torch.from_numpy(np.concatenate(row.positions))[None],
-        segments=tuple(row.segments),
+        token_ids_BL=torch.from_numpy(np.concatenate(token_ids).astype(np.int64))[None],
+        position_ids_BL=torch.from_numpy(np.concatenate(positions))[None],
+        segments=tuple(segments),
         attention_mask_BL=None,
         first_N=torch.from_numpy(first),
         last_N=torch.from_numpy(last),
         num_tokens=sum(map(len, sequences)),
-        num_computed=row.length,
     )
-
-
-class _Row:
-    """A packed row in the making."""
-
-    def __init__(self) -> None:
-        self.length = 0
-        self.token_ids: list[TokenIds] = []
-        self.positions: list[NDArray[np.int64]] = []
-        self.segments: list[Segment] = []
-
-    def append(self, ids: TokenIds, *, position: int, context: Segment | None = None) -> Segment:
-        """Add tokens that begin at a position of their sequence."""
-        segment = Segment(
-            start=self.length,
-            stop=self.length + len(ids),
-            context_start=context.start if context else 0,
-            context_stop=context.stop if context else 0,
-        )
-        self.token_ids.append(ids)
-        self.positions.append(np.arange(position, position + len(ids), dtype=np.int64))
-        self.segments.append(segment)
-        self.length = segment.stop
-        return segment
-
-
-def _round_up(length: int, multiple: int) -> int:
-    return -(-length // multiple) * multiple
 
 
 def fill_bins(cost_N: _Ints, budget: int) -> list[list[int]]:

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from encore.errors import EncoreError, InputError
 from encore.model.attention import register_segment_attention
-from encore.model.config import BackboneConfig, Pooling
+from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
-from encore.model.quiet import quiet_transformers
-from encore.model.reward_model import MultiHeadRewardModel
-from encore.model.trunks import (
-    OTHER,
-    TRUNKS,
-    max_positions,
-    position_offset,
-    trunk_kind,
-)
-from encore.model.whole_classifier import WholeClassifier, whole_attention
+from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
+from encore.model.trunks import OTHER, TRUNKS, max_positions, position_offset, trunk_kind
 from encore.model_files import ModelFiles, ModelRole
-
-#: The head of a reward model that was downloaded, and of one trained on preferences alone.
-SINGLE_HEAD = "reward"
 
 _BACKBONE = ModelRole(name="backbone", error=EncoreError)
 
@@ -53,18 +44,23 @@ def load_tokenizer(
     tokenizer = _guarded(
         files.name,
         "its tokenizer does not load; expected tokenizer.json and tokenizer_config.json",
-        lambda: AutoTokenizer.from_pretrained(
-            files.location,
-            revision=files.hub_revision,
-            trust_remote_code=config.trust_remote_code,
-        ),
+        lambda: AutoTokenizer.from_pretrained(files.location, **_source(config, files)),
     )
+    template = None
+    if config.chat_template is not None:
+        try:
+            template = Path(config.chat_template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"chat_template {config.chat_template!r}: cannot be read ({error}); expected a "
+                "Jinja text file"
+            ) from error
     own = max_positions(files.config, kind)
     return ConversationTokenizer(
         tokenizer,
         num_embeddings=files.config.get("vocab_size"),
         max_length=config.max_length if own is None else min(config.max_length, own),
-        template=_template_file(config.chat_template),
+        template=template,
         is_as_downloaded=is_as_downloaded,
     )
 
@@ -94,19 +90,23 @@ def load_reward_model(
     """
     files = _find(config)
     kind = trunk_kind(files.config, name=files.name)
+    # A pooler would be a weight without gradient: it is for another loss.
+    options = {"add_pooling_layer": False} if kind.has_pooler else {}
     own_head = None
     if head_init != "zero":
         num_labels = 1 if head_init == "own" else len(head_ids)
-        trunk, own_head = _load_classifier(config, files, device, num_labels=num_labels)
+        trunk, own_head = _load_taken_apart(config, files, device, num_labels=num_labels)
     elif config.init == "random":
-        trunk = _random_trunk(config, files, seed=seed, device=device)
+        trunk = _random_trunk(config, files, seed=seed, device=device, **options)
     else:
-        trunk, _ = _load(AutoModel, config, files, device, **_without_pooler(files))
-    own_pooling: Pooling = "last" if kind.is_causal else "mean"
+        trunk, _ = _load(AutoModel, config, files, device, **options)
+    pooling = config.pooling
+    if pooling == "auto":
+        pooling = "last" if kind.is_causal else "mean"
     model = MultiHeadRewardModel(
         trunk,
         head_ids=head_ids,
-        pooling=config.pooling if config.pooling != "auto" else own_pooling,
+        pooling=pooling,
         is_causal=kind.is_causal,
         position_offset=position_offset(files.config, kind),
     )
@@ -118,46 +118,19 @@ def load_reward_model(
     return model
 
 
-def initial_reward_model(
-    config: BackboneConfig, *, head_ids: Sequence[str] = (SINGLE_HEAD,), device: str = "cpu"
-) -> MultiHeadRewardModel:
-    """A downloaded reward model, untouched: each of its labels is a head.
-
-    Args:
-        config: Which one.
-        head_ids: One per label; by default it has one.
-        device: Where it goes.
-
-    Raises:
-        EncoreError: as `load_reward_model`.
-        InputError: the model has no such linear heads.
-    """
-    model = load_reward_model(config, head_ids=head_ids, head_init="labels", device=device)
-    model.eval()
-    return model
-
-
 def load_whole_classifier(
     config: BackboneConfig, *, head_ids: Sequence[str], pad_token_id: int, device: str = "cpu"
 ) -> WholeClassifier:
-    """A downloaded sequence classifier of any kind, as transformers runs it.
-
-    Args:
-        config: Which one.
-        head_ids: One per label.
-        pad_token_id: Of its tokenizer.
-        device: Where it goes.
+    """A downloaded sequence classifier of any kind, as transformers runs it, one head a label.
 
     Raises:
         EncoreError: as `load_reward_model`.
     """
     files = _find(config)
+    # The default attention of transformers passes over a cap on attention scores (Gemma 2).
+    attention = "eager" if files.config.get("attn_logit_softcapping") else None
     classifier, _ = _load(
-        AutoModelForSequenceClassification,
-        config,
-        files,
-        device,
-        attn_implementation=whole_attention(files.config),
+        AutoModelForSequenceClassification, config, files, device, attn_implementation=attention
     )
     model = WholeClassifier(classifier, head_ids=head_ids, pad_token_id=pad_token_id)
     model.to(device)
@@ -188,11 +161,19 @@ def backbone_identity(config: BackboneConfig, tokenizer: ConversationTokenizer) 
     }
 
 
-def resolve_dtype(dtype: str, device: str) -> torch.dtype:
-    """The number format of a trunk: ``auto`` is bfloat16 on CUDA, float32 elsewhere."""
-    if dtype == "auto":
-        dtype = "bfloat16" if device.startswith("cuda") else "float32"
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bars and only errors of transformers inside the block."""
+    verbosity = transformers_logging.get_verbosity()
+    had_bar = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if had_bar:
+            transformers_logging.enable_progress_bar()
 
 
 def _find(config: BackboneConfig) -> ModelFiles:
@@ -200,18 +181,18 @@ def _find(config: BackboneConfig) -> ModelFiles:
     return _BACKBONE.find(config.model, revision=config.revision, needs_weights=needs_weights)
 
 
-def _template_file(path: str | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"chat_template {path!r}: cannot be read ({error}); expected a Jinja text file"
-        ) from error
+def _source(config: BackboneConfig, files: ModelFiles) -> dict[str, Any]:
+    """Which version of a model transformers reads, and whether it may run code of it."""
+    return {"revision": files.hub_revision, "trust_remote_code": config.trust_remote_code}
 
 
-def _load_classifier(
+def _dtype(config: BackboneConfig, device: str) -> torch.dtype:
+    """The number format of a trunk: ``auto`` is bfloat16 on CUDA, float32 elsewhere."""
+    is_half = config.dtype == "bfloat16" or (config.dtype == "auto" and device.startswith("cuda"))
+    return torch.bfloat16 if is_half else torch.float32
+
+
+def _load_taken_apart(
     config: BackboneConfig, files: ModelFiles, device: str, *, num_labels: int
 ) -> tuple[Any, Any]:
     """Trunk and head [labels, D] of a classifier whose head is linear on the last token."""
@@ -242,19 +223,19 @@ def _load(
     auto_class: Any, config: BackboneConfig, files: ModelFiles, device: str, **extra: Any
 ) -> tuple[Any, frozenset[str]]:
     """The model, and the names of stored weights that it has no place for."""
-    placement = {"device_map": {"": device}} if device.startswith("cuda") else {}
-    options = {"attn_implementation": register_segment_attention(), **placement, **extra}
+    options = {"attn_implementation": register_segment_attention(), **extra}
+    if device.startswith("cuda"):
+        options["device_map"] = {"": device}
     model, report = _guarded(
         files.name,
         "its weights do not load; expected complete *.safetensors of the architecture in "
         "config.json",
         lambda: auto_class.from_pretrained(
             files.location,
-            revision=files.hub_revision,
-            dtype=resolve_dtype(config.dtype, device),
+            dtype=_dtype(config, device),
             use_safetensors=True,
-            trust_remote_code=config.trust_remote_code,
             output_loading_info=True,
+            **_source(config, files),
             **options,
         ),
     )
@@ -267,12 +248,10 @@ def _load(
     return model, frozenset(map(str, report["unexpected_keys"]))
 
 
-def _random_trunk(config: BackboneConfig, files: ModelFiles, *, seed: int, device: str) -> Any:
-    model_config = AutoConfig.from_pretrained(
-        files.location,
-        revision=files.hub_revision,
-        trust_remote_code=config.trust_remote_code,
-    )
+def _random_trunk(
+    config: BackboneConfig, files: ModelFiles, *, seed: int, device: str, **options: Any
+) -> Any:
+    model_config = AutoConfig.from_pretrained(files.location, **_source(config, files))
     with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
         torch.manual_seed(seed)
         trunk = AutoModel.from_config(
@@ -280,17 +259,11 @@ def _random_trunk(config: BackboneConfig, files: ModelFiles, *, seed: int, devic
             dtype=torch.float32,
             attn_implementation=register_segment_attention(),
             trust_remote_code=config.trust_remote_code,
-            **_without_pooler(files),
+            **options,
         )
     for parameter in trunk.parameters():  # not buffers: rotary frequencies stay float32
-        parameter.data = parameter.data.to(resolve_dtype(config.dtype, device))
+        parameter.data = parameter.data.to(_dtype(config, device))
     return trunk
-
-
-def _without_pooler(files: ModelFiles) -> dict[str, Any]:
-    """A pooler would be a weight without gradient: it is for another loss."""
-    kind = trunk_kind(files.config, name=files.name)
-    return {"add_pooling_layer": False} if kind.has_pooler else {}
 
 
 def _guarded(name: str, problem: str, load: Callable[[], Any]) -> Any:

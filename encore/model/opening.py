@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import torch
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
 from encore.data.records import Message
 from encore.errors import InputError
-from encore.model.config import BackboneConfig
+from encore.model.config import COMPOSED, EXPORT_FILE, BackboneConfig
 from encore.model.conversation import ConversationTokenizer
-from encore.model.digest import model_digest
-from encore.model.export_notes import EXPORT_FILE, read_export_notes
-from encore.model.loading import (
-    SINGLE_HEAD,
-    initial_reward_model,
-    load_tokenizer,
-    load_whole_classifier,
-)
-from encore.model.reward_model import MultiHeadRewardModel
+from encore.model.layouts import lay_out
+from encore.model.loading import load_reward_model, load_tokenizer, load_whole_classifier
+from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.saved_model import ABOUT_FILE, LoadedModel, load_model
 from encore.model.trunks import is_taken_apart, max_positions, trunk_kind
-from encore.model.whole_classifier import WholeClassifier, padding_effect
 from encore.model_files import ModelFiles, ModelRole
 
+#: The head of a downloaded reward model with one label.
+_SINGLE_HEAD = "reward"
 _REWARD_MODEL = ModelRole(name="reward model", error=InputError)
 #: Of a training run's folder: where its model is, and the file by which it is known.
 _MODEL_OF_RUN, _RUN_FILE = "model", "training.json"
@@ -44,6 +42,9 @@ _PROBE_RESPONSES = ("Yes.", "No, that is something else, and a longer answer goe
 #: The most that padding may change a score by, as a share of it: rounding.
 _MAX_PADDING_EFFECT = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 _DTYPES = ("auto", "float32", "bfloat16")
+#: Fields of a config.json that say where a model lay or what wrote it, not what it computes.
+_NOT_COMPUTED = ("_name_or_path", "transformers_version")
+_OF_COMPOSED = {"weights", "mean", "scheme", "params", "entropy_nats", "weights_provenance"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +56,7 @@ class OpenedModel:
         tokenizer: Renders and encodes conversations as the model was trained on them.
         metadata: What its training recorded; of a plain classifier where it came from.
         name: Its folder's name or hub id, never a machine's path.
-        digest: SHA-256 of everything the scores follow from (`encore.model.digest.model_digest`).
+        digest: SHA-256 of everything the scores follow from (`model_digest`).
     """
 
     model: MultiHeadRewardModel
@@ -63,6 +64,29 @@ class OpenedModel:
     metadata: Mapping[str, Any]
     name: str
     digest: str
+
+
+class _ExportFile(BaseModel):
+    """The part of `EXPORT_FILE` that a model opened from the folder goes on with."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    kind: Literal["heads", "composed"]
+    labels: tuple[str, ...]
+    mean: dict[str, float]
+    model_metadata: dict[str, Any]
+    mean_of_reward: float | None = None
+    weights: dict[str, float] | None = None
+    scheme: str | None = None
+    params: dict[str, float | str] = {}
+    entropy_nats: dict[str, float] = {}
+    weights_provenance: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _composed_has_weights(self) -> Self:
+        if self.kind == "composed" and (self.weights is None or self.mean_of_reward is None):
+            raise ValueError("a composed export has weights and the mean of its reward")
+        return self
 
 
 def open_reward_model(
@@ -127,6 +151,56 @@ def open_reward_model(
     )
 
 
+def model_digest(model: MultiHeadRewardModel, tokenizer: ConversationTokenizer) -> str:
+    """SHA-256 over a reward model: architecture, weights and their format, heads, input format.
+
+    Two models with one digest give a conversation the same scores, but for rounding on another
+    device. Reading 8 billion weights takes some ten seconds.
+
+    Args:
+        model: Its means count too: they are part of what its scores mean.
+        tokenizer: Vocabulary, frozen template and maximum length.
+    """
+    hf_tokenizer = tokenizer.hf_tokenizer
+    # Everything that turns text into ids; truncation and padding are set by whoever calls.
+    backend = getattr(hf_tokenizer, "backend_tokenizer", None)
+    content = dict(hf_tokenizer.get_vocab()) if backend is None else json.loads(backend.to_str())
+    if backend is not None:
+        content = {name: content[name] for name in content if name not in ("padding", "truncation")}
+    # Templates print the tokens that begin and end texts, and cutting keeps the first.
+    roles = {name: str(token) for name, token in hf_tokenizer.special_tokens_map.items()}
+    parts = [
+        architecture_text(model),
+        model.pooling,
+        json.dumps(model.head_ids),
+        parameter_digest(model),
+        hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(),
+        json.dumps(roles, sort_keys=True),
+        tokenizer.template_sha256,
+        str(tokenizer.max_length),
+        *(["as downloaded"] if tokenizer.is_as_downloaded else []),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def architecture_text(model: MultiHeadRewardModel) -> str:
+    """What the trunk's config says of how it computes, as canonical JSON."""
+    config = json.loads(model.trunk.config.to_json_string(use_diff=False))
+    for name in _NOT_COMPUTED:
+        config.pop(name, None)
+    return json.dumps(config, sort_keys=True)
+
+
+def parameter_digest(module: Any) -> str:
+    """SHA-256 over a module's weights: names, formats, shapes, bytes."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
 def _load_classifier(
     files: ModelFiles, *, device: str, dtype: str, max_length: int | None
 ) -> LoadedModel:
@@ -147,8 +221,10 @@ def _load_classifier(
         known = (int(tokenizer.hf_tokenizer.model_max_length), tokenizer.max_length)
         lengths = (length for length in known if length < _NO_LIMIT)
         tokenizer.max_length = min(lengths, default=_FALLBACK_LENGTH)
+    model: MultiHeadRewardModel
     if is_taken_apart(files.config):
-        model = initial_reward_model(config, head_ids=head_ids, device=device)
+        model = load_reward_model(config, head_ids=head_ids, head_init="labels", device=device)
+        model.eval()
     else:
         model = load_whole_classifier(
             config, head_ids=head_ids, pad_token_id=tokenizer.pad_token_id, device=device
@@ -157,18 +233,47 @@ def _load_classifier(
         _refuse_if_padding_counts(model, tokenizer, name=files.name)
     metadata = {"architectures": files.config["architectures"], "revision": files.revision}
     if (about := _REWARD_MODEL.further_file(files, EXPORT_FILE)) is not None:
-        notes = read_export_notes(about, labels=head_ids)
-        metadata = {**notes.metadata, **metadata}
-        model.mean_R.copy_(torch.tensor(notes.mean_R, dtype=model.mean_R.dtype))
+        means, noted = _read_export(about, labels=head_ids)
+        metadata = {**noted, **metadata}
+        model.mean_R.copy_(torch.tensor(means, dtype=model.mean_R.dtype))
     return LoadedModel(model=model, tokenizer=tokenizer, metadata=metadata)
+
+
+def _read_export(path: Path, *, labels: tuple[str, ...]) -> tuple[list[float], dict[str, Any]]:
+    """The labels' means and the metadata that an export's `EXPORT_FILE` says."""
+    try:
+        found = _ExportFile.model_validate_json(path.read_bytes())
+        is_composed = found.kind == "composed"
+        mean = {found.labels[0]: found.mean_of_reward or 0.0} if is_composed else found.mean
+        means = [mean[label] for label in found.labels]
+    except (OSError, ValidationError, LookupError) as error:
+        raise InputError(
+            f"{path}: does not describe this model ({type(error).__name__}); export again"
+        ) from error
+    if labels != found.labels:
+        raise InputError(
+            f"{path}: labels {list(found.labels)}, but config.json has {list(labels)}; export again"
+        )
+    composed = {COMPOSED: found.model_dump(include=_OF_COMPOSED)} if is_composed else {}
+    return means, found.model_metadata | composed
 
 
 def _refuse_if_padding_counts(
     model: WholeClassifier, tokenizer: ConversationTokenizer, *, name: str
 ) -> None:
-    """Refuse a kind whose score of a text would depend on what is scored beside it, by trying."""
+    """Refuse a kind whose score of a text would depend on what is scored beside it, by trying.
+
+    XLNet's head reads the last place of a row, FNet mixes all.
+    """
     sequences = [tokenizer.encode(_PROBE, text).token_ids for text in _PROBE_RESPONSES]
-    effect = padding_effect(model, sequences)
+    common: dict[str, Any] = {"pad_token_id": model.pad_token_id, "is_causal": False}
+    rows = [*([one] for one in sequences), sequences]
+    with torch.inference_mode():
+        batches = (lay_out(row, layout="packed", **common).to(model.device) for row in rows)
+        *alone, beside_NR = map(model, batches)
+    alone_NR = torch.cat(alone)
+    scale = alone_NR.abs().max().clamp(min=1.0)
+    effect = float((alone_NR - beside_NR).abs().max() / scale)
     if effect > _MAX_PADDING_EFFECT[model.trunk.dtype]:
         raise InputError(
             f"reward model {name!r}: a text's score changes by {effect:.1%} beside a longer one, "
@@ -217,4 +322,4 @@ def _head_ids(files: ModelFiles) -> tuple[str, ...]:
             f"{problem_type!r}), whose outputs are no rewards; expected one label, or problem_type "
             "'regression'"
         )
-    return (SINGLE_HEAD,) if names == ("LABEL_0",) else names
+    return (_SINGLE_HEAD,) if names == ("LABEL_0",) else names

@@ -1,6 +1,6 @@
-"""A transformer trunk with one linear head per rule.
+"""Reward models: a transformer trunk with one linear head per rule, or a classifier run whole.
 
-Legend: N responses, B rows, L tokens of a row, D hidden size, R heads.
+Legend: N responses, B rows, L tokens of a row, T real tokens, D hidden size, R heads.
 
 A head is linear and bias-free on targets from which the rule's mean was taken: only then does a
 weighted sum of heads fold into one head (paper, eq. "encore").
@@ -18,6 +18,9 @@ from encore.errors import InputError
 from encore.model.attention import SegmentPlan
 from encore.model.config import Pooling
 from encore.model.layouts import Microbatch, check_layout
+
+#: What tables of learnt positions are called.
+_POSITION_TABLES = ("position_embeddings", "embed_positions", "wpe")
 
 
 class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any here
@@ -52,7 +55,7 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         position_offset: int = 0,
     ) -> None:
         super().__init__()
-        check_heads(head_ids)
+        _check_heads(head_ids)
         if pooling == "class-token" and is_causal:
             raise InputError(
                 "pooling 'class-token': this trunk is causal, so its first token has seen nothing; "
@@ -88,7 +91,12 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         plan = None
         if segments is not None:
             if any(segment.context_stop > segment.context_start for segment in segments):
-                self._check_sharing()
+                check_layout("prefix-shared", is_causal=self.is_causal)
+                if self.pooling != "last":
+                    raise InputError(
+                        f"layout 'prefix-shared': pooling {self.pooling!r} reads a sequence's "
+                        "beginning, which is shared there; expected pooling 'last', or use 'packed'"
+                    )
             device = microbatch.token_ids_BL.device
             plan = SegmentPlan(segments, is_causal=self.is_causal, device=device)
         output = self.trunk(
@@ -136,20 +144,91 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
             hidden_TD[index_T].float(), "mean", lengths=length_N, unsafe=True
         )
 
-    def _check_sharing(self) -> None:
-        check_layout("prefix-shared", is_causal=self.is_causal)
-        if self.pooling != "last":
-            raise InputError(
-                f"layout 'prefix-shared': pooling {self.pooling!r} reads a sequence's beginning, "
-                "which is shared there; expected pooling 'last', or use 'packed'"
-            )
 
+class WholeClassifier(MultiHeadRewardModel):
+    """A …ForSequenceClassification of transformers as a reward model, each label a head.
 
-def check_heads(head_ids: Sequence[str]) -> None:
-    """Refuse heads that no name tells apart.
+    Models of the kinds in `encore.model.trunks` that end in one linear layer on the last token are
+    taken apart and computed without padding. All others are run whole, as they come: encoders with
+    their pooler, their dense layer, their bias, and decoders that were never shown to be exact
+    here. Rows are padded, so sequences of nearly equal length should be computed together.
+
+    Its scores are its logits, bias included, and its last layer is float32 whatever the format of
+    the others, as every head's is. It has no ``heads`` of ours and no state that they read: it is
+    scored, not trained, gated or folded.
+
+    Args:
+        classifier: In evaluation mode.
+        head_ids: One per label.
+        pad_token_id: Told to the classifier too: decoders look for the last token that is not it.
 
     Raises:
-        InputError: No heads, or two of one name.
+        InputError: Two labels of one name.
     """
+
+    def __init__(self, classifier: Any, *, head_ids: Sequence[str], pad_token_id: int) -> None:
+        nn.Module.__init__(self)
+        _check_heads(head_ids)
+        self.trunk = classifier
+        self.head_ids = tuple(head_ids)
+        self.pooling = "last"
+        self.is_causal = False
+        self.pad_token_id = pad_token_id
+        self.register_buffer("mean_R", torch.zeros(len(self.head_ids), dtype=torch.float64))
+        for config in (classifier.config, classifier.config.get_text_config()):
+            config.pad_token_id = pad_token_id
+        linear = [module for module in classifier.modules() if isinstance(module, nn.Linear)]
+        last = [module for module in linear if module.out_features == len(self.head_ids)][-1:]
+        for layer in last:  # in bfloat16, rewards of about ten would be multiples of 1/16
+            layer.float()
+            layer.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(), *inputs[1:]))
+
+    def forward(self, microbatch: Microbatch) -> Any:
+        """Scores score_NR, float32, in the order of the sequences given to `lay_out`."""
+        flat_T = microbatch.token_ids_BL.reshape(-1)
+        length_N = microbatch.last_N - microbatch.first_N + 1
+        place_L = torch.arange(int(length_N.max()), device=flat_T.device)
+        is_token_NL = place_L < length_N[:, None]
+        index_NL = (microbatch.first_N[:, None] + place_L).clamp(max=flat_T.numel() - 1)
+        token_ids_NL = flat_T[index_NL].long().masked_fill(~is_token_NL, self.pad_token_id)
+        output = self.trunk(input_ids=token_ids_NL, attention_mask=is_token_NL.long())
+        return output.logits.float()
+
+    def embed(self, _microbatch: Microbatch) -> Any:
+        """Nothing: what its head reads is its own affair.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            f"model of kind {self.trunk.config.model_type!r}: it is run whole, so nobody knows "
+            "what its head reads; expected a model of `encore train` where a gate is wanted"
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return next(self.trunk.parameters()).device
+
+    @property
+    def hidden_size(self) -> int:
+        """D."""
+        return int(self.trunk.config.get_text_config().hidden_size)
+
+    @property
+    def max_positions(self) -> int | None:
+        """Tokens for which it has learnt positions; None where it has no table of them."""
+        sizes = []
+        for name, module in self.trunk.named_modules():
+            if isinstance(module, nn.Embedding) and name.rpartition(".")[2] in _POSITION_TABLES:
+                # RoBERTa's positions count from its padding id + 1, OPT's from 2.
+                padding = module.padding_idx
+                first = getattr(module, "offset", 0) if padding is None else padding + 1
+                sizes.append(module.num_embeddings - int(first))
+        return min(sizes, default=None)
+
+
+def _check_heads(head_ids: Sequence[str]) -> None:
+    """Refuse heads that no name tells apart."""
     if not head_ids or len(set(head_ids)) != len(head_ids):
         raise InputError(f"heads {list(head_ids)!r}: expected at least one, each with its own name")

@@ -7,11 +7,9 @@ its frozen template, ``heads.safetensors`` (``weight`` [R, D] float32, ``mean`` 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -22,8 +20,7 @@ from encore.errors import InputError
 from encore.files import atomic_folder
 from encore.model.config import BackboneConfig, Pooling
 from encore.model.conversation import ConversationTokenizer
-from encore.model.loading import load_reward_model, load_tokenizer
-from encore.model.quiet import quiet_transformers
+from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
 from encore.model.reward_model import MultiHeadRewardModel
 
 ABOUT_FILE = "reward_model.json"
@@ -44,8 +41,7 @@ class _About(BaseModel):
     metadata: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LoadedModel:
+class LoadedModel(NamedTuple):
     """A reward model ready to score, its tokenizer, and what its training recorded."""
 
     model: MultiHeadRewardModel
@@ -116,7 +112,19 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
             names, a template that is not the one it was trained with.
         EncoreError: Trunk or tokenizer do not load.
     """
-    about = _read_about(folder)
+    path = folder / ABOUT_FILE
+    try:
+        about = _About.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(
+            f"model folder {folder}: no {ABOUT_FILE}; expected a folder that `encore train` wrote"
+        ) from error
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"])) or "file"
+        raise InputError(f"{path}: damaged, {where}: {problem['msg']}; train again") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error}; train again") from error
     _check_files(folder)
     config = BackboneConfig.model_validate(
         {
@@ -135,23 +143,7 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
         )
     model = load_reward_model(config, head_ids=about.head_ids, device=device)
     _read_heads(folder, model)
-    return LoadedModel(model=model.eval(), tokenizer=tokenizer, metadata=about.metadata)
-
-
-def _read_about(folder: Path) -> _About:
-    path = folder / ABOUT_FILE
-    try:
-        return _About.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError as error:
-        raise InputError(
-            f"model folder {folder}: no {ABOUT_FILE}; expected a folder that `encore train` wrote"
-        ) from error
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"])) or "file"
-        raise InputError(f"{path}: damaged, {where}: {problem['msg']}; train again") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as JSON: {error}; train again") from error
+    return LoadedModel(model.eval(), tokenizer, about.metadata)
 
 
 def _check_files(folder: Path) -> None:

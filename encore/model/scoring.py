@@ -26,14 +26,11 @@ from encore.model.layouts import (
     lay_out,
     shared_length,
 )
-from encore.model.reward_model import MultiHeadRewardModel
-from encore.model.whole_classifier import WholeClassifier
+from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 
 #: Tokens of one forward pass by kind of device: nothing is kept for a backward pass.
 TOKENS_PER_MICROBATCH = {"cuda": 65_536, "cpu": 4_096}
 
-#: Told how many sequences are done, and of how many.
-OnProgress = Callable[[int, int], None]
 Groups = Sequence[Sequence[int]]
 
 
@@ -64,7 +61,6 @@ def score_sequences(
     tokens_per_microbatch: int | None = None,
     layout: LayoutName = "packed",
     groups: Groups | None = None,
-    on_progress: OnProgress | None = None,
 ) -> NDArray[np.float32]:
     """The raw, centred scores of every sequence under every head, in the order given.
 
@@ -77,7 +73,6 @@ def score_sequences(
         layout: See `encore.model.layouts.lay_out`.
         groups: For ``prefix-shared``: which sequences may share a beginning, as indices; each in
             one group at most.
-        on_progress: Told about finished sequences.
 
     Returns:
         score_NR, float32, shape [N, R].
@@ -86,7 +81,6 @@ def score_sequences(
         InputError: an empty sequence; a layout that the model does not allow.
     """
     score_NR = np.empty((len(sequences), len(model.head_ids)), dtype=np.float32)
-    num_done = 0
     for batch in computed_batches(
         model,
         sequences,
@@ -97,9 +91,6 @@ def score_sequences(
         groups=groups,
     ):
         score_NR[batch.indices] = batch.value_NX
-        num_done += len(batch.indices)
-        if on_progress is not None:
-            on_progress(num_done, len(sequences))
     return score_NR
 
 
@@ -135,23 +126,27 @@ def computed_batches(
     budget = tokens_per_microbatch or TOKENS_PER_MICROBATCH.get(
         device.type, TOKENS_PER_MICROBATCH["cpu"]
     )
+    is_shared = layout == "prefix-shared"
     was_training = model.training
     model.eval()
     try:
         for units in _plan(sequences, layout=layout, groups=groups, budget=budget):
             indices = [index for unit in units for index in unit]
+            ends = np.cumsum([len(unit) for unit in units]).tolist()
             microbatch = lay_out(
                 [sequences[index] for index in indices],
                 layout=layout,
-                groups=_local_groups(units) if layout == "prefix-shared" else None,
+                groups=[range(end - len(unit), end) for unit, end in zip(units, ends, strict=True)]
+                if is_shared
+                else None,
                 pad_token_id=pad_token_id,
                 is_causal=model.is_causal,
             )
             # Not around the loop: what runs between two batches is the caller's.
             with torch.inference_mode():
                 value_NX = compute(microbatch.to(device)).float().cpu().numpy()
-            num_tokens, num_computed = microbatch.num_tokens, microbatch.num_computed
             is_padded = microbatch.segments is None  # a packed row has no padding
+            num_tokens, num_computed = microbatch.num_tokens, microbatch.num_computed
             yield ComputedBatch(
                 indices=np.array(indices, dtype=np.int64),
                 value_NX=value_NX,
@@ -178,41 +173,27 @@ def _plan(
     budget: int,
 ) -> list[list[Sequence[int]]]:
     """The units of every batch; the sequences of a unit stay together."""
+    num_sequences = len(sequences)
     length_N = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
     if layout in ("sorted", "single"):
-        rows = cut_rows(range(len(sequences)), length_N, layout, budget)
+        rows = cut_rows(range(num_sequences), length_N, layout, budget)
         return [[(index,) for index in row] for row in rows]
-    units: list[Sequence[int]] = [(index,) for index in range(len(sequences))]
-    if layout == "prefix-shared":
-        units = _units(len(sequences), groups)
-    cost_U = np.array([_cost(unit, sequences) for unit in units], dtype=np.int64)
-    return [[units[place] for place in places] for places in fill_bins(cost_U, budget)]
-
-
-def _units(num_sequences: int, groups: Groups | None) -> list[Sequence[int]]:
-    """The groups, and each sequence that is in none."""
+    if layout == "packed":
+        groups = ()
     if groups is None:
         raise InputError("layout 'prefix-shared': no groups; use layout 'packed'")
-    grouped = [index for group in groups for index in group]
-    if len(set(grouped)) != len(grouped) or not set(grouped) <= set(range(num_sequences)):
+    grouped = {index for group in groups for index in group}
+    if sum(map(len, groups)) != len(grouped) or not grouped <= set(range(num_sequences)):
         raise InputError(
             f"groups over {num_sequences} sequences: an index twice or out of range; expected each "
             "sequence in one group at most"
         )
-    alone = sorted(set(range(num_sequences)) - set(grouped))
-    return [*(group for group in groups if len(group)), *((index,) for index in alone)]
-
-
-def _cost(unit: Sequence[int], sequences: Sequence[TokenIds]) -> int:
-    """Token positions that a unit takes of a packed row."""
-    members = [sequences[index] for index in unit]
-    num_tokens = sum(map(len, members))
-    if len(members) == 1 or not min(map(len, members)):  # `lay_out` refuses empty ones
-        return num_tokens
-    return num_tokens - (len(members) - 1) * shared_length(members)
-
-
-def _local_groups(units: Sequence[Sequence[int]]) -> list[range]:
-    """Where the members of each unit stand in their batch."""
-    ends = np.cumsum([len(unit) for unit in units]).tolist()
-    return [range(end - len(unit), end) for unit, end in zip(units, ends, strict=True)]
+    alone = ((index,) for index in range(num_sequences) if index not in grouped)
+    units: list[Sequence[int]] = [*filter(len, groups), *alone]
+    # Token positions that a unit takes of a packed row; `lay_out` refuses empty sequences.
+    cost_U = np.array([length_N[list(unit)].sum() for unit in units], dtype=np.int64)
+    for place, unit in enumerate(units):
+        if len(unit) > 1 and length_N[list(unit)].min():
+            shared = shared_length([sequences[index] for index in unit])
+            cost_U[place] -= (len(unit) - 1) * shared
+    return [[units[place] for place in places] for places in fill_bins(cost_U, budget)]

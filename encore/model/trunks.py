@@ -55,7 +55,7 @@ OTHER = TrunkKind(is_causal=False)
 def is_taken_apart(config: dict[str, Any]) -> bool:
     """Whether a sequence classifier is one linear layer on the last token of a known decoder.
 
-    Others are run whole: `encore.model.whole_classifier`.
+    Others are run whole: `encore.model.reward_model`.
     """
     kind = TRUNKS.get(str(config.get("model_type")), OTHER)
     return kind.is_causal

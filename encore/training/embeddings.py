@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from encore.files import atomic_path
-from encore.model.digest import architecture_text, parameter_digest
 from encore.model.layouts import LayoutName
+from encore.model.opening import architecture_text, parameter_digest
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.scoring import computed_batches
 from encore.reporting import SILENT, Reporter

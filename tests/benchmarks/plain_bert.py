@@ -15,8 +15,8 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from encore.export.export_files import write_tokenizer
+from encore.model.loading import quiet_transformers
 from encore.model.opening import OpenedModel
-from encore.model.quiet import quiet_transformers
 
 #: tanh(x / 4096) * 4096 = x - x³ / 5e7 + …: below 1e-6 for the states of a layer norm.
 _SHRINK = 2.0**-12

@@ -26,8 +26,7 @@ from encore.data.records import Message
 from encore.data.study import open_study
 from encore.demo import judge_path
 from encore.export import export_model
-from encore.model.config import BackboneConfig
-from encore.model.export_notes import EXPORT_FILE
+from encore.model.config import EXPORT_FILE, BackboneConfig
 from encore.model.opening import open_reward_model
 from encore.training.config import TrainConfig, TrainingConfig
 from encore.training.train import train

@@ -50,11 +50,11 @@ def with_pooling(model, pooling: str):
 
 
 def microbatches(model, batch, layout: str):
-    """The batch in one microbatch, or in one for each sequence; padded to 8 unless single."""
+    """The batch in one microbatch, or in one for each sequence."""
     common = {"pad_token_id": 1, "is_causal": model.is_causal}
     if layout == "single":
         return [lay_out([ids], layout="single", **common) for ids in batch]
-    return [lay_out(batch, layout=layout, groups=PAIRS, multiple_of=8, **common)]
+    return [lay_out(batch, layout=layout, groups=PAIRS, **common)]
 
 
 def scores_and_gradients(model, batch, layout: str):

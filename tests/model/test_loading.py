@@ -17,7 +17,6 @@ from encore.model.config import BackboneConfig
 from encore.model.layouts import lay_out
 from encore.model.loading import (
     backbone_identity,
-    initial_reward_model,
     load_reward_model,
     load_tokenizer,
 )
@@ -105,7 +104,7 @@ def test_a_downloaded_reward_model_scores_as_transformers_does(tmp_path):
     reference.config.pad_token_id = tokenizer.pad_token_id
     with torch.no_grad():
         expected = reference(torch.from_numpy(encoded.token_ids).long()[None]).logits
-        model = initial_reward_model(config)
+        model = load_reward_model(config, head_ids=["reward"], head_init="labels").eval()
         microbatch = lay_out([encoded.token_ids], layout="packed", pad_token_id=0, is_causal=True)
         assert model.head_ids == ("reward",)
         torch.testing.assert_close(model(microbatch), expected, atol=1e-5, rtol=0)

@@ -18,9 +18,8 @@ from encore.demo import judge_path
 from encore.errors import InputError
 from encore.export import export_model
 from encore.model.config import BackboneConfig
-from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
 from encore.model.opening import OpenedModel, open_reward_model
-from encore.model.quiet import quiet_transformers
 from encore.model.saved_model import save_model
 from encore.model.scoring import score_sequences
 

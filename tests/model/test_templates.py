@@ -8,8 +8,7 @@ import pytest
 
 from encore.data.records import Message
 from encore.judges.chat import FROZEN_DATE
-from encore.model.conversation import ConversationTokenizer
-from encore.model.templates import freeze_template, plain_template
+from encore.model.conversation import ConversationTokenizer, freeze_template, plain_template
 from tests.model.tokenizers import LLAMA_3_TEMPLATE, bert, byte_level, llama_3
 
 PROMPT = (Message(role="user", content="Hello there."),)

@@ -13,10 +13,10 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 from encore.data.records import Message
 from encore.errors import InputError
 from encore.export import export_model
+from encore.model.loading import quiet_transformers
 from encore.model.opening import OpenedModel, open_reward_model
-from encore.model.quiet import quiet_transformers
+from encore.model.reward_model import WholeClassifier
 from encore.model.scoring import best_layout, score_sequences
-from encore.model.whole_classifier import WholeClassifier
 from tests.model.tokenizers import bert
 
 PROMPT = (Message(role="user", content="hello there"),)

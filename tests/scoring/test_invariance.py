@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from encore.demo import judge_path
 from encore.model.config import BackboneConfig
-from encore.model.digest import model_digest
 from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer
-from encore.model.opening import OpenedModel
+from encore.model.opening import OpenedModel, model_digest
 from tests.export.readers.conversations import read_hh
 from tests.scoring.models import score_pairs
 

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
 from encore.demo import judge_path
-from encore.model.quiet import quiet_transformers
+from encore.model.loading import quiet_transformers
 
 
 def write_model(folder: Path, *, hidden: int, layers: int) -> int:
