@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from encore.data.study import open_study
     from encore.errors import EncoreError
     from encore.evidence.run_comparison import compare_runs
-    from encore.evidence.theory.theorem import theory
+    from encore.evidence.theory import theory
     from encore.export import export_model
     from encore.model.opening import open_reward_model
     from encore.publish.database import publish_database
@@ -67,7 +67,7 @@ _WHERE = {
     "run_benchmark": "encore.benchmarks.run",
     "score_study": "encore.scoring.scoring_run",
     "status": "encore.rating_runs",
-    "theory": "encore.evidence.theory.theorem",
+    "theory": "encore.evidence.theory",
     "weights": "encore.weighting.weigh",
 }
 

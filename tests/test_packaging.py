@@ -72,9 +72,9 @@ def test_the_library_works_from_the_wheel_alone(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     code = (
-        "import encore.cli.app, encore.warehouse.queries;"
+        "import encore.cli.app, encore.warehouse.connection;"
         "from encore.data.rules.load import load_rule_set;"
-        "queries = encore.warehouse.queries;"
+        "queries = encore.warehouse.connection;"
         "assert queries.__file__.startswith(sys.argv[1]), queries.__file__;"
         "assert queries.load_query('rule_statistics');"
         "print(len(load_rule_set('encore-20').rules))"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.pair_cells import PairOutcomes
+from encore.analysis.pair_counts import PairOutcomes
 from encore.analysis.statistics import (
     ENTROPY_KINDS,
     TIE_POLICIES,

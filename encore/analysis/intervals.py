@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.pair_cells import PairCells
+from encore.analysis.pair_counts import PairCells
 from encore.analysis.statistics import RuleStats, SourceStatistics, TiePolicy
 
 # Suffixes: D draws, C cells of pairs, L levels.

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats, scott_bandwidth
-from encore.analysis.pair_cells import PairCells, PairOutcomes
-from encore.analysis.pair_counts import PairCounts, count_pairs
+from encore.analysis.pair_counts import PairCells, PairCounts, PairOutcomes, count_pairs
 from encore.warehouse import Ratings, Warehouse
 
 # Suffix: L levels.

@@ -47,8 +47,8 @@ from encore.runs import run_key_of
 from encore.synthetic import SYNTHETIC_LABEL, synthetic_in
 from encore.training.disk import named_when_full
 from encore.warehouse import open_ratings
-from encore.weighting.evidence import Evidence
-from encore.weighting.opening import open_evidence
+from encore.weighting.scheme import Evidence
+from encore.weighting.weigh import open_evidence
 
 _INITIAL = re.compile(r"\binitial\b")
 

@@ -22,11 +22,10 @@ from encore.errors import EncoreError, InputError
 from encore.scoring.head_scores import HeadScores
 from encore.weighting import load_scheme
 from encore.weighting.comparison import label_of
-from encore.weighting.evidence import Evidence
-from encore.weighting.head_weights import head_weights
 from encore.weighting.random import random_weights
 from encore.weighting.random_k import random_k_weights
-from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
+from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, Evidence, SchemeOptions
+from encore.weighting.vector import head_weights
 
 #: Trials that the paper averages for random weights, single rules and random rules.
 NUM_TRIALS = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -31,6 +32,7 @@ _POLICY_NAMES: dict[TiePolicy, str] = {
     "strict": "strict*",
     "inclusive": ">=*",
 }
+_two_digits = partial(number, digits=2)
 _KINDS = {"discrete": "discrete", "differential": "KDE"}
 _LEGEND = (
     "H ± half of its 95 % interval; M-M: corrected for bias (Miller and Madow); KDE: differential "
@@ -144,9 +146,9 @@ def _correlation_table(analysis: Analysis, source: str, *, where: str) -> Table:
             f"{_KINDS[row.entropy]}, {_POLICY_NAMES[row.accuracy]}",
             number(row.pearson_r),
             NOTHING if row.p_value is None else f"{row.p_value:.1g}",
-            span(row.ci_low, row.ci_high),
+            span(row.ci_low, row.ci_high, _two_digits),
             number(row.spearman_rho),
-            span(row.null_low, row.null_high),
+            span(row.null_low, row.null_high, _two_digits),
         )
         for row in ordered
     ]

@@ -138,13 +138,14 @@ def _initial_reward_model(study: Path, *, backbone: BackboneConfig) -> Path:
 def _rate_and_weigh(study: Path, recipe: Recipe) -> None:
     from encore.cli.ingest import ingest_and_report, print_report
     from encore.cli.rate import rate_and_report
-    from encore.cli.weight_tables import weights_table
+    from encore.cli.weight_tables import weights_tables
     from encore.weighting.scheme import SchemeOptions
     from encore.weighting.weigh import weigh_rules
 
     print_report(ingest_and_report(IngestConfig(sources=recipe.sources, out=study)))
     rate_and_report(study, recipe.rating)
-    out.print(weights_table(weigh_rules(study, scheme="encore", options=SchemeOptions())))
+    weighed = weigh_rules(study, scheme="encore", options=SchemeOptions())
+    out.print(*weights_tables(weighed), sep="\n")
     out.print(Text(SYNTHETIC, "bold"))
 
 

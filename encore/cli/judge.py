@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.cli.output import compact_table
-from encore.cli.scheme_options import warn_of_unused
+from encore.cli.weights import warn_of_unused
 from encore.options import JsonOption, UsageError, command
 from encore.terminal import out, print_json, say, terminal_reporter, visible, warn
 

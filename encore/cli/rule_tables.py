@@ -6,16 +6,37 @@ legend under the tables has the names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from rich.columns import Columns
+from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
-from encore.cli.output import compact_table
-from encore.terminal import out, visible
+from encore.cli.output import compact_table, exit_if_incomplete
+from encore.terminal import out, print_json, say, visible
 
 NOTHING = "–"
 _MAX_EXACT_COUNT = 99_999
+
+
+def show_result(
+    found: Any, tables: Iterable[RenderableType], notes: Iterable[str], *, as_json: bool
+) -> None:
+    """Print what a command found in a run's ratings, then its notes.
+
+    Raises:
+        StudyIncompleteError: Shards are missing.
+    """
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        for table in tables:
+            out.print(table)
+    for note in notes:
+        say(f"note: {note}")
+    exit_if_incomplete(found.num_missing_shards, found.num_shards)
 
 
 class NumberedRules:
@@ -33,17 +54,11 @@ class NumberedRules:
         cells = [(self.number_of[str(rule_id)], *rest) for rule_id, *rest in rows]
         return compact_table(("#", *columns), cells, title=title)
 
-    def legend(self) -> Text:
+    def legend(self) -> Padding:
         """The rules by number, several on a line where they fit."""
         wide = len(str(len(self.number_of)))
-        entries = [
-            f"{number:>{wide}} {visible(rule_id)}" for rule_id, number in self.number_of.items()
-        ]
-        width = max(map(len, entries), default=0) + 2
-        num_columns = max(out.width // width, 1)
-        lines = [entries[at : at + num_columns] for at in range(0, len(entries), num_columns)]
-        text = "\n".join("".join(entry.ljust(width) for entry in line).rstrip() for line in lines)
-        return Text(f"{text}\n", no_wrap=True)
+        entries = [f"{place:>{wide}} {visible(rule)}" for rule, place in self.number_of.items()]
+        return Padding(Columns(entries, equal=True), (0, 0, 1, 0))
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
@@ -56,16 +71,11 @@ def percent(value: float | None) -> str:
     return NOTHING if value is None else f"{number(100 * value, digits=1)}%"
 
 
-def span(low: float | None, high: float | None, *, digits: int = 2) -> str:
+def span(
+    low: float | None, high: float | None, show: Callable[[float | None], str] = number
+) -> str:
     """An interval for a table."""
-    if low is None or high is None:
-        return NOTHING
-    return f"{number(low, digits=digits)}…{number(high, digits=digits)}"
-
-
-def percent_span(low: float | None, high: float | None) -> str:
-    """An interval of a share for a table."""
-    return NOTHING if low is None or high is None else f"{percent(low)}…{percent(high)}"
+    return NOTHING if low is None or high is None else f"{show(low)}…{show(high)}"
 
 
 def with_margin(

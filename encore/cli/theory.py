@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from encore.cli.output import compact_table, exit_if_incomplete, warn_of_synthetic
-from encore.cli.rule_tables import NumberedRules, number, percent
+from encore.cli.output import compact_table, warn_of_synthetic
+from encore.cli.rule_tables import NumberedRules, number, percent, show_result
 from encore.evidence.theory_config import TheoryConfig
 from encore.options import JsonOption, UsageError, command
-from encore.terminal import out, print_json, say, visible
+from encore.terminal import visible
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
-    from encore.evidence.theory.examination import Examination
-    from encore.evidence.theory.synthetic_worlds import CounterExample
-    from encore.evidence.theory.theorem import Theory
+    from encore.evidence.theory import CounterExample, Theory
+    from encore.evidence.theory_examination import Examination
 
 
 @command
@@ -44,7 +44,7 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
     """
     if (config.ratings is None) != config.synthetic:
         raise UsageError("give RATINGS or --synthetic, one of the two")
-    from encore.evidence.theory.theorem import theory as check_theorem
+    from encore.evidence.theory import theory as check_theorem
     from encore.warehouse import open_ratings
 
     ratings = None
@@ -52,28 +52,21 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
         warn_of_synthetic(config.ratings, run=config.run)
         ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
     found = check_theorem(ratings, synthetic=config.synthetic, tau=config.tau, seed=config.seed)
-    if json:
-        print_json(found.as_dict())
-    else:
-        _print(found)
-    for note in found.notes:
-        say(f"note: {note}")
-    exit_if_incomplete(found.num_missing_shards, found.num_shards)
+    show_result(found, _tables(found), found.notes, as_json=json)
 
 
-def _print(found: Theory) -> None:
+def _tables(found: Theory) -> Iterator[RenderableType]:
     what = ": SYNTHETIC DATA" if found.is_synthetic else ""
     rules = NumberedRules(rule.rule_id for rule in found.examination.rules)
-    for table in _rule_tables(found.examination, rules, what=what):
-        out.print(table)
-    out.print(rules.legend())
-    out.print(_step_table(found.examination))
-    out.print(_correlation_table(found.examination))
+    yield from _rule_tables(found.examination, rules, what=what)
+    yield rules.legend()
+    yield _step_table(found.examination)
+    yield _correlation_table(found.examination)
     for one in found.counter_examples:
-        out.print(_counter_example_table(one))
-        out.print(f"The claim: {one.claim}\nWhat happens: {one.finding}\n")
+        yield _counter_example_table(one)
+        yield f"The claim: {one.claim}\nWhat happens: {one.finding}\n"
     for statement in found.statements:
-        out.print(visible(f"- {statement}"))
+        yield visible(f"- {statement}")
 
 
 def _rule_tables(found: Examination, rules: NumberedRules, *, what: str) -> Iterator[Table]:

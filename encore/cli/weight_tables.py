@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
 from encore.cli.output import compact_table
-from encore.cli.rule_tables import NumberedRules, number, percent, percent_span
+from encore.cli.rule_tables import NumberedRules, number, percent, span
 
 if TYPE_CHECKING:
-    from encore.weighting.comparison import SchemeComparison, SchemeRow
-    from encore.weighting.folds import HeldOut
-    from encore.weighting.sweep import TauSweep
+    from encore.weighting.comparison import SchemeComparison, TauSweep
     from encore.weighting.weigh import WeighedRules
 
 
-def weights_table(weighed: WeighedRules) -> Group:
+def weights_tables(weighed: WeighedRules) -> Iterator[RenderableType]:
     """Weight, effective weight, entropy, accuracy, ties and coverage of every rule."""
     rules = NumberedRules(rule.rule_id for rule in weighed.rules)
     columns = ("weight", "w × sd", "entropy", "levels", "half", "untied", "ties", "cover")
@@ -40,59 +36,92 @@ def weights_table(weighed: WeighedRules) -> Group:
             weighed.rules, weighed.vector.weights, weighed.margin_sds, strict=True
         )
     ]
-    params = ", ".join(f"{name} {_short(value)}" for name, value in weighed.vector.params.items())
+    params = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in weighed.vector.params.items()
+    )
     scheme = weighed.vector.scheme + (f" ({params})" if params else "")
-    title = f"Weights by scheme {scheme}; leakage: {weighed.leakage}"
-    return Group(rules.table(columns, rows, title=title), rules.legend())
+    title = f"Weights by scheme {scheme}; leakage: {_leakage(weighed.uses_labels)}"
+    yield rules.table(columns, rows, title=title)
+    yield rules.legend()
+    if test := weighed.held_out:
+        yield (
+            f"on held-out pairs: half {percent(test.accuracy.half)} (95 %: "
+            f"{percent(test.accuracy_low)} to {percent(test.accuracy_high)}), untied "
+            f"{percent(test.accuracy.untied)}; {test.num_pairs} pairs, {test.num_folds} folds "
+            f"grouped by {test.grouped_by}"
+        )
 
 
-def held_out_line(test: HeldOut) -> str:
-    """Accuracy on pairs that the weights were not learnt from."""
-    low, high = test.outcome.interval
-    return (
-        f"on held-out pairs: half {percent(test.accuracy.half)} (95 %: {percent(low)} to "
-        f"{percent(high)}), untied {percent(test.accuracy.untied)}; {test.outcome.num_pairs} "
-        f"pairs, {test.num_folds} folds grouped by {test.grouped_by}"
-    )
-
-
-def comparison_tables(comparison: SchemeComparison) -> Iterator[Table | Text]:
+def comparison_tables(comparison: SchemeComparison) -> Iterator[RenderableType]:
     """What the schemes compose, what chance composes, and the weights, plain and effective."""
+    schemes = comparison.rows
+    columns: tuple[str, ...]
+    columns = ("scheme", "leakage", "half", "95 %", "held out", "untied", "beats random")
+    rows = [
+        (
+            row.label,
+            _leakage(row.uses_labels),
+            percent(row.accuracy.half),
+            span(row.accuracy_low, row.accuracy_high, percent),
+            percent(row.held_out_accuracy.half) if row.held_out_accuracy else "",
+            percent(row.accuracy.untied),
+            percent(row.beats_random),
+        )
+        for row in schemes
+    ]
+    title = f"Accuracy of the composed ratings, {comparison.num_pairs} pairs"
+    if comparison.folds_grouped_by is not None:
+        title += f"; held out: {comparison.num_folds} folds by {comparison.folds_grouped_by}"
+    yield compact_table(columns, rows, title=title)
+    columns = ("by chance", "draws", "half, mean", "95 % of draws")
+    drawn = [
+        (
+            one.scheme,
+            one.num_draws,
+            percent(one.half_mean),
+            span(one.half_low, one.half_high, percent),
+        )
+        for one in comparison.draws
+    ]
+    yield compact_table(columns, drawn, title="What chance reaches; leakage: none")
     rules = NumberedRules(rule.rule_id for rule in comparison.rules)
-    yield _accuracy_table(comparison)
-    yield _draws_table(comparison)
-    yield _rules_table(
-        comparison,
-        rules,
-        lambda row: [number(weight) for weight in row.vector.weights],
-        title="Weights",
+    columns = tuple(
+        row.vector.scheme.replace("-", "\n-") + "*" * row.uses_labels for row in schemes
     )
-    yield _rules_table(
-        comparison,
-        rules,
-        lambda row: [number(weight) for weight in row.effective_weights],
-        title="Effective weights: weight × sd of rating(chosen) - rating(rejected)",
-    )
+    for title, weights in (
+        ("Weights", [row.vector.weights for row in schemes]),
+        (
+            "Effective weights: weight × sd of rating(chosen) - rating(rejected)",
+            [row.effective_weights for row in schemes],
+        ),
+    ):
+        cells = [
+            (rule.rule_id, *map(number, of_rule))
+            for rule, *of_rule in zip(comparison.rules, *weights, strict=True)
+        ]
+        yield rules.table(columns, cells, title=f"{title} (* learnt from labels)")
     yield rules.legend()
 
 
-def sweep_table(sweep: TauSweep) -> Table:
+def sweep_table(sweep: TauSweep) -> Iterator[RenderableType]:
     """Accuracy of ENCORE's composed ratings at each temperature, and how its weights spread."""
     columns = ("τ", "half", "95 %", "untied", "rules in effect", "largest weight")
-    ends = [
+    first, last = (
         (name, percent(accuracy.half), "", percent(accuracy.untied), "", "")
         for name, accuracy in (
             ("→ 0: lowest entropy", sweep.lowest_entropy_accuracy),
             ("→ ∞: uniform", sweep.uniform_accuracy),
         )
-    ]
+    )
     rows = [
         (
             f"{tau:g}",
             percent(accuracy.half),
-            percent_span(low, high),
+            span(low, high, percent),
             percent(accuracy.untied),
-            f"{_num_in_effect(weights):.2f}",
+            # Perplexity of the weights: R for uniform weights, 1 for a single rule.
+            number(math.exp(-math.fsum(w * math.log(w) for w in weights if w > 0)), digits=2),
             number(max(weights)),
         )
         for tau, weights, accuracy, low, high in zip(
@@ -105,62 +134,8 @@ def sweep_table(sweep: TauSweep) -> Table:
         )
     ]
     title = f"ENCORE over its temperature, {sweep.num_pairs} pairs; leakage: none"
-    return compact_table(columns, [ends[0], *rows, ends[1]], title=title)
+    yield compact_table(columns, [first, *rows, last], title=title)
 
 
-def _accuracy_table(comparison: SchemeComparison) -> Table:
-    columns = ("scheme", "leakage", "half", "95 %", "held out", "untied", "beats random")
-    rows = [
-        (
-            row.label,
-            row.leakage,
-            percent(row.accuracy.half),
-            percent_span(row.accuracy_low, row.accuracy_high),
-            percent(row.held_out_accuracy.half) if row.held_out_accuracy else "",
-            percent(row.accuracy.untied),
-            percent(row.beats_random),
-        )
-        for row in comparison.rows
-    ]
-    title = f"Accuracy of the composed ratings, {comparison.num_pairs} pairs"
-    if comparison.folds_grouped_by is not None:
-        title += f"; held out: {comparison.num_folds} folds by {comparison.folds_grouped_by}"
-    return compact_table(columns, rows, title=title)
-
-
-def _draws_table(comparison: SchemeComparison) -> Table:
-    columns = ("by chance", "draws", "half, mean", "95 % of draws")
-    rows = [
-        (draws.scheme, draws.num_draws, percent(draws.mean), percent_span(*draws.spread))
-        for draws in comparison.draws
-    ]
-    return compact_table(columns, rows, title="What chance reaches; leakage: none")
-
-
-def _rules_table(
-    comparison: SchemeComparison,
-    rules: NumberedRules,
-    cells_of: Callable[[SchemeRow], Sequence[str]],
-    *,
-    title: str,
-) -> Table:
-    """A row for each rule, a column for each scheme; a star marks what has seen answers."""
-    heads = [
-        row.vector.scheme.replace("-", "\n-") + ("" if row.leakage == "none" else "*")
-        for row in comparison.rows
-    ]
-    columns = [cells_of(row) for row in comparison.rows]
-    rows = [
-        (rule.rule_id, *(column[place] for column in columns))
-        for place, rule in enumerate(comparison.rules)
-    ]
-    return rules.table(heads, rows, title=f"{title} (* learnt from labels)")
-
-
-def _num_in_effect(weights: Sequence[float]) -> float:
-    """Perplexity of weights: R for uniform weights, 1 for a single rule."""
-    return math.exp(-math.fsum(weight * math.log(weight) for weight in weights if weight > 0))
-
-
-def _short(value: float | str) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _leakage(uses_labels: bool) -> str:
+    return "labels" if uses_labels else "none"

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from encore.cli.output import exit_if_incomplete, warn_of_synthetic
-from encore.cli.scheme_options import warn_of_unused
+from encore.cli.output import warn_of_synthetic
+from encore.cli.rule_tables import show_result
 from encore.options import JsonOption, UsageError, command
-from encore.terminal import out, print_json, say, warn
+from encore.terminal import warn
 from encore.weighting.weights_config import SchemeOptions, WeightsConfig
 
 if TYPE_CHECKING:
-    from encore.warehouse import Ratings
     from encore.weighting.weigh import WeighedRules
+
+_NOUNS = {
+    "tau": "temperature",
+    "seed": "seed",
+    "k": "number of rules to select",
+    "rule": "rule to name",
+}
 
 
 @command
@@ -33,21 +39,54 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
 
     Exit code 3: the run is not complete; the weights are those of its finished shards.
     """
+    from encore.cli.weight_tables import comparison_tables, sweep_table, weights_tables
     from encore.warehouse import open_ratings
-    from encore.weighting import load_scheme
+    from encore.weighting.comparison import DEFAULT_TAUS, compare_schemes, sweep
+    from encore.weighting.weigh import open_evidence, weigh_rules
 
     if config.compare and config.sweep:
         raise UsageError("--compare and --sweep are different views; ask for one at a time")
     warn_of_synthetic(config.ratings, run=config.run)
     options = SchemeOptions(**{name: getattr(config, name) for name in SchemeOptions.model_fields})
-    given = {
-        name: getattr(config, name)
-        for name in SchemeOptions.model_fields
-        if name in config.model_fields_set
-    }
-    loaded = load_scheme(config.scheme)
+    _warn_of_idle_options(config)
+    ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
     if config.compare:
-        if "scheme" in config.model_fields_set:
+        compared = compare_schemes(ratings, options=options)
+        notes = compared.notes
+        if options.rule is None:
+            notes = ("single is the rule of lowest entropy; name another with --rule", *notes)
+        show_result(compared, comparison_tables(compared), notes, as_json=json)
+    elif config.sweep:
+        with open_evidence(ratings) as evidence:
+            swept = sweep(evidence, taus=sorted({*DEFAULT_TAUS, options.tau}))
+        show_result(swept, sweep_table(swept), swept.notes, as_json=json)
+    else:
+        weighed = weigh_rules(ratings, scheme=config.scheme, options=options)
+        show_result(weighed, weights_tables(weighed), _notes(weighed, options), as_json=json)
+
+
+def warn_of_unused(given: Mapping[str, object], *, used: Collection[str], who: str) -> None:
+    """Warn of every option of a weighting scheme that was given and changes nothing.
+
+    Args:
+        given: Values by option; None: not given.
+        used: The options that are read.
+        who: What does not read the others.
+    """
+    for name, value in given.items():
+        if value is not None and name not in used:
+            shown = f"{value:g}" if isinstance(value, float) else value
+            warn(f"{who} has no {_NOUNS[name]}: --{name} {shown} changes nothing")
+
+
+def _warn_of_idle_options(config: WeightsConfig) -> None:
+    from encore.weighting import load_scheme
+
+    scheme = load_scheme(config.scheme)
+    is_given = config.model_fields_set
+    given = {name: getattr(config, name) for name in SchemeOptions.model_fields if name in is_given}
+    if config.compare:
+        if "scheme" in is_given:
             warn(f"--compare shows every scheme: --scheme {config.scheme} changes nothing")
     elif config.sweep:
         if config.scheme != "encore":
@@ -55,88 +94,31 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
         warn_of_unused(given, used=("tau",), who="--sweep")
     else:
         # The seed also draws the folds of a scheme that learns from labels.
-        used = (*loaded.options, *(("seed",) if loaded.uses_labels else ()))
-        warn_of_unused(given, used=used, who=f"scheme {loaded.name}")
-    ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
-    if config.compare:
-        _compare(ratings, options, as_json=json)
-    elif config.sweep:
-        _sweep(ratings, options, as_json=json)
-    else:
-        _vector(ratings, loaded.name, options, as_json=json)
+        used = (*scheme.options, *(("seed",) if scheme.uses_labels else ()))
+        warn_of_unused(given, used=used, who=f"scheme {scheme.name}")
 
 
-def _vector(ratings: Ratings, scheme: str, options: SchemeOptions, *, as_json: bool) -> None:
-    from encore.cli.weight_tables import held_out_line, weights_table
-    from encore.weighting.comparison import fold_notes
-    from encore.weighting.weigh import weigh_rules
+def _notes(weighed: WeighedRules, options: SchemeOptions) -> Iterator[str]:
+    from encore.weighting.folds import fold_notes
 
-    weighed = weigh_rules(ratings, scheme=scheme, options=options)
-    if as_json:
-        print_json(weighed.as_dict())
-    else:
-        out.print(weights_table(weighed))
-        if weighed.held_out is not None:
-            out.print(held_out_line(weighed.held_out))
-    if weighed.uses_labels:
-        _say_notes(fold_notes(scheme, weighed.held_out))
-    _warn_of_effects(weighed, options)
-    exit_if_incomplete(weighed.num_missing_shards, weighed.num_shards)
-
-
-def _warn_of_effects(weighed: WeighedRules, options: SchemeOptions) -> None:
     params = weighed.vector.params
+    if weighed.uses_labels:
+        yield from fold_notes(weighed.vector.scheme, weighed.held_out)
     if "k" in params and options.k > len(weighed.rules):
-        warn(f"--k {options.k}: there are only {len(weighed.rules)} rules; all weigh the same")
+        yield f"--k {options.k}: there are only {len(weighed.rules)} rules; all weigh the same"
     if params.get("scale") == 0:
-        warn(
+        yield (
             "no rule agrees with these labels: the best scale is 0, at which all weights are "
             "equally good; they are shown as uniform"
         )
     if params.get("num_pairs_left_out"):
-        warn(
+        yield (
             f"{params['num_pairs_left_out']} pairs lack a rating under some rule; the weights are "
             f"learnt from the other {params['num_pairs']}"
         )
     for rule, weight in zip(weighed.rules, weighed.vector.weights, strict=True):
         if rule.num_levels == 1:
-            warn(
+            yield (
                 f"rule {rule.rule_id} is constant: its weight {weight:.3f} has no effect on any "
                 "ranking; consider leaving the rule out"
             )
-
-
-def _compare(ratings: Ratings, options: SchemeOptions, *, as_json: bool) -> None:
-    from encore.cli.weight_tables import comparison_tables
-    from encore.weighting.comparison import compare_schemes
-
-    comparison = compare_schemes(ratings, options=options)
-    if as_json:
-        print_json(comparison.as_dict())
-    else:
-        for table in comparison_tables(comparison):
-            out.print(table)
-    if options.rule is None:
-        say("note: single is the rule of lowest entropy; name another with --rule")
-    _say_notes(comparison.notes)
-    exit_if_incomplete(comparison.num_missing_shards, comparison.num_shards)
-
-
-def _sweep(ratings: Ratings, options: SchemeOptions, *, as_json: bool) -> None:
-    from encore.cli.weight_tables import sweep_table
-    from encore.weighting.opening import open_evidence
-    from encore.weighting.sweep import DEFAULT_TAUS, sweep
-
-    with open_evidence(ratings) as evidence:
-        found = sweep(evidence, taus=sorted({*DEFAULT_TAUS, options.tau}))
-    if as_json:
-        print_json(found.as_dict())
-    else:
-        out.print(sweep_table(found))
-    _say_notes(found.notes)
-    exit_if_incomplete(found.num_missing_shards, found.num_shards)
-
-
-def _say_notes(notes: Iterable[str]) -> None:
-    for note in notes:
-        say(f"note: {note}")

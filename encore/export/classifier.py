@@ -18,7 +18,7 @@ from transformers.modeling_layers import GenericForSequenceClassification
 from encore.errors import EncoreError, InputError
 from encore.export.records import OLDEST_TESTED, ExportDtype
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
-from encore.weighting.head_weights import reward_weights
+from encore.weighting.vector import reward_weights
 
 SCORE_WEIGHT = "score.weight"
 #: Classifiers that came later than `OLDEST_TESTED`: the oldest tested version that has them.

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from encore.config import StageConfig, option
 from encore.options import UsageError
-from encore.weighting.weight_choice import WEIGHTS_GROUP, WeightChoice
+from encore.weighting.weights_config import WEIGHTS_GROUP, WeightChoice
 
 
 class ExportConfig(StageConfig):

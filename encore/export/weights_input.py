@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from encore.errors import InputError
 from encore.export.records import Composition
 from encore.warehouse import open_ratings
-from encore.weighting.head_weights import reward_weights
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
+from encore.weighting.vector import reward_weights
 from encore.weighting.weigh import weigh_rules
-from encore.weighting.weight_choice import WeightChoice
+from encore.weighting.weights_config import WeightChoice
 
 
 class _WeightsFile(BaseModel):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from encore.errors import InputError
-from encore.warehouse.queries import load_query, query_names
+from encore.warehouse.connection import load_query, query_names
 
 _COMMENT = re.compile(r"(?:--.*\n)+")
 _SENTENCE_END = re.compile(r"(?<=[.?]) ")

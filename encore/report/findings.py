@@ -21,7 +21,7 @@ from encore.report.drawing import Missing, missing
 from encore.report.provenance import Provenance, provenance_of
 from encore.report.words import count, printable
 from encore.warehouse import PairRatings, Warehouse, open_ratings, read_pair_ratings
-from encore.weighting.opening import evidence_of
+from encore.weighting.weigh import evidence_of
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import Analysis
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from encore.analysis.intervals import RuleInterval
     from encore.analysis.statistics import EntropyKind, RuleStats, TiePolicy
     from encore.analysis.verdicts import Verdict
-    from encore.weighting.comparison import SchemeComparison
-    from encore.weighting.evidence import Evidence
-    from encore.weighting.sweep import TauSweep
+    from encore.weighting.comparison import SchemeComparison, TauSweep
+    from encore.weighting.scheme import Evidence
 
 Found = TypeVar("Found")
 
@@ -293,9 +292,8 @@ def _weighed(
 ) -> tuple[SchemeComparison | Missing, TauSweep | Missing]:
     if isinstance(evidence, Missing):
         return evidence, evidence
-    from encore.weighting.comparison import compare
+    from encore.weighting.comparison import compare, sweep
     from encore.weighting.scheme import SchemeOptions
-    from encore.weighting.sweep import sweep
 
     return (
         _attempt(partial(compare, evidence, options=SchemeOptions())),

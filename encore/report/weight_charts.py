@@ -27,9 +27,7 @@ from encore.weighting.scheme import DEFAULT_TAU
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from encore.weighting.comparison import SchemeComparison, SchemeRow
-    from encore.weighting.draws import Draws
-    from encore.weighting.sweep import TauSweep
+    from encore.weighting.comparison import Draws, SchemeComparison, SchemeRow, TauSweep
 
 #: Full colour is four times an equal share, or a quarter of it and less.
 _LOG2_FULL = 2.0
@@ -165,8 +163,8 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
         (
             draws_name(found),
             "ratings only",
-            percent(found.mean),
-            percent_interval(*found.spread),
+            percent(found.half_mean),
+            percent_interval(found.half_low, found.half_high),
             *(NONE,) * 5,
         )
         for found in comparison.draws
@@ -194,7 +192,7 @@ def _seen(row: SchemeRow) -> str:
 
 
 def _schemes_panel(comparison: SchemeComparison, rows: Sequence[SchemeRow]) -> Panel:
-    draws = [found for found in comparison.draws if found.mean is not None]
+    draws = [found for found in comparison.draws if found.half_mean is not None]
     lines = [
         (
             scheme_name(row),
@@ -203,7 +201,10 @@ def _schemes_panel(comparison: SchemeComparison, rows: Sequence[SchemeRow]) -> P
             "C1" if row.uses_labels or row.uses_benchmark else "C0",
         )
         for row in rows
-    ] + [(draws_name(found), found.mean, found.spread, "") for found in draws]
+    ] + [
+        (draws_name(found), found.half_mean, (found.half_low, found.half_high), "")
+        for found in draws
+    ]
     best = max(rows, key=lambda row: row.accuracy.half or 0.0)
 
     def draw(axes: Axes) -> None:

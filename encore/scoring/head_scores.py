@@ -18,7 +18,7 @@ from encore.data.records import RESPONSES
 from encore.data.study import MARKER
 from encore.errors import InputError, StudyIncompleteError
 from encore.scoring.score_files import ScoreManifest, choose_scores, head_ids_of, score_status
-from encore.weighting.head_weights import head_weights
+from encore.weighting.vector import head_weights
 
 _Objects = NDArray[np.object_]
 
@@ -67,7 +67,7 @@ class HeadScores:
                 weights is this number.
 
         Raises:
-            InputError: See `encore.weighting.head_weights.head_weights`.
+            InputError: See `encore.weighting.vector.head_weights`.
         """
         return self.score_P2R.astype(np.float64) @ head_weights(weights, head_ids=self.head_ids)
 

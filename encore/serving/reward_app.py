@@ -41,7 +41,7 @@ from encore.serving.reward_requests import (
     read_request,
 )
 from encore.serving.serve_config import ServeLimits
-from encore.weighting.head_weights import reward_weights
+from encore.weighting.vector import reward_weights
 
 # Legend: N texts, R rules.
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from encore.config import StageConfig, option
 from encore.options import UsageError
-from encore.weighting.weight_choice import WeightChoice
+from encore.weighting.weights_config import WeightChoice
 
 #: Tokens that may wait, in batches of the largest size.
 _QUEUED_BATCHES = 64

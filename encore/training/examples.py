@@ -21,7 +21,7 @@ from encore.errors import InputError
 from encore.training.config import Objective
 from encore.training.splits import group_of
 from encore.warehouse import PairRatings, open_ratings
-from encore.weighting.opening import open_evidence
+from encore.weighting.weigh import open_evidence
 
 if TYPE_CHECKING:
     from encore.model.conversation import ConversationTokenizer

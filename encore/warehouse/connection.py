@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import tempfile
 from collections.abc import Collection, Generator, Iterator
+from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import duckdb
@@ -16,9 +17,7 @@ from encore.data.records import RESPONSES
 from encore.errors import EncoreError, InputError
 from encore.schemas import RATINGS, RATINGS_CONTRACT
 from encore.settings import load_settings
-from encore.warehouse.queries import load_query
-from encore.warehouse.ratings import Ratings
-from encore.warehouse.ratings_schema import PROVENANCE_COLUMNS, check_schema, read_footer
+from encore.warehouse.ratings import Ratings, check_schema, read_footer
 
 #: Queries that group by pair look at this many rows at a time, few enough that their groups fit
 #: processor caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and
@@ -26,6 +25,30 @@ from encore.warehouse.ratings_schema import PROVENANCE_COLUMNS, check_schema, re
 PART_ROWS = 3_000_000
 #: Rows that are looked at in their order come so many at a time.
 STREAM_ROWS = 1_000_000
+#: Columns that say where a rating comes from, if they are there, and the options that choose.
+_CHOSEN_BY = {"run_key": "--run", "judge": "--judge"}
+#: An installed wheel carries `sql/` inside the package; a checkout has it beside the package.
+_PACKAGE = Path(__file__).parent.parent
+_FOLDERS = (_PACKAGE / "sql", _PACKAGE.parent / "sql")
+
+
+@cache
+def load_query(name: str) -> str:
+    """The text of ``sql/<name>.sql``: one query over a view ``ratings``.
+
+    Raises:
+        FileNotFoundError: There is no such query.
+    """
+    for folder in _FOLDERS:
+        path = folder / f"{name}.sql"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    raise FileNotFoundError(f"query {name!r}: no {name}.sql in {' or '.join(map(str, _FOLDERS))}")
+
+
+def query_names() -> tuple[str, ...]:
+    """The names of all files of `sql/`, sorted."""
+    return tuple(sorted({path.stem for folder in _FOLDERS for path in folder.glob("*.sql")}))
 
 
 class Warehouse:
@@ -48,29 +71,20 @@ class Warehouse:
         self._shown: str | None = None
 
     def __enter__(self) -> Self:
-        self._spill = tempfile.TemporaryDirectory(prefix="encore-duckdb-")
-        self._connection = _connect(spill_dir=self._spill.name)
-        try:
-            schemas = self._open_input()
-            for column, option, chosen in (
-                ("run_key", "--run", self._input.run),
-                ("judge", "--judge", self._input.judge),
-            ):
-                is_there = any(column in schema.names for schema in schemas)
-                self._keep_one(column, option=option, chosen=chosen, is_there=is_there)
+        with contextlib.ExitStack() as stack:
+            spill = tempfile.TemporaryDirectory(prefix="encore-duckdb-")
+            connection = _connect(spill_dir=stack.enter_context(spill))
+            self._connection = stack.enter_context(connection)
+            columns = self._open_input()
+            if self._input.run_dir is None:  # a run's own shards hold no other
+                self._keep_one("run_key", self._input.run, columns)
+                self._keep_one("judge", self._input.judge, columns)
             self._refuse_invalid_rows()
-        except BaseException:
-            self._close()
-            raise
+            self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._close()
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def query(self, name: str) -> pa.Table:
         """The result of ``sql/<name>.sql`` over all rows."""
@@ -92,10 +106,9 @@ class Warehouse:
         query = load_query(name)
         if order_by is not None:
             query = f"from ({query}) order by {order_by}"
-        keeps_order = str(order_by is None).lower()
-        self._execute(f"set preserve_insertion_order = {keeps_order}")
-        batch_rows = min(self._part_rows, STREAM_ROWS)
         with self._named_errors():
+            self._connection.execute(f"set preserve_insertion_order = {order_by is None}")
+            batch_rows = min(self._part_rows, STREAM_ROWS)
             reader = self._connection.sql(query).to_arrow_reader(batch_rows)
             try:
                 yield from reader
@@ -139,13 +152,13 @@ class Warehouse:
 
     # --- opening --------------------------------------------------------------------------------
 
-    def _open_input(self) -> list[pa.Schema]:
-        """Check schemas and name what to read from; returns the schemas of all files."""
+    def _open_input(self) -> set[str]:
+        """Check schemas and name what to read from; returns the columns of all files."""
         if self._input.table is not None:
             schemas, num_rows = [self._input.table.schema], [self._input.table.num_rows]
             check_schema(schemas[0], label=self._input.label)
             self._connection.register("_table", _readable(self._input.table))
-        elif self._input.is_validated:
+        elif self._input.run_dir is not None:
             schemas, num_rows = [RATINGS], list(self._input.num_rows)
         else:
             footers = [read_footer(path) for path in self._input.files]
@@ -154,67 +167,66 @@ class Warehouse:
         if self._num_rows == 0:
             raise InputError(f"{self._input.label}: no ratings in it (0 rows)")
         if self._input.files:
-            files = ", ".join(_literal(_glob_escaped(path)) for path in self._input.files)
+            files = ", ".join(_literal(glob.escape(str(path))) for path in self._input.files)
             is_mixed = any(not schema.equals(schemas[0]) for schema in schemas)
             # hive_partitioning off: columns come from files, never from the names of folders.
             self._relation = (
-                f"read_parquet([{files}], hive_partitioning = false, "
-                f"union_by_name = {str(is_mixed).lower()})"
+                f"read_parquet([{files}], hive_partitioning = false, union_by_name = {is_mixed})"
             )
-        return schemas
+        return {name for schema in schemas for name in schema.names}
 
-    def _keep_one(self, column: str, *, option: str, chosen: str | None, is_there: bool) -> None:
-        """Keep the rows of one run or judge; a run's own shards hold no other.
+    def _keep_one(self, column: str, chosen: str | None, columns: Collection[str]) -> None:
+        """Keep the rows of one run or judge.
 
         Raises:
             InputError: Several and none chosen, or none that matches.
         """
-        if self._input.is_validated or (not is_there and chosen is None):
+        if column not in columns:
+            if chosen is not None:
+                raise InputError(
+                    f"{self._input.label}: {_CHOSEN_BY[column]} {chosen!r} was given, but there is "
+                    f"no column {column}"
+                )
             return
-        if not is_there:
-            raise InputError(
-                f"{self._input.label}: {option} {chosen!r} was given, but there is no column "
-                f"{column}"
-            )
         values: list[str | None] = self._fetch(
             f"select distinct {column}::varchar as value from {self._relation} "  # noqa: S608 - our own text
             f"where {self._row_filter} order by all nulls last"
         )["value"].to_pylist()
-        matches = [value for value in values if _matches(value, chosen, column=column)]
-        if chosen is not None and chosen in values:
-            matches = [chosen]  # a whole key, though it may also begin another one
+        matches = [value for value in values if chosen in (None, value)]
+        if not matches and column == "run_key":
+            matches = [value for value in values if value and value.startswith(chosen or "")]
         if len(matches) != 1:
             raise InputError(
                 f"{self._input.label}: {len(matches) or 'no'} values of {column} match; choose one "
-                f"with {option}: {', '.join(map(str, values))}"
+                f"with {_CHOSEN_BY[column]}: {', '.join(map(str, values))}"
             )
         if len(values) > 1:
-            self._row_filter += (
-                f" and {column}::varchar is not distinct from {_literal(matches[0])}"
-            )
+            value = "null" if matches[0] is None else _literal(matches[0])
+            self._row_filter += f" and {column}::varchar is not distinct from {value}"
 
     def _refuse_invalid_rows(self) -> None:
         """Refuse rows that break the contract, also in shards whose digests hold."""
         self._show()
         query = load_query("invalid_ratings")
         # Whether there is such a row is told without reading the columns that would show it.
-        if self._fetch(f"select 1 as found from ({query}) limit 1").num_rows:  # noqa: S608 - our own text
-            (row,) = self._fetch(f"from ({query}) limit 1").to_pylist()
-            shown = ", ".join(f"{name} {row[name]!r}" for name in RATINGS_CONTRACT.names)
-            advice = (
-                "correct or leave out such rows (null means: no valid rating)"
-                if row["response"] in RESPONSES
-                else 'correct such rows; without preference labels call every response "chosen", '
-                "each under a pair_id of its own: entropy needs no labels"
-            )
-            raise InputError(
-                f"{self._file_of(row)}: {row['problem']} in the row with {shown}; {advice}"
-            )
+        if not self._fetch(f"select 1 as found from ({query}) limit 1").num_rows:  # noqa: S608 - our own text
+            return
+        (row,) = self._fetch(f"from ({query}) limit 1").to_pylist()
+        shown = ", ".join(f"{name} {row[name]!r}" for name in RATINGS_CONTRACT.names)
+        advice = (
+            "correct or leave out such rows (null means: no valid rating)"
+            if row["response"] in RESPONSES
+            else 'correct such rows; without preference labels call every response "chosen", '
+            "each under a pair_id of its own: entropy needs no labels"
+        )
+        raise InputError(
+            f"{self._file_of(row)}: {row['problem']} in the row with {shown}; {advice}"
+        )
 
     def _file_of(self, row: dict[str, Any]) -> str:
         """The file that a row stands in."""
-        if len(self._input.files) < 2:
-            return self._input.label if not self._input.files else str(self._input.files[0])
+        if not self._input.files:
+            return self._input.label
         # Without the rating: files' statistics do not count NaN, so a search for it finds nothing.
         names = [name for name in RATINGS_CONTRACT.names if name != "rating"]
         condition = " and ".join(f"{name}::varchar is not distinct from ${name}" for name in names)
@@ -230,22 +242,18 @@ class Warehouse:
         """Make the view ``ratings`` show the rows that a condition leaves."""
         if condition == self._shown:
             return
-        columns = ", ".join(
-            f"{name}::{_type_of(name)} as {name}" for name in RATINGS_CONTRACT.names
-        )
-        self._execute(
-            f"create or replace view ratings as select {columns} "  # noqa: S608 - our own text
-            f"from {self._relation} where {self._row_filter} and {condition}"
-        )
+        names = [name for name in RATINGS_CONTRACT.names if name != "rating"]
+        columns = ", ".join(f"{name}::varchar as {name}" for name in names)
+        with self._named_errors():
+            self._connection.execute(
+                f"create or replace view ratings as select {columns}, rating::double as rating "  # noqa: S608 - our own text
+                f"from {self._relation} where {self._row_filter} and {condition}"
+            )
         self._shown = condition
 
     def _fetch(self, sql: str, **parameters: Any) -> pa.Table:
         with self._named_errors():
             return self._connection.sql(sql, params=parameters).to_arrow_table()
-
-    def _execute(self, sql: str) -> None:
-        with self._named_errors():
-            self._connection.execute(sql)
 
     @contextlib.contextmanager
     def _named_errors(self) -> Iterator[None]:
@@ -261,10 +269,6 @@ class Warehouse:
                     "larger disk"
                 ) from error
             raise InputError(f"{self._input.label}: cannot be read ({first_line})") from error
-
-    def _close(self) -> None:
-        self._connection.close()
-        self._spill.cleanup()
 
 
 def _connect(*, spill_dir: str) -> duckdb.DuckDBPyConnection:
@@ -283,31 +287,15 @@ def _connect(*, spill_dir: str) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config=config)
 
 
-def _type_of(column: str) -> str:
-    return "double" if column == "rating" else "varchar"
-
-
 def _readable(table: pa.Table) -> pa.Table:
     """The columns that matter, with a rating that DuckDB can cast to double."""
-    names = [*RATINGS_CONTRACT.names, *(n for n in PROVENANCE_COLUMNS if n in table.column_names)]
-    table = table.select(names)
-    rating = table["rating"]
+    names = [*RATINGS_CONTRACT.names, *(n for n in _CHOSEN_BY if n in table.column_names)]
+    table, rating = table.select(names), table["rating"]
     if pa.types.is_dictionary(rating.type) or pa.types.is_float16(rating.type):
         place = table.schema.get_field_index("rating")
         return table.set_column(place, "rating", rating.cast(pa.float64()))
     return table
 
 
-def _matches(value: str | None, chosen: str | None, *, column: str) -> bool:
-    if chosen is None or value == chosen:
-        return True
-    return column == "run_key" and value is not None and value.startswith(chosen)
-
-
-def _glob_escaped(path: Path) -> str:
-    """The path as a pattern that matches this file only."""
-    return "".join(f"[{char}]" if char in "*?[" else char for char in str(path))
-
-
-def _literal(text: str | None) -> str:
-    return "null" if text is None else "'" + text.replace("'", "''") + "'"
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""Open ratings: the files of a path or a table in memory, and what is known of them."""
+"""Open ratings: the files of a path or a table in memory, their columns, and what is known."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types
 
 from encore.data.study import MARKER, open_study
 from encore.errors import InputError
@@ -19,6 +21,19 @@ from encore.rating_runs import (
     read_run,
     run_status,
 )
+from encore.schemas import RATINGS_CONTRACT
+
+_TEXT = (types.is_string, types.is_large_string, types.is_string_view)
+_ID = (*_TEXT, types.is_integer)
+#: A column of nulls only has no better type.
+_NUMBER = (types.is_floating, types.is_integer, types.is_decimal, types.is_null)
+_EXPECTED = {
+    "pair_id": ("text", _ID),
+    "source": ("text", _ID),
+    "response": ('text, "chosen" or "rejected"', _TEXT),
+    "rule_id": ("text", _ID),
+    "rating": ("a number in [0, 1]", _NUMBER),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,7 +46,8 @@ class Ratings:
         table: A table in memory.
         run: The run key, or the beginning of one, to select within the rows.
         judge: The judge to select within the rows.
-        run_dir: The folder of the run of `encore rate`; None for ratings from elsewhere.
+        run_dir: The folder of the run of `encore rate`, whose shards all passed their digests;
+            None for ratings from elsewhere.
         manifest: What that run says of itself.
         num_rows: Rows of each file of a run; empty where they are still to be counted.
         num_shards: Shards of the run's plan; 0 where there is no plan.
@@ -75,7 +91,14 @@ def open_ratings(
     if isinstance(ratings, Ratings):
         return ratings
     if not isinstance(ratings, str | Path):
-        return Ratings(label="table", table=_as_table(ratings), run=run, judge=judge)
+        try:
+            table = ratings if isinstance(ratings, pa.Table) else pa.table(ratings)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"ratings: cannot read a {type(ratings).__name__} as a table ({error}); give a "
+                "path, a pyarrow Table or a pandas DataFrame"
+            ) from error
+        return Ratings(label="table", table=table, run=run, judge=judge)
     path = Path(ratings)
     if not path.exists():
         raise InputError(f"ratings {path}: no such file or directory")
@@ -104,16 +127,48 @@ def open_other_ratings(ratings: str | Path, other: str) -> Ratings:
     return open_ratings(ratings, judge=other)
 
 
-def _as_table(ratings: Any) -> pa.Table:
-    if isinstance(ratings, pa.Table):
-        return ratings
+def read_footer(path: Path) -> tuple[pa.Schema, int]:
+    """The checked schema of a Parquet file, and its number of rows.
+
+    Raises:
+        InputError: Not a whole Parquet file, or a column is missing or of a wrong type.
+    """
     try:
-        return pa.table(ratings)
-    except (TypeError, ValueError) as error:
+        metadata = pq.read_metadata(path)
+        schema = metadata.schema.to_arrow_schema()
+    except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"ratings: cannot read a {type(ratings).__name__} as a table ({error}); give a path, "
-            "a pyarrow Table or a pandas DataFrame"
+            f"{path}: cannot be read as a Parquet file of ratings ({error}); copy or write it again"
         ) from error
+    check_schema(schema, label=str(path))
+    return schema, metadata.num_rows
+
+
+def check_schema(schema: pa.Schema, *, label: str) -> None:
+    """Refuse a schema without the contract's columns, or with types that cannot mean them.
+
+    Raises:
+        InputError: The column and what was expected.
+    """
+    missing = [name for name in RATINGS_CONTRACT.names if name not in schema.names]
+    if missing:
+        raise InputError(
+            f"{label}: column {', '.join(missing)} is missing; a ratings table has "
+            f"{', '.join(RATINGS_CONTRACT.names)}, this one has {', '.join(schema.names)}"
+        )
+    # DuckDB does not tell names apart by case: of `Rating` and `rating` it might read the other.
+    folded = [name.lower() for name in schema.names]
+    twice = [name for name in RATINGS_CONTRACT.names if folded.count(name) > 1]
+    if twice:
+        raise InputError(
+            f"{label}: column {', '.join(twice)} is there more than once (upper and lower case "
+            "count as the same); rename one"
+        )
+    for name, (expected, allowed) in _EXPECTED.items():
+        found = schema.field(name).type
+        value_type = found.value_type if types.is_dictionary(found) else found
+        if not any(is_fit(value_type) for is_fit in allowed):
+            raise InputError(f"{label}: column {name} is {found}; expected {expected}")
 
 
 def _run_dirs(path: Path) -> Sequence[Path] | None:
@@ -144,8 +199,7 @@ def _chosen_run(
 
 def _of_run(path: Path, run_dir: Path) -> Ratings:
     status = run_status(run_dir)
-    files = status.paths
-    if not files:
+    if not status.paths:
         raise InputError(
             f"ratings {path}: run {run_dir.name} has no finished shard; run `encore rate` again "
             "with the same parameters"
@@ -153,12 +207,12 @@ def _of_run(path: Path, run_dir: Path) -> Ratings:
     done = [shard for shard in status.shards if shard.state == "done"]
     return Ratings(
         label=str(path),
-        files=files,
+        files=status.paths,
         run_dir=run_dir,
         manifest=status.manifest,
         num_rows=tuple(shard.num_ratings + shard.num_nulls for shard in done),
         num_shards=len(status.shards),
-        num_missing_shards=len(status.shards) - len(files),
+        num_missing_shards=len(status.shards) - len(done),
     )
 
 

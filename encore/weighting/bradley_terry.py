@@ -1,4 +1,7 @@
-"""Bradley-Terry: weights learnt from people's preferences by logistic regression on margins."""
+"""Bradley-Terry: weights learnt from people's preferences by logistic regression on margins.
+
+It learns from the pairs that every rule rated fully.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.errors import EncoreError, InputError
-from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import SchemeOptions, Weighed, WeightingScheme
+from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
 
 # Suffixes: P pairs, R rules.
 
@@ -80,10 +82,4 @@ def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
     }
 
 
-SCHEME = WeightingScheme(
-    name="bradley-terry",
-    summary="logistic regression of people's preferences on margins, over the pairs that every "
-    "rule rated fully",
-    uses_labels=True,
-    find=_find,
-)
+SCHEME = WeightingScheme(name="bradley-terry", uses_labels=True, find=_find)

@@ -32,11 +32,6 @@ class Outcome:
     num_losses: int
 
     @property
-    def num_pairs(self) -> int:
-        """All of them."""
-        return self.num_wins + self.num_ties + self.num_losses
-
-    @property
     def accuracy(self) -> Accuracy:
         """Under each tie policy; None where there is no pair to count."""
         return Accuracy.of(wins=self.num_wins, ties=self.num_ties, losses=self.num_losses)
@@ -44,11 +39,10 @@ class Outcome:
     @property
     def interval(self) -> tuple[float, float] | tuple[None, None]:
         """The 95 % interval of half-credit accuracy; two None without pairs."""
-        half = self.accuracy.half
+        half, num_pairs = self.accuracy.half, self.num_wins + self.num_ties + self.num_losses
         if half is None:
             return None, None
-        tie_rate = self.num_ties / self.num_pairs
-        return half_credit_interval(half, tie_rate=tie_rate, num_pairs=self.num_pairs)
+        return half_credit_interval(half, tie_rate=self.num_ties / num_pairs, num_pairs=num_pairs)
 
 
 def half_credit_interval(half: float, *, tie_rate: float, num_pairs: int) -> tuple[float, float]:
@@ -72,22 +66,16 @@ def composed_outcomes(margin_PR: _Floats, weight_VR: _Floats) -> tuple[Outcome, 
         margin_PR: rating(chosen) - rating(rejected), shape [P, R], none missing.
         weight_VR: Weight vectors, shape [V, R].
     """
-    num_vectors = len(weight_VR)
-    wins_V = np.zeros(num_vectors, dtype=np.int64)
-    losses_V = np.zeros(num_vectors, dtype=np.int64)
-    num_rows = max(_BLOCK_CELLS // max(num_vectors, 1), 1)
+    wins_V, losses_V = np.zeros((2, len(weight_VR)), dtype=np.int64)
+    num_rows = max(_BLOCK_CELLS // max(len(weight_VR), 1), 1)
     for start in range(0, len(margin_PR), num_rows):
         composed_VB = weight_VR @ margin_PR[start : start + num_rows].T
         wins_V += np.count_nonzero(composed_VB > TIE_TOLERANCE, axis=1)
         losses_V += np.count_nonzero(composed_VB < -TIE_TOLERANCE, axis=1)
-    ties_V = len(margin_PR) - wins_V - losses_V
-    counts = zip(wins_V.tolist(), ties_V.tolist(), losses_V.tolist(), strict=True)
-    return tuple(Outcome(num_wins=w, num_ties=t, num_losses=x) for w, t, x in counts)
-
-
-def outcome_of(composed_P: _Floats) -> Outcome:
-    """The outcome of composed margins, shape [P]."""
-    return composed_outcomes(composed_P[:, None], np.ones((1, 1)))[0]
+    return tuple(
+        Outcome(num_wins=wins, num_ties=len(margin_PR) - wins - losses, num_losses=losses)
+        for wins, losses in zip(wins_V.tolist(), losses_V.tolist(), strict=True)
+    )
 
 
 def credits_of(composed_P: _Floats) -> _Floats:

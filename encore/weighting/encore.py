@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import DEFAULT_TAU, SchemeOptions, Weighed, WeightingScheme
+from encore.weighting.scheme import DEFAULT_TAU, Evidence, SchemeOptions, Weighed, WeightingScheme
 
 
 def entropy_weights(
@@ -29,9 +28,4 @@ def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
     return weight_R, {"tau": options.tau, "log_base": "e"}
 
 
-SCHEME = WeightingScheme(
-    name="encore",
-    summary="softmax of negative entropy (nats) at temperature tau",
-    options=("tau",),
-    find=_find,
-)
+SCHEME = WeightingScheme(name="encore", options=("tau",), find=_find)

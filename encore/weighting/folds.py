@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,8 @@ from encore.analysis.statistics import Accuracy
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
 from encore.warehouse import PairRatings
-from encore.weighting.composed import Outcome, outcome_of
-from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import SchemeOptions, WeightingScheme
+from encore.weighting.composed import composed_outcomes
+from encore.weighting.scheme import Evidence, SchemeOptions, WeightingScheme
 
 # Suffixes: P pairs, G groups of pairs.
 
@@ -28,22 +27,23 @@ class HeldOut:
     """Accuracy of a scheme's weights on pairs that they were not learnt from.
 
     Attributes:
-        outcome: Of all pairs, each under the weights learnt from the other folds.
+        accuracy: Of all pairs, each under the weights learnt from the other folds.
+        accuracy_low: Lower end of the 95 % interval of half-credit accuracy.
+        accuracy_high: Upper end.
+        num_pairs: Pairs that every rule rated fully.
         num_folds: `NUM_FOLDS`, or the number of groups where there are fewer.
         num_groups: Distinct prompts or pair ids; each is whole in one fold.
         grouped_by: ``prompt`` where a study knows the prompts of all pairs, else ``pair``: then
             pairs of the same prompt may be in different folds.
     """
 
-    outcome: Outcome
+    accuracy: Accuracy
+    accuracy_low: float | None
+    accuracy_high: float | None
+    num_pairs: int
     num_folds: int
     num_groups: int
     grouped_by: GroupedBy
-
-    @property
-    def accuracy(self) -> Accuracy:
-        """Under each tie policy."""
-        return self.outcome.accuracy
 
 
 def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions) -> HeldOut | None:
@@ -74,35 +74,44 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
         is_held_out_P = fold_P == fold
         learnt = scheme.weigh(evidence.over(pairs.take(~is_held_out_P)), options)
         composed_P[is_held_out_P] = pairs.margin_PR[is_held_out_P] @ np.array(learnt.weights)
+    (outcome,) = composed_outcomes(composed_P[:, None], np.ones((1, 1)))
+    low, high = outcome.interval
     return HeldOut(
-        outcome=outcome_of(composed_P),
+        accuracy=outcome.accuracy,
+        accuracy_low=low,
+        accuracy_high=high,
+        num_pairs=pairs.num_pairs,
         num_folds=num_folds,
         num_groups=num_groups,
         grouped_by=grouped_by,
     )
 
 
-def _groups(pairs: PairRatings, study: Study | None) -> tuple[NDArray[np.int64], GroupedBy]:
+def fold_notes(scheme: str, test: HeldOut | None) -> Iterator[str]:
+    """What limits the held-out accuracy of a scheme that learns from labels."""
+    if test is None:
+        yield f"{scheme}: too few pairs to hold any out, so it has no held-out accuracy"
+        return
+    if test.num_folds < NUM_FOLDS:
+        yield f"{scheme}: {test.num_folds} folds, as there are no more groups of pairs"
+    if test.grouped_by == "pair":
+        yield (
+            f"{scheme}: the prompts of these pairs are not known, so its held-out accuracy is "
+            "grouped by pair_id; pairs of one prompt may be both learnt from and tested on"
+        )
+
+
+def _groups(pairs: PairRatings, study: Study | None) -> tuple[NDArray[np.intp], GroupedBy]:
     """The group of each pair, counted from 0, shape [P]: its prompt where a study knows all."""
-    prompt_of = _prompt_hashes(study) if study is not None else {}
+    prompt_of = {}
+    if study is not None:
+        for batch in read_pairs(study).select(["source", "pair_id", "prompt"]).to_batches():
+            for row in batch.to_pylist():
+                prompt_of[row["source"], row["pair_id"]] = hash(repr(row["prompt"]))
     keys = zip(pairs.source_P.tolist(), pairs.pair_id_P.tolist(), strict=True)
     prompts = [prompt_of.get(key) for key in keys]
     if None in prompts:
-        return _numbered(sorted(pairs.pair_id_P.tolist()), of=pairs.pair_id_P.tolist()), "pair"
-    return _numbered(prompts, of=prompts), "prompt"
-
-
-def _prompt_hashes(study: Study) -> dict[tuple[str, str], int]:
-    """Of each pair of a study a hash of its prompt's roles and texts."""
-    columns = read_pairs(study).select(["source", "pair_id", "prompt"])
-    return {
-        (row["source"], row["pair_id"]): hash(repr(row["prompt"]))
-        for batch in columns.to_batches()
-        for row in batch.to_pylist()
-    }
-
-
-def _numbered(values: Iterable[Any], *, of: Iterable[Any]) -> NDArray[np.int64]:
-    """For each of some values its number, in the order of their first appearance."""
-    number_of = {value: number for number, value in enumerate(dict.fromkeys(values))}
-    return np.array([number_of[value] for value in of], dtype=np.int64)
+        return np.unique(pairs.pair_id_P, return_inverse=True)[1], "pair"
+    # Hashes differ between processes: groups are counted as they appear.
+    number_of = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
+    return np.array([number_of[prompt] for prompt in prompts], dtype=np.intp), "prompt"

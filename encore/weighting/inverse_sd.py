@@ -1,13 +1,11 @@
-"""Inverse sd: the wider a rule's ratings spread, the lower its weight."""
+"""Inverse sd: weights in proportion to 1 / sd of a rule's ratings; a constant rule gets none."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.statistics import RuleStats
-from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import SchemeOptions, Weighed, WeightingScheme
+from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
 
 
 def inverse_sd_weights(sd_R: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -28,20 +26,10 @@ def inverse_sd_weights(sd_R: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(mass_R / mass_R.sum(), dtype=np.float64)
 
 
-def _rating_sd(rule: RuleStats) -> float:
-    """Standard deviation (ddof 1) of a rule's ratings, chosen and rejected pooled; 0 if constant.
-
-    Scott's rule has it: bandwidth = sd * N^(-1/5).
-    """
-    return float((rule.kde_bandwidth or 0.0) * rule.num_ratings**0.2)
-
-
 def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
-    return inverse_sd_weights(np.array([_rating_sd(rule) for rule in evidence.rules])), {}
+    # Scott's rule has the standard deviation (ddof 1): bandwidth = sd * N^(-1/5).
+    sds = [(rule.kde_bandwidth or 0.0) * rule.num_ratings**0.2 for rule in evidence.rules]
+    return inverse_sd_weights(np.array(sds)), {}
 
 
-SCHEME = WeightingScheme(
-    name="inverse-sd",
-    summary="in proportion to 1 / sd of the ratings; a constant rule gets nothing",
-    find=_find,
-)
+SCHEME = WeightingScheme(name="inverse-sd", find=_find)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import SchemeOptions, Weighed, WeightingScheme, places_by_id
+from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
 
 
 def random_weights(rule_ids: Sequence[str], *, seed: int) -> NDArray[np.float64]:
@@ -18,8 +17,8 @@ def random_weights(rule_ids: Sequence[str], *, seed: int) -> NDArray[np.float64]
     The paper says "Dirichlet" and no alpha; 1 is uniform on the simplex.
     """
     weight_R = np.empty(len(rule_ids))
-    draw_R = np.random.default_rng(seed).dirichlet(np.ones(len(rule_ids)))
-    weight_R[places_by_id(rule_ids)] = draw_R
+    drawn_R = np.random.default_rng(seed).dirichlet(np.ones(len(rule_ids)))
+    weight_R[np.argsort(rule_ids)] = drawn_R
     return weight_R
 
 
@@ -28,9 +27,4 @@ def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
     return weight_R, {"alpha": 1.0, "seed": options.seed}
 
 
-SCHEME = WeightingScheme(
-    name="random",
-    summary="one draw from the uniform distribution on the simplex (Dirichlet, alpha 1)",
-    options=("seed",),
-    find=_find,
-)
+SCHEME = WeightingScheme(name="random", options=("seed",), find=_find)

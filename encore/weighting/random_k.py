@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.weighting.evidence import Evidence
 from encore.weighting.scheme import (
+    Evidence,
     SchemeOptions,
     Weighed,
     WeightingScheme,
     equal_weights,
-    places_by_id,
 )
 
 
@@ -22,9 +21,8 @@ def random_k_weights(rule_ids: Sequence[str], *, k: int, seed: int) -> NDArray[n
 
     Drawn from the rules sorted by id, so that their order does not decide which are drawn.
     """
-    by_id = places_by_id(rule_ids)
-    drawn = np.random.default_rng(seed).permutation(len(by_id))[:k]
-    return equal_weights([by_id[index] for index in drawn], num_rules=len(by_id))
+    drawn_K = np.random.default_rng(seed).permutation(len(rule_ids))[:k]
+    return equal_weights(np.argsort(rule_ids)[drawn_K], num_rules=len(rule_ids))
 
 
 def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
@@ -32,9 +30,4 @@ def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
     return weight_R, {"k": min(options.k, len(weight_R)), "seed": options.seed}
 
 
-SCHEME = WeightingScheme(
-    name="random-k",
-    summary="k rules drawn by lot weigh the same, the others nothing",
-    options=("k", "seed"),
-    find=_find,
-)
+SCHEME = WeightingScheme(name="random-k", options=("k", "seed"), find=_find)

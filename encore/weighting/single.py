@@ -1,10 +1,11 @@
-"""Single: one rule takes all the weight."""
+"""Single: one rule, named with --rule, takes all the weight."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from encore.errors import InputError
-from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import SchemeOptions, Weighed, WeightingScheme, equal_weights
+from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
 
 
 def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
@@ -12,13 +13,7 @@ def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
     if options.rule not in rule_ids:
         given = "is missing" if options.rule is None else f"{options.rule!r}: not a rated rule"
         raise InputError(f"scheme single: --rule {given}; expected one of {', '.join(rule_ids)}")
-    weight_R = equal_weights([rule_ids.index(options.rule)], num_rules=len(rule_ids))
-    return weight_R, {"rule": options.rule}
+    return np.eye(len(rule_ids))[rule_ids.index(options.rule)], {"rule": options.rule}
 
 
-SCHEME = WeightingScheme(
-    name="single",
-    summary="one rule, named with --rule, takes all the weight",
-    options=("rule",),
-    find=_find,
-)
+SCHEME = WeightingScheme(name="single", options=("rule",), find=_find)

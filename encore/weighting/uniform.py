@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from encore.weighting.evidence import Evidence
-from encore.weighting.scheme import SchemeOptions, Weighed, WeightingScheme, equal_weights
+import numpy as np
+
+from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
 
 
 def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
-    num_rules = len(evidence.rules)
-    return equal_weights(range(num_rules), num_rules=num_rules), {}
+    return np.full(len(evidence.rules), 1 / len(evidence.rules)), {}
 
 
-SCHEME = WeightingScheme(name="uniform", summary="every rule weighs the same", find=_find)
+SCHEME = WeightingScheme(name="uniform", find=_find)

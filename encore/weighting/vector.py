@@ -1,14 +1,18 @@
-"""A weight vector over rules, on the simplex if it exists, and what it was made from."""
+"""A weight vector over rules, on the simplex if it exists, what it was made from, and its heads."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from encore.errors import InputError
 from encore.versions import installed_version
 
 #: Sum of weights may differ from 1 by this: rounding over thousands of rules stays far below.
@@ -45,7 +49,7 @@ class Provenance:
 
     Attributes:
         uses_labels: Whether people's preferences entered, so that accuracy on them is flattered.
-        uses_benchmark: Whether a benchmark's answers entered.
+        uses_benchmark: Whether a benchmark's answers entered; no scheme of ours takes any.
         tau: The temperature; None where the scheme has none.
         num_ratings: Ratings that are not null, over all rules.
         num_nulls: Null ratings.
@@ -57,7 +61,7 @@ class Provenance:
     """
 
     uses_labels: bool
-    uses_benchmark: bool
+    uses_benchmark: bool = False
     tau: float | None
     num_ratings: int
     num_nulls: int
@@ -97,24 +101,16 @@ class WeightVector:
     provenance: Provenance | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        problem = self._problem()
-        if problem:
-            raise ValueError(f"weights of scheme {self.scheme}: {problem}")
-
-    def _problem(self) -> str:
-        """What keeps the weights from being one point of the simplex; empty if nothing does."""
-        num_rules = len(self.rule_ids)
-        if not num_rules:
-            return "no rule; expected at least one"
-        if len(set(self.rule_ids)) != num_rules:
-            return "a rule is there more than once"
-        if len(self.weights) != num_rules:
-            return f"{len(self.weights)} weights for {num_rules} rules; expected one each"
-        for rule_id, weight in zip(self.rule_ids, self.weights, strict=True):
-            if not 0.0 <= weight <= 1.0:  # also refuses NaN
-                return f"{weight} for rule {rule_id}; expected a number in [0, 1]"
-        total = math.fsum(self.weights)
-        return "" if abs(total - 1.0) <= _TOLERANCE else f"their sum is {total}; expected 1"
+        num_rules, total = len(set(self.rule_ids)), math.fsum(self.weights)
+        if not len(self.weights) == len(self.rule_ids) == num_rules > 0:
+            problem = f"{len(self.weights)} weights for {num_rules} rules; expected one each"
+        elif not all(0.0 <= weight <= 1.0 for weight in self.weights):  # also refuses NaN
+            problem = f"{self.weights}; expected numbers in [0, 1]"
+        elif abs(total - 1.0) > _TOLERANCE:
+            problem = f"their sum is {total}; expected 1"
+        else:
+            return
+        raise ValueError(f"weights of scheme {self.scheme}: {problem}")
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --json``."""
@@ -125,3 +121,43 @@ class WeightVector:
             "weights": list(self.weights),
             "provenance": None if self.provenance is None else self.provenance.as_dict(),
         }
+
+
+def head_weights(weights: Mapping[str, float], *, head_ids: Sequence[str]) -> NDArray[np.float64]:
+    """The weights of a model's heads from any composer, in head order, float64, shape [R].
+
+    They need not be positive or sum to 1: composing is linear whatever they are.
+
+    Args:
+        weights: By rule id.
+        head_ids: The R heads, in order.
+
+    Raises:
+        InputError: Weights for other rules than the heads, or one that is no finite number.
+    """
+    strangers = sorted(set(weights) - set(head_ids))
+    unweighed = [head_id for head_id in head_ids if head_id not in weights]
+    if strangers or unweighed:
+        raise InputError(
+            "weights for other rules than the model's heads: "
+            f"{', '.join(strangers) or 'nothing'} among the weights but no head, "
+            f"{', '.join(unweighed) or 'nothing'} among the heads but not weighed; give one "
+            "weight for each head (0 leaves a rule out)"
+        )
+    weight_R = np.array([weights[head_id] for head_id in head_ids], dtype=np.float64)
+    for head_id, weight in zip(head_ids, weight_R, strict=True):
+        if not np.isfinite(weight):
+            raise InputError(f"weights: {weight} for rule {head_id}; expected a finite number")
+    return weight_R
+
+
+def reward_weights(weights: Mapping[str, float], *, head_ids: Sequence[str]) -> NDArray[np.float64]:
+    """The same for a reward that is given away or served, which has to tell responses apart.
+
+    Raises:
+        InputError: As `head_weights`; all weights are 0.
+    """
+    weight_R = head_weights(weights, head_ids=head_ids)
+    if not weight_R.any():
+        raise InputError("weights: all are 0, so every response would score the same; weigh a rule")
+    return weight_R

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from encore.analysis.statistics import RuleStats
-from encore.warehouse import Ratings
+from encore.analysis.statistics import RuleStats, rating_statistics
+from encore.data.study import MARKER, open_study
+from encore.files import file_sha256
+from encore.warehouse import PairRatings, Ratings, Warehouse, open_ratings, read_pair_ratings
 from encore.weighting import load_scheme
 from encore.weighting.composed import margin_sds_of
 from encore.weighting.folds import HeldOut, held_out
-from encore.weighting.opening import open_evidence
-from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
-from encore.weighting.vector import WeightVector
+from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, Evidence, SchemeOptions
+from encore.weighting.vector import Origin, WeightVector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +32,6 @@ class WeighedRules:
         margin_sds: Per rule the standard deviation (ddof 1) of rating(chosen) - rating(rejected)
             over the pairs that it rated fully; None for fewer than two. Times the weight it is the
             effective weight: how much the rule moves the composed reward.
-        leakage: What the scheme sees of the answers it is measured by: ``none``, ``labels``.
         uses_labels: Whether people's preferences entered the weights.
         held_out: Accuracy on pairs that the weights were not learnt from; None for schemes that
             learn from no label, and where there are too few pairs.
@@ -38,11 +42,10 @@ class WeighedRules:
     vector: WeightVector
     rules: tuple[RuleStats, ...]
     margin_sds: tuple[float | None, ...]
-    leakage: str = "none"
-    uses_labels: bool = False
-    held_out: HeldOut | None = None
-    num_shards: int = 0
-    num_missing_shards: int = 0
+    uses_labels: bool
+    held_out: HeldOut | None
+    num_shards: int
+    num_missing_shards: int
 
     @property
     def entropy_by_rule(self) -> dict[str, float]:
@@ -60,7 +63,7 @@ class WeighedRules:
         """
         found = self.vector.as_dict() | {"entropy_nats": self.entropy_by_rule}
         if self.uses_labels:
-            found["held_out"] = _held_out_dict(self.held_out)
+            found["held_out"] = self.held_out and dataclasses.asdict(self.held_out)
         return found
 
 
@@ -106,7 +109,6 @@ def weigh_rules(
             vector=loaded.weigh(evidence, options),
             rules=evidence.rules,
             margin_sds=margin_sds_of(evidence.read_pairs().margin_PR),
-            leakage=loaded.leakage,
             uses_labels=loaded.uses_labels,
             held_out=held_out(loaded, evidence, options) if loaded.uses_labels else None,
             num_shards=evidence.origin.num_shards,
@@ -114,16 +116,49 @@ def weigh_rules(
         )
 
 
-def _held_out_dict(test: HeldOut | None) -> dict[str, Any] | None:
-    if test is None:
-        return None
-    low, high = test.outcome.interval
-    return {
-        "accuracy": dataclasses.asdict(test.accuracy),
-        "accuracy_low": low,
-        "accuracy_high": high,
-        "num_pairs": test.outcome.num_pairs,
-        "num_folds": test.num_folds,
-        "num_groups": test.num_groups,
-        "grouped_by": test.grouped_by,
-    }
+@contextlib.contextmanager
+def open_evidence(ratings: str | Path | Ratings | Any) -> Iterator[Evidence]:
+    """The evidence of some ratings; its pairs can be read while the context is open.
+
+    Args:
+        ratings: As for `encore.analysis.analyze.analyze`.
+
+    Raises:
+        InputError: No ratings table, or a rule without ratings.
+    """
+    opened = open_ratings(ratings)
+    with Warehouse(opened) as warehouse:
+        yield evidence_of(warehouse, opened)
+
+
+def evidence_of(warehouse: Warehouse, ratings: Ratings) -> Evidence:
+    """The evidence of an opened input, all sources pooled; pairs are read at most once.
+
+    Raises:
+        InputError: A rating is there more than once, or a rule has none.
+    """
+    rules = rating_statistics(warehouse)[-1].rules
+    rule_ids = tuple(rule.rule_id for rule in rules)
+
+    @functools.cache
+    def read_pairs() -> PairRatings:
+        return read_pair_ratings(warehouse, rule_ids=rule_ids)
+
+    folder = ratings.run_dir.parent.parent if ratings.run_dir else None
+    study = open_study(folder) if folder and (folder / MARKER).is_file() else None
+    return Evidence(rules=rules, read_pairs=read_pairs, origin=_origin(ratings), study=study)
+
+
+def _origin(ratings: Ratings) -> Origin:
+    manifest = ratings.manifest
+    identity = manifest.identity if manifest else {}
+    digests = sorted(f"{file_sha256(path)}\n" for path in ratings.files)
+    return Origin(
+        run_key=manifest.run_key if manifest else None,
+        judge=manifest.judge if manifest else ratings.judge,
+        data_sha256=identity.get("data_sha256"),
+        rules_sha256=identity.get("rules_sha256"),
+        ratings_sha256=hashlib.sha256("".join(digests).encode()).hexdigest() if digests else None,
+        num_shards=ratings.num_shards,
+        num_missing_shards=ratings.num_missing_shards,
+    )

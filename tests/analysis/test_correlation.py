@@ -19,7 +19,7 @@ from encore.analysis.correlation import (
     pearson_r,
     spearman_rho,
 )
-from encore.analysis.pair_cells import PairOutcomes
+from encore.analysis.pair_counts import PairOutcomes
 from encore.analysis.statistics import TIE_POLICIES, TiePolicy
 from tests.ratings_files import ratings_table
 

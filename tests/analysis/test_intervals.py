@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from encore.analysis import intervals
 from encore.analysis.analyze import read_statistics
 from encore.analysis.intervals import RuleInterval, entropy_interval, rule_intervals
-from encore.analysis.pair_cells import PairCells
+from encore.analysis.pair_counts import PairCells
 from encore.analysis.statistics import TIE_POLICIES, SourceStatistics
 from encore.warehouse import open_ratings
 from tests.ratings_files import random_table

@@ -15,7 +15,7 @@ from encore.analysis import pair_counts
 from encore.analysis.pair_counts import PairCounts, count_pairs
 from encore.errors import EncoreError, InputError
 from encore.warehouse import Warehouse, connection, open_ratings
-from encore.warehouse.queries import load_query
+from encore.warehouse.connection import load_query
 from tests.ratings_files import random_table, ratings_table
 from tests.reference import Row, reference_signs, rows_of
 

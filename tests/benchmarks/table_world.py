@@ -16,7 +16,7 @@ from encore.benchmarks.rows import TableRow, compared
 from encore.benchmarks.scheme_rows import SchemeRows, scheme_rows
 from encore.data.records import Message, PreferencePair
 from encore.scoring.head_scores import HeadScores
-from encore.weighting.opening import open_evidence
+from encore.weighting.weigh import open_evidence
 from tests.weighting.evidence_for_tests import table_of
 
 # Suffixes: P pairs, R heads, N pairs of the training study.

@@ -104,11 +104,11 @@ def test_weights_of_an_incomplete_run_are_marked_and_exit_with_3(
     import dataclasses
 
     from encore.warehouse import ratings as opening
-    from encore.weighting import opening as weighing_opening
+    from encore.weighting import weigh
 
     real = opening.open_ratings
     monkeypatch.setattr(
-        weighing_opening,
+        weigh,
         "open_ratings",
         lambda *ratings: dataclasses.replace(real(*ratings), num_shards=10, num_missing_shards=4),
     )

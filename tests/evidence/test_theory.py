@@ -16,23 +16,20 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
 from encore.errors import InputError
-from encore.evidence.theory.examination import TheoryRule, examine
-from encore.evidence.theory.gradient_descent import (
+from encore.evidence.theory import DOES_NOT_SAY, SAYS, Theory, noise_world, theory
+from encore.evidence.theory_examination import (
+    TheoryRule,
     descend,
+    examine,
     loss_gradient,
     loss_slope,
     mean_loss,
     step_size,
 )
-from encore.evidence.theory.statements import DOES_NOT_SAY, SAYS, statements
-from encore.evidence.theory.synthetic_worlds import counter_examples, noise_world
-from encore.evidence.theory.theorem import theory
 from encore.warehouse import PairRatings
 from tests.evidence.evidence_pairs import rated_pairs, table_of
 from tests.golden.command_line import encore
 from tests.reference import reference_weights, rows_of
-
-LN_10 = math.log(10)
 
 
 def some_pairs(num_pairs: int = 400, *, seed: int = 0) -> PairRatings:
@@ -125,7 +122,7 @@ def test_no_complete_pair_is_an_error_that_names_the_rule():
 
 
 def test_too_many_margins_are_sampled_for_descent_and_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("encore.evidence.theory.examination._MAX_MARGINS", 400)
+    monkeypatch.setattr("encore.evidence.theory_examination._MAX_MARGINS", 400)
     found = theory(table_of(some_pairs(300)))
     assert found.examination.num_descent_pairs == 100  # 400 margins of 4 rules
     assert found.examination.num_pairs == 300
@@ -178,24 +175,26 @@ def test_a_rule_that_is_independent_of_the_label_keeps_a_weight_near_zero(seed: 
 
 
 @pytest.fixture(scope="module")
-def equal() -> dict[str, TheoryRule]:
-    return {rule.rule_id: rule for rule in counter_examples()[0].examination.rules}
+def synthetic() -> Theory:
+    return theory(synthetic=True)
 
 
-def test_a_uniform_rule_that_is_always_right_has_the_largest_entropy_and_gradient(equal):
-    perfect = equal["uniform-and-perfect"]
+def rules_of(synthetic: Theory, example: int) -> dict[str, TheoryRule]:
+    rules = synthetic.counter_examples[example].examination.rules
+    return {rule.rule_id: rule for rule in rules}
+
+
+def test_uniform_ratings_may_be_always_right_or_know_nothing(synthetic: Theory):
+    equal = rules_of(synthetic, 0)
+    perfect, dice = equal["uniform-and-perfect"], equal["uniform-and-random"]
     # Ten levels, a tenth of the ratings each; the chosen response always has 0.5 more.
-    assert perfect.entropy_nats == pytest.approx(LN_10)
+    assert perfect.entropy_nats == pytest.approx(math.log(10))
     assert perfect.half_accuracy == 1.0
     assert perfect.gradient_at_zero == pytest.approx(-0.25)
     assert perfect.z == pytest.approx(math.sqrt(500))
     # Always right: the weight grows for ever. The only other rule that moves would have to help.
     assert list(perfect.learned_weights) == sorted(perfect.learned_weights)
     assert perfect.learned_weights[-1] > 10
-
-
-def test_a_uniform_rule_that_knows_nothing_has_the_same_entropy_and_no_gradient(equal):
-    perfect, dice = equal["uniform-and-perfect"], equal["uniform-and-random"]
     assert dice.entropy_nats == pytest.approx(perfect.entropy_nats, abs=1e-12)
     assert dice.encore_weight == pytest.approx(perfect.encore_weight, abs=1e-12)
     assert dice.half_accuracy == 0.5
@@ -203,25 +202,26 @@ def test_a_uniform_rule_that_knows_nothing_has_the_same_entropy_and_no_gradient(
     assert dice.learned_weights == pytest.approx((0, 0, 0, 0), abs=1e-9)
 
 
-def test_a_constant_rule_takes_the_largest_weight_and_ranks_nothing(equal):
+def test_a_constant_rule_takes_the_largest_weight_and_ranks_nothing(synthetic: Theory):
+    equal = rules_of(synthetic, 1)
     constant = equal["constant"]
     assert (constant.entropy_nats, constant.tie_rate, constant.half_accuracy) == (0.0, 1.0, 0.5)
     # Masses exp(-H/2): 1 for the constant rule, 1/sqrt(10) for each uniform one.
     assert constant.encore_weight == pytest.approx(1 / (1 + 2 / math.sqrt(10)))
     assert constant.encore_weight == max(rule.encore_weight for rule in equal.values())
-    assert constant.gradient_at_zero == 0.0
     assert constant.learned_weights == (0.0, 0.0, 0.0, 0.0)
-    assert constant.z is None
+    assert (constant.gradient_at_zero, constant.z) == (0.0, None)
 
 
-def test_a_rule_that_knows_nothing_learns_a_weight_when_it_cancels_another_s_noise():
-    shared = counter_examples()[2].examination
-    disturbed, noise = shared.rule("disturbed"), shared.rule("disturbance")
+def test_a_rule_that_knows_nothing_learns_a_weight_when_it_cancels_another_s_noise(
+    synthetic: Theory,
+):
+    shared = rules_of(synthetic, 2)
+    disturbed, noise = shared["disturbed"], shared["disturbance"]
     # Margins 0.8, -0.2, 0.3, 0.3 and 0.5, -0.5, 0, 0.
     assert disturbed.mean_margin == pytest.approx(0.3)
     assert disturbed.half_accuracy == 0.75
     assert (noise.half_accuracy, noise.tie_rate) == (0.5, 0.5)
-    assert noise.gradient_at_zero == pytest.approx(0, abs=1e-12)
     # One step leaves it at 0, the second does not.
     assert noise.learned_weights[0] == pytest.approx(0, abs=1e-12)
     assert noise.learned_weights[1] < -0.1
@@ -233,25 +233,13 @@ def test_a_rule_that_knows_nothing_learns_a_weight_when_it_cancels_another_s_noi
     assert (margins @ w > 0).all()
 
 
-# --- words ----------------------------------------------------------------------------------------
-
-
-def test_words_say_what_the_theorem_says_and_what_it_does_not():
-    found = statements(examine(noise_world(seed=0, num_pairs=5000)))
-    assert found[0] == SAYS
-    assert found[-1] == DOES_NOT_SAY
-    text = "\n".join(found)
+def test_words_say_what_the_theorem_says_and_what_it_does_not(synthetic: Theory):
+    assert (synthetic.statements[0], synthetic.statements[-1]) == (SAYS, DOES_NOT_SAY)
+    text = "\n".join(synthetic.statements)
     assert "Entropy does not occur in it" in text
     assert "noise-100-percent (2.39" in text
     assert "high entropy and the theorem's premise go together" in text
     assert "the higher the entropy, the lower the learned weight." in text
-
-
-def test_words_name_a_rule_of_highest_entropy_that_depends_on_the_label():
-    text = "\n".join(statements(counter_examples()[0].examination))
-    assert "uniform-and-perfect (2.303 nats), depends on the label (z = 22.4)" in text
-    assert "grow for ever" in text
-    assert "2 of 3 rules have a gradient that labels drawn by lot would give as well" in text
 
 
 # --- the loss -------------------------------------------------------------------------------------
@@ -260,42 +248,33 @@ PROBLEM = st.tuples(st.integers(1, 8), st.integers(1, 4)).flatmap(
     lambda shape: st.tuples(
         arrays(float, shape[1], elements=st.floats(-5, 5)),
         arrays(float, shape, elements=st.floats(-1, 1)),
-        arrays(float, shape[0], elements=st.sampled_from([-1.0, 1.0])),
     )
 )
-Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-@given(st.sampled_from([-1.0, 1.0]), st.floats(allow_nan=False, allow_infinity=False))
-def test_the_slope_is_bounded_by_one_for_every_margin(label: float, margin: float):
-    slope = float(loss_slope(np.array(margin), label_P=label))
-    assert abs(slope) <= 1
-    assert slope * label <= 0  # a larger margin in the label's direction never costs
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_the_slope_is_bounded_by_one_for_every_margin(margin: float):
+    assert -1 <= float(loss_slope(np.array(margin))) <= 0
 
 
 def test_slope_and_loss_at_three_margins_by_hand():
-    # z = +1: -e^-g / (1 + e^-g); at g = ln 3 that is -(1/3) / (4/3) = -1/4, and the loss ln(4/3).
+    # -e^-g / (1 + e^-g); at g = ln 3 that is -(1/3) / (4/3) = -1/4, and the loss ln(4/3).
     margin = np.array([0.0, math.log(3), -math.log(3)])
     assert loss_slope(margin) == pytest.approx([-0.5, -0.25, -0.75])
     expected = (math.log(2) + math.log(4 / 3) + math.log(4)) / 3
     assert mean_loss(np.ones(1), margin[:, None]) == pytest.approx(expected)
-    assert loss_slope(margin, label_P=-1.0) == pytest.approx([0.5, 0.75, 0.25])
 
 
 @given(PROBLEM)
-def test_the_gradient_is_that_of_finite_differences(problem: Problem):
-    weight, margin, label = problem
-    found = loss_gradient(weight, margin, label_P=label)
+def test_the_gradient_is_that_of_finite_differences_and_no_step_raises_the_loss(
+    problem: tuple[np.ndarray, np.ndarray],
+):
+    weight, margin = problem
+    found = loss_gradient(weight, margin)
     for place, step in enumerate(1e-5 * np.eye(len(weight))):
-        above, below = (mean_loss(weight + d, margin, label_P=label) for d in (step, -step))
+        above, below = (mean_loss(weight + d, margin) for d in (step, -step))
         assert found[place] == pytest.approx((above - below) / 2e-5, abs=1e-8)
-    at_zero = loss_gradient(np.zeros_like(weight), margin)
-    assert at_zero == pytest.approx(-margin.mean(axis=0) / 2, abs=1e-15)
-
-
-@given(PROBLEM)
-def test_no_step_ever_raises_the_loss(problem: Problem):
-    losses = [record.loss for record in descend(problem[1], steps=range(1, 30))]
+    losses = [record.loss for record in descend(margin, steps=range(1, 30))]
     assert all(later <= earlier + 1e-12 for earlier, later in pairwise(losses))
 
 
@@ -317,20 +296,11 @@ def test_descent_ends_where_another_optimiser_ends():
 # --- the command ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    pq.write_table(table_of(some_pairs(60)), tmp_path / "r.parquet")
-    return tmp_path / "r.parquet"
-
-
-def test_the_json_is_what_the_function_finds(path: Path):
+def test_the_command_gives_what_the_function_finds_as_json_or_tables(tmp_path: Path):
+    path = tmp_path / "r.parquet"
+    pq.write_table(table_of(some_pairs(60)), path)
     found = encore("theory", path, "--tau", "1", "--json").json
-    assert (found["is_synthetic"], found["num_pairs"], found["tau"]) == (False, 60, 1.0)
-    assert [step["step"] for step in found["steps"]] == [0, 1, 10, 100, 1000]
     assert found == json.loads(json.dumps(theory(path, tau=1.0).as_dict()))
-
-
-def test_the_tables_show_rules_steps_and_counter_examples(path: Path):
     shown = encore("theory", path).out
     for text in ("4 rule-3", "step 1000", "largest |D|", "0.5000", "Counter-example (synthetic)"):
         assert text in shown

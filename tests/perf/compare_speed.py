@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from encore.weighting.comparison import compare
-from encore.weighting.opening import open_evidence
 from encore.weighting.scheme import SchemeOptions
+from encore.weighting.weigh import open_evidence
 
 NUM_LEVELS = 11
 PAIRS_PER_FILE = 1000

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import scipy.stats
 
-from encore.warehouse.queries import load_query
+from encore.warehouse.connection import load_query
 from encore.weighting.encore import entropy_weights
 from tests.ratings_files import random_table, ratings_table
 from tests.reference import Row, reference_analysis, reference_margin_sds, rows_of

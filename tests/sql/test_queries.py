@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from encore.query.query_files import query_files
-from encore.warehouse.queries import load_query
+from encore.warehouse.connection import load_query
 from tests.ratings_files import random_table, ratings_table
 from tests.reference import (
     Row,

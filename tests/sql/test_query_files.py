@@ -11,7 +11,7 @@ from encore.errors import InputError
 from encore.query.query_files import query_file, query_files
 from encore.query.study_database import definition_of
 from encore.query.study_tables import TABLE_DOCS
-from encore.warehouse.queries import query_names
+from encore.warehouse.connection import query_names
 
 FILES = query_files()
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from encore.analysis.analyze import analyze
 from encore.analysis.statistics import RuleStats
 from encore.warehouse import PairRatings
-from encore.weighting.evidence import Evidence
+from encore.weighting.scheme import Evidence
 from tests.ratings_files import ratings_table
 
 # Suffixes: P pairs, R rules.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from encore.data.study import Study
 from encore.weighting import SCHEMES
 from encore.weighting.comparison import SchemeComparison, compare, compare_schemes
-from encore.weighting.draws import Draws, draw_all
 from encore.weighting.random import random_weights
 from encore.weighting.random_k import random_k_weights
 from encore.weighting.scheme import SchemeOptions
@@ -18,132 +18,95 @@ from encore.weighting.weigh import weights
 from tests.weighting.evidence_for_tests import evidence_of_margins, rule_names, table_of
 
 NUM_RULES = 6
+NAMES = rule_names(NUM_RULES)
 
 
-def ratings(*, num_pairs: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def ratings(*, num_pairs: int = 300) -> tuple[np.ndarray, np.ndarray]:
     """Ratings on eleven levels; the higher a rule's number, the less it follows the preference."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     noise_R = np.linspace(0.1, 0.5, NUM_RULES)
     chosen_PR = 0.6 + noise_R * rng.normal(size=(num_pairs, NUM_RULES))
     rejected_PR = 0.4 + noise_R * rng.normal(size=(num_pairs, NUM_RULES))
     return np.round(chosen_PR.clip(0, 1), 1), np.round(rejected_PR.clip(0, 1), 1)
 
 
+def compared(chosen_PR: np.ndarray, rejected_PR: np.ndarray, **options: Any) -> SchemeComparison:
+    table = table_of(chosen_PR, rejected_PR, rule_ids=NAMES)
+    return compare_schemes(table, num_random=5, **options)
+
+
 @pytest.fixture(scope="module")
 def comparison() -> SchemeComparison:
-    table = table_of(*ratings(), rule_ids=rule_names(NUM_RULES))
-    return compare_schemes(table, num_random=200)
+    return compared(*ratings())
 
 
 def row(comparison: SchemeComparison, scheme: str):
     return next(row for row in comparison.rows if row.vector.scheme == scheme)
 
 
-def test_leakage_is_flagged_and_only_then_pairs_are_held_out(comparison: SchemeComparison) -> None:
-    for one in comparison.rows:
-        assert one.uses_labels == (one.vector.scheme == "bradley-terry")
-        assert (one.held_out_accuracy is not None) == one.uses_labels
-        assert not one.uses_benchmark
+def half_of(margin_PR: np.ndarray, weight_R: np.ndarray) -> float:
+    return float((np.sign(np.round(margin_PR @ weight_R, 12)).mean() + 1) / 2)
+
+
+def test_rows_have_the_schemes_weights_and_the_accuracy_of_weighted_margins(
+    comparison: SchemeComparison,
+) -> None:
+    chosen_PR, rejected_PR = ratings()
+    margin_PR = chosen_PR - rejected_PR
+    sd_R = np.std(margin_PR, axis=0, ddof=1)
+    assert comparison.margin_sds == pytest.approx(sd_R.tolist())
+    table = table_of(chosen_PR, rejected_PR, rule_ids=NAMES)
+    for name in SCHEMES:
+        one = row(comparison, name)
+        rule = "rule-00" if name == "single" else None  # the one of lowest entropy
+        assert one.vector == weights(table, scheme=name, rule=rule)
+        weight_R = np.array(one.vector.weights)
+        assert one.accuracy.half == pytest.approx(half_of(margin_PR, weight_R), abs=1e-12)
+        assert one.accuracy_low < one.accuracy.half < one.accuracy_high
+        assert one.effective_weights == pytest.approx((weight_R * sd_R).tolist())
+        assert one.uses_labels == (name == "bradley-terry") == (one.held_out_accuracy is not None)
     assert (comparison.num_folds, comparison.folds_grouped_by) == (5, "pair")
     assert any("grouped by pair_id" in note for note in comparison.notes)
 
 
-def test_accuracies_are_those_of_the_weighted_margins(comparison: SchemeComparison) -> None:
-    chosen_PR, rejected_PR = ratings()
-    for one in comparison.rows:
-        composed_P = (chosen_PR - rejected_PR) @ np.array(one.vector.weights)
-        sign_P = np.sign(np.round(composed_P, 12))
-        assert one.accuracy.half == pytest.approx((sign_P.mean() + 1) / 2, abs=1e-12)
-        assert one.accuracy.strict == pytest.approx((sign_P > 0).mean(), abs=1e-12)
-        assert one.accuracy_low < one.accuracy.half < one.accuracy_high
-
-
-def test_effective_weights_are_weights_times_the_spread_of_margins(
-    comparison: SchemeComparison,
-) -> None:
-    chosen_PR, rejected_PR = ratings()
-    sd_R = np.std(chosen_PR - rejected_PR, axis=0, ddof=1)
-    assert comparison.margin_sds == pytest.approx(sd_R.tolist())
-    for one in comparison.rows:
-        expected = np.array(one.vector.weights) * sd_R
-        assert one.effective_weights == pytest.approx(expected.tolist())
-
-
-def test_margins_of_incomplete_pairs_count_for_their_spread() -> None:
-    chosen_PR, rejected_PR = ratings(num_pairs=40)
-    rejected_PR[:20, 2] = np.nan
-    table = table_of(chosen_PR, rejected_PR, rule_ids=rule_names(NUM_RULES))
-    found = compare_schemes(table, schemes=["uniform"], num_random=2)
-    sd_R = np.nanstd(chosen_PR - rejected_PR, axis=0, ddof=1)
-    assert found.margin_sds == pytest.approx(sd_R.tolist())
-
-
-def test_a_row_s_weights_are_those_of_the_scheme_alone(comparison: SchemeComparison) -> None:
-    table = table_of(*ratings(), rule_ids=rule_names(NUM_RULES))
-    for name in SCHEMES:
-        rule = "rule-00" if name == "single" else None
-        assert row(comparison, name).vector == weights(table, scheme=name, rule=rule)
-
-
-def test_single_takes_the_rule_of_lowest_entropy_or_the_one_named() -> None:
+def test_single_may_be_a_named_rule() -> None:
     evidence = evidence_of_margins([[0.1, -0.2], [0.3, 0.4], [-0.1, 0.2]])
-    found = compare(evidence, options=SchemeOptions(), num_random=3)
-    assert row(found, "single").vector.weights == (1.0, 0.0)
     named = compare(evidence, options=SchemeOptions(rule="rule-01"), num_random=3)
     assert row(named, "single").vector.weights == (0.0, 1.0)
 
 
-# --- chance ---------------------------------------------------------------------------------------
-
-
 def test_draws_are_the_schemes_at_one_seed_after_another() -> None:
     chosen_PR, rejected_PR = ratings(num_pairs=50)
-    margin_PR = chosen_PR - rejected_PR
-    names = rule_names(NUM_RULES)
-    options = SchemeOptions(seed=7, k=2)
+    found = compared(chosen_PR, rejected_PR, options=SchemeOptions(seed=7, k=2))
     vectors = {
-        "random": [random_weights(names, seed=seed) for seed in (7, 8, 9)],
-        "random-k": [random_k_weights(names, k=2, seed=seed) for seed in (7, 8, 9)],
+        "random": [random_weights(NAMES, seed=seed) for seed in range(7, 12)],
+        "random-k": [random_k_weights(NAMES, k=2, seed=seed) for seed in range(7, 12)],
+        "single": list(np.eye(NUM_RULES)),
     }
-    for found in draw_all(margin_PR, names, options=options, num_draws=3)[:2]:
-        expected = [
-            (np.sign(np.round(margin_PR @ weight_R, 12)).mean() + 1) / 2
-            for weight_R in vectors[found.scheme]
-        ]
-        assert found.half_accuracies == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_first_random_draw_is_the_row(comparison: SchemeComparison) -> None:
-    for draws in comparison.draws[:2]:
-        assert draws.num_draws == 200
-        assert draws.half_accuracies[0] == row(comparison, draws.scheme).accuracy.half
-
-
-def test_an_accuracy_beats_the_draws_below_it_and_half_of_its_equals() -> None:
-    draws = Draws(scheme="random", half_accuracies=(0.5, 0.6, 0.6, 0.7))
-    assert draws.share_below(0.6) == 0.5
-    assert draws.share_below(0.8) == 1.0
-    assert draws.share_below(None) is None
-    assert Draws(scheme="random", half_accuracies=()).share_below(0.6) is None
-
-
-# --- input that leaves something to say -------------------------------------------------------
+    for draws in found.draws:
+        halves = [half_of(chosen_PR - rejected_PR, one) for one in vectors[draws.scheme]]
+        assert draws.num_draws == len(halves)
+        expected = (np.mean(halves), *np.quantile(halves, [0.025, 0.975]))
+        assert (draws.half_mean, draws.half_low, draws.half_high) == pytest.approx(expected)
+        if draws.scheme == "random":
+            # A draw below counts one, an equal one half.
+            uniform = row(found, "uniform")
+            beaten = np.mean([(np.sign(uniform.accuracy.half - half) + 1) / 2 for half in halves])
+            assert uniform.beats_random == pytest.approx(beaten)
 
 
 def test_a_rule_missing_for_half_of_the_pairs_leaves_the_other_half() -> None:
     chosen_PR, rejected_PR = ratings()
     rejected_PR[:150, 2] = np.nan
-    found = compare_schemes(
-        table_of(chosen_PR, rejected_PR, rule_ids=rule_names(NUM_RULES)), num_random=5
-    )
+    found, other = compared(chosen_PR, rejected_PR), compared(chosen_PR[150:], rejected_PR[150:])
     assert (found.num_pairs, found.num_pairs_total) == (150, 300)
     assert (
         "accuracies are over the 150 of 300 pairs whose two responses every rule rated; the least "
         "complete is rule-02, with 150"
     ) in found.notes
-    other = compare_schemes(
-        table_of(chosen_PR[150:], rejected_PR[150:], rule_ids=rule_names(NUM_RULES)), num_random=5
-    )
+    # Margins of incomplete pairs count for their spread.
+    sd_R = np.nanstd(chosen_PR - rejected_PR, axis=0, ddof=1)
+    assert found.margin_sds == pytest.approx(sd_R.tolist())
     for name in ("uniform", "random", "bradley-terry"):  # their weights look at complete pairs only
         assert row(found, name).vector.weights == row(other, name).vector.weights
         assert row(found, name).accuracy == row(other, name).accuracy
@@ -151,25 +114,19 @@ def test_a_rule_missing_for_half_of_the_pairs_leaves_the_other_half() -> None:
 
 def test_without_a_complete_pair_weights_stand_and_bradley_terry_is_left_out() -> None:
     chosen_PR, rejected_PR = ratings(num_pairs=20)
-    rejected_PR[:] = np.nan
-    found = compare_schemes(
-        table_of(chosen_PR, rejected_PR, rule_ids=rule_names(NUM_RULES)), num_random=5
-    )
+    found = compared(chosen_PR, np.full_like(rejected_PR, np.nan))
     assert [row.vector.scheme for row in found.rows] == [n for n in SCHEMES if n != "bradley-terry"]
     assert any(note.startswith("left out: scheme bradley-terry: none") for note in found.notes)
-    assert found.num_pairs == 0
+    assert found.num_pairs == found.draws[0].num_draws == 0
     for one in found.rows:
-        assert one.accuracy.half is None
-        assert (one.accuracy_low, one.accuracy_high, one.beats_random) == (None, None, None)
+        assert one.accuracy.half is one.accuracy_low is one.beats_random is None
     json.dumps(found.as_dict(), allow_nan=False)
 
 
 def test_a_constant_rule_is_noted_with_its_effect() -> None:
     chosen_PR, rejected_PR = ratings(num_pairs=40)
     chosen_PR[:, 1] = rejected_PR[:, 1] = 0.5
-    found = compare_schemes(
-        table_of(chosen_PR, rejected_PR, rule_ids=rule_names(NUM_RULES)), num_random=5
-    )
+    found = compared(chosen_PR, rejected_PR)
     assert any(note.startswith("rule rule-01 is constant") for note in found.notes)
     assert max(row(found, "encore").vector.weights) == row(found, "encore").vector.weights[1]
     for name in ("inverse-sd", "bradley-terry"):
@@ -177,15 +134,11 @@ def test_a_constant_rule_is_noted_with_its_effect() -> None:
     assert all(one.effective_weights[1] == 0.0 for one in found.rows)
 
 
-# --- where it came from ---------------------------------------------------------------------------
-
-
 def test_a_study_s_folds_are_grouped_by_prompt_and_its_run_is_recorded(study: Study) -> None:
     found = compare_schemes(study.path, num_random=5)
     assert (found.folds_grouped_by, found.num_folds) == ("prompt", 5)
     [run_dir] = study.ratings_dir.iterdir()
     origin = found.rows[0].vector.provenance.origin
-    assert origin.run_key == run_dir.name
-    assert origin.judge == "scripted"
+    assert (origin.run_key, origin.judge) == (run_dir.name, "scripted")
     assert len(origin.data_sha256) == len(origin.rules_sha256) == len(origin.ratings_sha256) == 64
     assert (origin.num_shards, origin.num_missing_shards) == (3, 0)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from encore.analysis.statistics import Accuracy
 from encore.errors import InputError
 from encore.weighting import composed
+from encore.weighting.comparison import DEFAULT_TAUS, sweep
 from encore.weighting.composed import (
     Outcome,
     composed_outcomes,
@@ -20,7 +21,6 @@ from encore.weighting.composed import (
     half_credit_interval,
     margin_sds_of,
 )
-from encore.weighting.sweep import DEFAULT_TAUS, sweep
 from tests.weighting.evidence_for_tests import (
     evidence_of_entropies,
     evidence_of_margins,

@@ -10,11 +10,9 @@ import pytest
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
 from encore.weighting import load_scheme
-from encore.weighting.comparison import fold_notes
-from encore.weighting.evidence import Evidence
-from encore.weighting.folds import NUM_FOLDS, HeldOut, held_out
-from encore.weighting.opening import open_evidence
-from encore.weighting.scheme import SchemeOptions, Weighed, WeightingScheme
+from encore.weighting.folds import NUM_FOLDS, HeldOut, fold_notes, held_out
+from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
+from encore.weighting.weigh import open_evidence
 from tests.weighting.conftest import NUM_PAIRS, NUM_PROMPTS
 from tests.weighting.evidence_for_tests import evidence_of_margins
 
@@ -47,7 +45,7 @@ def test_every_complete_pair_is_held_out_once_and_folds_are_of_one_size() -> Non
     assert sorted(map(len, tested)) == [20, 20, 21, 21, 21]
     assert len(set.union(*tested)) == 103
     found = held_out(BRADLEY_TERRY, evidence, SchemeOptions())
-    assert (found.outcome.num_pairs, found.num_groups, found.grouped_by) == (103, 103, "pair")
+    assert (found.num_pairs, found.num_groups, found.grouped_by) == (103, 103, "pair")
 
 
 def test_pairs_of_one_prompt_are_in_one_fold(study: Study) -> None:
@@ -55,7 +53,7 @@ def test_pairs_of_one_prompt_are_in_one_fold(study: Study) -> None:
         found = held_out(BRADLEY_TERRY, evidence, SchemeOptions())
         tested = held_out_by_fold(evidence)
     assert (found.grouped_by, found.num_groups) == ("prompt", NUM_PROMPTS)
-    assert found.outcome.num_pairs == NUM_PAIRS
+    assert found.num_pairs == NUM_PAIRS
     assert list(fold_notes("bradley-terry", found)) == []
     prompt_of = {row["pair_id"]: str(row["prompt"]) for row in read_pairs(study).to_pylist()}
     prompts = [{prompt_of[pair_id] for pair_id in fold} for fold in tested]

@@ -13,7 +13,7 @@ import pytest
 
 from encore.data.study import Study
 from encore.rating_runs import list_runs, read_run
-from encore.weighting.sweep import DEFAULT_TAUS
+from encore.weighting.comparison import DEFAULT_TAUS
 from encore.weighting.weigh import weights
 from tests.golden.command_line import Finished, encore
 from tests.ratings_files import ratings_table

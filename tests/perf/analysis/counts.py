@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from encore.analysis.correlation import correlations
 from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats
 from encore.analysis.intervals import rule_intervals
-from encore.analysis.pair_cells import PairCells, PairOutcomes
+from encore.analysis.pair_counts import PairCells, PairOutcomes
 from encore.analysis.statistics import Accuracy, RuleStats, SourceStatistics
 
 
