@@ -86,9 +86,10 @@ class Theory:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore theory --json``: the examination's fields beside the rest."""
-        found = dataclasses.asdict(self)
+        found: dict[str, Any] = dataclasses.asdict(self)
         del found["num_shards"], found["num_missing_shards"]
-        return found | found.pop("examination")
+        examination: dict[str, Any] = found.pop("examination")
+        return examination | found
 
 
 def theory(

@@ -155,7 +155,7 @@ def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> Examinati
     """
     tau = SchemeOptions(tau=tau).tau
     margin_PR = pairs.complete().margin_PR
-    num_pairs, num_rules = margin_PR.shape
+    num_pairs, num_rules = len(margin_PR), len(pairs.rule_ids)
     if not num_pairs:
         num_R = (~np.isnan(pairs.margin_PR)).sum(axis=0)
         least = int(num_R.argmin())
