@@ -20,6 +20,8 @@ EngineValue = bool | int | float | str
 #: A reply to a rating prompt is a number: more tokens than this are none.
 MAX_RATING_REPLY_TOKENS = 512
 
+Layout = Literal["auto", "packed", "prefix-shared", "sorted", "single"]
+
 
 class StageConfig(BaseModel):
     """The options of one stage."""
@@ -58,25 +60,23 @@ def option(
         metavar: What stands for the value in the help text.
         **bounds: Passed to `pydantic.Field`: ``ge``, ``le``, ``gt``, ``lt``, ``min_length``, ….
     """
-    about = {
+    about: dict[str, Any] = {
         "group": group,
         "name": name,
         "alias": alias,
         "positional": positional,
         "hidden": hidden,
-        "identity": identity,
         "since": since,
         "source": source,
         "metavar": metavar,
     }
-    said = {key: value for key, value in about.items() if value not in (None, False)}
-    if identity:
-        del said["identity"]
-    else:
+    said = {key: value for key, value in about.items() if value}
+    if not identity:
         said["identity"] = False
-    given: dict[str, Any] = {"description": help, "json_schema_extra": {_ABOUT: said}, **bounds}
-    given |= {"default_factory": default} if isinstance(default, type) else {"default": default}
-    return Field(**given)
+    default_is = "default_factory" if isinstance(default, type) else "default"
+    return Field(
+        description=help, json_schema_extra={_ABOUT: said}, **{default_is: default}, **bounds
+    )
 
 
 def about_option(field: FieldInfo) -> Mapping[str, Any]:
@@ -101,6 +101,36 @@ def identity_of(config: BaseModel) -> dict[str, Any]:
         if about.get("identity", True) and not is_default:
             identity[name] = identity_of(value) if isinstance(value, BaseModel) else dumped[name]
     return identity
+
+
+class IngestConfig(StageConfig):
+    """`encore ingest`: which pairs go into which study."""
+
+    sources: tuple[str, ...] = option(
+        positional=True,
+        metavar="SOURCE...",
+        min_length=1,
+        help="What to read, each as [LABEL=][FORMAT:]WHERE. WHERE is hh, hh/harmless-base, pku or "
+        "hh-pku (the paper's data, from the Hugging Face hub at a pinned commit), a hub id "
+        "OWNER/NAME or OWNER/NAME@REVISION, or a local .jsonl, .json (both also .gz) or .parquet "
+        "file or a folder of such files. FORMAT is hh, pku, rlhflow or pairs; without it, it is "
+        "told from the first record. LABEL becomes the `source` column.",
+    )
+    out: Path = option(
+        metavar="STUDY", identity=False, help="The study directory; made if it is not there."
+    )
+    prefer: Literal["safer", "better"] | None = option(
+        None,
+        help="Which label of raw PKU-SafeRLHF says what is chosen: safer (harmlessness, the "
+        "default) or better (helpfulness).",
+    )
+    revision: str | None = option(
+        None, help="Commit, branch or tag of the one hub source, instead of the pinned one."
+    )
+    split: str | None = option(
+        None, help="Split of the hub sources: train (the default), test or train+test."
+    )
+    replace: bool = option(False, identity=False, help="Put other pairs in the place of a label's.")
 
 
 class RatingsConfig(StageConfig):
@@ -190,3 +220,73 @@ class RateConfig(RatingConfig):
         identity=False,
         help="Give up on a shard whose generation takes longer (seconds).",
     )
+
+
+class ScoringConfig(StageConfig):
+    """One scoring: every response of a study's pairs under every head of a reward model."""
+
+    model: str = option(
+        metavar="FOLDER_OR_ID",
+        help="A training run or its model folder, an export, or any plain "
+        "…ForSequenceClassification with a linear head, as a folder or a hub id.",
+    )
+    out: Path | None = option(
+        None,
+        metavar="DIR",
+        identity=False,
+        help="The scores' folder. Default: STUDY/scores/KEY, a key of model, data and plan.",
+    )
+    limit: Annotated[int, Field(ge=1)] | None = option(
+        None, help="Pilot: score this many pairs, drawn by content hash."
+    )
+    shard_size: int = option(1000, ge=1, le=100_000, help="Pairs in each file.")
+    layout: Layout = option(
+        "auto",
+        identity=False,
+        help="How responses are put side by side; changes speed, and scores by rounding only. "
+        "auto: nothing is padded, and a pair's common prompt is computed once where the model "
+        "allows it.",
+    )
+    tokens_per_microbatch: Annotated[int, Field(ge=1)] | None = option(
+        None,
+        identity=False,
+        help="Tokens of one forward pass: bounds the memory. Default: by device.",
+    )
+    max_length: Annotated[int, Field(ge=16)] | None = option(
+        None,
+        help="Tokens of a conversation; the oldest beyond it are cut, and counted. Default: as the "
+        "model was trained.",
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "auto", help="Number format; auto: bfloat16 on CUDA, float32 on CPU."
+    )
+    revision: str | None = option(None, help="Of a hub id.")
+
+
+class ScoreConfig(ScoringConfig):
+    """`encore score`: a scoring of a study."""
+
+    study: Path = option(
+        positional=True, identity=False, help="The study directory (made by `encore ingest`)."
+    )
+
+
+class PublishConfig(StageConfig):
+    """`encore publish`: what of a study is written for others, and where."""
+
+    study: Path = option(positional=True, help="The study directory (made by `encore ingest`).")
+    out: Path | None = option(
+        None,
+        metavar="FILE",
+        help="The database to write. Default: study.duckdb, unless --dataset is given.",
+    )
+    dataset: Path | None = option(
+        None, metavar="FOLDER", help="The data set to write, as the hub lays one out."
+    )
+    run: str | None = option(
+        None,
+        metavar="KEY",
+        help="Which run, by a unique prefix of its key, when there are several.",
+    )
+    judge: str | None = option(None, metavar="NAME", help="Which judge, when there are several.")
+    force: bool = option(False, help="Replace what an earlier call wrote there.")

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from encore import runs
 from encore.data.records import RESPONSES
-from encore.data.rules.load import rules_digest
+from encore.data.rules import rules_digest
 from encore.data.study import open_study
 from encore.runs import RunManifest, RunStatus
 

@@ -9,10 +9,10 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from encore.config import ScoreConfig
 from encore.data.study import open_study
 from encore.errors import StudyIncompleteError
 from encore.scoring.head_accuracy import accuracies_of
-from encore.scoring.score_config import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
 from tasks.artifacts import publish_head_accuracy

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from encore.data.study import changed_study, create_study, open_study
+from encore.data.study import changed_study, open_study
 from encore.errors import EncoreError, InputError
+from tests.studies import create_study
+
+MARKER = {"study.json": b'{"encore_study": 1}\n'}
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -22,39 +25,10 @@ def everything(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_created_study_can_be_opened(tmp_path: Path) -> None:
-    study = create_study(tmp_path / "runs" / "study")
-    assert open_study(study.path) == study
-    assert study.pairs_dir == study.path / "pairs"
-    assert study.ratings_dir == study.path / "ratings"
-    assert everything(study.path) == {"study.json": b'{"encore_study": 1}\n'}
-
-
-def test_creating_it_again_changes_nothing(tmp_path: Path) -> None:
-    create_study(tmp_path / "study")
-    (tmp_path / "study" / "note").write_text("mine")
-    before = everything(tmp_path)
-    create_study(tmp_path / "study")
-    assert everything(tmp_path) == before
-
-
-def test_an_empty_directory_becomes_a_study(tmp_path: Path) -> None:
-    assert open_study(create_study(tmp_path).path)
-
-
-def test_opening_nothing_says_how_to_make_a_study(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no such directory; make it with `encore ingest"):
-        open_study(tmp_path / "study")
-
-
-def test_a_directory_without_the_marker_is_no_study(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no study\.json"):
-        open_study(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("marker", "said"),
     [
+        (None, r"no study\.json"),
         ("", "damaged"),
         ("{", "damaged"),
         ("[]", "format None"),
@@ -62,19 +36,18 @@ def test_a_directory_without_the_marker_is_no_study(tmp_path: Path) -> None:
         ('{"encore_study": 2}', "format 2"),
     ],
 )
-def test_a_marker_of_another_kind_is_refused(tmp_path: Path, marker: str, said: str) -> None:
-    (tmp_path / "study.json").write_text(marker)
+def test_what_is_no_study_is_refused(tmp_path: Path, marker: str | None, said: str) -> None:
+    if marker is not None:
+        (tmp_path / "study.json").write_text(marker)
     with pytest.raises(InputError, match=said):
         open_study(tmp_path)
+    with pytest.raises(InputError, match=r"no such directory; make it with `encore ingest"):
+        open_study(tmp_path / "study")
 
 
 def test_a_study_is_not_made_over_something_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "x").touch()
-    for path, said in ((tmp_path / "file", "a file"), (tmp_path / "full", "other things in it")):
-        with pytest.raises(InputError, match=said):
-            create_study(path)
+    for path, said in ((tmp_path / "file", "a file"), (tmp_path, "other things in it")):
         with pytest.raises(InputError, match=said), changed_study(path):
             pytest.fail("must not start")
 
@@ -85,18 +58,14 @@ def test_a_new_study_appears_with_its_first_change(tmp_path: Path) -> None:
         assert change.study is None
         change.path("pairs/a").write_text("A")
         assert not path.parent.exists()
-    assert everything(tmp_path) == {
-        "runs/study/study.json": b'{"encore_study": 1}\n',
-        "runs/study/pairs/a": b"A",
-    }
+    assert everything(path) == {**MARKER, "pairs/a": b"A"}
+    assert list(path.parent.iterdir()) == [path]
+    study = open_study(path)
+    assert (study.pairs_dir, study.ratings_dir) == (path / "pairs", path / "ratings")
 
 
-@pytest.mark.parametrize("error", [ValueError("bad"), KeyboardInterrupt()])
-def test_a_failed_first_change_leaves_no_study(tmp_path: Path, error: BaseException) -> None:
-    with pytest.raises(type(error)), changed_study(tmp_path / "runs" / "study") as change:
-        change.path("pairs/a").write_text("A")
-        raise error
-    assert list(tmp_path.iterdir()) == []
+def test_an_empty_directory_becomes_a_study(tmp_path: Path) -> None:
+    assert everything(create_study(tmp_path).path) == MARKER
 
 
 @pytest.fixture
@@ -110,22 +79,24 @@ def study(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("error", [ValueError("bad"), KeyboardInterrupt()])
 def test_a_failed_change_leaves_the_study_as_it_was(study: Path, error: BaseException) -> None:
-    before = everything(study)
-    with pytest.raises(type(error)), changed_study(study) as change:
-        change.path("pairs/a").write_text("other")
-        change.path("pairs/c").write_text("new")
-        raise error
-    assert everything(study) == before
-    assert sorted(path.name for path in study.iterdir()) == ["pairs", "study.json"]
+    parent = study.parent
+    before = everything(parent)
+    for path in (study, parent / "runs" / "new"):
+        with pytest.raises(type(error)), changed_study(path) as change:
+            change.path("pairs/a").write_text("other")
+            change.path("pairs/c").write_text("new")
+            raise error
+    assert everything(parent) == before
+    assert sorted(study.iterdir()) == [study / "pairs", study / "study.json"]
+    assert list(parent.iterdir()) == [study]
 
 
-def test_a_change_replaces_adds_and_discards(study: Path) -> None:
+def test_a_change_replaces_adds_and_leaves_out(study: Path) -> None:
     with changed_study(study) as change:
         for name in "abc":
             change.path(f"pairs/{name}").write_text(f"new {name}")
-        change.discard("pairs/b")
-    after = everything(study / "pairs")
-    assert after == {"a": b"new a", "b": b"B", "c": b"new c"}
+        change.staged.remove("pairs/b")
+    assert everything(study / "pairs") == {"a": b"new a", "b": b"B", "c": b"new c"}
 
 
 @pytest.mark.parametrize("error", [OSError("broken disk"), KeyboardInterrupt()])
@@ -152,7 +123,6 @@ def test_a_change_that_fails_half_way_into_place_is_taken_back(
 
 
 def test_two_changes_at_once_are_refused(study: Path) -> None:
-    before = everything(study)
     with changed_study(study) as change:
         change.path("pairs/a").write_text("first")
         with (
@@ -160,7 +130,7 @@ def test_two_changes_at_once_are_refused(study: Path) -> None:
             changed_study(study),
         ):
             pytest.fail("must not start")
-    assert everything(study) == {**before, "pairs/a": b"first"}
+    assert everything(study / "pairs") == {"a": b"first", "b": b"B"}
 
 
 def test_a_study_that_somebody_else_made_meanwhile_stays(tmp_path: Path) -> None:

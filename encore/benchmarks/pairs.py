@@ -13,9 +13,8 @@ from encore.benchmarks.definition import Benchmark
 from encore.data.records import PreferencePair
 from encore.data.sources.hub import resolve_commit, stream_records
 from encore.data.sources.local import data_files, data_suffix, read_records
-from encore.data.sources.malformed import MalformedRecordError
 from encore.data.sources.pairs import parse
-from encore.data.sources.raw import RawRecord
+from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 from encore.errors import InputError
 
 # Suffix: P pairs.

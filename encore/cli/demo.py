@@ -21,8 +21,7 @@ from rich.text import Text
 
 from encore.cli.demo_table import SYNTHETIC, compare_on_benchmark
 from encore.cli.train import train_shown
-from encore.config import StageConfig, option
-from encore.data.ingest_config import IngestConfig
+from encore.config import IngestConfig, StageConfig, option
 from encore.options import command
 from encore.terminal import out, say, warn
 
@@ -186,11 +185,11 @@ def _export(study: Path, opened: OpenedModel, composition: Composition | None) -
 
 def _score_and_compose(study: Path, opened: OpenedModel, weights: Mapping[str, float]) -> None:
     from encore.cli.score import show_scoring
+    from encore.config import ScoringConfig
     from encore.data.pairs import iter_pairs
     from encore.data.study import open_study
     from encore.scoring.head_accuracy import accuracy_of, held_out_P
     from encore.scoring.head_scores import read_head_scores
-    from encore.scoring.score_config import ScoringConfig
 
     config = ScoringConfig(model=opened.name)
     result = show_scoring(open_study(study), config, opened=opened)

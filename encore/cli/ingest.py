@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from encore.cli.output import compact_table
-from encore.data.ingest_config import IngestConfig
+from encore.config import IngestConfig
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, progress_bar, say
+from encore.terminal import out, print_json, say, terminal_reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.progress import Progress as ProgressBar
-    from rich.progress import TaskID
-
-    from encore.data.ingestion import IngestReport, Progress, SourceReport
+    from encore.data.ingestion import IngestReport, SourceReport
 
 
 @command
@@ -44,7 +38,7 @@ def ingest_and_report(config: IngestConfig) -> IngestReport:
     """Ingest with a progress bar; returns what was done."""
     from encore.data.ingestion import ingest as ingest_sources
 
-    with progress_bar() as bar:
+    with terminal_reporter() as reporter:
         return ingest_sources(
             config.sources,
             out=config.out,
@@ -53,25 +47,8 @@ def ingest_and_report(config: IngestConfig) -> IngestReport:
             split=config.split,
             replace=config.replace,
             on_note=say,
-            on_progress=_shown_on(bar),
+            reporter=reporter,
         )
-
-
-def _shown_on(bar: ProgressBar) -> Callable[[Progress], None]:
-    """Count and rate per label; how many records there will be is not known."""
-    tasks: dict[str, tuple[TaskID, float]] = {}
-
-    def show(progress: Progress) -> None:
-        if progress.label not in tasks:
-            tasks[progress.label] = (
-                bar.add_task(progress.label, total=None, rate=""),
-                time.monotonic(),
-            )
-        task, started = tasks[progress.label]
-        seconds = max(time.monotonic() - started, 1e-3)
-        bar.update(task, completed=progress.num_read, rate=f"{progress.num_read / seconds:,.0f}/s")
-
-    return show
 
 
 _COLUMNS = ("label", "read", "kept", "merged", "set aside", "swapped", "status", "from")

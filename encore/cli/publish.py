@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.cli.rule_tables import counted
+from encore.config import PublishConfig
 from encore.errors import InputError, StudyIncompleteError
 from encore.options import JsonOption, command
-from encore.publish.publish_config import PublishConfig
 from encore.terminal import print_json, say, warn
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from encore.cli.output import compact_table
+from encore.config import ScoreConfig, ScoringConfig
 from encore.errors import StudyIncompleteError
 from encore.options import JsonOption, command
-from encore.scoring.score_config import ScoreConfig, ScoringConfig
 from encore.terminal import out, print_json, say, terminal_reporter, warn
 
 if TYPE_CHECKING:

@@ -95,7 +95,7 @@ def _continuing(study: Path, manifest: RatingManifest) -> str:
     """The command that continues a run: its key does not say where judge and rule file lie."""
     from encore.config import RatingConfig
     from encore.data.pairs import labels_of, read_manifest
-    from encore.data.rules.load import SHIPPED_RULE_SETS
+    from encore.data.rules import SHIPPED_RULE_SETS
     from encore.data.study import open_study
 
     identity, fields = manifest.identity, RatingConfig.model_fields

@@ -1,26 +1,33 @@
-"""The preference pairs of a study: read back, checked against what was recorded."""
+"""The preference pairs of a study: written label by label, read back and checked."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from encore.data.records import Message, PreferencePair
-from encore.data.study import Study
+from encore.data.records import Message, PreferencePair, pair_id_of
+from encore.data.sources.raw_records import MalformedRecordError, RawRecord
+from encore.data.study import Change, Study
 from encore.errors import InputError
 from encore.files import file_sha256
-from encore.schemas import PAIRS
+from encore.schemas import PAIRS, SET_ASIDE_FIELDS
+from encore.versions import installed_version
 
 _MANIFEST_SUFFIX = ".manifest.json"
+#: A row group is closed at either; the texts in hand bound the memory, whatever the input's size.
+_ROWS_PER_GROUP = 4096
+_CHARACTERS_PER_GROUP = 16 << 20
 
 
 class Origin(BaseModel):
@@ -60,42 +67,130 @@ class PairsManifest(BaseModel):
     encore_version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairFiles:
+class PairFiles(NamedTuple):
     """The names of one label's files, relative to the study."""
 
-    pairs: str
     set_aside: str
+    pairs: str
     manifest: str
 
 
 def pair_files(label: str) -> PairFiles:
     """Where a label's files are."""
     return PairFiles(
-        pairs=f"pairs/{label}.parquet",
         set_aside=f"pairs/{label}.set-aside.jsonl",
+        pairs=f"pairs/{label}.parquet",
         manifest=f"pairs/{label}{_MANIFEST_SUFFIX}",
     )
 
 
-def digest_of_ids(pair_ids: Iterable[bytes]) -> str:
-    """SHA-256 over the sorted pair ids (hex, one a line): the same for every order of records.
+# --- writing ------------------------------------------------------------------------------------
 
-    Args:
-        pair_ids: The ids' 16 bytes each, which sort as their hex digits do.
+
+class PairWriter:
+    """Takes the pairs and the malformed records of one label; use it through `pair_writer`.
+
+    Every record read is kept, merged with an equal one, or set aside; each is counted.
     """
-    digest = hashlib.sha256()
-    for pair_id in sorted(pair_ids):
-        digest.update(f"{pair_id.hex()}\n".encode())
-    return digest.hexdigest()
+
+    def __init__(self, parquet: pq.ParquetWriter, set_aside: IO[str], *, label: str) -> None:
+        self.label = label
+        self.num_read = 0
+        self.num_duplicates = 0
+        self.num_contradicting = 0
+        self.num_set_aside = Counter[str]()
+        self.pair_ids = set[bytes]()
+        self._parquet = parquet
+        self._set_aside = set_aside
+        self._rows: list[PreferencePair] = []
+        self._num_characters = 0
+
+    def add(self, pair: PreferencePair) -> None:
+        """Keep a pair, unless an equal one was kept before.
+
+        The same responses with the labels the other way round are another pair: both are kept,
+        and the contradiction is counted.
+        """
+        self.num_read += 1
+        pair_id = bytes.fromhex(pair.pair_id)
+        if pair_id in self.pair_ids:
+            self.num_duplicates += 1
+            return
+        swapped = pair_id_of(pair.prompt, chosen=pair.rejected, rejected=pair.chosen)
+        self.num_contradicting += bytes.fromhex(swapped) in self.pair_ids
+        self.pair_ids.add(pair_id)
+        self._rows.append(pair)
+        texts = (pair.chosen, pair.rejected, *(message.content for message in pair.prompt))
+        self._num_characters += sum(map(len, texts))
+        if len(self._rows) >= _ROWS_PER_GROUP or self._num_characters >= _CHARACTERS_PER_GROUP:
+            self.flush()
+
+    def set_aside(self, record: RawRecord, error: MalformedRecordError, *, file: str) -> None:
+        """Write down a record that is no pair, with where it was and why."""
+        self.num_read += 1
+        self.num_set_aside[error.reason] += 1
+        values = (self.label, file, record.number, error.reason, error.detail, record.excerpt())
+        line = json.dumps(dict(zip(SET_ASIDE_FIELDS, values, strict=True)), ensure_ascii=False)
+        self._set_aside.write(line + "\n")
+
+    def flush(self) -> None:
+        """Write the pairs in hand as one row group."""
+        if self._rows:
+            self._parquet.write_table(pa.Table.from_pylist(list(map(asdict, self._rows)), PAIRS))
+        self._rows, self._num_characters = [], 0
+
+
+@contextmanager
+def pair_writer(change: Change, label: str) -> Iterator[PairWriter]:
+    """A writer of a label's pairs and of what was set aside; whole when the block has ended.
+
+    Call `write_manifest` next: pairs without a manifest are not there.
+    """
+    files = pair_files(label)
+    with (
+        # Half a surrogate pair in an excerpt becomes an escape, which is what JSON has for it.
+        change.path(files.set_aside).open(
+            "w", encoding="utf-8", errors="backslashreplace", newline="\n"
+        ) as aside,
+        pq.ParquetWriter(change.path(files.pairs), PAIRS, compression="zstd") as parquet,
+    ):
+        writer = PairWriter(parquet, aside, label=label)
+        yield writer
+        writer.flush()
+
+
+def write_manifest(
+    change: Change, writer: PairWriter, *, origins: Sequence[Origin]
+) -> PairsManifest:
+    """Record what a finished writer counted; it takes its place last."""
+    num_kept, num_set_aside = len(writer.pair_ids), writer.num_set_aside.total()
+    assert writer.num_read == num_kept + writer.num_duplicates + num_set_aside
+    files = pair_files(writer.label)
+    manifest = PairsManifest(
+        label=writer.label,
+        origins=tuple(origins),
+        num_read=writer.num_read,
+        num_kept=num_kept,
+        num_duplicates=writer.num_duplicates,
+        num_set_aside=num_set_aside,
+        set_aside_by_reason=dict(sorted(writer.num_set_aside.items())),
+        num_contradicting=writer.num_contradicting,
+        data_digest=_digest_of_ids(writer.pair_ids),
+        parquet_sha256=file_sha256(change.folder / files.pairs),
+        encore_version=installed_version("encore-reward") or "unknown",
+    )
+    text = manifest.model_dump_json(indent=2) + "\n"
+    change.path(files.manifest).write_text(text, encoding="utf-8")
+    return manifest
+
+
+# --- reading ------------------------------------------------------------------------------------
 
 
 def labels_of(study: Study) -> tuple[str, ...]:
     """The labels a study has pairs for, sorted."""
-    names = (path.name for path in study.pairs_dir.glob(f"*{_MANIFEST_SUFFIX}"))
-    return tuple(
-        sorted(name.removesuffix(_MANIFEST_SUFFIX) for name in names if not name.startswith("."))
-    )
+    names = (path.name for path in study.pairs_dir.glob(f"[!.]*{_MANIFEST_SUFFIX}"))
+    return tuple(sorted(name.removesuffix(_MANIFEST_SUFFIX) for name in names))
 
 
 def read_manifest(study: Study, label: str) -> PairsManifest:
@@ -137,64 +232,36 @@ def verified_path(study: Study, label: str) -> Path:
     return path
 
 
-def read_pairs(study: Study, *, labels: Sequence[str] | None = None) -> pa.Table:
+def read_pairs(study: Study) -> pa.Table:
     """All pairs as one table of schema `encore.schemas.PAIRS`: label by label, in input order.
 
-    Args:
-        study: Where they are.
-        labels: Only these (None: all, sorted).
-
     Raises:
-        InputError: no such label; a file that was changed since it was ingested.
+        InputError: a file that was changed since it was ingested.
     """
-    paths = [verified_path(study, label) for label in _chosen(study, labels)]
+    paths = [verified_path(study, label) for label in labels_of(study)]
     tables = [pq.read_table(path, schema=PAIRS, partitioning=None) for path in paths]
     return pa.concat_tables(tables) if tables else PAIRS.empty_table()
 
 
-def iter_pairs(study: Study, *, labels: Sequence[str] | None = None) -> Iterator[PreferencePair]:
+def iter_pairs(study: Study) -> Iterator[PreferencePair]:
     """The same pairs as records, one at a time, in constant memory.
 
     Raises:
         InputError: as `read_pairs`.
     """
-    for label in _chosen(study, labels):
+    for label in labels_of(study):
         # `pre_buffer`, the default, would hold the whole file.
         with pq.ParquetFile(verified_path(study, label), pre_buffer=False) as file:
             for batch in file.iter_batches(batch_size=1024):
-                for row in batch.to_pylist():
-                    yield _pair(row)
+                yield from records_of(batch)
 
 
-def data_digest(study: Study, *, labels: Sequence[str] | None = None) -> str:
-    """SHA-256 that identifies the pairs under their labels: part of a run's identity.
-
-    It covers every (label, pair id) and nothing else: neither order nor origin.
-
-    Raises:
-        InputError: no such label; a damaged manifest.
-    """
-    return _digest_of_labels(
-        {label: read_manifest(study, label).data_digest for label in _chosen(study, labels)}
-    )
-
-
-def data_digest_of(pairs: pa.Table) -> str:
-    """The `data_digest` of the pairs in hand: what a run rates is what its key says."""
-    by_label = (
-        pairs.select(["source", "pair_id"]).group_by("source").aggregate([("pair_id", "list")])
-    )
-    return _digest_of_labels(
-        {
-            row["source"]: digest_of_ids(map(bytes.fromhex, row["pair_id_list"]))
-            for row in by_label.to_pylist()
-        }
-    )
-
-
-def records_of(pairs: pa.Table) -> list[PreferencePair]:
+def records_of(pairs: pa.Table | pa.RecordBatch) -> list[PreferencePair]:
     """The records of a table of schema `encore.schemas.PAIRS`."""
-    return [_pair(row) for row in pairs.to_pylist()]
+    return [
+        PreferencePair(**row | {"prompt": tuple(Message(**turn) for turn in row["prompt"])})
+        for row in pairs.to_pylist()
+    ]
 
 
 def planned_pairs(pairs: pa.Table, *, limit: int | None) -> pa.Table:
@@ -209,16 +276,39 @@ def planned_pairs(pairs: pa.Table, *, limit: int | None) -> pa.Table:
     return pairs.take(order[:limit] if limit is not None else order)
 
 
+# --- digests ------------------------------------------------------------------------------------
+
+
+def data_digest(study: Study) -> str:
+    """SHA-256 that identifies the pairs under their labels: part of a run's identity.
+
+    It covers every (label, pair id) and nothing else: neither order nor origin.
+
+    Raises:
+        InputError: a damaged manifest.
+    """
+    return _digest_of_labels(
+        {label: read_manifest(study, label).data_digest for label in labels_of(study)}
+    )
+
+
+def data_digest_of(pairs: pa.Table) -> str:
+    """The `data_digest` of the pairs in hand: what a run rates is what its key says."""
+    ids = pairs.select(["source", "pair_id"])
+    by_label = ids.group_by("source").aggregate([("pair_id", "list")]).to_pylist()
+    return _digest_of_labels(
+        {row["source"]: _digest_of_ids(map(bytes.fromhex, row["pair_id_list"])) for row in by_label}
+    )
+
+
 def _digest_of_labels(digests: Mapping[str, str]) -> str:
     pairs = sorted([label, digest] for label, digest in digests.items())
     return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
 
 
-def _chosen(study: Study, labels: Sequence[str] | None) -> tuple[str, ...]:
-    return labels_of(study) if labels is None else tuple(labels)
-
-
-def _pair(row: dict[str, object]) -> PreferencePair:
-    prompt = row.pop("prompt")
-    assert isinstance(prompt, list)
-    return PreferencePair(prompt=tuple(Message(**message) for message in prompt), **row)  # type: ignore[arg-type]
+def _digest_of_ids(pair_ids: Iterable[bytes]) -> str:
+    """SHA-256 over the sorted pair ids (hex, one a line): the same for every order of records."""
+    digest = hashlib.sha256()
+    for pair_id in sorted(pair_ids):  # 16 bytes each sort as their hex digits do
+        digest.update(f"{pair_id.hex()}\n".encode())
+    return digest.hexdigest()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 Role = Literal["system", "user", "assistant"]
 Response = Literal["chosen", "rejected"]
 RESPONSES: tuple[Response, Response] = ("chosen", "rejected")
+
+_LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +28,7 @@ class PreferencePair:
     """A prompt with the response people preferred and the one they did not.
 
     ``prompt`` is every turn before the rated response and ends with a user turn;
-    ``pair_id`` is 32 hex digits of a content hash (`encore.data.sources.identity.pair_id_of`).
+    ``pair_id`` is 32 hex digits of a content hash (`pair_id_of`).
     """
 
     pair_id: str
@@ -61,6 +65,23 @@ class RuleSet:
     def rule_ids(self) -> tuple[str, ...]:
         """The rules' ids in head order."""
         return tuple(rule.rule_id for rule in self.rules)
+
+
+def pair_id_of(prompt: Sequence[Message], *, chosen: str, rejected: str) -> str:
+    """32 hex digits that depend on the texts and roles alone: not on source, order or machine.
+
+    The hash is the first half of SHA-256 over the number of messages, then role and content of
+    each message, then chosen, then rejected. The number and every text's length in bytes are
+    written as 8 big-endian bytes before it, so no two pairs share an encoding. Texts are UTF-8
+    exactly as given: nothing is stripped, folded or normalised here.
+    """
+    turns = (text for message in prompt for text in (message.role, message.content))
+    digest = hashlib.sha256(len(prompt).to_bytes(_LENGTH_BYTES, "big"))
+    for text in (*turns, chosen, rejected):
+        encoded = text.encode("utf-8")
+        digest.update(len(encoded).to_bytes(_LENGTH_BYTES, "big"))
+        digest.update(encoded)
+    return digest.hexdigest()[:32]
 
 
 def slug(title: str) -> str:

@@ -13,10 +13,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from encore.errors import EncoreError, InputError
-from encore.files import atomic_write_bytes, fsync_path
+from encore.files import fsync_path, fsync_tree
 
 MARKER = "study.json"
 FORMAT_VERSION = 1
@@ -27,7 +26,7 @@ _LEFTOVER_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """Where a study keeps what. Get one from `open_study` or `create_study`."""
+    """Where a study keeps what. Get one from `open_study`."""
 
     path: Path
 
@@ -60,25 +59,22 @@ def open_study(path: Path) -> Study:
             f"study {path}: this directory has no {MARKER}, so it is not a study; "
             "name the directory that was given to `encore ingest --out`"
         )
-    _check_marker(marker)
+    try:
+        content = json.loads(marker.read_bytes())
+    except ValueError as error:
+        raise InputError(f"{marker}: damaged, expected {_MARKER_BYTES.decode()!r}") from error
+    version = content.get("encore_study") if isinstance(content, dict) else None
+    if version != FORMAT_VERSION:
+        raise InputError(
+            f"{marker}: study format {version!r}, this version of encore reads "
+            f"{FORMAT_VERSION}; use the version that wrote it"
+        )
     return Study(path)
 
 
 def as_study(study: Study | Path) -> Study:
     """An opened study as it is, a directory opened."""
     return study if isinstance(study, Study) else open_study(study)
-
-
-def create_study(path: Path) -> Study:
-    """The study in a directory, which is made if it is not there or empty.
-
-    Raises:
-        InputError: there is something else at this place.
-    """
-    if is_free(path):
-        path.mkdir(parents=True, exist_ok=True)
-        atomic_write_bytes(path / MARKER, _MARKER_BYTES)
-    return open_study(path)
 
 
 def is_free(path: Path) -> bool:
@@ -95,47 +91,25 @@ def is_free(path: Path) -> bool:
     raise InputError(f"study {path}: there is {kind} at this place; name a new or empty directory")
 
 
-def _check_marker(marker: Path) -> None:
-    try:
-        content = json.loads(marker.read_bytes())
-    except ValueError as error:
-        raise InputError(f"{marker}: damaged, expected {_MARKER_BYTES.decode()!r}") from error
-    version = content.get("encore_study") if isinstance(content, dict) else None
-    if version != FORMAT_VERSION:
-        raise InputError(
-            f"{marker}: study format {version!r}, this version of encore reads "
-            f"{FORMAT_VERSION}; use the version that wrote it"
-        )
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Change:
     """Files on their way into a study. Nothing of them is visible before all are complete."""
 
     folder: Path
     #: The study as it is now, None if there is none yet.
     study: Study | None
-    _staged: list[Path] = field(default_factory=list)
+    #: The relative paths to put in place, in order. What is removed here stays as it was.
+    staged: list[str] = field(default_factory=list)
 
     def path(self, relative: str) -> Path:
         """Where to write the file that is to be at ``relative`` in the study.
 
         Files take their places in the order in which they were asked for.
         """
-        self._staged.append(Path(relative))
-        staged = self.folder / relative
-        staged.parent.mkdir(parents=True, exist_ok=True)
-        return staged
-
-    def discard(self, relative: str) -> None:
-        """Leave what the study has at ``relative`` as it is."""
-        self._staged.remove(Path(relative))
-        (self.folder / relative).unlink()
-
-    @property
-    def staged(self) -> tuple[Path, ...]:
-        """The relative paths to put in place, in order."""
-        return tuple(self._staged)
+        self.staged.append(relative)
+        path = self.folder / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
 
 @contextlib.contextmanager
@@ -155,49 +129,51 @@ def changed_study(path: Path) -> Iterator[Change]:
         ancestor = next(parent for parent in path.absolute().parents if parent.is_dir())
         with _staging_folder(ancestor, name=path.absolute().name) as folder:
             yield Change(folder, study=None)
-            _publish(folder, path)
+            _put_new_study(folder, path)
     else:
         study = open_study(path)
-        with _locked(study), _staging_folder(path, name="change") as folder:
+        with _locked(path), _staging_folder(path, name="change") as folder:
             change = Change(folder, study=study)
             yield change
             _put_in_place(change, study)
 
 
 @contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, which the operating system releases when its holder is killed."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise EncoreError(
+                f"study {folder}: another process is changing it; wait for it and run this again"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
 def _staging_folder(parent: Path, *, name: str) -> Iterator[Path]:
-    _remove_leftovers(parent, name)
+    # What killed processes left is old enough, and locked by nobody.
+    for leftover in parent.glob(f".{glob.escape(name)}.tmp-*"):
+        with contextlib.suppress(OSError, EncoreError):
+            if time.time() - leftover.stat().st_mtime > _LEFTOVER_SECONDS:
+                with _locked(leftover):
+                    shutil.rmtree(leftover)
     folder = parent / f".{name}.tmp-{os.getpid()}-{secrets.token_hex(4)}"
     folder.mkdir()
-    with _locked_folder(folder):
+    with _locked(folder):
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_leftovers(parent: Path, name: str) -> None:
-    """Delete the staging folders of killed processes: old enough, and locked by nobody."""
-    for folder in parent.glob(f".{glob.escape(name)}.tmp-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _LEFTOVER_SECONDS:
-                with _locked_folder(folder):
-                    shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def _locked_folder(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _publish(folder: Path, path: Path) -> None:
+def _put_new_study(folder: Path, path: Path) -> None:
     (folder / MARKER).write_bytes(_MARKER_BYTES)
-    _fsync_tree(folder)
+    fsync_tree(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.rename(path)
@@ -210,24 +186,8 @@ def _publish(folder: Path, path: Path) -> None:
     fsync_path(path.parent)
 
 
-@contextlib.contextmanager
-def _locked(study: Study) -> Iterator[None]:
-    with (study.path / MARKER).open("rb") as stream:
-        _lock(stream, study)
-        yield
-
-
-def _lock(stream: IO[bytes], study: Study) -> None:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise EncoreError(
-            f"study {study.path}: another process is changing it; wait for it and run this again"
-        ) from error
-
-
 def _put_in_place(change: Change, study: Study) -> None:
-    _fsync_tree(change.folder)
+    fsync_tree(change.folder)
     replaced: list[tuple[Path, Path | None]] = []
     try:
         for position, relative in enumerate(change.staged):
@@ -240,19 +200,10 @@ def _put_in_place(change: Change, study: Study) -> None:
             (change.folder / relative).replace(target)
     except BaseException:
         for target, kept in reversed(replaced):
-            _restore(target, kept)
+            if kept is None:
+                target.unlink(missing_ok=True)
+            elif kept.exists():
+                kept.replace(target)
         raise
     for folder in {(study.path / relative).parent for relative in change.staged}:
         fsync_path(folder)
-
-
-def _restore(target: Path, kept: Path | None) -> None:
-    if kept is None:
-        target.unlink(missing_ok=True)
-    elif kept.exists():
-        kept.replace(target)
-
-
-def _fsync_tree(folder: Path) -> None:
-    for entry in (*folder.rglob("*"), folder):
-        fsync_path(entry)

@@ -17,10 +17,10 @@ from filelock import FileLock, Timeout
 from encore.analysis.analyze import analyze
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
-from encore.config import RatingConfig
+from encore.config import RatingConfig, ScoringConfig
 from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs, labels_of, pair_files
-from encore.data.rules.load import load_rule_set
+from encore.data.rules import load_rule_set
 from encore.data.sources.locate import locate
 from encore.data.study import is_free, open_study
 from encore.errors import InputError, StudyIncompleteError
@@ -36,7 +36,6 @@ from encore.recipes.machine import (
 )
 from encore.recipes.recipe import Recipe, RowModel
 from encore.runs import RunReport, inspect_shard
-from encore.scoring.score_config import ScoringConfig
 from encore.training.config import TrainingConfig
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules

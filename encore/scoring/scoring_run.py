@@ -20,6 +20,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from encore.config import Layout, ScoringConfig
 from encore.data.pairs import (
     data_digest_of,
     labels_of,
@@ -46,7 +47,6 @@ from encore.runs import (
     work_through,
 )
 from encore.scoring.head_accuracy import TrainedSplit, trained_split
-from encore.scoring.score_config import Layout, ScoringConfig
 from encore.scoring.score_files import (
     KEY_NAMES,
     SCORES_DIR,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from encore.data.rules.load import rules_digest
+from encore.data.rules import rules_digest
 from encore.rating_runs import RatingManifest
 from encore.runs import run_key_of
 from encore.schemas import RATINGS

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from encore.cli.compare import compare
-from encore.data.study import create_study
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.cli.invoking import Command
+from tests.studies import create_study
 
 invoke = Command(compare)
 

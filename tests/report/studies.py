@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from encore.data.records import slug
-from encore.data.rules.load import rules_digest
+from encore.data.rules import rules_digest
 from encore.rating_runs import RatingManifest
 from encore.runs import run_key_of, shard_path
 from encore.schemas import RATINGS

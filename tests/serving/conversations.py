@@ -10,7 +10,7 @@ from pathlib import Path
 
 from encore.data.records import Message
 from encore.data.sources.hh import parse
-from encore.data.sources.malformed import MalformedRecordError
+from encore.data.sources.raw_records import MalformedRecordError
 
 Conversation = tuple[Sequence[Message], str]
 

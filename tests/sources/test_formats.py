@@ -1,16 +1,25 @@
-"""What every source promises, whatever its format."""
+"""What every source format promises, and what each one adds."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from encore.data.records import Message, PreferencePair
-from encore.data.sources import FORMATS, HUB_SOURCES, FormatName, known_repo, load_parser
-from encore.data.sources.detect import detect_format
-from encore.data.sources.identity import pair_id_of
-from encore.data.sources.malformed import MalformedRecordError
+from encore.data.records import Message, PreferencePair, pair_id_of
+from encore.data.sources import FORMATS, FormatName, load_parser
+from encore.data.sources.locate import detect_format
+from encore.data.sources.raw_records import MalformedRecordError
+
+GOLDEN_IDS = json.loads(
+    (Path(__file__).parents[1] / "golden" / "ingest-pair-ids.json").read_text(encoding="utf-8")
+)
+SYSTEM = {"role": "system", "content": "Be brief."}
 
 
 def user(text: str) -> dict[str, str]:
@@ -45,35 +54,36 @@ def record_of(format_name: FormatName, *, prompt: str, chosen: str, rejected: st
     return records[format_name]
 
 
+def parsed(format_name: FormatName, record: Any) -> PreferencePair:
+    return load_parser(format_name, source="here")(record)
+
+
+def reason_of(format_name: FormatName, record: Any) -> str:
+    with pytest.raises(MalformedRecordError) as caught:
+        parsed(format_name, record)
+    return caught.value.reason
+
+
 each_format = pytest.mark.parametrize("format_name", list(FORMATS))
 
 
 @each_format
-def test_one_pair_is_the_same_pair_in_every_format(format_name: FormatName) -> None:
+def test_one_pair_is_told_and_read_as_the_same_pair_in_every_format(
+    format_name: FormatName,
+) -> None:
     record = record_of(format_name, prompt="Hello?", chosen="Hi.", rejected="Go away.")
     prompt = (Message(role="user", content="Hello?"),)
-    assert load_parser(format_name, source="here")(record) == PreferencePair(
+    assert detect_format(record) == format_name
+    assert parsed(format_name, record) == PreferencePair(
         pair_id=pair_id_of(prompt, chosen="Hi.", rejected="Go away."),
         source="here",
         prompt=prompt,
         chosen="Hi.",
         rejected="Go away.",
     )
-
-
-@each_format
-def test_a_format_is_told_from_its_own_record(format_name: FormatName) -> None:
-    record = record_of(format_name, prompt="Hello?", chosen="Hi.", rejected="Go away.")
-    assert detect_format(record, name="file") == format_name
-
-
-@each_format
-def test_every_column_that_identifies_a_format_is_required(format_name: FormatName) -> None:
-    parse = load_parser(format_name, source="here")
-    record = record_of(format_name, prompt="Hello?", chosen="Hi.", rejected="Go away.")
     for column in FORMATS[format_name].columns:
         with pytest.raises(MalformedRecordError, match=f"column '{column}' is missing"):
-            parse({name: value for name, value in record.items() if name != column})
+            parsed(format_name, {name: one for name, one in record.items() if name != column})
 
 
 @each_format
@@ -91,31 +101,180 @@ def test_every_column_that_identifies_a_format_is_required(format_name: FormatNa
 def test_what_is_no_pair_is_refused_with_its_reason(
     format_name: FormatName, texts: dict[str, str], reason: str
 ) -> None:
-    with pytest.raises(MalformedRecordError) as caught:
-        load_parser(format_name, source="here")(record_of(format_name, **texts))
-    assert caught.value.reason == reason
+    assert reason_of(format_name, record_of(format_name, **texts)) == reason
 
 
 @each_format
 def test_text_is_kept_to_the_letter(format_name: FormatName) -> None:
     # Composed and decomposed é, a no-break space inside, an emoji, a template's placeholder.
     text = "e\u0301 é a\u00a0b 🙂 {rule}\n\n  indented"
-    record = record_of(format_name, prompt=text, chosen=text + "1", rejected=text + "2")
-    pair = load_parser(format_name, source="here")(record)
+    pair = parsed(
+        format_name, record_of(format_name, prompt=text, chosen=text + "1", rejected=text + "2")
+    )
     assert (pair.prompt[0].content, pair.chosen, pair.rejected) == (text, text + "1", text + "2")
 
 
-def test_every_registered_data_set_has_a_format_and_a_commit() -> None:
-    for source in (source for sources in HUB_SOURCES.values() for source in sources):
-        assert source.format in FORMATS
-        assert len(source.revision) in (7, 40)
-        assert set(source.revision) <= set("0123456789abcdef")
-        assert known_repo(source.repo_id) == source
+# --- message lists and columns ------------------------------------------------------------------
 
 
-def test_the_combination_is_the_papers_two_processed_data_sets() -> None:
-    labels = {source.label: source.repo_id for source in HUB_SOURCES["hh-pku"]}
-    assert labels == {
-        "hh": "RLHFlow/HH-RLHF-Harmless-and-RedTeam-standard",
-        "pku": "RLHFlow/PKU-SafeRLHF-30K-standard",
-    }
+@pytest.mark.parametrize("label", [-1, 2, None, True, "0", 0.5])
+def test_a_label_other_than_zero_and_one_is_no_preference(label: object) -> None:
+    record = record_of("pku", prompt="Q", chosen="y", rejected="n")
+    assert reason_of("pku", {**record, "safer_response_id": label}) == "no-preference"
+
+
+@pytest.mark.parametrize("prompt", ["Q", [user("Q")]])
+@pytest.mark.parametrize("chosen", ["yes", [assistant("yes")], [user("Q"), assistant("yes")]])
+def test_a_response_may_or_may_not_repeat_the_prompt(prompt: object, chosen: object) -> None:
+    pair = parsed("pairs", {"prompt": prompt, "chosen": chosen, "rejected": "no"})
+    assert [turn.content for turn in pair.prompt] == ["Q"]
+    assert (pair.chosen, pair.rejected) == ("yes", "no")
+
+
+def test_a_prompt_of_messages_keeps_system_and_earlier_turns() -> None:
+    prompt = [SYSTEM, user("a"), assistant("b"), user("c")]
+    pair = parsed(
+        "pairs", {"prompt": prompt, "chosen": [*prompt, assistant("yes")], "rejected": "no"}
+    )
+    assert [turn.role for turn in pair.prompt] == ["system", "user", "assistant", "user"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reason"),
+    [
+        ([], "no-user-turn"),
+        ([SYSTEM], "no-user-turn"),
+        ([user("a"), assistant("b")], "no-user-turn"),
+        ([{"role": "human", "content": "a"}], "unknown-role"),
+        ([{"role": ["user"], "content": "a"}], "unknown-role"),
+        ([{"role": "user"}], "missing-column"),
+        ([{"role": "user", "content": None}], "wrong-type"),
+        (["a"], "wrong-type"),
+        (None, "wrong-type"),
+        (3, "wrong-type"),
+    ],
+)
+def test_a_prompt_that_is_none_is_refused(prompt: object, reason: str) -> None:
+    assert reason_of("pairs", {"prompt": prompt, "chosen": "y", "rejected": "n"}) == reason
+
+
+@pytest.mark.parametrize(
+    ("chosen", "reason"),
+    [
+        ([], "no-final-response"),
+        ([user("Q")], "no-final-response"),
+        ([user("P"), assistant("y")], "prefix-mismatch"),
+        ([user("Q"), user("Q"), assistant("y")], "prefix-mismatch"),
+        ("text", "wrong-type"),
+        (None, "wrong-type"),
+    ],
+)
+def test_rlhflow_lists_must_share_all_but_the_final_response(chosen: object, reason: str) -> None:
+    assert reason_of("rlhflow", {"chosen": chosen, "rejected": [user("Q"), assistant("n")]}) == (
+        reason
+    )
+    if reason == "prefix-mismatch":
+        assert reason_of("pairs", {"prompt": "Q", "chosen": chosen, "rejected": "n"}) == reason
+
+
+# --- transcripts, with the oddities that the files of hh really contain -----------------------
+
+START = "\n\nHuman: First?\n\nAssistant: One.\n\nHuman: Second?"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "turns"),
+    [
+        (START, ["user First?", "assistant One.", "user Second?"]),
+        # A speaker's name inside a turn is text, also as its first word.
+        (
+            "\n\nHuman: He said Human: stop\nAssistant: go\n\nAssistant: Human: Which?\n\nHuman: 1",
+            ["user He said Human: stop\nAssistant: go", "assistant Human: Which?", "user 1"],
+        ),
+        # Two turns of one speaker in a row stay two turns.
+        (
+            "\n\nHuman: Hey\n\nAssistant: Wait.\n\nAssistant:  Back.\n\nHuman: So?",
+            ["user Hey", "assistant Wait.", "assistant Back.", "user So?"],
+        ),
+        # White space around turns is layout; inside them it is text.
+        ("Human:First\n\n  second \n\n\n", ["user First\n\n  second"]),
+        ("\n\nHuman: a\n\nb: c", ["user a\n\nb: c"]),
+    ],
+)
+def test_the_prompt_is_every_turn_up_to_the_last_response(prompt: str, turns: list[str]) -> None:
+    pair = parsed(
+        "hh",
+        {
+            "chosen": f"{prompt}\n\nAssistant:  A.  B. \n",
+            "rejected": f"{prompt}\n\nAssistant: No.",
+        },
+    )
+    assert [f"{turn.role} {turn.content}" for turn in pair.prompt] == turns
+    assert (pair.chosen, pair.rejected) == ("A.  B.", "No.")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "reason"),
+    [
+        (f"{START}\n\nAssistant: y", "\n\nHuman: First?\n\nAssistant: z", "prefix-mismatch"),
+        (f"{START}\n\nAssistant: y", f"{START}?\n\nAssistant: n", "prefix-mismatch"),
+        (START, f"{START}\n\nAssistant: y", "no-final-response"),
+        (f"{START}\n\nAssistant:", f"{START}\n\nAssistant: y", "empty-response"),
+        (
+            f"{START}\n\nAssistant: Wait.\n\nAssistant: y",
+            f"{START}\n\nAssistant: Wait.\n\nAssistant: n",
+            "no-user-turn",
+        ),
+        ("", START, "not-a-transcript"),
+        ("  \n", START, "not-a-transcript"),
+        ("Just text.", START, "not-a-transcript"),
+        (f"Intro{START}\n\nAssistant: y", START, "not-a-transcript"),
+    ],
+)
+def test_transcripts_that_are_no_pair_are_refused(chosen: str, rejected: str, reason: str) -> None:
+    assert reason_of("hh", {"chosen": chosen, "rejected": rejected}) == reason
+
+
+# --- the pair id --------------------------------------------------------------------------------
+
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+conversations = st.lists(
+    st.builds(Message, role=st.sampled_from(["system", "user", "assistant"]), content=texts),
+    max_size=3,
+)
+
+
+def test_the_id_hashes_lengths_before_texts() -> None:
+    # Written out by hand: one message, then role, content, chosen, rejected, each after its
+    # length in bytes ("é" has two).
+    written = (
+        b"\0\0\0\0\0\0\0\1"
+        b"\0\0\0\0\0\0\0\4user"
+        b"\0\0\0\0\0\0\0\2\xc3\xa9"
+        b"\0\0\0\0\0\0\0\3yes"
+        b"\0\0\0\0\0\0\0\2no"
+    )
+    prompt = (Message(role="user", content="é"),)
+    expected = hashlib.sha256(written).hexdigest()[:32]
+    assert pair_id_of(prompt, chosen="yes", rejected="no") == expected
+
+
+@pytest.mark.parametrize("case", GOLDEN_IDS, ids=lambda case: case["about"])
+def test_ids_are_those_of_the_golden_file(case: dict[str, Any]) -> None:
+    prompt = [Message(role=role, content=content) for role, content in case["prompt"]]
+    assert pair_id_of(prompt, chosen=case["chosen"], rejected=case["rejected"]) == case["pair_id"]
+
+
+@given(conversations, texts, texts, conversations, texts, texts)
+def test_different_pairs_have_different_ids(
+    prompt: list[Message],
+    chosen: str,
+    rejected: str,
+    other_prompt: list[Message],
+    other_chosen: str,
+    other_rejected: str,
+) -> None:
+    same = (prompt, chosen, rejected) == (other_prompt, other_chosen, other_rejected)
+    first = pair_id_of(prompt, chosen=chosen, rejected=rejected)
+    second = pair_id_of(other_prompt, chosen=other_chosen, rejected=other_rejected)
+    assert (first == second) == same

@@ -8,14 +8,25 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from encore.data.sources import local
 from encore.data.sources.local import data_files, read_records
 from encore.errors import InputError
+
+RECORDS: list[dict[str, object]] = [{"a": 1}, {"a": "é"}, {"a": [{"b": None}]}]
+
+
+def written(folder: Path, name: str, content: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
 
 
 def values(path: Path) -> list[object]:
@@ -23,21 +34,16 @@ def values(path: Path) -> list[object]:
 
 
 def problems(path: Path) -> list[tuple[int, str | None]]:
-    return [
-        (record.number, record.problem.reason if record.problem else None)
-        for record in read_records(path)
-    ]
+    return [(one.number, one.problem and one.problem.reason) for one in read_records(path)]
 
 
 def lines(*records: object) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-RECORDS: list[dict[str, object]] = [{"a": 1}, {"a": "é"}, {"a": [{"b": None}]}]
-
-
-def as_parquet(path: Path) -> None:
+def table_file(path: Path) -> Path:
     pq.write_table(pa.table({"a": ["x", "y", "z"], "extra": [1, 2, 3]}), path)
+    return path
 
 
 BOM = b"\xef\xbb\xbf"
@@ -63,47 +69,41 @@ SAME_RECORDS = {
 def test_the_same_records_come_from_every_kind_of_file(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
-    (tmp_path / name).write_bytes(content)
-    assert values(tmp_path / name) == RECORDS
+    assert values(written(tmp_path, name, content)) == RECORDS
 
 
-def test_blank_lines_are_no_records_but_count_as_lines(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_text('\n{"a": 1}\n  \n\n{"a": 2}\n')
-    assert [record.number for record in read_records(path)] == [2, 5]
+# --- lines --------------------------------------------------------------------------------------
 
 
 def test_a_bad_line_is_given_with_its_number_and_the_next_one_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_bytes(
-        b'{"a": 1}\n{"a": \n{"a": "\xff"}\n' + b"[" * 100_000 + b'\n[1]\n{"a": 1e999}\n{"a": 2}\n'
+    content = (
+        b'\n{"a": 1}\n  \n{"a": \n{"a": "\xff"}\n'
+        + b"[" * 100_000
+        + b'\n[1]\n{"a": 1e999}\n{"a": '
+        + b"9" * 5000
+        + b'}\n{"a": 2}\n'
     )
-    assert problems(path) == [
-        (1, None),
-        (2, "not-json"),
-        (3, "not-utf8"),
+    # Blank lines are no records but count as lines.
+    assert problems(written(tmp_path, "x.jsonl", content)) == [
+        (2, None),
         (4, "not-json"),
-        (5, None),
-        (6, None),
+        (5, "not-utf8"),
+        (6, "not-json"),
         (7, None),
+        (8, None),
+        (9, "not-json"),
+        (10, None),
     ]
-
-
-def test_a_number_of_too_many_digits_is_not_json_for_us(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_text('{"a": ' + "9" * 5000 + "}\n")
-    assert problems(path) == [(1, "not-json")]
 
 
 def test_a_line_longer_than_the_limit_is_skipped_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "MAX_RECORD_BYTES", 20)
-    path = tmp_path / "x.jsonl"
     # 12 + 8 = 20 bytes with the line end: just allowed.
     exact = b'{"a": "12345678901"}'[:19] + b"\n"
-    path.write_bytes(b'{"a": "' + b"x" * 100 + b'"}\n{"a": 2}\n' + exact + b"x" * 41)
-    assert problems(path) == [
+    content = b'{"a": "' + b"x" * 100 + b'"}\n{"a": 2}\n' + exact + b"x" * 41
+    assert problems(written(tmp_path, "x.jsonl", content)) == [
         (1, "too-long"),
         (2, None),
         (3, "not-json"),
@@ -111,27 +111,18 @@ def test_a_line_longer_than_the_limit_is_skipped_not_read(
     ]
 
 
-def test_a_record_of_five_megabytes_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_bytes(lines({"a": "x" * 5_000_000}, {"a": "y"}))
-    first, second = values(path)
-    assert first == {"a": "x" * 5_000_000}
-    assert second == {"a": "y"}
-
-
-def test_half_a_surrogate_pair_is_read_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_text('{"a": "\\ud800"}\n')
-    (record,) = read_records(path)
-    assert record.value == {"a": "\ud800"}
-    assert "ud800" in record.excerpt()
+def test_long_records_and_half_surrogate_pairs_are_read_as_they_are(tmp_path: Path) -> None:
+    content = lines({"a": "x" * 5_000_000}, {"a": "y"}) + b'{"a": "\\ud800"}\n'
+    records = list(read_records(written(tmp_path, "x.jsonl", content)))
+    texts = ["x" * 5_000_000, "y", "\ud800"]
+    assert [record.value for record in records] == [{"a": text} for text in texts]
+    assert "ud800" in records[-1].excerpt()
 
 
 @pytest.mark.parametrize("keep", [0.999, 0.5, 0.01])
 def test_a_gzip_that_breaks_off_is_an_error(tmp_path: Path, keep: float) -> None:
     whole = gzip.compress(os.urandom(20_000).hex().encode() + b"\n" + lines(*RECORDS))
-    path = tmp_path / "x.jsonl.gz"
-    path.write_bytes(whole[: int(len(whole) * keep)])
+    path = written(tmp_path, "x.jsonl.gz", whole[: int(len(whole) * keep)])
     with pytest.raises(InputError, match=r"x\.jsonl\.gz: the gzip data break off"):
         values(path)
 
@@ -139,21 +130,73 @@ def test_a_gzip_that_breaks_off_is_an_error(tmp_path: Path, keep: float) -> None
 def test_a_damaged_gzip_is_an_error(tmp_path: Path) -> None:
     whole = bytearray(gzip.compress(lines(*RECORDS) * 1000))
     whole[-6] ^= 1  # the checksum
-    path = tmp_path / "x.jsonl.gz"
-    path.write_bytes(whole)
     with pytest.raises(InputError, match="damaged"):
-        values(path)
+        values(written(tmp_path, "x.jsonl.gz", whole))
+
+
+# --- one JSON array -----------------------------------------------------------------------------
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.lists(json_values, max_size=6), st.sampled_from([None, 1]), st.integers(1, 9))
+def test_an_array_read_in_pieces_of_any_size_gives_the_whole(
+    tmp_path_factory: pytest.TempPathFactory,
+    elements: list[Any],
+    indent: int | None,
+    chunk_bytes: int,
+) -> None:
+    content = json.dumps(elements, ensure_ascii=False, indent=indent).encode()
+    path = written(tmp_path_factory.mktemp("array"), "x.json", content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "_CHUNK_BYTES", chunk_bytes)
+        assert values(path) == elements
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[",
+        b"[1",
+        b"[1,",
+        b"[1, ]",
+        b"[1 2]",
+        b"[1] 2",
+        b'["a',
+        b'[{"a": 1}',
+        b'["\xff"]',
+        b"[nope]",
+        b"[" + b"[" * 100_000,
+    ],
+)
+def test_what_is_no_array_is_refused_with_the_place(tmp_path: Path, text: bytes) -> None:
+    with pytest.raises(InputError, match=r"x\.json: not valid JSON near character \d+"):
+        values(written(tmp_path, "x.json", text))
+
+
+def test_the_place_is_counted_from_the_start_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_CHUNK_BYTES", 4)
+    # The bad word starts after "[", 300 times "10," and nothing else: character 1 + 900.
+    with pytest.raises(InputError, match="near character 901"):
+        values(written(tmp_path, "x.json", b"[" + b"10," * 300 + b"oops]"))
+
+
+# --- Parquet ------------------------------------------------------------------------------------
 
 
 def test_parquet_gives_rows_and_only_the_wanted_columns(tmp_path: Path) -> None:
-    path = tmp_path / "x.parquet"
-    as_parquet(path)
+    path = table_file(tmp_path / "x.parquet")
     assert values(path)[0] == {"a": "x", "extra": 1}
-    assert [record.value for record in read_records(path, columns=("a",))] == [
-        {"a": "x"},
-        {"a": "y"},
-        {"a": "z"},
-    ]
+    wanted = [record.value for record in read_records(path, columns=("a",))]
+    assert wanted == [{"a": "x"}, {"a": "y"}, {"a": "z"}]
+    with pytest.raises(InputError, match=r"column 'prompt' is missing \(found: a, extra\)"):
+        list(read_records(path, columns=("a", "prompt")))
 
 
 def test_parquet_is_read_in_constant_memory(tmp_path: Path) -> None:
@@ -169,13 +212,6 @@ def test_parquet_is_read_in_constant_memory(tmp_path: Path) -> None:
     assert most < 6_000_000
 
 
-def test_a_missing_parquet_column_is_named_with_those_found(tmp_path: Path) -> None:
-    path = tmp_path / "x.parquet"
-    as_parquet(path)
-    with pytest.raises(InputError, match=r"column 'prompt' is missing \(found: a, extra\)"):
-        list(read_records(path, columns=("a", "prompt")))
-
-
 def test_bytes_in_a_parquet_text_that_are_no_utf8_cost_one_row(tmp_path: Path) -> None:
     column = pa.array([b"good", b"\xff\xfe", b"fine"], pa.binary()).view(pa.string())
     path = tmp_path / "x.parquet"
@@ -183,40 +219,29 @@ def test_bytes_in_a_parquet_text_that_are_no_utf8_cost_one_row(tmp_path: Path) -
     assert problems(path) == [(1, None), (2, "not-utf8"), (3, None)]
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"not parquet at all"])
-def test_damaged_parquet_is_an_error(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "x.parquet"
-    path.write_bytes(content)
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"not parquet at all", None])
+def test_damaged_parquet_is_an_error(tmp_path: Path, content: bytes | None) -> None:
+    cut = table_file(tmp_path / "whole.parquet").read_bytes()[:200]
     with pytest.raises(InputError, match=r"x\.parquet: no valid Parquet"):
-        values(path)
+        values(written(tmp_path, "x.parquet", cut if content is None else content))
 
 
-def test_parquet_cut_in_half_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "x.parquet"
-    as_parquet(path)
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InputError, match=r"x\.parquet"):
-        values(path)
+# --- folders and files --------------------------------------------------------------------------
 
 
 def test_a_folder_is_its_data_files_by_name(tmp_path: Path) -> None:
-    for name in ("b.jsonl", "a.parquet", "README.md", ".hidden.jsonl", "c.json.gz"):
-        (tmp_path / name).write_bytes(b"")
     (tmp_path / "inner").mkdir()
-    names = [path.name for path in data_files(tmp_path)]
-    assert names == ["a.parquet", "b.jsonl", "c.json.gz"]
-
-
-def test_a_folder_without_data_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("nothing")
+    written(tmp_path, "README.md", b"")
     with pytest.raises(InputError, match="no data file in this folder"):
         data_files(tmp_path)
+    for name in ("b.jsonl", "a.parquet", ".hidden.jsonl", "c.json.gz"):
+        written(tmp_path, name, b"")
+    assert [path.name for path in data_files(tmp_path)] == ["a.parquet", "b.jsonl", "c.json.gz"]
 
 
 def test_another_kind_of_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "x.txt").write_text("a,b")
     with pytest.raises(InputError, match=r"unknown kind of file; expected \.jsonl.*parquet$"):
-        data_files(tmp_path / "x.txt")
+        data_files(written(tmp_path, "x.txt", b"a,b"))
 
 
 def test_a_csv_file_is_answered_with_a_conversion_that_works(
@@ -244,8 +269,7 @@ def ordinary_user() -> Iterator[None]:
 
 
 def test_a_file_without_read_permission_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_bytes(lines(*RECORDS))
+    path = written(tmp_path, "x.jsonl", LINES)
     path.chmod(0)
     with ordinary_user(), pytest.raises(InputError, match=r"x\.jsonl: no permission"):
         values(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.data.sources import HUB_SOURCES
+from encore.data.sources import FORMATS, HUB_SOURCES
 from encore.data.sources.locate import locate
 from encore.errors import InputError
 
@@ -16,27 +16,25 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("my data.jsonl.gz", "a=b.jsonl", "pairs:x.jsonl"):
         (tmp_path / name).touch()
+    (tmp_path / "prefs").mkdir()
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["hh", "pku"])
-def test_a_registered_name_is_a_pinned_data_set(name: str) -> None:
-    (found,) = locate(name)
-    (source,) = HUB_SOURCES[name]
-    assert (found.repo_id, found.revision, found.format, found.label) == (
-        source.repo_id,
-        source.revision,
-        source.format,
-        name,
-    )
+@pytest.mark.parametrize("name", list(HUB_SOURCES))
+def test_a_registered_name_is_its_pinned_data_sets(name: str) -> None:
+    sources = HUB_SOURCES[name]
+    assert [(one.repo_id, one.revision, one.format, one.label) for one in locate(name)] == [
+        (one.repo_id, one.revision, one.format, one.label) for one in sources
+    ]
+    for source in sources:
+        assert source.format in FORMATS
+        assert len(source.revision) in (7, 40)
+        assert set(source.revision) <= set("0123456789abcdef")
 
 
-def test_a_label_may_be_given_to_a_registered_name() -> None:
+def test_a_label_may_be_given_to_one_data_set_but_not_to_a_combination() -> None:
     (found,) = locate("mine=hh/harmless-base")
     assert (found.label, found.subset) == ("mine", "harmless-base")
-
-
-def test_the_combination_is_two_data_sets_with_their_own_labels() -> None:
     assert [found.label for found in locate("hh-pku")] == ["hh", "pku"]
     with pytest.raises(InputError, match="labels of their own"):
         locate("mine=hh-pku")
@@ -52,20 +50,15 @@ def test_the_combination_is_two_data_sets_with_their_own_labels() -> None:
         # Files may be called anything; what exists is meant.
         ("a=b.jsonl", None, None, "a-b"),
         ("pairs:x.jsonl", None, None, "pairs-x"),
+        ("prefs/", None, None, "prefs"),
     ],
 )
-def test_a_file_is_named_with_or_without_label_and_format(
+def test_a_file_or_folder_is_named_with_or_without_label_and_format(
     argument: str, label: str | None, format_name: str | None, default: str
 ) -> None:
     (found,) = locate(argument)
     assert found.path is not None
     assert (found.label, found.format, found.default_label) == (label, format_name, default)
-
-
-def test_a_folder_gives_its_name_as_label(folder: Path) -> None:
-    (folder / "prefs").mkdir()
-    (found,) = locate("prefs/")
-    assert found.default_label == "prefs"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +87,7 @@ def test_a_hub_id_has_the_given_revision_or_the_pinned_one(
         ("pku/x", r"subsets: none"),
         ("my dta.jsonl.gz", r"no such file; did you mean my data\.jsonl\.gz"),
         ("missing/file.jsonl", "missing/file.jsonl: no such file$"),
-        ("mine=prefs.csv", "prefs.csv: no such file$"),
+        ("mine=table.csv", "table.csv: no such file$"),
         ("pair:my data.jsonl.gz", "unknown format 'pair'.*did you mean pairs"),
         ("pairs", "pairs is a format; say of what"),
         ("", "unknown source ''"),
@@ -110,14 +103,10 @@ def test_what_names_nothing_is_answered_with_what_would(argument: str, said: str
         locate(argument)
 
 
-def test_a_registered_name_that_is_also_a_folder_here_is_ambiguous(folder: Path) -> None:
+def test_a_registered_name_that_is_also_a_path_here(folder: Path) -> None:
     (folder / "hh").mkdir()
+    (folder / "hh" / "mine.jsonl").touch()
     with pytest.raises(InputError, match=r"write './hh' for the path"):
         locate("hh")
     assert locate("./hh")[0].path == Path("./hh")
-
-
-def test_a_file_in_a_folder_called_like_a_registered_name_is_a_file(folder: Path) -> None:
-    (folder / "hh").mkdir()
-    (folder / "hh" / "mine.jsonl").touch()
     assert locate("hh/mine.jsonl")[0].path == Path("hh/mine.jsonl")

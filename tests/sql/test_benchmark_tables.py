@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from encore.benchmarks.stored_tables import read_tables
-from encore.data.study import create_study
 from encore.errors import InputError
 from encore.publish.database import publish_database
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.sql.studies import ask, make_pairs, rate_study
+from tests.studies import create_study
 
 KEYS = ("a" * 16, "b" * 16)
 

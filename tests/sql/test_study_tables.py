@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from encore.data.study import create_study, open_study
+from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.query.study_tables import TABLE_DOCS, StudyTables, study_tables
 from encore.rating_runs import list_runs
 from encore.runs import shard_path
 from tests.sql.studies import NUM_PAIRS, NUM_RULES, SHARD_SIZE, make_pairs, rate_study
+from tests.studies import create_study
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
 NUM_RATINGS = ALL_PAIRS * 2 * NUM_RULES

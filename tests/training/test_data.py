@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.data.study import create_study, open_study
+from encore.data.study import open_study
 from encore.errors import InputError
 from encore.model.conversation import ConversationTokenizer, EncodedPair, EncodedResponse
 from encore.training.examples import REWARD_HEAD, TokenTable, read_examples
 from encore.training.splits import centre, move_centres, split
+from tests.studies import create_study
 from tests.training.rated_study import (
     RULES,
     demo_tokenizer,

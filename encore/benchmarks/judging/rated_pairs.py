@@ -23,24 +23,20 @@ from numpy.typing import NDArray
 from encore.benchmarks.judging.judged_pairs import rows_digest
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.config import RatingConfig
-from encore.data.pair_writer import PairWriter, pair_writer
 from encore.data.pairs import (
     Origin,
-    PairsManifest,
     data_digest,
     data_digest_of,
-    digest_of_ids,
-    pair_files,
+    pair_writer,
+    write_manifest,
 )
 from encore.data.records import RuleSet
 from encore.data.study import MARKER, Change, Study, changed_study, open_study
 from encore.errors import InputError, StudyIncompleteError
-from encore.files import file_sha256
 from encore.judges.base import Judge
 from encore.rating.rating_run import open_run, rate_run
 from encore.rating_runs import run_status
 from encore.reporting import SILENT, Reporter
-from encore.versions import installed_version
 from encore.warehouse import PairRatings, Warehouse, open_ratings, read_pair_ratings
 from encore.weighting.composed import credits_of
 from encore.weighting.vector import Origin as WeightsOrigin
@@ -261,21 +257,10 @@ def _study_path(pairs: BenchmarkPairs, *, out: Path) -> Path:
 
 def _write_pairs(pairs: BenchmarkPairs, change: Change) -> None:
     """All pairs under one label; equal ones are written once and rated once."""
-    label = pairs.benchmark.name
-    files = pair_files(label)
-    aside_path, pairs_path = change.path(files.set_aside), change.path(files.pairs)
-    with pair_writer(pairs=pairs_path, set_aside=aside_path, label=label) as writer:
+    benchmark = pairs.benchmark
+    with pair_writer(change, benchmark.name) as writer:
         for pair in pairs.pairs:
-            writer.add(dataclasses.replace(pair, source=label))
-    writer.counts.check()
-    manifest = _manifest(pairs, writer, pairs_path=pairs_path)
-    # Asked for last, so that it takes its place last: pairs without a manifest are not there.
-    path = change.path(files.manifest)
-    path.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-
-
-def _manifest(pairs: BenchmarkPairs, writer: PairWriter, *, pairs_path: Path) -> PairsManifest:
-    benchmark, counts = pairs.benchmark, writer.counts
+            writer.add(dataclasses.replace(pair, source=benchmark.name))
     is_hub = pairs.is_from_hub and benchmark.dataset is not None
     origin = Origin(
         kind="hub" if is_hub else "local",
@@ -283,18 +268,6 @@ def _manifest(pairs: BenchmarkPairs, writer: PairWriter, *, pairs_path: Path) ->
         format="benchmark",
         revision=benchmark.revision if is_hub else None,
         split=benchmark.split if is_hub else None,
-        num_read=counts.num_read,
+        num_read=writer.num_read,
     )
-    return PairsManifest(
-        label=writer.label,
-        origins=(origin,),
-        num_read=counts.num_read,
-        num_kept=counts.num_kept,
-        num_duplicates=counts.num_duplicates,
-        num_set_aside=counts.num_set_aside,
-        set_aside_by_reason=dict(counts.set_aside),
-        num_contradicting=counts.num_contradicting,
-        data_digest=digest_of_ids(writer.pair_ids),
-        parquet_sha256=file_sha256(pairs_path),
-        encore_version=installed_version("encore-reward") or "unknown",
-    )
+    write_manifest(change, writer, origins=[origin])

@@ -25,9 +25,7 @@ class Format:
     (None: the file's or repository's name).
     """
 
-    module: str
     columns: tuple[str, ...]
-    about: str
     label: str | None = None
     has_prefer: bool = False
 
@@ -47,29 +45,10 @@ class HubSource:
 
 
 FORMATS: Mapping[FormatName, Format] = {
-    "hh": Format(
-        module="encore.data.sources.hh",
-        columns=("chosen", "rejected"),
-        about="Anthropic/hh-rlhf: whole transcripts as text",
-        label="hh",
-    ),
-    "pku": Format(
-        module="encore.data.sources.pku",
-        columns=("prompt", "response_0", "response_1"),
-        about="PKU-Alignment/PKU-SafeRLHF: two responses, two labels",
-        label="pku",
-        has_prefer=True,
-    ),
-    "rlhflow": Format(
-        module="encore.data.sources.rlhflow",
-        columns=("chosen", "rejected"),
-        about="RLHFlow standard: two message lists",
-    ),
-    "pairs": Format(
-        module="encore.data.sources.pairs",
-        columns=("prompt", "chosen", "rejected"),
-        about="any pairs: text or message lists",
-    ),
+    "hh": Format(columns=("chosen", "rejected"), label="hh"),
+    "pku": Format(columns=("prompt", "response_0", "response_1"), label="pku", has_prefer=True),
+    "rlhflow": Format(columns=("chosen", "rejected")),
+    "pairs": Format(columns=("prompt", "chosen", "rejected")),
 }
 
 #: The repositories' main branches as their pages and other projects' pins name them. Of RLHFlow's
@@ -118,13 +97,7 @@ HUB_SOURCES: Mapping[str, tuple[HubSource, ...]] = {
 def load_parser(name: FormatName, *, source: str, prefer: str | None = None) -> Parser:
     """The function that turns a record of a format into a pair labelled ``source``.
 
-    It raises `encore.data.sources.malformed.MalformedRecordError` for a record that is no pair.
+    It raises `encore.data.sources.raw_records.MalformedRecordError` for a record that is no pair.
     """
     chosen_by = {"prefer": prefer} if FORMATS[name].has_prefer and prefer else {}
-    return partial(import_module(FORMATS[name].module).parse, source=source, **chosen_by)
-
-
-def known_repo(repo_id: str) -> HubSource | None:
-    """What the table says about a hub repository, if it is in it."""
-    every = (source for sources in HUB_SOURCES.values() for source in sources)
-    return next((source for source in every if source.repo_id == repo_id), None)
+    return partial(import_module(f"{__name__}.{name}").parse, source=source, **chosen_by)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from encore.data.sources.raw import RawRecord
+from encore.data.sources.raw_records import RawRecord
 from encore.errors import InputError
 
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -33,22 +33,17 @@ def resolve_commit(repo_id: str, revision: str | None, *, endpoint: str | None =
     with _hub_errors(repo_id, revision):
         if revision is not None and _SHORT_COMMIT.fullmatch(revision):
             commits = api.list_repo_commits(repo_id, repo_type="dataset")
-            full = [commit.commit_id for commit in commits]
-            return _unique_match(full, revision, repo_id=repo_id)
+            found = [one.commit_id for one in commits if one.commit_id.startswith(revision)]
+            if len(found) != 1:
+                raise InputError(
+                    f"{repo_id}: {len(found)} commits of the main branch start with {revision!r}, "
+                    "expected one; give the full commit id as @REVISION"
+                )
+            return found[0]
         commit = api.dataset_info(repo_id, revision=revision).sha
     if commit is None or not _FULL_COMMIT.fullmatch(commit):
         raise InputError(f"{repo_id}: the hub named no commit for revision {revision or 'main'!r}")
     return commit
-
-
-def _unique_match(commits: list[str], prefix: str, *, repo_id: str) -> str:
-    matches = [commit for commit in commits if commit.startswith(prefix)]
-    if len(matches) != 1:
-        raise InputError(
-            f"{repo_id}: {len(matches)} commits of the main branch start with {prefix!r}, "
-            "expected one; give the full commit id as @REVISION"
-        )
-    return matches[0]
 
 
 def stream_records(
@@ -102,12 +97,9 @@ def _hub_errors(repo_id: str, revision: str | None) -> Iterator[None]:
         raise
     except (OSError, ValueError, DatasetsError, *http_errors) as error:
         where = f"{repo_id}@{revision}" if revision else repo_id
+        problem = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
         raise InputError(
-            f"{where}: loading from the Hugging Face hub failed ({_first_line(error)}); check id, "
-            "revision and network (HF_ENDPOINT names a mirror), or give a local copy as FORMAT:PATH"
+            f"{where}: loading from the Hugging Face hub failed ({problem[:300]}); check "
+            "id, revision and network (HF_ENDPOINT names a mirror), or give a local copy as "
+            "FORMAT:PATH"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    message = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {message}"[:300]

@@ -1,28 +1,37 @@
-"""Read a SOURCE argument: ``[LABEL=][FORMAT:]WHERE[@REVISION]``."""
+"""From SOURCE arguments, ``[LABEL=][FORMAT:]WHERE[@REVISION]``, to sources that can be read."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from encore.data.sources import FORMATS, HUB_SOURCES, FormatName, known_repo
-from encore.data.sources.local import SUFFIXES, data_suffix
+from encore.data.sources import FORMATS, HUB_SOURCES, FormatName
+from encore.data.sources.hh import is_transcript
+from encore.data.sources.hub import resolve_commit, stream_records
+from encore.data.sources.local import SUFFIXES, data_files, data_suffix, read_records
+from encore.data.sources.pku import DEFAULT_PREFER, Prefer
+from encore.data.sources.raw_records import RawRecord
 from encore.errors import InputError, did_you_mean
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 #: `encore analyze` calls all sources together by this name.
 _RESERVED_LABEL = "all"
+_DEFAULT_SPLIT = "train"
+#: How far to look for a readable record when the format is to be told from one.
+_NUM_PROBED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Located:
-    """Where one source is: either a local ``path`` or a ``repo_id`` on the hub.
+class Source:
+    """One source: either a local ``path`` or a ``repo_id`` on the hub.
 
-    ``format`` is None when it is to be told from the first record, ``revision`` when it is the
-    hub's main branch.
+    `locate` leaves ``label`` and ``format`` None where the argument does not name them, and
+    ``revision`` None for the hub's main branch. `resolve_sources` settles all of them.
     """
 
     label: str | None
@@ -31,24 +40,37 @@ class Located:
     repo_id: str | None = None
     revision: str | None = None
     subset: str | None = None
-
-    @property
-    def name(self) -> str:
-        """What to call it in messages."""
-        return self.repo_id or str(self.path)
+    split: str | None = None
+    prefer: Prefer | None = None
 
     @property
     def default_label(self) -> str:
         """The label when neither the user nor the format gives one: the file's or repo's name."""
         if self.path is None:
-            stem = self.name.rpartition("/")[2]
+            stem = str(self.repo_id).rpartition("/")[2]
         else:
-            resolved_name = self.path.resolve().name
-            stem = resolved_name.removesuffix(data_suffix(self.path) or "")
-        return checked_label(re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:64])
+            stem = self.path.resolve().name.removesuffix(data_suffix(self.path) or "")
+        return _checked_label(re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:64])
+
+    def records(self) -> Iterator[RawRecord]:
+        """Every record, from the beginning."""
+        if self.path is not None:
+            columns = FORMATS[self.format].columns if self.format else ()
+            extra = (f"{self.prefer}_response_id",) if self.prefer else ()
+            return read_records(self.path, columns=columns + extra)
+        assert self.repo_id is not None
+        return stream_records(
+            self.repo_id,
+            revision=self.revision,
+            split=self.split or _DEFAULT_SPLIT,
+            subset=self.subset,
+        )
 
 
-def locate(argument: str) -> tuple[Located, ...]:
+# --- what an argument names ---------------------------------------------------------------------
+
+
+def locate(argument: str) -> tuple[Source, ...]:
     """What a SOURCE argument names: one source, or the several of a combination.
 
     A registered name (``hh``, ``hh/harmless-base``, ``pku``, ``hh-pku``), a file or folder, or a
@@ -61,18 +83,33 @@ def locate(argument: str) -> tuple[Located, ...]:
     format_name, where = _split_format(rest)
     if format_name is None and (registered := _registered(where, label=label)):
         return registered
-    if where and Path(where).exists():
-        return (Located(label=label, format=format_name, path=Path(where)),)
+    path = Path(where)
+    if where and path.exists():
+        return (Source(label=label, format=format_name, path=path),)
     repo_id, _, revision = where.partition("@")
     if _HUB_ID.fullmatch(repo_id) and data_suffix(Path(repo_id)) is None:
-        return (_hub(repo_id, revision=revision, label=label, format_name=format_name),)
-    if data_suffix(Path(where)) or Path(where).suffix in {".csv", ".tsv"}:
-        near = did_you_mean(where, [str(entry) for entry in _entries(Path(where).parent)])
-        raise InputError(f"{where}: no such file{near}")
-    raise InputError(f"unknown source {argument!r}: {_expected(where)}")
+        every = (source for sources in HUB_SOURCES.values() for source in sources)
+        known = next((source for source in every if source.repo_id == repo_id), None)
+        source = Source(
+            label=label or (known.label if known else None),
+            format=format_name or (known.format if known else None),
+            repo_id=repo_id,
+            revision=revision or (known.revision if known else None),
+        )
+        return (source,)
+    near = [str(entry) for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    if data_suffix(path) or path.suffix in {".csv", ".tsv"}:
+        raise InputError(f"{where}: no such file{did_you_mean(where, near)}")
+    expected = (
+        f"{where} is a format; say of what, as {where}:PATH or {where}:HUB_ID"
+        if where in FORMATS
+        else f"expected {', '.join(HUB_SOURCES)}, a file ({', '.join(SUFFIXES)}), a folder of "
+        f"such files, or a hub id OWNER/NAME{did_you_mean(where, [*HUB_SOURCES, *near])}"
+    )
+    raise InputError(f"unknown source {argument!r}: {expected}")
 
 
-def checked_label(label: str) -> str:
+def _checked_label(label: str) -> str:
     """The label, if it can be a file name and a ``source`` value."""
     if not _LABEL.fullmatch(label) or label == _RESERVED_LABEL:
         raise InputError(
@@ -86,7 +123,7 @@ def _split_label(argument: str) -> tuple[str | None, str]:
     label, equals, rest = argument.partition("=")
     if not equals or Path(argument).exists() or "/" in label or ":" in label:
         return None, argument
-    return checked_label(label), rest
+    return _checked_label(label), rest
 
 
 def _split_format(text: str) -> tuple[FormatName | None, str]:
@@ -101,24 +138,24 @@ def _split_format(text: str) -> tuple[FormatName | None, str]:
     return cast(FormatName, name), where
 
 
-def _registered(where: str, *, label: str | None) -> tuple[Located, ...] | None:
+def _registered(where: str, *, label: str | None) -> tuple[Source, ...] | None:
     name, _, subset = where.partition("/")
     sources = HUB_SOURCES.get(name)
     if sources is None:
         return None
-    is_path, is_known = Path(where).exists(), not subset or subset in sources[0].subsets
-    if is_path and not is_known:
-        return None  # a file in a folder that happens to be called hh
-    if is_path:
+    subsets = sources[0].subsets
+    is_known = not subset or subset in subsets
+    if Path(where).exists():
+        if not is_known:
+            return None  # a file in a folder that happens to be called hh
         raise InputError(
             f"source {where!r} is a registered name and also a path here; write './{where}' for "
             f"the path, or '{sources[0].format}:{sources[0].repo_id}' for the data set"
         )
     if not is_known:
-        known = ", ".join(sources[0].subsets) or "none"
         raise InputError(
-            f"source {where!r}: {name} has no subset {subset!r} (subsets: {known})"
-            f"{did_you_mean(subset, list(sources[0].subsets))}"
+            f"source {where!r}: {name} has no subset {subset!r} (subsets: "
+            f"{', '.join(subsets) or 'none'}){did_you_mean(subset, list(subsets))}"
         )
     if label is not None and len(sources) > 1:
         raise InputError(
@@ -126,7 +163,7 @@ def _registered(where: str, *, label: str | None) -> tuple[Located, ...] | None:
             f"({', '.join(source.label for source in sources)}); leave out {label + '='!r}"
         )
     return tuple(
-        Located(
+        Source(
             label=label or source.label,
             format=source.format,
             repo_id=source.repo_id,
@@ -137,30 +174,120 @@ def _registered(where: str, *, label: str | None) -> tuple[Located, ...] | None:
     )
 
 
-def _hub(
-    repo_id: str, *, revision: str, label: str | None, format_name: FormatName | None
-) -> Located:
-    known = known_repo(repo_id)
-    return Located(
-        label=label or (known.label if known else None),
-        format=format_name or (known.format if known else None),
-        repo_id=repo_id,
-        revision=revision or (known.revision if known else None),
-    )
+# --- what can be read ---------------------------------------------------------------------------
 
 
-def _expected(where: str) -> str:
-    if where in FORMATS:
-        return f"{where} is a format; say of what, as {where}:PATH or {where}:HUB_ID"
-    siblings = [str(entry) for entry in _entries(Path(where).parent)]
-    return (
-        f"expected {', '.join(HUB_SOURCES)}, a file ({', '.join(SUFFIXES)}), a folder of such "
-        f"files, or a hub id OWNER/NAME{did_you_mean(where, [*HUB_SOURCES, *siblings])}"
-    )
+def resolve_sources(
+    arguments: Sequence[str],
+    *,
+    prefer: Prefer | None,
+    revision: str | None,
+    split: str | None,
+    on_note: Callable[[str], None],
+) -> list[Source]:
+    """The sources that the arguments name, in order; a folder gives one per file.
+
+    Raises:
+        InputError: unknown or unreadable source, a format that cannot be told, an option that
+            fits none of the sources, the same input twice.
+    """
+    located = [found for argument in arguments for found in locate(argument)]
+    if not located:
+        raise InputError("no source given; name one, for example hh or a JSON-lines file")
+    num_hubs = sum(one.repo_id is not None for one in located)
+    if split is not None and not num_hubs:
+        raise InputError(f"split {split!r}: no source is on the hub; leave out --split")
+    if revision is not None and num_hubs != 1:
+        raise InputError(
+            f"revision {revision!r}: {num_hubs} sources are on the hub, expected one; "
+            "write OWNER/NAME@REVISION for each instead"
+        )
+    sources = []
+    for one in located:
+        if one.path is not None:
+            parts = [replace(one, path=file) for file in data_files(one.path)]
+        else:
+            commit = resolve_commit(str(one.repo_id), revision or one.revision)
+            parts = [replace(one, revision=commit, split=split or _DEFAULT_SPLIT)]
+        for part in parts:
+            name = part.format or _told_format(part, on_note=on_note)
+            label = one.label or FORMATS[name].label or one.default_label
+            by = (prefer or DEFAULT_PREFER) if FORMATS[name].has_prefer else None
+            sources.append(replace(part, format=name, label=label, prefer=by))
+    if prefer is not None and all(one.prefer is None for one in sources):
+        raise InputError(f"prefer {prefer!r}: no source has format pku; leave out --prefer")
+    _refuse_repeats(sources)
+    return sources
 
 
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
+def _told_format(source: Source, *, on_note: Callable[[str], None]) -> FormatName:
+    """The format of the first readable record."""
+    name = source.path or source.repo_id
+    probed = list(itertools.islice(source.records(), _NUM_PROBED))
+    first = next((record.value for record in probed if isinstance(record.value, Mapping)), None)
+    if first is None:
+        if not probed:
+            raise InputError(f"{name}: empty, it has no records")
+        raise InputError(
+            f"{name}: none of the first {len(probed)} records is a JSON object with columns "
+            f"(record {probed[0].number}: {probed[0].problem or 'no JSON object'})"
+        )
+    columns = ", ".join(map(str, first))
+    format_name = detect_format(first)
+    if format_name is None:
+        raise InputError(
+            f"{name}: cannot tell the format from the columns {columns or '(none)'}: "
+            f"{_nearest_format(first)}; rename the columns, or name the format as FORMAT:SOURCE "
+            f"({', '.join(FORMATS)})"
+        )
+    on_note(f"{name}: format {format_name}, told from its columns ({columns})")
+    return format_name
+
+
+def detect_format(record: Mapping[str, Any]) -> FormatName | None:
+    """The format of a record by its columns and types; None where it is none of ours."""
+    if not _missing(record, "pku"):
+        return "pku"
+    if not _missing(record, "pairs"):
+        return "pairs"
+    if not _missing(record, "hh"):
+        if isinstance(record["chosen"], list):
+            return "rlhflow"
+        if is_transcript(record["chosen"]):
+            return "hh"
+    return None
+
+
+def _missing(record: Mapping[str, Any], name: FormatName) -> list[str]:
+    return [column for column in FORMATS[name].columns if column not in record]
+
+
+def _nearest_format(record: Mapping[str, Any]) -> str:
+    if not _missing(record, "hh"):
+        return (
+            "chosen is neither messages nor a 'Human: … Assistant: …' transcript, "
+            "and column 'prompt' is missing for format pairs"
+        )
+    names: tuple[FormatName, ...] = ("pairs", "pku")
+    nearest = min(names, key=lambda name: len(_missing(record, name)))
+    columns = ", ".join(map(repr, _missing(record, nearest)))
+    return f"for format {nearest}, missing column {columns}"
+
+
+def _refuse_repeats(sources: Sequence[Source]) -> None:
+    seen = set[object]()
+    revisions: dict[object, str] = {}
+    for one in sources:
+        place: object = (one.repo_id, one.revision, one.subset)
+        if one.path is not None:
+            status = one.path.stat()
+            place = (status.st_dev, status.st_ino)  # the same through links, too
+        if place in seen:
+            raise InputError(f"{one.path or one.repo_id}: given twice; name every source once")
+        seen.add(place)
+        first = revisions.setdefault((one.label, one.repo_id), str(one.revision))
+        if first != str(one.revision):
+            raise InputError(
+                f"{one.repo_id}: revisions {first[:12]} and {str(one.revision)[:12]} under one "
+                f"label {one.label!r}; ingest one of them, or give each its own LABEL=SOURCE"
+            )

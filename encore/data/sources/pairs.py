@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from encore.data.records import Message, PreferencePair
-from encore.data.sources.build import (
+from encore.data.sources.raw_records import (
+    MalformedRecordError,
     build_pair,
     field,
     messages_of,
     split_final_response,
     text_field,
 )
-from encore.data.sources.malformed import MalformedRecordError
 
 
 def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:

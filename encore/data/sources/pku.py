@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from encore.data.records import Message, PreferencePair
-from encore.data.sources.build import build_pair, field, text_field
-from encore.data.sources.malformed import MalformedRecordError
+from encore.data.sources.raw_records import MalformedRecordError, build_pair, field, text_field
 
 Prefer = Literal["safer", "better"]
 

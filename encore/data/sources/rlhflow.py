@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from encore.data.records import PreferencePair
-from encore.data.sources.build import field, messages_of, pair_of_conversations
+from encore.data.sources.raw_records import field, messages_of, pair_of_conversations
 
 
 def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:

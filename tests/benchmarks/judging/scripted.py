@@ -8,8 +8,7 @@ from typing import Literal
 
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.data.records import Message, PreferencePair
-from encore.data.sources.identity import pair_id_of
+from encore.data.records import Message, PreferencePair, pair_id_of
 from tests.scripted_judge import ScriptedJudge
 
 #: What a scripted judge thinks of one pair: the chosen answer is better, the rejected one is, or

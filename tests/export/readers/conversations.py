@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from encore.data.records import RESPONSES, Message, PreferencePair
+from encore.data.records import RESPONSES, Message, PreferencePair, pair_id_of
 from encore.data.sources.hh import parse
-from encore.data.sources.identity import pair_id_of
-from encore.data.sources.malformed import MalformedRecordError
+from encore.data.sources.raw_records import MalformedRecordError
 from encore.demo import data_paths
 
 #: Prompt turns (user first), chosen, rejected. No text spells a special token: readers would take

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.data.rules.load import rules_digest
+from encore.data.rules import rules_digest
 from encore.rating_runs import RatingManifest
 from encore.runs import Shard, run_key_of
 from encore.schemas import RATINGS, RATINGS_CONTRACT

@@ -82,7 +82,7 @@ class Pairs:
 def tokenise(path: Path, *, tokenizer: Any) -> Pairs:
     """The pairs of a raw hh-rlhf file, through a `ConversationTokenizer`."""
     from encore.data.sources.hh import parse
-    from encore.data.sources.malformed import MalformedRecordError
+    from encore.data.sources.raw_records import MalformedRecordError
 
     pairs = []
     with gzip.open(path, "rt", encoding="utf-8") as lines:

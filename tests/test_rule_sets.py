@@ -27,23 +27,16 @@ def write_rules(folder: Path, *rules: dict[str, object], name: str = "mine") -> 
     return path
 
 
-def test_the_shipped_sets_have_ten_and_twenty_rules_with_the_same_first_ten():
+def test_the_shipped_sets_are_the_papers_ten_and_twenty_rules():
     ten, twenty = (load_rule_set(name) for name in SHIPPED_RULE_SETS)
     assert (len(ten.rules), len(twenty.rules)) == (10, 20)
     assert twenty.rules[:10] == ten.rules
     assert ten.digest != twenty.digest
-
-
-def test_rule_ids_are_kebab_case_titles():
-    rules = load_rule_set("encore-20").rules
-    assert rules[0].rule_id == "respect-for-privacy-and-confidentiality"
-    assert rules[8].rule_id == "non-encouragement-of-violence"
-    assert rules[10].rule_id == "promotion-of-mental-well-being"
-
-
-def test_texts_are_the_papers_including_its_grammar():
-    rule = load_rule_set("encore-10").rules[1]
-    assert rule.preference_rule.startswith("Accept the response that do not stereotype")
+    assert twenty.rules[0].rule_id == "respect-for-privacy-and-confidentiality"
+    assert twenty.rules[8].rule_id == "non-encouragement-of-violence"
+    assert twenty.rules[10].rule_id == "promotion-of-mental-well-being"
+    # The paper's grammar, too.
+    assert ten.rules[1].preference_rule.startswith("Accept the response that do not stereotype")
 
 
 def test_a_users_own_set_loads_by_path_and_keeps_its_order(tmp_path):
@@ -69,7 +62,7 @@ def test_changing_any_text_or_the_order_changes_the_digest(tmp_path):
     ("rules", "said"),
     [
         ((RULE, RULE), "rule_id 'kindness' is used by rules 0 and 1"),
-        (({**RULE, "rating_rule": ""},), "line 6, rule 0 ('Kindness'), key 'rating_rule' is empty"),
+        (({**RULE, "rating_rule": ""},), "line 6, rule 0 ('Kindness'), key 'rating_rule' is \"\""),
         (
             (RULE, {**RULE, "weigth": "x"}),
             "line 12, rule 1 ('Kindness'), unknown key 'weigth'; keys",
@@ -101,21 +94,20 @@ def test_an_error_names_file_line_rule_and_key_and_what_was_meant(tmp_path, rule
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("rules", ["", "rules = []", "rules = 3", "[rules]\ntitle = 'x'"])
-def test_a_set_without_rules_is_refused(tmp_path, rules):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *(
+            (f'name = "mine"\n{rules}\n', r"expected one \[\[rules\]\] table or more")
+            for rules in ("", "rules = []", "rules = 3", "[rules]\ntitle = 'x'")
+        ),
+        ("name = \n", "not valid TOML.*line 1"),
+    ],
+)
+def test_a_file_without_rules_is_refused(tmp_path, text, said):
     path = tmp_path / "rules.toml"
-    path.write_text(f'name = "mine"\n{rules}\n', encoding="utf-8")
-    with pytest.raises(InputError, match=r"expected one \[\[rules\]\] table or more"):
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
         load_rule_set(path)
-
-
-def test_a_file_that_is_not_toml_is_refused_with_its_line(tmp_path):
-    path = tmp_path / "rules.toml"
-    path.write_text("name = \n", encoding="utf-8")
-    with pytest.raises(InputError, match="line 1"):
-        load_rule_set(path)
-
-
-def test_an_unknown_name_lists_the_shipped_sets():
     with pytest.raises(InputError, match="encore-10, encore-20"):
         load_rule_set("encore-11")
