@@ -19,7 +19,6 @@ from rich.text import Text
 
 from encore.cli.output import compact_table
 from encore.errors import InputError
-from encore.query.sql_config import Format
 from encore.terminal import out, say, visible
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ _GAP = 2
 _NUMBERS = (int, float, Decimal)
 
 
-def print_result(result: QueryResult, *, format_name: Format, max_rows: int) -> None:
+def print_result(result: QueryResult, *, format_name: str, max_rows: int) -> None:
     """Write a result to stdout.
 
     Args:

@@ -4,20 +4,50 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Literal
 
 from encore.cli.output import plain_table
 from encore.cli.query_output import print_result
+from encore.config import StageConfig, option
 from encore.errors import InputError
 from encore.options import STDIN, JsonOption, UsageError, command
-from encore.query.sql_config import Format, SqlConfig
 from encore.terminal import out, print_json, warn
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from encore.query.query_files import QueryFile
+class SqlConfig(StageConfig):
+    """One query over the tables of a study."""
+
+    statement: str | None = option(
+        None,
+        positional=True,
+        name="select",
+        help="One SELECT (or FROM, VALUES, WITH … SELECT, PIVOT, EXPLAIN).",
+    )
+    study: Path = option(Path(), help="The study directory.")
+    file: Path | None = option(None, help="Read the SELECT from this file; - is standard input.")
+    query: str | None = option(None, metavar="NAME", help="Run a query of the library, see --list.")
+    show_list: bool = option(
+        False, name="list", help="Describe the tables and the library's queries."
+    )
+    format: Literal["table", "csv", "json"] = option(
+        "table", help="table for people, csv or json for programs."
+    )
+    run: str | None = option(
+        None,
+        metavar="RUN_KEY",
+        help="Which run, when there are several (a unique prefix of its key is enough).",
+    )
+    judge: str | None = option(None, metavar="NAME", help="Which judge, when there are several.")
+    rows: int = option(50, ge=1, help="How many rows a table shows.")
+    timeout: float = option(60.0, gt=0, metavar="SECONDS", help="Stop a query that takes longer.")
+    memory_limit: str = option(
+        "4GB",
+        pattern=r"^\d+(\.\d+)?\s?[KMGT]i?B$",
+        metavar="SIZE",
+        help="Memory of the query, e.g. 2GB; what DuckDB can put aside goes to disk.",
+    )
 
 
 @command
@@ -46,25 +76,26 @@ def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
     if sum(given.values()) != 1:
         names = ", ".join(name for name, is_given in given.items() if is_given) or "none"
         raise UsageError(f"give one of SELECT, --file, --query, --list ({names} given)")
-    format_name: Format = "json" if json else config.format
+    format_name = "json" if json else config.format
     if config.show_list:
-        _print_list(format_name)
+        _print_list(as_json=format_name == "json")
     else:
         _answer(config, format_name)
 
 
-def _answer(config: SqlConfig, format_name: Format) -> None:
-    from encore.query.sql_query import named_query, run_query
+def _answer(config: SqlConfig, format_name: str) -> None:
+    from encore.data.study import open_study
+    from encore.query.query_files import named_query
+    from encore.query.sql_query import run_query
+    from encore.query.study_tables import study_tables
 
-    text = named_query(config.query) if config.query else _text(config.statement, config.file)
-    with run_query(
-        config.study,
-        text,
-        run=config.run,
-        judge=config.judge,
-        seconds=config.timeout,
-        memory=config.memory_limit,
-    ) as result:
+    text = config.statement or ""
+    if config.query is not None:
+        text = named_query(config.query)
+    elif config.file is not None:
+        text = _read(config.file)
+    found = study_tables(open_study(config.study), run=config.run, judge=config.judge)
+    with run_query(found, text, seconds=config.timeout, memory=config.memory_limit) as result:
         try:
             print_result(result, format_name=format_name, max_rows=config.rows)
         except BrokenPipeError:  # `| head` has seen enough
@@ -76,20 +107,19 @@ def _answer(config: SqlConfig, format_name: Format) -> None:
         )
 
 
-def _text(statement: str | None, file: Path | None) -> str:
-    if file is None:
-        return statement or ""
+def _read(file: Path) -> str:
     try:
         return sys.stdin.read() if str(file) == STDIN else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--file {file}: cannot be read as text ({error})") from error
 
 
-def _print_list(format_name: Format) -> None:
+def _print_list(*, as_json: bool) -> None:
     from encore.query.query_files import query_files
     from encore.query.study_tables import TABLE_DOCS
 
-    if format_name == "json":
+    files = query_files()
+    if as_json:
         tables = [
             {
                 "name": name,
@@ -98,28 +128,28 @@ def _print_list(format_name: Format) -> None:
             }
             for name, doc in TABLE_DOCS.items()
         ]
-        print_json({"tables": tables, "queries": [_query_dict(one) for one in query_files()]})
+        queries = [
+            {
+                "name": file.name,
+                "kind": "macro" if file.is_macro else "query",
+                "question": file.question,
+                "grain": file.grain,
+                "reads": list(file.reads),
+                "call": file.call,
+            }
+            for file in files
+        ]
+        print_json({"tables": tables, "queries": queries})
         return
     rows = [(name, doc.about, ", ".join(doc.schema.names)) for name, doc in TABLE_DOCS.items()]
-    out.print(_left(("table", "what it holds", "columns"), rows, title="Tables"))
-    queries = [(one.call or one.name, one.question, one.grain) for one in query_files()]
-    title = "Queries: --query NAME, or as a view"
-    out.print(_left(("query", "question", "grain"), queries, title=title))
+    _print_texts(("table", "what it holds", "columns"), rows, title="Tables")
+    queries_title = "Queries: --query NAME, or as a view"
+    calls = [(file.call or file.name, file.question, file.grain) for file in files]
+    _print_texts(("query", "question", "grain"), calls, title=queries_title)
 
 
-def _left(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, title: str) -> Any:
+def _print_texts(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, title: str) -> None:
     table = plain_table(columns, rows, title=title)
     for column in table.columns:
         column.justify = "left"
-    return table
-
-
-def _query_dict(file: QueryFile) -> dict[str, object]:
-    return {
-        "name": file.name,
-        "kind": "macro" if file.is_macro else "query",
-        "question": file.question,
-        "grain": file.grain,
-        "reads": list(file.reads),
-        "call": file.call,
-    }
+    out.print(table)

@@ -13,10 +13,9 @@ from encore.errors import InputError
 from encore.files import atomic_path
 from encore.publish.provenance import PROVENANCE_ABOUT, provenance_table
 from encore.query.query_files import query_files
-from encore.query.study_database import StudyDatabase, definition_of, literal, open_database, quoted
+from encore.query.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
 from encore.query.study_tables import (
     TABLE_DOCS,
-    StudyTable,
     StudyTables,
     ratings_of,
     study_tables,
@@ -189,7 +188,7 @@ def _create_views(database: StudyDatabase) -> tuple[str, ...]:
     database.execute(f"comment on view all_ratings is {about}")
     views = ["all_ratings"]
     for file in query_files():
-        database.execute(definition_of(file))
+        database.execute(file.definition)
         if not file.is_macro:
             comment = literal(f"{file.question} Grain: {file.grain}.")
             database.execute(f"comment on view {quoted(file.name)} is {comment}")

@@ -10,13 +10,12 @@ are enough.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from encore.errors import InputError
 from encore.warehouse.connection import load_query, query_names
 
-_COMMENT = re.compile(r"(?:--.*\n)+")
+_COMMENT = re.compile(r"(?:--.*\n)*")
 _SENTENCE_END = re.compile(r"(?<=[.?]) ")
 
 
@@ -45,6 +44,11 @@ class QueryFile:
         """Whether the file creates a table macro rather than being a query."""
         return self.call is not None
 
+    @property
+    def definition(self) -> str:
+        """The statement that makes a view or macro of it."""
+        return self.text if self.is_macro else f'create view "{self.name}" as {self.text}'
+
 
 def query_files() -> tuple[QueryFile, ...]:
     """Every file of `sql/`, sorted by name."""
@@ -58,32 +62,34 @@ def query_file(name: str) -> QueryFile:
         InputError: There is none; the names that there are.
     """
     if name not in query_names():
-        raise InputError(
-            f"query {name!r}: there is none of this name; expected one of "
-            f"{', '.join(query_names())}"
-        )
+        raise InputError(f"query {name!r}: unknown; expected one of {', '.join(query_names())}")
     text = load_query(name)
-    sentences = _first_comment(text)
-    reads = _sentence("Reads", sentences)
+    comment = _COMMENT.match(text)
+    lines = comment[0].splitlines() if comment else []
+    question, *rest = _SENTENCE_END.split(
+        " ".join(line.removeprefix("--").strip() for line in lines)
+    )
+    said = dict(one.removesuffix(".").split(": ", 1) for one in rest if ": " in one)
     return QueryFile(
         name=name,
-        question=sentences[0],
-        grain=_sentence("Grain", sentences) or "",
-        reads=tuple(reads.split(", ")) if reads else ("ratings",),
-        call=_sentence("Macro", sentences),
+        question=question,
+        grain=said.get("Grain", ""),
+        reads=tuple(said.get("Reads", "ratings").split(", ")),
+        call=said.get("Macro"),
         text=text,
     )
 
 
-def _first_comment(text: str) -> list[str]:
-    comment = _COMMENT.match(text)
-    lines = comment[0].splitlines() if comment else [""]
-    joined = " ".join(line.removeprefix("--").strip() for line in lines)
-    return _SENTENCE_END.split(joined)
+def named_query(name: str) -> str:
+    """The text of a query of `sql/`, to be run as it stands.
 
-
-def _sentence(word: str, sentences: Sequence[str]) -> str | None:
-    """What stands after ``Word:``, without the full stop."""
-    found = (one for one in sentences if one.startswith(f"{word}: "))
-    sentence = next(found, None)
-    return None if sentence is None else sentence.removeprefix(f"{word}: ").removesuffix(".")
+    Raises:
+        InputError: There is none of this name, or it is a macro: how to call it.
+    """
+    file = query_file(name)
+    if file.is_macro:
+        raise InputError(
+            f"query {name!r}: a macro with parameters; call it in a query: "
+            f'encore sql "from {file.call}"'
+        )
+    return file.text

@@ -7,24 +7,27 @@ and neither `memory_limit` nor an interrupt reaches it. So a child process runs 
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from encore.errors import EncoreError, InputError
-from encore.query.query_files import query_file
+from encore.query.query_files import query_files
+from encore.query.sql_worker import EXIT_MEMORY, EXIT_TIME
+from encore.query.study_database import StudyTable, limits_of_environment
+from encore.query.study_tables import StudyTables
 
-DEFAULT_SECONDS = 60.0
-DEFAULT_MEMORY = "4GB"
-NUM_MISSING_KEY = b"encore.num_missing_shards"
-EXIT_TIME, EXIT_MEMORY = 64, 65
+_UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,109 +52,130 @@ class QueryResult:
 
 @contextmanager
 def run_query(
-    study: Path,
-    sql: str,
-    *,
-    run: str | None = None,
-    judge: str | None = None,
-    seconds: float = DEFAULT_SECONDS,
-    memory: str = DEFAULT_MEMORY,
+    found: StudyTables, sql: str, *, seconds: float = 60.0, memory: str = "4GB"
 ) -> Iterator[QueryResult]:
     """The answer to one SELECT over the tables of a study and the views of `sql/`.
 
     Args:
-        study: The study's directory.
+        found: The tables.
         sql: The query.
-        run: The run of table ``ratings``, by a unique prefix of its key, where there are several.
-        judge: The same by its judge.
         seconds: Until the last row is read.
-        memory: Of the query, e.g. ``2GB``.
+        memory: Of the query, e.g. ``2GB``; ENCORE_DUCKDB_MEMORY_LIMIT takes its place.
 
     Raises:
         InputError: Not one SELECT, a mistake in it; a run must be chosen first.
-        EncoreError: Not a study, damaged files, out of time or memory.
+        EncoreError: Out of time or memory.
     """
+    limits = limits_of_environment(memory=memory)
     request = {
-        "study": str(study),
         "sql": sql,
-        "run": run,
-        "judge": judge,
+        "tables": {name: _as_json(table) for name, table in found.tables.items()},
+        "views": found.views,
+        "limits": limits,
         "seconds": seconds,
-        "memory": memory,
+        "num_bytes": _bytes_of(str(limits["memory_limit"])),
     }
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "encore.query.sql_worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert worker.stdin is not None
-    assert worker.stdout is not None
-    try:
-        worker.stdin.write(json.dumps(request).encode())
-        worker.stdin.close()
-        try:
-            reader = pa.ipc.open_stream(worker.stdout)
-        except pa.ArrowInvalid as error:
-            raise _failure(worker, request) from error
-        about = reader.schema.metadata or {}
-        yield QueryResult(
-            columns=tuple(reader.schema.names),
-            batches=_batches(reader, worker, request),
-            num_missing_shards=int(about.get(NUM_MISSING_KEY, b"0")),
+    with tempfile.TemporaryDirectory(prefix="encore-sql-") as folder:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "encore.query.sql_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "TMPDIR": folder},  # gone with this block, however the process ends
         )
-    finally:
-        worker.kill()
-        worker.wait()
-        worker.stdout.close()
-        if worker.stderr is not None:
-            worker.stderr.close()
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        with worker:
+            try:
+                worker.stdin.write(json.dumps(request).encode())
+                worker.stdin.close()
+                try:
+                    reader = pa.ipc.open_stream(worker.stdout)
+                except pa.ArrowInvalid as error:
+                    raise _failure(worker, request, found) from error
+                yield QueryResult(
+                    columns=tuple(reader.schema.names),
+                    batches=_batches(reader, worker, request, found),
+                    num_missing_shards=_num_missing(found, sql),
+                )
+            finally:
+                worker.kill()
+                worker.wait()
 
 
-def named_query(name: str) -> str:
-    """The text of a query of `sql/`, to be run as it stands.
+def _as_json(table: StudyTable) -> str | list[dict[str, Any]]:
+    if isinstance(table, tuple):
+        return [
+            {"paths": part.paths, "schema": _base64(part.schema.serialize()), "select": part.select}
+            for part in table
+        ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return _base64(sink.getvalue())
 
-    Raises:
-        InputError: There is none of this name, or it is a macro: how to call it.
-    """
-    file = query_file(name)
-    if file.is_macro:
-        raise InputError(
-            f"query {name!r}: a macro with parameters; call it in a query: "
-            f'encore sql "from {file.call}"'
-        )
-    return file.text
+
+def _base64(buffer: pa.Buffer) -> str:
+    return base64.b64encode(buffer).decode("ascii")
+
+
+def _bytes_of(size: str) -> int:
+    """A size such as ``2GB`` or ``1.5 GiB`` in bytes, at least as many as DuckDB takes it for."""
+    number, unit = re.fullmatch(r"([\d.]+)\s?([KMGT])i?B", size, re.ASCII).groups()  # type: ignore[union-attr]  # checked by the config
+    return int(float(number) * 2 ** _UNITS[unit])
 
 
 def _batches(
-    reader: pa.RecordBatchReader, worker: subprocess.Popen[bytes], request: dict[str, Any]
+    reader: pa.RecordBatchReader,
+    worker: subprocess.Popen[bytes],
+    request: dict[str, Any],
+    found: StudyTables,
 ) -> Iterator[pa.RecordBatch]:
     try:
         yield from reader
     except (pa.ArrowException, OSError) as error:
-        raise _failure(worker, request) from error
+        raise _failure(worker, request, found) from error
     if worker.wait() != 0:
-        raise _failure(worker, request)
+        raise _failure(worker, request, found)
 
 
-def _failure(worker: subprocess.Popen[bytes], request: dict[str, Any]) -> EncoreError:
+def _failure(
+    worker: subprocess.Popen[bytes], request: dict[str, Any], found: StudyTables
+) -> EncoreError:
     """Why the worker ended early."""
     assert worker.stderr is not None
     said = worker.stderr.read().decode(errors="replace").strip()
     code = worker.wait()
-    if code == EXIT_TIME:
-        return EncoreError(
-            f"query: stopped after its limit of {request['seconds']:g} s; narrow it, or give a "
-            "larger --timeout"
-        )
-    if code == EXIT_MEMORY:
-        return EncoreError(
-            f"query: stopped at its memory limit of {request['memory']}; narrow it, or give a "
-            "larger --memory-limit"
-        )
+    limits = {
+        EXIT_TIME: f"its limit of {request['seconds']:g} s; narrow it, or give a larger --timeout",
+        EXIT_MEMORY: f"its memory limit of {request['limits']['memory_limit']}; narrow it, or give "
+        "a larger --memory-limit",
+    }
+    if code in limits:
+        return EncoreError(f"query: stopped at {limits[code]}")
     try:
         told = json.loads(said.splitlines()[-1])
         kind = InputError if told["is_input"] else EncoreError
-        return kind(told["message"])
     except (ValueError, IndexError, KeyError, TypeError):
         return EncoreError(f"query: its process ended with code {code}: {said[-300:] or 'silence'}")
+    if "ratings" in _reads(request["sql"]) and "ratings" not in found.tables:
+        found.the_run()  # says what to choose from
+    return kind(told["message"])
+
+
+def _reads(sql: str) -> set[str]:
+    """The tables that a query may read: by the names that occur in it, those of `sql/` resolved."""
+    words = set(re.findall(r"\w+", sql.casefold()))
+    return words.union(*(file.reads for file in query_files() if file.name in words))
+
+
+def _num_missing(found: StudyTables, sql: str) -> int:
+    reads = _reads(sql)
+    if "all_ratings" in reads:
+        statuses = found.statuses
+    else:
+        statuses = (found.chosen,) if "ratings" in reads and found.chosen is not None else ()
+    num_missing = sum(len(one.problems) for one in statuses)
+    if "head_scores" in reads:
+        num_missing += sum(len(one.problems) for one in found.scores)
+    return num_missing

@@ -5,80 +5,80 @@ It ends itself at the limits of time and memory. An error is one line of JSON on
 
 from __future__ import annotations
 
+import base64
 import json
 import os
-import re
 import signal
 import sys
 import threading
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
-import pyarrow as pa
 
-from encore.data.study import open_study
-from encore.errors import EncoreError, InputError
-from encore.query.query_files import query_files
-from encore.query.sql_query import EXIT_MEMORY, EXIT_TIME, NUM_MISSING_KEY
-from encore.query.study_database import locked_database, refuse
-from encore.query.study_tables import StudyTables, study_tables
-from encore.rating_runs import RatingStatus
-from encore.settings import load_settings
+if TYPE_CHECKING:
+    from encore.query.study_database import StudyTable
 
+EXIT_TIME, EXIT_MEMORY = 64, 65
 _POLL_SECONDS = 0.05
 #: DuckDB keeps its own limit for what it can put aside; this much more is not put aside.
 _SLACK_BYTES = 256 << 20
-_UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
+
+
+class _NoPandas:
+    """pyarrow.dataset imports pandas where it is installed: most of this process's start."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
 
 
 def main() -> None:
     """Answer the request on stdin."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    sys.meta_path.insert(0, _NoPandas)
+    import pyarrow as pa
+
+    from encore.errors import EncoreError, InputError
+    from encore.query.study_database import locked_database, refuse
+
     request: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+    _watch(seconds=request["seconds"], num_bytes=request["num_bytes"])
+    tables = {name: _table(content) for name, content in request["tables"].items()}
     try:
-        _answer(request)
+        with locked_database(tables, request["views"], limits=request["limits"]) as database:
+            reader = database.select(request["sql"])
+            try:
+                with pa.ipc.new_stream(sys.stdout.buffer, reader.schema) as stream:
+                    for batch in reader:
+                        stream.write_batch(batch)
+                sys.stdout.buffer.flush()
+            except BrokenPipeError:
+                os._exit(0)  # the reader has seen enough
+            except (pa.ArrowException, OSError) as error:  # OSError: a late batch fails
+                refuse(error)
     except EncoreError as error:
         told = {"is_input": isinstance(error, InputError), "message": str(error)}
         sys.stderr.write("\n" + json.dumps(told) + "\n")
         sys.exit(1)
-    except BrokenPipeError:
-        os._exit(0)  # the reader has seen enough
 
 
-def _answer(request: dict[str, Any]) -> None:
-    found = study_tables(
-        open_study(Path(request["study"])), run=request["run"], judge=request["judge"]
+def _table(content: str | list[dict[str, Any]]) -> StudyTable:
+    import pyarrow as pa
+
+    from encore.query.study_database import FilePart
+
+    if isinstance(content, str):
+        return pa.ipc.open_stream(base64.b64decode(content)).read_all()
+    return tuple(
+        FilePart(
+            paths=tuple(part["paths"]),
+            schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(part["schema"]))),
+            select=part["select"],
+        )
+        for part in content
     )
-    sql = request["sql"]
-    memory = load_settings().duckdb_memory_limit or request["memory"]
-    with locked_database(found, memory=memory) as database:
-        _watch(seconds=request["seconds"], num_bytes=bytes_of(memory))
-        reads = _tables_behind(sql)
-        try:
-            reader = database.select(sql)
-        except InputError:
-            if "ratings" in reads and "ratings" not in found.tables:
-                found.the_run()  # says what to choose from
-            raise
-        about = {NUM_MISSING_KEY: str(_num_missing(found, reads)).encode()}
-        schema = reader.schema.with_metadata({**(reader.schema.metadata or {}), **about})
-        try:
-            with pa.ipc.new_stream(sys.stdout.buffer, schema) as stream:
-                for batch in reader:
-                    stream.write_batch(batch)
-        except BrokenPipeError:
-            raise
-        except (pa.ArrowException, OSError) as error:  # OSError: a late batch fails
-            refuse(error)
-        sys.stdout.buffer.flush()
-
-
-def bytes_of(size: str) -> int:
-    """A size such as ``2GB`` or ``1.5 GiB`` in bytes, at least as many as DuckDB takes it for."""
-    number, unit = re.fullmatch(r"([\d.]+)\s?([KMGT])i?B", size, re.ASCII).groups()  # type: ignore[union-attr]  # checked by the config
-    return int(float(number) * 2 ** _UNITS[unit])
 
 
 def _watch(*, seconds: float, num_bytes: int) -> None:
@@ -95,25 +95,6 @@ def _watch(*, seconds: float, num_bytes: int) -> None:
             time.sleep(_POLL_SECONDS)
 
     threading.Thread(target=look, daemon=True).start()
-
-
-def _tables_behind(sql: str) -> set[str]:
-    """The tables that a query may read: by the names that occur in it, those of `sql/` resolved."""
-    words = set(re.findall(r"\w+", sql.casefold()))
-    behind = {name for file in query_files() if file.name in words for name in file.reads}
-    return words | behind
-
-
-def _num_missing(found: StudyTables, reads: set[str]) -> int:
-    statuses: tuple[RatingStatus, ...] = ()
-    if "all_ratings" in reads:
-        statuses = found.statuses
-    elif "ratings" in reads and found.chosen is not None:
-        statuses = (found.chosen,)
-    num_missing = sum(len(one.shards) - one.count("done") for one in statuses)
-    if "head_scores" in reads:
-        num_missing += sum(len(one.problems) for one in found.scores)
-    return num_missing
 
 
 if __name__ == "__main__":

@@ -8,24 +8,49 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 
 from encore.errors import EncoreError, InputError
-from encore.query.head_scores import LongScores
-from encore.query.query_files import QueryFile, query_files
-from encore.query.study_tables import StudyTable, StudyTables
-from encore.settings import load_settings
 
 #: What a query may put on disk while it runs, in a folder that is deleted afterwards.
 _SPILL_LIMIT = "20GB"
 _ROWS_PER_BATCH = 8192
 #: A SELECT (FROM, VALUES, WITH, SUMMARIZE …), its plan, or a PIVOT that looks up its columns.
 _KINDS = {"SELECT", "EXPLAIN", "MULTI"}
+#: The order matters: the last of these settings forbids all further ones.
+_LOCK = (
+    "set allowed_directories = []",
+    "set allowed_paths = []",
+    "set enable_external_access = false",
+    "set lock_configuration = true",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart:
+    """Parquet files that are read when asked for, and what SQL makes of their rows.
+
+    Attributes:
+        paths: The files, absolute.
+        schema: Their columns.
+        select: The beginning of a query over them, up to ``from``.
+    """
+
+    paths: tuple[str, ...]
+    schema: pa.Schema
+    select: str = "select *"
+
+
+#: What can be shown to SQL under a name; the rows of several parts follow each other.
+StudyTable: TypeAlias = pa.Table | tuple[FilePart, ...]
 
 
 class StudyDatabase:
@@ -34,15 +59,28 @@ class StudyDatabase:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
-    def lock(self) -> None:
-        """Take away every access to files, network, extensions and settings.
+    def show(self, name: str, table: StudyTable) -> None:
+        """Make a table readable under a name."""
+        if isinstance(table, pa.Table):
+            self._connection.register(name, table)
+            return
+        selects = []
+        for place, part in enumerate(table):
+            files = f"_{name}_{place}"
+            dataset = ds.dataset(
+                list(part.paths),
+                schema=part.schema,
+                format="parquet",
+                filesystem=pafs.LocalFileSystem(),
+            )
+            self._connection.register(files, dataset)
+            selects.append(f"{part.select} from {quoted(files)}")
+        self.execute(f"create temp view {quoted(name)} as {' union all '.join(selects)}")
 
-        The order matters: the last of these settings forbids all further ones.
-        """
-        self.execute("set allowed_directories = []")
-        self.execute("set allowed_paths = []")
-        self.execute("set enable_external_access = false")
-        self.execute("set lock_configuration = true")
+    def lock(self) -> None:
+        """Take away every access to files, network, extensions and settings."""
+        for setting in _LOCK:
+            self.execute(setting)
 
     def execute(self, sql: str) -> None:
         """Run a statement of our own."""
@@ -64,51 +102,75 @@ class StudyDatabase:
         with _in_our_words():
             kinds = [one.type.name for one in self._connection.extract_statements(sql)]
             if len(kinds) != 1 or kinds[0] not in _KINDS:
-                found = ", ".join(kinds) if len(kinds) > 1 else kinds[0] if kinds else "none"
                 raise InputError(
-                    f"query: found {found}; expected one SELECT, which changes nothing"
+                    f"query: found {', '.join(kinds) or 'none'}; expected one SELECT, which "
+                    "changes nothing"
                 )
             return self._connection.sql(sql).to_arrow_reader(_ROWS_PER_BATCH)
 
 
 @contextmanager
 def open_database(
-    tables: Mapping[str, StudyTable], *, memory: str | None = None
+    tables: Mapping[str, StudyTable], *, limits: Mapping[str, str | int] | None = None
 ) -> Iterator[StudyDatabase]:
     """A connection with these tables, not locked.
 
     Args:
         tables: By name.
-        memory: As DuckDB writes it, e.g. ``2GB``; None: ENCORE_DUCKDB_MEMORY_LIMIT, else DuckDB's
-            own choice.
+        limits: Settings of DuckDB; default: `limits_of_environment`.
     """
     with tempfile.TemporaryDirectory(prefix="encore-duckdb-") as spill_dir:
-        connection = _connect(spill_dir=spill_dir, memory=memory)
+        connection = duckdb.connect(
+            config={
+                "temp_directory": spill_dir,
+                "max_temp_directory_size": _SPILL_LIMIT,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "allow_community_extensions": False,
+                "allow_persistent_secrets": False,
+                "python_enable_replacements": False,  # no table is a local variable of Python
+                **(limits_of_environment() if limits is None else limits),
+            }
+        )
         try:
+            connection.execute("set enable_progress_bar = false")  # it would be drawn on stdout
+            database = StudyDatabase(connection)
             for name, table in tables.items():
-                if isinstance(table, LongScores):
-                    _show_scores(connection, name, table)
-                else:
-                    connection.register(name, table)
-            yield StudyDatabase(connection)
+                database.show(name, table)
+            yield database
         finally:
             connection.close()
 
 
 @contextmanager
-def locked_database(found: StudyTables, *, memory: str | None = None) -> Iterator[StudyDatabase]:
-    """A locked connection with a study's tables and a view for each query of `sql/`."""
-    with open_database(found.tables, memory=memory) as database:
-        for file in query_files():
-            if all(name in found.tables for name in file.reads):
-                database.execute(definition_of(file))
+def locked_database(
+    tables: Mapping[str, StudyTable],
+    views: Iterable[str],
+    *,
+    limits: Mapping[str, str | int] | None = None,
+) -> Iterator[StudyDatabase]:
+    """A locked connection with these tables and what these statements define."""
+    with open_database(tables, limits=limits) as database:
+        for definition in views:
+            database.execute(definition)
         database.lock()
         yield database
 
 
-def definition_of(file: QueryFile) -> str:
-    """The statement that makes a view or macro of a file of `sql/`."""
-    return file.text if file.is_macro else f"create view {quoted(file.name)} as {file.text}"
+def limits_of_environment(*, memory: str | None = None) -> dict[str, str | int]:
+    """The settings of DuckDB that ENCORE_DUCKDB_MEMORY_LIMIT and ENCORE_DUCKDB_THREADS give.
+
+    Args:
+        memory: The limit where the environment has none.
+    """
+    from encore.settings import load_settings
+
+    settings = load_settings()
+    found = {
+        "memory_limit": settings.duckdb_memory_limit or memory,
+        "threads": settings.duckdb_threads,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def refuse(error: Exception) -> NoReturn:
@@ -144,40 +206,3 @@ def _in_our_words() -> Iterator[None]:
         yield
     except (duckdb.Error, pa.ArrowException) as error:
         refuse(error)
-
-
-def _show_scores(connection: duckdb.DuckDBPyConnection, name: str, scores: LongScores) -> None:
-    """A view of the scorings with a row for each head, beside tables with a column for each."""
-    selects = []
-    for place, scoring in enumerate(scores.scorings):
-        wide = f"_{name}_{place}"
-        connection.register(wide, scoring.table)
-        head_ids = ", ".join(map(literal, scoring.head_ids))
-        columns = ", ".join(map(quoted, scoring.head_ids))
-        selects.append(
-            f"select {literal(scoring.score_key)} as score_key, {literal(scoring.model)} as model, "  # noqa: S608 - our own text, quoted
-            f"source, pair_id, subset, response, unnest([{head_ids}]) as head_id, "
-            f"unnest([{columns}]) as score from {quoted(wide)}"
-        )
-    connection.execute(f"create temp view {quoted(name)} as {' union all '.join(selects)}")
-
-
-def _connect(*, spill_dir: str, memory: str | None) -> duckdb.DuckDBPyConnection:
-    settings = load_settings()
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "temp_directory": spill_dir,
-        "max_temp_directory_size": _SPILL_LIMIT,
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "allow_community_extensions": False,
-        "allow_persistent_secrets": False,
-        "python_enable_replacements": False,  # a table is what was registered, not a local variable
-    }
-    memory = memory or settings.duckdb_memory_limit
-    if memory is not None:
-        config["memory_limit"] = memory
-    if settings.duckdb_threads is not None:
-        config["threads"] = settings.duckdb_threads
-    connection = duckdb.connect(config=config)
-    connection.execute("set enable_progress_bar = false")  # it would be drawn on stdout
-    return connection

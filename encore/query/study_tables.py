@@ -3,82 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
-from encore.benchmarks.stored_tables import table_folders
+from encore.benchmarks.results import PAIR_RESULTS
+from encore.benchmarks.stored_tables import RESULTS_FILE, read_table, table_folders
 from encore.data.pairs import PairsManifest, labels_of, pair_files, read_manifest, verified_path
 from encore.data.study import Study
 from encore.errors import InputError
-from encore.query.arrow_files import ArrowTable, table_of_files
-from encore.query.benchmark_tables import (
-    BENCHMARK_PAIRS,
-    BENCHMARK_ROWS,
-    benchmark_pairs_table,
-    benchmark_rows_table,
-)
-from encore.query.head_scores import HEAD_SCORES, LongScores, head_scores_table
+from encore.query.query_files import query_files
+from encore.query.study_database import FilePart, StudyTable, literal, quoted
 from encore.rating_runs import RatingStatus, describe_run, status
 from encore.schemas import PAIRS, RATINGS, SET_ASIDE_FIELDS
-from encore.scoring.score_files import SYNTHETIC_MODEL, ScoreStatus, list_scores, score_status
+from encore.scoring.score_files import (
+    SYNTHETIC_MODEL,
+    ScoreStatus,
+    head_scores_schema,
+    list_scores,
+    score_status,
+)
 from encore.synthetic import is_synthetic_judge, is_synthetic_source, synthetic_parts
 
-SOURCES = pa.schema(
-    [
-        *((name, pa.string()) for name in ("source", "data_digest", "parquet_sha256")),
-        *(
-            (name, pa.int64())
-            for name in ("num_read", "num_kept", "num_duplicates", "num_set_aside")
-        ),
-        ("num_contradicting", pa.int64()),
-        ("is_synthetic", pa.bool_()),
-        ("encore_version", pa.string()),
-        ("origins", pa.string()),
-    ]
-)
-SET_ASIDE = pa.schema(
-    [(name, pa.int64() if name == "record" else pa.string()) for name in SET_ASIDE_FIELDS]
-)
-RUNS = pa.schema(
-    [
-        *((name, pa.string()) for name in ("run_key", "judge", "judge_backend", "judge_revision")),
-        ("rule_set", pa.string()),
-        *((name, pa.int64()) for name in ("num_rules", "num_pairs", "num_shards", "num_done")),
-        ("is_complete", pa.bool_()),
-        ("is_synthetic_judge", pa.bool_()),
-        ("overlong", pa.string()),
-        *((name, pa.string()) for name in ("data_sha256", "rules_sha256", "prompt_sha256")),
-        *((name, pa.string()) for name in ("identity", "versions")),
-    ]
-)
-RULES = pa.schema(
-    [
-        ("run_key", pa.string()),
-        ("place", pa.int64()),
-        *((name, pa.string()) for name in ("rule_id", "title", "description")),
-        *((name, pa.string()) for name in ("preference_rule", "rating_rule")),
-    ]
-)
-SHARDS = pa.schema(
-    [
-        ("run_key", pa.string()),
-        ("shard", pa.int64()),
-        ("state", pa.string()),
-        ("detail", pa.string()),
-        *((name, pa.int64()) for name in ("num_pairs", "num_ratings", "num_nulls")),
-        ("sha256", pa.string()),
-    ]
-)
 
-#: What can be shown to SQL under a name.
-StudyTable: TypeAlias = ArrowTable | LongScores
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TableDoc:
     """What a table holds: a sentence with its grain, and its columns."""
 
@@ -86,59 +37,78 @@ class TableDoc:
     schema: pa.Schema
 
 
+def _columns(words: str) -> pa.Schema:
+    """Columns of text; ``name:type`` gives another type."""
+    pairs = (word.partition(":") for word in words.split())
+    return pa.schema([(name, pa.type_for_alias(kind or "string")) for name, _, kind in pairs])
+
+
 #: Every table, in the order to show them.
 TABLE_DOCS: Mapping[str, TableDoc] = {
-    "pairs": TableDoc(
-        about="The preference pairs. One row per (source, pair_id).",
-        schema=PAIRS,
-    ),
+    "pairs": TableDoc("The preference pairs. One row per (source, pair_id).", PAIRS),
     "ratings": TableDoc(
-        about="The ratings of one run, which --run or --judge chooses where there are several. "
+        "The ratings of one run, which --run or --judge chooses where there are several. "
         "One row per (source, pair_id, response, rule_id); rating is null where there is none.",
-        schema=RATINGS,
+        RATINGS,
     ),
     "all_ratings": TableDoc(
-        about="The ratings of all runs. One row per (run_key, source, pair_id, response, rule_id).",
-        schema=RATINGS,
+        "The ratings of all runs. One row per (run_key, source, pair_id, response, rule_id).",
+        RATINGS,
     ),
     "runs": TableDoc(
-        about="Judge, plan and digests of every run; identity (JSON) is what its key is a hash of. "
+        "Judge, plan and digests of every run; identity (JSON) is what its key is a hash of. "
         "One row per run_key.",
-        schema=RUNS,
+        _columns(
+            "run_key judge judge_backend judge_revision rule_set num_rules:int64 num_pairs:int64 "
+            "num_shards:int64 num_done:int64 is_complete:bool is_synthetic_judge:bool overlong "
+            "data_sha256 rules_sha256 prompt_sha256 identity versions"
+        ),
     ),
     "rules": TableDoc(
-        about="The rules' texts as each run asked them, place being their order. "
+        "The rules' texts as each run asked them, place being their order. "
         "One row per (run_key, rule_id).",
-        schema=RULES,
+        _columns("run_key place:int64 rule_id title description preference_rule rating_rule"),
     ),
     "shards": TableDoc(
-        about="Every planned shard, checked now: done, missing, damaged or failed. Only the "
+        "Every planned shard, checked now: done, missing, damaged or failed. Only the "
         "ratings of done ones are in the other tables. One row per (run_key, shard).",
-        schema=SHARDS,
+        _columns(
+            "run_key shard:int64 state detail num_pairs:int64 num_ratings:int64 num_nulls:int64 "
+            "sha256"
+        ),
     ),
     "head_scores": TableDoc(
-        about="What reward models score: raw, centred scores of every scoring (`encore score`). "
+        "What reward models score: raw, centred scores of every scoring (`encore score`). "
         "One row per (score_key, source, pair_id, response, head_id).",
-        schema=HEAD_SCORES,
+        _columns("score_key model source pair_id subset response head_id score:float"),
     ),
     "benchmark_rows": TableDoc(
-        about="The tables of `encore benchmark`, shares in [0, 1]: a row's score with its 95 % "
+        "The tables of `encore benchmark`, shares in [0, 1]: a row's score with its 95 % "
         "interval, its difference to the reference on the same pairs, what is synthetic or "
         "partial. One row per (table_key, row).",
-        schema=BENCHMARK_ROWS,
+        _columns(
+            "table_key benchmark version data_digest model place:int64 row kind method params "
+            "tau:double k:int64 uses_labels:bool is_mean:bool headline num_units:int64 "
+            "score:double ci_low:double ci_high:double reference difference:double "
+            "difference_ci_low:double difference_ci_high:double mcnemar_p:double "
+            "is_synthetic:bool is_partial:bool synthetic notes"
+        ),
     ),
     "benchmark_pairs": TableDoc(
-        about="What each of these rows gave every pair: credit, and rewards where it has them. "
+        "What each of these rows gave every pair: credit, and rewards where it has them. "
         "One row per (table_key, row, subset, row_id, pair_id).",
-        schema=BENCHMARK_PAIRS,
+        pa.schema([("table_key", pa.string()), *PAIR_RESULTS]),
     ),
     "sources": TableDoc(
-        about="What was read of each source, and from where (origins, JSON). One row per source.",
-        schema=SOURCES,
+        "What was read of each source, and from where (origins, JSON). One row per source.",
+        _columns(
+            "source data_digest parquet_sha256 num_read:int64 num_kept:int64 num_duplicates:int64 "
+            "num_set_aside:int64 num_contradicting:int64 is_synthetic:bool encore_version origins"
+        ),
     ),
     "set_aside": TableDoc(
-        about="Input records that are no preference pair, with the reason. One row per record.",
-        schema=SET_ASIDE,
+        "Input records that are no preference pair, with the reason. One row per record.",
+        _columns(" ".join(SET_ASIDE_FIELDS).replace("record", "record:int64")),
     ),
 }
 
@@ -164,6 +134,12 @@ class StudyTables:
     chosen: RatingStatus | None
 
     @property
+    def views(self) -> tuple[str, ...]:
+        """The definition of every query of `sql/` that these tables are enough for."""
+        files = (file for file in query_files() if set(file.reads) <= self.tables.keys())
+        return tuple(file.definition for file in files)
+
+    @property
     def synthetic_parts(self) -> tuple[str, ...]:
         """What of it is synthetic, in words."""
         models = (
@@ -174,11 +150,6 @@ class StudyTables:
         )
         runs = (found.manifest for found in self.statuses)
         return (*synthetic_parts(self.sources, runs), *models)
-
-    @property
-    def choice(self) -> str:
-        """The runs to choose from, for a message."""
-        return "; ".join(describe_run(found.run_dir) for found in self.statuses)
 
     def the_run(self) -> RatingStatus:
         """The chosen run.
@@ -192,7 +163,7 @@ class StudyTables:
             raise InputError(f"study {self.study.path}: no ratings yet; run `encore rate` first")
         raise InputError(
             f"study {self.study.path}: {len(self.statuses)} runs; choose one with --run KEY or "
-            f"--judge NAME: {self.choice}"
+            f"--judge NAME: {_listed(self.statuses)}"
         )
 
 
@@ -215,28 +186,71 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
     labels = labels_of(study)
     benchmarks = table_folders(study.path)
     sources = tuple(read_manifest(study, label) for label in labels)
-    tables: dict[str, StudyTable] = {
-        "pairs": table_of_files([verified_path(study, label) for label in labels], PAIRS),
-        "all_ratings": ratings_of(statuses),
-        "runs": pa.Table.from_pylist([_run_row(found) for found in statuses], schema=RUNS),
-        "rules": pa.Table.from_pylist(list(_rule_rows(statuses)), schema=RULES),
-        "shards": pa.Table.from_pylist(list(_shard_rows(statuses)), schema=SHARDS),
-        "head_scores": head_scores_table(scores),
-        "benchmark_rows": benchmark_rows_table(benchmarks),
-        "benchmark_pairs": benchmark_pairs_table(benchmarks),
-        "sources": pa.Table.from_pylist([_source_row(one) for one in sources], schema=SOURCES),
-        "set_aside": pa.Table.from_pylist(list(_aside_rows(study, labels)), schema=SET_ASIDE),
+    content: dict[str, Iterable[dict[str, Any]] | tuple[FilePart, ...]] = {
+        "pairs": _part([verified_path(study, label) for label in labels], PAIRS),
+        "all_ratings": _ratings_parts(statuses),
+        "runs": map(_run_row, statuses),
+        "rules": _rule_rows(statuses),
+        "shards": _shard_rows(statuses),
+        "head_scores": tuple(part for found in scores for part in _score_parts(found)),
+        "benchmark_rows": _benchmark_rows(benchmarks),
+        "benchmark_pairs": tuple(part for one in benchmarks for part in _benchmark_parts(one)),
+        "sources": map(_source_row, sources),
+        "set_aside": _aside_rows(study, labels),
     }
     if chosen is not None or not statuses:
-        tables["ratings"] = ratings_of(() if chosen is None else (chosen,))
+        content["ratings"] = _ratings_parts(() if chosen is None else (chosen,))
     return StudyTables(
         study=study,
-        tables=tables,
+        tables={name: _table(rows, TABLE_DOCS[name].schema) for name, rows in content.items()},
         statuses=statuses,
         scores=scores,
         sources=sources,
         chosen=chosen,
     )
+
+
+def ratings_of(statuses: Sequence[RatingStatus]) -> StudyTable:
+    """The ratings of some runs, of the shards that are done; to be read when asked for."""
+    return _table(_ratings_parts(statuses), RATINGS)
+
+
+def _table(
+    content: Iterable[dict[str, Any]] | tuple[FilePart, ...], schema: pa.Schema
+) -> StudyTable:
+    if content and isinstance(content, tuple):
+        return content
+    return pa.Table.from_pylist(list(content), schema=schema)
+
+
+def _part(
+    paths: Sequence[Path], schema: pa.Schema, select: str = "select *"
+) -> tuple[FilePart, ...]:
+    """One part of these files; none without files."""
+    names = tuple(str(path.absolute()) for path in paths)
+    return (FilePart(paths=names, schema=schema, select=select),) if names else ()
+
+
+def _ratings_parts(statuses: Sequence[RatingStatus]) -> tuple[FilePart, ...]:
+    return _part([path for found in statuses for path in found.paths], RATINGS)
+
+
+def _score_parts(found: ScoreStatus) -> tuple[FilePart, ...]:
+    """A row for each head, though files have a column for each."""
+    manifest = found.manifest
+    return _part(
+        found.paths,
+        head_scores_schema(manifest.head_ids),
+        f"select {literal(manifest.score_key)} as score_key, {literal(manifest.model)} as model, "
+        f"source, pair_id, subset, response, "
+        f"unnest([{', '.join(map(literal, manifest.head_ids))}]) as head_id, "
+        f"unnest([{', '.join(map(quoted, manifest.head_ids))}]) as score",
+    )
+
+
+def _benchmark_parts(folder: Path) -> tuple[FilePart, ...]:
+    path, select = folder / RESULTS_FILE, f"select {literal(folder.name)} as table_key, *"
+    return _part([path] if path.is_file() else [], PAIR_RESULTS, select)
 
 
 def _chosen(
@@ -247,54 +261,59 @@ def _chosen(
         for one in statuses
         if one.manifest.run_key.startswith(run or "") and judge in (None, one.manifest.judge)
     ]
-    is_asked = run is not None or judge is not None
-    if is_asked and len(found) != 1:
-        listing = "; ".join(describe_run(one.run_dir) for one in statuses) or "none"
-        asked = " ".join(
-            f"--{name} {value!r}"
-            for name, value in (("run", run), ("judge", judge))
-            if value is not None
-        )
+    asked = [
+        f"--{name} {value!r}"
+        for name, value in (("run", run), ("judge", judge))
+        if value is not None
+    ]
+    if asked and len(found) != 1:
         raise InputError(
-            f"study {study.path}: {len(found) or 'no'} runs match {asked}; expected one of: "
-            f"{listing}"
+            f"study {study.path}: {len(found) or 'no'} runs match {' '.join(asked)}; expected one "
+            f"of: {_listed(statuses) or 'none'}"
         )
     return found[0] if len(found) == 1 else None
 
 
-def ratings_of(statuses: Sequence[RatingStatus]) -> ArrowTable:
-    """The ratings of some runs, of the shards that are done; to be read when asked for."""
-    return table_of_files([path for found in statuses for path in found.paths], RATINGS)
+def _listed(statuses: Sequence[RatingStatus]) -> str:
+    return "; ".join(describe_run(found.run_dir) for found in statuses)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _taken(record: object, names: str) -> dict[str, Any]:
+    """These attributes, which are called as the columns are."""
+    return {name: getattr(record, name) for name in names.split()}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def _source_row(manifest: PairsManifest) -> dict[str, Any]:
-    fields = manifest.model_dump(mode="json", exclude={"label", "origins", "set_aside_by_reason"})
-    origins = [origin.model_dump(mode="json") for origin in manifest.origins]
+    fields = manifest.model_dump(mode="json")
     return fields | {
         "source": manifest.label,
         "is_synthetic": is_synthetic_source(manifest),
-        "origins": json.dumps(origins, ensure_ascii=False),
+        "origins": json.dumps(fields["origins"], ensure_ascii=False),
     }
 
 
 def _aside_rows(study: Study, labels: Sequence[str]) -> Iterator[dict[str, Any]]:
     for label in labels:
         path = study.path / pair_files(label).set_aside
-        if path.is_file():  # what was counted stands in `sources` even where the file was deleted
-            yield from _json_lines(path)
-
-
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                record = json.loads(line)
-                yield {name: _storable(record[name]) for name in SET_ASIDE_FIELDS}
-            except (ValueError, KeyError, TypeError) as error:
-                raise InputError(
-                    f"{path}: line {number} is no record that was set aside ({error}); ingest "
-                    "again with --replace"
-                ) from error
+        if not path.is_file():  # `sources` counts them even where the file was deleted
+            continue
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    record = json.loads(line)
+                    yield {name: _storable(record[name]) for name in SET_ASIDE_FIELDS}
+                except (ValueError, KeyError, TypeError) as error:
+                    raise InputError(
+                        f"{path}: line {number} is no record that was set aside ({error}); ingest "
+                        "again with --replace"
+                    ) from error
 
 
 def _storable(value: Any) -> Any:
@@ -306,25 +325,20 @@ def _storable(value: Any) -> Any:
 
 def _run_row(found: RatingStatus) -> dict[str, Any]:
     manifest, identity = found.manifest, found.manifest.identity
-    judge = identity["judge"]
+    digests = ("data_sha256", "rules_sha256", "prompt_sha256")
     return {
-        "run_key": manifest.run_key,
-        "judge": manifest.judge,
-        "judge_backend": judge.get("backend"),
-        "judge_revision": judge.get("revision"),
-        "rule_set": manifest.rule_set,
+        **_taken(manifest, "run_key judge rule_set num_pairs"),
+        "judge_backend": identity["judge"].get("backend"),
+        "judge_revision": identity["judge"].get("revision"),
         "num_rules": len(manifest.rules),
-        "num_pairs": manifest.num_pairs,
         "num_shards": len(found.shards),
         "num_done": found.count("done"),
         "is_complete": found.is_complete,
         "is_synthetic_judge": is_synthetic_judge(manifest),
         "overlong": identity["plan"].get("overlong"),
-        "data_sha256": identity.get("data_sha256"),
-        "rules_sha256": identity["rules_sha256"],
-        "prompt_sha256": identity.get("prompt_sha256"),
-        "identity": json.dumps(identity, ensure_ascii=False, sort_keys=True),
-        "versions": json.dumps(dict(manifest.versions), ensure_ascii=False, sort_keys=True),
+        **{name: identity.get(name) for name in digests},
+        "identity": _json(identity),
+        "versions": _json(dict(manifest.versions)),
     }
 
 
@@ -347,4 +361,34 @@ def _shard_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
                 "num_ratings": state.num_ratings if is_done else None,
                 "num_nulls": state.num_nulls if is_done else None,
                 "sha256": state.sha256 or None,
+            }
+
+
+def _benchmark_rows(folders: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    for folder in folders:
+        table = read_table(folder, study=folder.name, has_pairs=False)
+        for place, row in enumerate(table.rows):
+            score, figure = row.figures[table.headline]
+            synthetic = row.synthetic or table.synthetic
+            found = row.difference
+            yield {
+                "table_key": folder.name,
+                **_taken(table, "benchmark version headline reference is_partial"),
+                "data_digest": table.digest,
+                "place": place,
+                "row": row.name,
+                **_taken(row, "model kind method uses_labels is_mean"),
+                "params": _json(dict(row.params)),
+                "tau": row.params.get("tau"),
+                "k": row.params.get("k"),
+                "num_units": figure.num_pairs,
+                "score": score,
+                **_taken(figure, "ci_low ci_high"),
+                "difference": found and found.difference,  # null for the reference
+                "difference_ci_low": found and found.ci_low,
+                "difference_ci_high": found and found.ci_high,
+                "mcnemar_p": found and found.mcnemar_p,
+                "is_synthetic": bool(synthetic),
+                "synthetic": "; ".join(synthetic) or None,
+                "notes": "; ".join(row.notes) or None,
             }

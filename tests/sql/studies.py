@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
-from encore.query.study_database import locked_database
-from encore.query.study_tables import study_tables
+from encore.query.study_database import StudyDatabase, locked_database
+from encore.query.study_tables import StudyTables, study_tables
 from encore.rating.rating_run import open_run, rate_run
 from tests.scripted_judge import ScriptedJudge
 
@@ -88,8 +89,21 @@ def _rounded(value: Any) -> Any:
     return value
 
 
+@contextmanager
+def locked(found: StudyTables) -> Iterator[StudyDatabase]:
+    """The tables and views of a study in this process."""
+    with locked_database(found.tables, found.views) as database:
+        yield database
+
+
 def ask(study: Path, sql: str, *, judge: str | None = None) -> list[tuple[Any, ...]]:
     """The rows of a query over a study, asked in this process."""
-    with locked_database(study_tables(open_study(study), judge=judge)) as database:
+    with locked(study_tables(open_study(study), judge=judge)) as database:
         table = database.select(sql).read_all()
         return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def ask_records(study: Path, sql: str) -> list[dict[str, Any]]:
+    """The same as a record a row."""
+    with locked(study_tables(open_study(study))) as database:
+        return list(database.select(sql).read_all().to_pylist())

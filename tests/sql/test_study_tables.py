@@ -7,70 +7,93 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 import pytest
 
+from encore.benchmarks.stored_tables import read_tables
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
-from encore.query.study_tables import TABLE_DOCS, StudyTables, study_tables
+from encore.model.opening import open_reward_model
+from encore.publish.database import publish_database
+from encore.query.study_tables import TABLE_DOCS, study_tables
 from encore.rating_runs import list_runs
 from encore.runs import shard_path
-from tests.sql.studies import NUM_PAIRS, NUM_RULES, SHARD_SIZE, make_pairs, rate_study
+from encore.scoring.head_accuracy import head_accuracies
+from encore.scoring.head_scores import read_head_scores
+from encore.scoring.score_files import choose_scores
+from tests.benchmarks.stored_world import every_row, real_pairs, write_run
+from tests.scoring.models import make_model, score
+from tests.sql.studies import (
+    NUM_PAIRS,
+    NUM_RULES,
+    SHARD_SIZE,
+    ask,
+    ask_records,
+    locked,
+    make_pairs,
+    rate_study,
+)
 from tests.studies import create_study
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
 NUM_RATINGS = ALL_PAIRS * 2 * NUM_RULES
+#: Heads whose names would be trouble in SQL.
+HEADS = ("it's kind {}", 'a "quoted" head')
+TABLE_KEYS = ("a" * 16, "b" * 16)
 
 
-def tables_of(study: Path, **choice: Any) -> StudyTables:
-    return study_tables(open_study(study), **choice)
-
-
-def rows(found: StudyTables, name: str) -> list[dict[str, Any]]:
-    table = found.tables[name]
-    return (table if isinstance(table, pa.Table) else table.to_table()).to_pylist()
+@pytest.fixture(scope="module")
+def full(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A rated study, scored by a synthetic model of two heads, with two benchmark tables."""
+    folder = tmp_path_factory.mktemp("full")
+    study = Path(shutil.copytree(one_run, folder / "study"))
+    model = make_model(folder / "model", head_ids=HEADS, synthetic=["judge of run 12"])
+    score(study, open_reward_model(model), shard_size=SHARD_SIZE)
+    pairs = real_pairs()
+    write_run(study, every_row(pairs), pairs=pairs, key=TABLE_KEYS[0])
+    rows = every_row(pairs, seed=1)
+    write_run(study, rows, pairs=pairs, key=TABLE_KEYS[1], synthetic=["all of it"])
+    return study
 
 
 @pytest.fixture
-def copied(one_run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(one_run, tmp_path / "copied"))
+def copied(full: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(full, tmp_path / "copied"))
 
 
-def test_every_documented_table_is_there_with_its_columns(one_run: Path) -> None:
-    found = tables_of(one_run)
+def test_every_table_has_rows_and_its_documented_columns(full: Path) -> None:
+    found = study_tables(open_study(full))
     assert found.tables.keys() == TABLE_DOCS.keys()
-    for name, doc in TABLE_DOCS.items():
-        assert found.tables[name].schema.names == doc.schema.names
+    with locked(found) as database:
+        for name, doc in TABLE_DOCS.items():
+            table = database.fetch(f"from {name}")
+            assert table.num_rows > 0
+            assert table.schema.names == doc.schema.names
 
 
-def test_the_counts_add_up(one_run: Path) -> None:
-    found = tables_of(one_run)
-    assert len(rows(found, "pairs")) == ALL_PAIRS
-    assert len(rows(found, "ratings")) == len(rows(found, "all_ratings")) == NUM_RATINGS
-    assert len(rows(found, "rules")) == NUM_RULES
-    shards = rows(found, "shards")
+def test_tables_hold_what_the_files_say(full: Path) -> None:
+    counts = "select (select count(*) from pairs), (select count(*) from ratings)"
+    assert ask(full, counts) == [(ALL_PAIRS, NUM_RATINGS)]
+    shards = ask_records(full, "from shards order by shard")
     assert [row["num_pairs"] for row in shards] == [SHARD_SIZE, SHARD_SIZE, ALL_PAIRS % SHARD_SIZE]
     assert sum(row["num_ratings"] + row["num_nulls"] for row in shards) == NUM_RATINGS
     assert all(len(row["sha256"]) == 64 for row in shards)
-
-
-def test_what_was_set_aside_is_there_with_its_reason(one_run: Path) -> None:
-    found = tables_of(one_run)
-    [row] = rows(found, "set_aside")
-    assert (row["source"], row["record"]) == ("pku", 3)
-    assert row["reason"]
-    sources = {row["source"]: row for row in rows(found, "sources")}
+    places = [row[0] for row in ask(full, "select place from rules order by place")]
+    assert places == list(range(NUM_RULES))
+    [aside] = ask_records(full, "from set_aside")
+    assert (aside["source"], aside["record"], bool(aside["reason"])) == ("pku", 3, True)
+    sources = {row["source"]: row for row in ask_records(full, "from sources")}
     assert {name: row["num_kept"] for name, row in sources.items()} == NUM_PAIRS
     assert sources["pku"]["num_set_aside"] == 1
     assert json.loads(sources["hh"]["origins"])[0]["name"] == "hh.jsonl"
+    [run] = ask_records(full, "from runs")
+    identity = json.loads(run["identity"])
+    assert (run["judge"], run["judge_backend"]) == ("one", "scripted")
+    assert run["rules_sha256"] == identity["rules_sha256"]
+    assert (run["num_shards"], run["num_done"], run["is_complete"]) == (3, 3, True)
 
 
-def test_a_run_is_described_by_its_identity(one_run: Path) -> None:
-    [row] = rows(tables_of(one_run), "runs")
-    identity = json.loads(row["identity"])
-    assert (row["judge"], row["judge_backend"]) == ("one", "scripted")
-    assert row["rules_sha256"] == identity["rules_sha256"]
-    assert (row["num_shards"], row["num_done"], row["is_complete"]) == (3, 3, True)
+# --- what does not validate -----------------------------------------------------------------------
 
 
 def test_a_damaged_shard_is_listed_and_not_read(copied: Path) -> None:
@@ -79,80 +102,168 @@ def test_a_damaged_shard_is_listed_and_not_read(copied: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    found = tables_of(copied)
-    states = {row["shard"]: row for row in rows(found, "shards")}
-    assert [states[index]["state"] for index in range(3)] == ["done", "damaged", "done"]
-    assert states[1]["num_ratings"] is states[1]["sha256"] is None
-    assert len(rows(found, "ratings")) == NUM_RATINGS - SHARD_SIZE * 2 * NUM_RULES
-
-
-def test_files_that_only_look_like_shards_are_not_read(copied: Path) -> None:
-    [run_dir] = list_runs(copied / "ratings")
+    # Files that only look like shards are not read either.
     shutil.copy(shard_path(run_dir, 0), run_dir / "shard-00099.parquet")
-    shutil.copy(shard_path(run_dir, 0), run_dir / "_tmp.parquet")
-    assert len(rows(tables_of(copied), "all_ratings")) == NUM_RATINGS
+    shard_path(choose_scores(copied), 0).write_bytes(b"damaged")
+    states = ask(copied, "select state, num_ratings, sha256 from shards order by shard")
+    assert [state for state, *_ in states] == ["done", "damaged", "done"]
+    assert states[1][1:] == (None, None)
+    left = ALL_PAIRS - SHARD_SIZE
+    assert ask(copied, "select count(*) from ratings") == [(left * 2 * NUM_RULES,)]
+    assert ask(copied, "select count(*) from head_scores") == [(left * 2 * len(HEADS),)]
 
 
-def test_a_changed_pairs_file_is_refused(copied: Path) -> None:
-    path = copied / "pairs" / "hh.parquet"
-    path.write_bytes(path.read_bytes() + b"\0")
-    with pytest.raises(InputError, match="changed since it was ingested"):
-        tables_of(copied)
-
-
-def test_a_line_that_was_not_set_aside_is_named(copied: Path) -> None:
-    path = copied / "pairs" / "pku.set-aside.jsonl"
-    path.write_text(path.read_text() + '{"source": "pku"}\n')
-    with pytest.raises(InputError, match="line 2"):
-        tables_of(copied)
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("pairs/hh.parquet", "changed", "changed since it was ingested"),
+        ("pairs/pku.set-aside.jsonl", '{"source": "pku"}\n', "line 1 is no record"),
+        ("ratings/*/run.json", "{}", r"run\.json is damaged"),
+        ("scores/*/score.json", "{}", r"score\.json is damaged"),
+        (f"benchmarks/{TABLE_KEYS[0]}/table.json", "{}", r"table\.json: no table of a benchmark"),
+    ],
+)
+def test_a_file_that_cannot_be_believed_is_named(
+    copied: Path, file: str, content: str, said: str
+) -> None:
+    [path] = copied.glob(file)
+    path.write_text(content)
+    with pytest.raises(EncoreError, match=said):
+        study_tables(open_study(copied))
 
 
 def test_half_a_surrogate_pair_in_an_excerpt_is_shown_as_an_escape(copied: Path) -> None:
     path = copied / "pairs" / "pku.set-aside.jsonl"
     record = json.loads(path.read_text())
     path.write_text(json.dumps(record | {"excerpt": "\ud83d"}) + "\n")
-    [row] = rows(tables_of(copied), "set_aside")
-    assert row["excerpt"] == "\\ud83d"
+    assert ask(copied, "select excerpt from set_aside") == [("\\ud83d",)]
+
+
+# --- which run ------------------------------------------------------------------------------------
 
 
 def test_of_several_runs_ratings_are_those_of_the_chosen_one(two_runs: Path) -> None:
-    undecided = tables_of(two_runs)
+    study = open_study(two_runs)
+    undecided = study_tables(study)
     assert "ratings" not in undecided.tables
-    assert len(rows(undecided, "all_ratings")) == 2 * NUM_RATINGS
+    assert ask(two_runs, "select count(*) from all_ratings") == [(2 * NUM_RATINGS,)]
     with pytest.raises(InputError, match=r"2 runs; choose one with --run .*judge one.*judge two"):
         undecided.the_run()
-    chosen = tables_of(two_runs, judge="two")
-    assert {row["judge"] for row in rows(chosen, "ratings")} == {"two"}
-    key = chosen.the_run().manifest.run_key
-    assert tables_of(two_runs, run=key[:10]).the_run().manifest.run_key == key
+    assert ask(two_runs, "select distinct judge from ratings", judge="two") == [("two",)]
+    key = study_tables(study, judge="two").the_run().manifest.run_key
+    assert study_tables(study, run=key[:10]).the_run().manifest.run_key == key
 
 
 @pytest.mark.parametrize("choice", [{"run": "zzz"}, {"judge": "three"}, {"run": ""}])
 def test_a_choice_that_names_no_single_run_is_refused(two_runs: Path, choice: Any) -> None:
     with pytest.raises(InputError, match=r"(no|2) runs match --.*judge one"):
-        tables_of(two_runs, **choice)
+        study_tables(open_study(two_runs), **choice)
 
 
-def test_a_study_without_ratings_has_empty_tables(tmp_path: Path) -> None:
-    found = tables_of(make_pairs(tmp_path))
-    assert rows(found, "ratings") == rows(found, "runs") == []
+def test_a_study_without_anything_has_empty_tables(tmp_path: Path) -> None:
+    empty = create_study(tmp_path / "empty").path
+    for name in TABLE_DOCS:
+        assert ask(empty, f"from {name}") == []
     with pytest.raises(InputError, match="no ratings yet; run `encore rate`"):
-        found.the_run()
-    empty = tables_of(create_study(tmp_path / "empty").path)
-    assert all(rows(empty, name) == [] for name in TABLE_DOCS)
+        study_tables(open_study(empty)).the_run()
 
 
-def test_a_run_that_cannot_be_believed_is_named(copied: Path) -> None:
-    [run_dir] = list_runs(copied / "ratings")
-    (run_dir / "run.json").write_text("{}")
-    with pytest.raises(EncoreError, match=r"run\.json is damaged"):
-        tables_of(copied)
+# --- head scores ----------------------------------------------------------------------------------
 
 
-def test_the_demos_sources_and_whatever_is_labelled_so_are_synthetic(
-    tmp_path: Path, one_run: Path
-) -> None:
+def test_every_score_is_a_row(full: Path) -> None:
+    scores = read_head_scores(full)
+    keys = list(zip(scores.source_P, scores.pair_id_P, strict=True))
+    expected = {
+        (*key, response, head_id): scores.score_P2R[row, place, head]
+        for row, key in enumerate(keys)
+        for place, response in enumerate(("chosen", "rejected"))
+        for head, head_id in enumerate(HEADS)
+    }
+    rows = ask(full, "select source, pair_id, response, head_id, score from head_scores")
+    assert {tuple(key): value for *key, value in rows} == expected
+    assert len(rows) == len(expected)
+    assert ask(full, "select distinct model, subset from head_scores") == [("model", None)]
+
+
+def test_head_accuracy_is_what_numpy_says(full: Path) -> None:
+    rows = ask(
+        full,
+        "select head_id, sum(num_pairs), sum(half_accuracy * num_pairs) / sum(num_pairs), "
+        "sum(strict_accuracy * num_pairs) / sum(num_pairs), sum(num_ties), "
+        "sum(mean_margin * num_pairs) / sum(num_pairs) from head_accuracy group by head_id",
+    )
+    scores = read_head_scores(full)
+    margin_PR = (scores.score_P2R[:, 0] - scores.score_P2R[:, 1]).astype(np.float64)
+    found = {head_id: figures for head_id, *figures in rows}
+    for place, one in enumerate(head_accuracies(scores)):
+        expected = [one.num_pairs, one.half, one.strict, one.num_ties, margin_PR[:, place].mean()]
+        assert found[one.head_id] == pytest.approx(expected, rel=1e-6)
+
+
+def test_several_scorings_stand_side_by_side(copied: Path, tmp_path: Path) -> None:
+    other = open_reward_model(make_model(tmp_path / "other", head_ids=("only-one",)))
+    key = score(copied, other).key
+    rows = ask(copied, "select score_key, model, count(*) from head_scores group by all")
+    assert (key, "other", ALL_PAIRS * 2) in rows
+    assert sorted(num for *_, num in rows) == [ALL_PAIRS * 2, ALL_PAIRS * 2 * len(HEADS)]
+
+
+# --- benchmark tables -----------------------------------------------------------------------------
+
+
+def test_every_row_of_a_table_stands_there_with_its_figures(full: Path) -> None:
+    sql = """
+        select table_key, row, kind, tau, score, ci_low, ci_high, difference, mcnemar_p,
+            is_synthetic
+        from benchmark_rows
+        order by table_key, place
+    """
+    expected: list[tuple[Any, ...]] = []
+    for table in read_tables(full):
+        for row in table.rows:
+            value, figure = row.figures[table.headline]
+            found = row.difference  # the reference is compared with nothing
+            compared = (None, None) if found is None else (found.difference, found.mcnemar_p)
+            own = (table.folder.name, row.name, row.kind, row.params.get("tau"))
+            figures = (value, figure.ci_low, figure.ci_high, *compared)
+            expected.append((*own, *figures, table.folder.name == TABLE_KEYS[1]))
+    assert ask(full, sql) == expected
+    reference = "select distinct row, reference from benchmark_rows where difference is null"
+    assert ask(full, reference) == [("uniform", "uniform")]
+
+
+def test_scores_follow_from_the_pairs_and_tables_do_not_mix(full: Path) -> None:
+    sql = """
+        select count(*), max(abs(score - mean_credit)) < 1e-9
+        from benchmark_rows
+        join (
+            select table_key, row, avg(credit) as mean_credit, count(*) as num_pairs
+            from benchmark_pairs
+            group by all
+        ) using (table_key, row)
+        where num_pairs = num_units
+    """
+    # As many rows as the tables have: no row lacks its pairs, none has those of both tables.
+    [(num_rows, follows)] = ask(full, sql)
+    assert (num_rows,) == ask(full, "select count(*) from benchmark_rows")[0]
+    assert follows
+
+
+# --- synthetic, and published ---------------------------------------------------------------------
+
+
+def test_what_is_synthetic_is_known_by_its_label_or_its_model(tmp_path: Path, full: Path) -> None:
     study = make_pairs(tmp_path, prefix="synthetic-")
     rate_study(study)
-    assert tables_of(study).synthetic_parts == ("source synthetic-hh", "source synthetic-pku")
-    assert tables_of(one_run).synthetic_parts == ()
+    parts = study_tables(open_study(study)).synthetic_parts
+    assert parts == ("source synthetic-hh", "source synthetic-pku")
+    [part] = study_tables(open_study(full)).synthetic_parts
+    assert part.endswith("model: judge of run 12")
+
+
+def test_a_published_database_holds_scores_and_benchmarks(full: Path, tmp_path: Path) -> None:
+    published = publish_database(full, out=tmp_path / "study.duckdb")
+    for name in ("head_scores", "benchmark_rows", "benchmark_pairs"):
+        [(num_rows,)] = ask(full, f"select count(*) from {name}")  # noqa: S608 - a table of ours
+        assert published.tables[name] == num_rows > 0
