@@ -26,11 +26,9 @@ from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
 from encore.reporting import Reporter
 from encore.scoring.scoring_run import HowToCompute
-from encore.training.embeddings import embed_prompts
-from encore.training.examples import TokenTable, TrainingExamples
+from encore.training.embeddings import embed, prompt_table
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, TrainedGate, load_gate
-from encore.training.splits import group_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,14 +179,19 @@ class Scorer:
         """
         title = f"{opened.name}, prompts of the gate"
         self.reporter.started(title, total=self.pairs.num_pairs)
-        prompt_PD = embed_prompts(
+        encoded = encoded_pairs(opened, self.pairs.pairs, truncation=self.config.truncation)
+        chosen = [pair.chosen for pair in encoded]
+        prompts = prompt_table(
+            [one.token_ids for one in chosen], [one.num_prompt for one in chosen]
+        )
+        states = embed(
             opened.model,
-            _examples(self.pairs, opened, truncation=self.config.truncation),
+            {"prompt": prompts},
             cache=scored.folder / "prompts",
             pad_token_id=opened.tokenizer.pad_token_id,
             reporter=self.reporter,
         )
-        weight_PR = gate.weights(prompt_PD).astype(np.float64)
+        weight_PR = gate.weights(states["prompt"]).astype(np.float64)
         score_P2R = scored.scores.score_P2R.astype(np.float64)
         return np.asarray(np.einsum("pr,pcr->pc", weight_PR, score_P2R), dtype=np.float64)
 
@@ -282,23 +285,4 @@ def _scored_model(
             gate=None if gate is None else gate.digest,
         ),
         backbone=metadata.get("backbone_identity", {}).get("revision"),
-    )
-
-
-def _examples(pairs: BenchmarkPairs, opened: OpenedModel, *, truncation: str) -> TrainingExamples:
-    """The pairs' tokens in the form that embedding takes; there is nothing to learn from them."""
-    encoded = encoded_pairs(opened, pairs.pairs, truncation=truncation)
-    no_target_PR = np.empty((len(encoded), 0), dtype=np.float32)
-    return TrainingExamples(
-        head_ids=opened.model.head_ids,
-        source_P=np.array([pair.source for pair in pairs.pairs], dtype=np.object_),
-        pair_id_P=np.array([pair.pair_id for pair in pairs.pairs], dtype=np.object_),
-        group_P=np.array([group_of(pair) for pair in pairs.pairs], dtype=np.int64),
-        chosen=TokenTable.of(pair.chosen.token_ids for pair in encoded),
-        rejected=TokenTable.of(pair.rejected.token_ids for pair in encoded),
-        prompt_tokens_P=np.array([pair.chosen.num_prompt for pair in encoded], dtype=np.int32),
-        target_chosen_PR=no_target_PR,
-        target_rejected_PR=no_target_PR,
-        mean_R=np.zeros(len(opened.model.head_ids)),
-        digest=pairs.digest,
     )

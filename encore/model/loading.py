@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from encore.errors import EncoreError, InputError
 from encore.model.attention import register_segment_attention
-from encore.model.config import BackboneConfig
+from encore.model.config import BackboneConfig, Pooling
 from encore.model.conversation import ConversationTokenizer
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.trunks import OTHER, TRUNKS, max_positions, position_offset, trunk_kind
@@ -100,13 +100,11 @@ def load_reward_model(
         trunk = _random_trunk(config, files, seed=seed, device=device, **options)
     else:
         trunk, _ = _load(AutoModel, config, files, device, **options)
-    pooling = config.pooling
-    if pooling == "auto":
-        pooling = "last" if kind.is_causal else "mean"
+    own_pooling: Pooling = "last" if kind.is_causal else "mean"
     model = MultiHeadRewardModel(
         trunk,
         head_ids=head_ids,
-        pooling=pooling,
+        pooling=own_pooling if config.pooling == "auto" else config.pooling,
         is_causal=kind.is_causal,
         position_offset=position_offset(files.config, kind),
     )

@@ -103,18 +103,15 @@ def open_reward_model(
         model: A model folder of `encore train` or the run's folder around it; or a plain
             …ForSequenceClassification of transformers, a folder or a hub id: an export, or a
             downloaded reward model. One label is the head ``reward`` (unless it has a name),
-            several are heads named as in ``id2label``. A known decoder with one linear layer on
-            the last token is taken apart (packed, foldable); any other is run whole.
+            several are heads named as in ``id2label``.
         device: Where it goes; default: the GPU where there is one.
-        dtype: Of the trunk: ``auto`` (bfloat16 on CUDA, float32 elsewhere), ``float32``,
-            ``bfloat16``.
+        dtype: Of the trunk: ``auto`` (bfloat16 on CUDA, else float32), ``float32``, ``bfloat16``.
         max_length: In tokens; longer conversations lose their oldest. Default: the length it was
             trained with, or what its tokenizer says. Never more than the model has positions.
         revision: Of a hub id.
 
     Raises:
-        InputError: No such model or no reward model, an argument out of range, pickled weights,
-            a folder that wants its own code run, a head with a bias.
+        InputError: No reward model, an argument out of range, pickled weights, code of its own.
         EncoreError: Weights or tokenizer that do not load.
     """
     if dtype not in _DTYPES:
@@ -123,12 +120,7 @@ def open_reward_model(
         raise InputError(f"max_length {max_length}: expected at least {_MIN_LENGTH} tokens")
     folder = Path(model).expanduser()
     if (folder / _RUN_FILE).is_file():
-        model = folder = folder / _MODEL_OF_RUN
-        if not folder.is_dir():
-            raise InputError(
-                f"reward model {str(folder.parent)!r}: this training run has no model yet; run the "
-                "same `encore train` again to finish it"
-            )
+        model = folder = _model_of_run(folder)
     is_ours = (folder / ABOUT_FILE).is_file()
     # What a model of ours lacks is said by `load_model`; on the hub only safetensors are asked for.
     files = _REWARD_MODEL.find(str(model), revision=revision, needs_weights=not is_ours)
@@ -143,12 +135,20 @@ def open_reward_model(
     # A model in a training run's folder is called after its run.
     is_of_run = files.hub_revision is None and (folder.parent / _RUN_FILE).is_file()
     return OpenedModel(
-        model=loaded.model,
-        tokenizer=loaded.tokenizer,
-        metadata=loaded.metadata,
+        **loaded._asdict(),
         name=folder.resolve().parent.name if is_of_run else files.name,
         digest=model_digest(loaded.model, loaded.tokenizer),
     )
+
+
+def _model_of_run(run: Path) -> Path:
+    folder = run / _MODEL_OF_RUN
+    if not folder.is_dir():
+        raise InputError(
+            f"reward model {str(run)!r}: this training run has no model yet; run the same `encore "
+            "train` again to finish it"
+        )
+    return folder
 
 
 def model_digest(model: MultiHeadRewardModel, tokenizer: ConversationTokenizer) -> str:

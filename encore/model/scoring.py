@@ -108,25 +108,15 @@ def computed_batches(
 
     The longest come first: memory fails early or never.
 
-    Args:
-        model: Left in the mode in which it came once the last batch was taken.
-        sequences: As for `score_sequences`, like the other arguments.
-        compute: ``model`` itself for scores, ``model.embed`` for what the heads read.
-        pad_token_id: As above.
-        tokens_per_microbatch: As above.
-        layout: As above.
-        groups: As above.
-
-    Raises:
-        InputError: as `score_sequences`.
+    Arguments and errors are those of `score_sequences`; ``compute`` is ``model`` itself for scores,
+    ``model.embed`` for what the heads read. The model is left in the mode in which it came once the
+    last batch was taken.
     """
     if layout == "packed" and isinstance(model, WholeClassifier):
         layout = "sorted"  # it pads whatever the layout: what is packed would be counted wrong
     device = model.device
-    budget = tokens_per_microbatch or TOKENS_PER_MICROBATCH.get(
-        device.type, TOKENS_PER_MICROBATCH["cpu"]
-    )
-    is_shared = layout == "prefix-shared"
+    kind = "cuda" if device.type == "cuda" else "cpu"
+    budget = tokens_per_microbatch or TOKENS_PER_MICROBATCH[kind]
     was_training = model.training
     model.eval()
     try:
@@ -136,23 +126,20 @@ def computed_batches(
             microbatch = lay_out(
                 [sequences[index] for index in indices],
                 layout=layout,
-                groups=[range(end - len(unit), end) for unit, end in zip(units, ends, strict=True)]
-                if is_shared
-                else None,
+                groups=[range(end - len(unit), end) for unit, end in zip(units, ends, strict=True)],
                 pad_token_id=pad_token_id,
                 is_causal=model.is_causal,
             )
             # Not around the loop: what runs between two batches is the caller's.
             with torch.inference_mode():
                 value_NX = compute(microbatch.to(device)).float().cpu().numpy()
-            is_padded = microbatch.segments is None  # a packed row has no padding
             num_tokens, num_computed = microbatch.num_tokens, microbatch.num_computed
             yield ComputedBatch(
                 indices=np.array(indices, dtype=np.int64),
                 value_NX=value_NX,
                 num_tokens=num_tokens,
                 num_computed=num_computed,
-                num_padding=num_computed - num_tokens if is_padded else 0,
+                num_padding=0 if microbatch.segments else num_computed - num_tokens,
             )
     finally:
         model.train(was_training)

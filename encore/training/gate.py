@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,17 @@ from encore.reporting import SILENT, Reporter
 from encore.versions import package_versions
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from encore.data.study import Study
-    from encore.model.saved_model import LoadedModel
+    from encore.model.reward_model import MultiHeadRewardModel
+    from encore.training.config import TrainingConfig
     from encore.training.examples import TrainingExamples
     from encore.training.gating_network import TrainedGate
     from encore.training.splits import Split
+
+    _Floats = NDArray[np.float32]
 
 RESULT_FILE = "gate-result.json"
 #: A head with more of the mean weight than this is all that the gate reads.
@@ -109,10 +115,7 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     of responses and prompts are kept beside the gate as they come: a killed call goes on from
     them, and the gate itself takes seconds. The same arguments give the same gate on a CPU.
 
-    Args:
-        study: Whose preferences are learnt; no rating is read.
-        config: Model, gate and folder.
-        reporter: Hears of embedded pairs and of every step's loss.
+    The study's preferences are learnt, no rating is read.
 
     Raises:
         InputError: No such model, or a model with a single head.
@@ -124,34 +127,28 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     from encore.synthetic import synthetic_in_training
     from encore.training.examples import read_examples
     from encore.training.gating_network import fit_gate, save_gate
+    from encore.training.splits import split
 
     began = time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    loaded = load_model(config.model, device=device)
-    head_ids = loaded.model.head_ids
-    if len(head_ids) < 2:
-        raise InputError(
-            f"model {config.model}: its only head is {head_ids[0]!r}; a gate weighs several heads: "
-            "give a model trained with objective multi-head"
-        )
+    model, tokenizer, metadata = load_model(config.model, device=device)
+    training = _training_of(config.model, model.head_ids, metadata)
     examples = read_examples(
-        study, tokenizer=loaded.tokenizer, objective="bradley-terry", limit=config.limit
+        study, tokenizer=tokenizer, objective="bradley-terry", limit=config.limit
     )
-    parts = _split_of_model(loaded, examples, config.model)
+    # The model's own: what it learnt from must not be held out here, nor the other way round.
+    parts = split(examples, evaluation_share=training.evaluation_share, seed=training.seed)
     out = config.out or config.model.parent / "gate"
-    prompt_PD, chosen_PR, rejected_PR = _states_and_scores(loaded, examples, out, reporter)
-    rows = parts.train_rows
+    states = _states_and_scores(model, examples, tokenizer.pad_token_id, out, reporter)
     reporter.started("gate", total=config.gate.num_steps)
     gate = fit_gate(
-        prompt_PD[rows],
-        chosen_PR[rows],
-        rejected_PR[rows],
-        head_ids=head_ids,
+        *(array[parts.train_rows] for array in states),
+        head_ids=model.head_ids,
         config=config.gate,
         device=device,
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
-    figures = _figures(gate, parts, prompt_PD, chosen_PR, rejected_PR)
+    figures = _figures(gate, parts, *states)
     result = GateResult(
         out=out,
         **figures,
@@ -162,13 +159,64 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
         seconds=time.monotonic() - began,
     )
     save_gate(out, gate)
-    _write_result(result, config.model, examples)
+    origin = {"model": f"sha256:{folder_digest(config.model)}", "data_sha256": examples.digest}
+    content = asdict(result) | origin | {"versions": package_versions()}
+    del content["out"]  # no machine's path
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    atomic_write_bytes(out / RESULT_FILE, text.encode())
     reporter.saved(out, kind="gate")
     return result
 
 
+def _training_of(
+    model: Path, head_ids: Sequence[str], metadata: Mapping[str, Any]
+) -> TrainingConfig:
+    """How the model was trained.
+
+    Raises:
+        InputError: A model with a single head, or one that does not say.
+    """
+    from encore.training.config import TrainingConfig
+
+    if len(head_ids) < 2:
+        raise InputError(
+            f"model {model}: its only head is {head_ids[0]!r}; a gate weighs several heads: give a "
+            "model trained with objective multi-head"
+        )
+    recorded = metadata.get("config")
+    if not isinstance(recorded, dict):
+        raise InputError(
+            f"model {model}: it does not say which prompts were held out from its training; "
+            "expected a folder that `encore train` wrote"
+        )
+    return TrainingConfig.model_validate(recorded)
+
+
+def _states_and_scores(
+    model: MultiHeadRewardModel,
+    examples: TrainingExamples,
+    pad_token_id: int,
+    out: Path,
+    reporter: Reporter,
+) -> tuple[_Floats, _Floats, _Floats]:
+    """States where the assistant's turn begins, and the head scores of both responses."""
+    from encore.training.embeddings import embed, prompt_table
+
+    found: dict[str, _Floats] = {}
+    prompts = prompt_table(examples.chosen, examples.prompt_tokens_P.tolist())
+    for title, tables in (
+        ("responses", {"chosen": examples.chosen, "rejected": examples.rejected}),
+        ("prompts", {"prompt": prompts}),
+    ):
+        reporter.started(f"embedding {title}", total=examples.num_pairs)
+        cache = out / "embeddings"
+        found |= embed(model, tables, cache=cache, pad_token_id=pad_token_id, reporter=reporter)
+    head_DR = model.heads.weight.detach().cpu().numpy().T
+    return found["prompt"], found["chosen"] @ head_DR, found["rejected"] @ head_DR
+
+
 def _figures(
-    gate: TrainedGate, parts: Split, prompt_PD: Any, chosen_PR: Any, rejected_PR: Any
+    gate: TrainedGate, parts: Split, prompt_PD: _Floats, chosen_PR: _Floats, rejected_PR: _Floats
 ) -> dict[str, Any]:
     """The losses on the pairs learnt from, weights and accuracies on those held out."""
     import numpy as np
@@ -180,22 +228,23 @@ def _figures(
     margin_PR = chosen_PR[rows] - rejected_PR[rows]
     seen = held_out if len(held_out) else rows
     weight_PR = gate.weights(prompt_PD[seen])
-    accuracies = [
+    gated, uniform = (
         accuracy_half(
             (by_PR * chosen_PR[seen]).sum(axis=1), (by_PR * rejected_PR[seen]).sum(axis=1)
         )
         for by_PR in (weight_PR, np.full_like(weight_PR, 1 / len(gate.head_ids)))
-    ]
+    )
     mean_R = weight_PR.mean(axis=0, dtype=np.float64)
+    _, best_constant_loss = best_constant_weights(margin_PR)
     return {
         "num_pairs": len(rows),
         "num_evaluation_pairs": len(held_out),
-        "accuracy_gated": accuracies[0] if len(held_out) else None,
-        "accuracy_uniform": accuracies[1] if len(held_out) else None,
+        "accuracy_gated": gated if len(held_out) else None,
+        "accuracy_uniform": uniform if len(held_out) else None,
         "mean_weights": dict(zip(gate.head_ids, mean_R.tolist(), strict=True)),
         "final_loss": gate.losses[-1],
         "training_loss": gate.loss(prompt_PD[rows], margin_PR),
-        "best_constant_loss": best_constant_weights(margin_PR).loss,
+        "best_constant_loss": best_constant_loss,
         "scale": gate.scale,
     }
 
@@ -219,46 +268,3 @@ def gate_warnings(
             f"weights, {best_constant_loss:.4f}: train it for more steps"
         )
     return tuple(notes)
-
-
-def _write_result(result: GateResult, model: Path, examples: TrainingExamples) -> None:
-    """What the gate was made from, beside it; no machine's path."""
-    content = asdict(result) | {
-        "model": f"sha256:{folder_digest(model)}",
-        "data_sha256": examples.digest,
-        "versions": package_versions(),
-    }
-    del content["out"]
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    atomic_write_bytes(result.out / RESULT_FILE, text.encode())
-
-
-def _split_of_model(loaded: LoadedModel, examples: TrainingExamples, model: Path) -> Split:
-    """The model's own: what it learnt from must not be held out here, nor the other way round."""
-    from encore.training.config import TrainingConfig
-    from encore.training.splits import split
-
-    recorded = loaded.metadata.get("config")
-    if not isinstance(recorded, dict):
-        raise InputError(
-            f"model {model}: it does not say which prompts were held out from its training; "
-            "expected a folder that `encore train` wrote"
-        )
-    config = TrainingConfig.model_validate(recorded)
-    return split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
-
-
-def _states_and_scores(
-    loaded: LoadedModel, examples: TrainingExamples, out: Path, reporter: Reporter
-) -> tuple[Any, Any, Any]:
-    """States where the assistant's turn begins, and the head scores of both responses."""
-    from encore.training.embeddings import embed_examples, embed_prompts
-
-    model, common = loaded.model, dict[str, Any](cache=out / "embeddings", reporter=reporter)
-    common["pad_token_id"] = loaded.tokenizer.pad_token_id
-    reporter.started("embedding responses", total=len(examples.group_P))
-    responses = embed_examples(model, examples, **common)
-    reporter.started("embedding prompts", total=len(examples.group_P))
-    prompt_PD = embed_prompts(model, examples, **common)
-    head_DR = model.heads.weight.detach().cpu().numpy().T
-    return prompt_PD, responses.chosen_PD @ head_DR, responses.rejected_PD @ head_DR

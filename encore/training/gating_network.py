@@ -10,11 +10,10 @@ Suffixes: P pairs, B pairs of a batch, D hidden, R heads.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -72,8 +71,7 @@ class GatingNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any 
         return F.softplus(-self.log_scale.exp() * gated_B).mean()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TrainedGate:
+class TrainedGate(NamedTuple):
     """A gate and how it came about.
 
     Attributes:
@@ -100,12 +98,9 @@ class TrainedGate:
 
     def weights(self, prompt_PD: _Floats) -> _Floats:
         """The weight of every head for each prompt, shape [P, R]: none negative, sums of 1."""
-        blocks = [np.empty((0, len(self.head_ids)), dtype=np.float32)]
         with torch.inference_mode():
-            for start in range(0, len(prompt_PD), _ROWS_PER_BLOCK):
-                rows = prompt_PD[start : start + _ROWS_PER_BLOCK]
-                blocks.append(self.network(_tensor(rows)).numpy())
-        return np.concatenate(blocks)
+            blocks = [self.network(rows) for rows in _tensor(prompt_PD).split(_ROWS_PER_BLOCK)]
+            return np.asarray(torch.cat(blocks).numpy())
 
     def loss(self, prompt_PD: _Floats, margin_PR: _Floats) -> float:
         """Mean Bradley-Terry loss over all pairs, without dropout."""
@@ -113,21 +108,15 @@ class TrainedGate:
         return float(np.logaddexp(0, -self.scale * gated_P).mean())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ConstantWeights:
-    """Weights on the simplex that are the same for every prompt, their scale and mean loss."""
+def best_constant_weights(margin_PR: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
+    """The best weights times their scale for margins score(chosen) - score(rejected), and the loss.
 
-    weight_R: NDArray[np.float64]
-    scale: float
-    loss: float
+    Weights are on the simplex and the same for every prompt. Times a scale they are any vector
+    without negative entries, so that this is a logistic regression with bounds: convex, with one
+    optimum. A gate that reads the prompt should not have a larger loss on the same pairs.
 
-
-def best_constant_weights(margin_PR: NDArray[Any]) -> ConstantWeights:
-    """The best simplex weights and scale for margins score(chosen) - score(rejected), [P, R].
-
-    Scale times weights is any vector without negative entries, so that this is a logistic
-    regression with bounds: convex, with one optimum. A gate that reads the prompt should not have
-    a larger loss on the same pairs.
+    Args:
+        margin_PR: Of the pairs under every head, shape [P, R].
     """
     margin_PR = np.asarray(margin_PR, dtype=np.float64)
     spread = float(np.sqrt(np.square(margin_PR).mean())) or 1.0
@@ -138,18 +127,16 @@ def best_constant_weights(margin_PR: NDArray[Any]) -> ConstantWeights:
         gradient_R = -(feature_PR * expit(-logit_P)[:, None]).mean(axis=0)
         return float(np.logaddexp(0, -logit_P).mean()), gradient_R
 
-    uniform_R = np.full(margin_PR.shape[1], 1 / margin_PR.shape[1])
+    num_heads = margin_PR.shape[1]
     found = minimize(
         loss_and_gradient,
-        x0=uniform_R,
+        x0=np.full(num_heads, 1 / num_heads),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0, _MAX_STANDARD_SCALE)] * len(uniform_R),  # else infinite for separable pairs
+        bounds=[(0, _MAX_STANDARD_SCALE)] * num_heads,  # else infinite for separable pairs
         options={"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8},
     )
-    total = float(found.x.sum())
-    weight_R = found.x / total if total > 0 else uniform_R
-    return ConstantWeights(weight_R=weight_R, scale=total / spread, loss=float(found.fun))
+    return found.x / spread, float(found.fun)
 
 
 def fit_gate(
@@ -168,25 +155,24 @@ def fit_gate(
     it is best for uniform weights, is trained as a logarithm, and is set to its optimum for the
     trained weights at the end.
 
-    The same inputs and seed give the same gate, bit by bit, on the same machine's CPU.
+    The same inputs and seed give the same gate, bit by bit, on the same CPU.
 
     Args:
-        prompt_PD: State where the assistant's turn begins, shape [P, D], from
-            `encore.training.embeddings.embed_prompts`.
+        prompt_PD: State where the assistant's turn begins, [P, D]: see `prompt_table`.
         score_chosen_PR: Centred head scores of the preferred responses, shape [P, R].
         score_rejected_PR: The same of the other responses.
         head_ids: The R heads.
         config: Its shape and training.
-        device: Where to train; the finished gate is on the CPU.
-        on_step: Called with the loss of every step.
+        device: Where to train. The gate ends up on the CPU.
+        on_step: Called with each step's loss.
 
     Raises:
-        InputError: No pairs; scores, heads and prompts that do not belong together.
-        EncoreError: A loss that is not finite: at which step.
+        InputError: No pairs; scores of another shape.
+        EncoreError: A loss that is not finite.
     """
-    expected = (len(prompt_PD), len(head_ids))
     if not len(prompt_PD):
         raise InputError("gate: no pairs to learn from; expected at least one")
+    expected = (len(prompt_PD), len(head_ids))
     for name, score_PR in (("chosen", score_chosen_PR), ("rejected", score_rejected_PR)):
         if score_PR.shape != expected:
             raise InputError(
@@ -195,38 +181,46 @@ def fit_gate(
             )
     margin_PR = score_chosen_PR - score_rejected_PR
     prompt, margin = _tensor(prompt_PD).to(device), _tensor(margin_PR).to(device)
-    losses = []
     with torch.random.fork_rng(devices=[prompt.device] if prompt.is_cuda else []):
         torch.manual_seed(config.seed)
         network = GatingNetwork(prompt.shape[1], len(head_ids), config).to(device)
         _set_scale(network, margin_PR.mean(axis=1))
-        optimizer = torch.optim.AdamW(network.parameters(), weight_decay=config.weight_decay)
-        for step in range(1, config.num_steps + 1):
-            fall = (1 + math.cos(math.pi * (step - 1) / config.num_steps)) / 2
-            for group in optimizer.param_groups:
-                group["lr"] = config.learning_rate * fall
-            # The pairs of a step are a function of seed and step alone.
-            generator = np.random.default_rng([config.seed, step])
-            size = min(config.batch_pairs, len(prompt))
-            rows_B = torch.from_numpy(generator.choice(len(prompt), size=size, replace=False))
-            rows_B = rows_B.to(device)
-            optimizer.zero_grad()
-            loss = network.loss(prompt[rows_B], margin[rows_B])
-            losses.append(float(loss.detach()))
-            if not math.isfinite(losses[-1]):
-                raise EncoreError(
-                    f"gate: the loss is {losses[-1]} at step {step}; expected a finite number: "
-                    "check the prompts' states and the scores, or lower the learning rate"
-                )
-            loss.backward()
-            optimizer.step()
-            on_step(losses[-1])
-    network = network.cpu().eval()
-    gate = TrainedGate(
-        network=network, head_ids=tuple(head_ids), config=config, losses=tuple(losses)
-    )
+        losses = tuple(_losses(network, prompt, margin, config, on_step))
+    gate = TrainedGate(network.cpu().eval(), tuple(head_ids), config, losses)
     _set_scale(network, (gate.weights(prompt_PD) * margin_PR).sum(axis=1))
     return gate
+
+
+def _losses(
+    network: GatingNetwork,
+    prompt: Any,
+    margin: Any,
+    config: GateConfig,
+    on_step: Callable[[float], None],
+) -> Iterator[float]:
+    """Take the steps of a training; the loss of each."""
+    optimizer = torch.optim.AdamW(network.parameters(), weight_decay=config.weight_decay)
+    [group] = optimizer.param_groups
+    for step in range(1, config.num_steps + 1):
+        fall = (1 + math.cos(math.pi * (step - 1) / config.num_steps)) / 2
+        group["lr"] = config.learning_rate * fall
+        # The pairs of a step are a function of seed and step alone.
+        generator = np.random.default_rng([config.seed, step])
+        size = min(config.batch_pairs, len(prompt))
+        rows = generator.choice(len(prompt), size=size, replace=False)
+        rows_B = torch.from_numpy(rows).to(prompt.device)
+        optimizer.zero_grad()
+        loss = network.loss(prompt[rows_B], margin[rows_B])
+        found = float(loss.detach())
+        if not math.isfinite(found):
+            raise EncoreError(
+                f"gate: the loss is {found} at step {step}; expected a finite number: check the "
+                "prompts' states and the scores, or lower the learning rate"
+            )
+        loss.backward()
+        optimizer.step()
+        on_step(found)
+        yield found
 
 
 class _Description(BaseModel):
@@ -297,7 +291,7 @@ def load_gate(folder: Path, *, head_ids: Sequence[str] | None = None) -> Trained
         raise InputError(
             f"{path}: no weights of this gate ({str(error).splitlines()[0]}); train it again"
         ) from error
-    return TrainedGate(network=network.eval(), head_ids=about.head_ids, config=about.config)
+    return TrainedGate(network.eval(), about.head_ids, about.config)
 
 
 def _set_scale(network: GatingNetwork, margin_P: NDArray[Any]) -> None:
@@ -305,9 +299,9 @@ def _set_scale(network: GatingNetwork, margin_P: NDArray[Any]) -> None:
     if not np.isfinite(margin_P).all():
         return  # the first step says what is wrong
     smallest = _MIN_STANDARD_SCALE / (float(np.sqrt(np.square(margin_P).mean())) or 1.0)
-    scale = max(best_constant_weights(margin_P[:, None]).scale, smallest)
+    [scale], _ = best_constant_weights(margin_P[:, None])
     with torch.no_grad():
-        network.log_scale.fill_(math.log(scale))
+        network.log_scale.fill_(math.log(max(scale, smallest)))
 
 
 def _tensor(array: NDArray[Any]) -> Any:

@@ -127,13 +127,11 @@ class _Lengths(NamedTuple):
 def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[str, Any]:
     """Memory of every recipe, hours of every layout, and a recipe that fits, as JSON values.
 
-    Args:
-        config: The run; a maximum length beyond the model's is lowered to it.
-        study: The opened study of ``config.study``.
+    A maximum length beyond the model's is lowered to it. ``study`` is the opened ``config.study``.
 
     Raises:
-        InputError: A name that is not known, a backbone that cannot be trained here, a study
-            without pairs, an average length beyond the maximum.
+        InputError: An unknown name, a backbone that cannot be trained here, a study without pairs,
+            an average length beyond the maximum.
     """
     gpu, shape = gpu_named(config.gpu), find_shape(config.backbone, revision=config.revision)
     recipe = next((one for one in RECIPES if one.name == config.recipe), None)
@@ -156,39 +154,14 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
     budget, limit = config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"], gpu.usable_gib
     memory = {one: memory_of(one, shape, config, step=step, budget=budget) for one in RECIPES}
     fits = memory[recipe]["total_gib"] <= limit
-    # The asked recipe with the smallest microbatch, else the first one that fits.
-    smallest = min(budget, 2 * max_length)
-    advised = (
-        {
-            "recipe": one.name,
-            "tokens_per_microbatch": tokens,
-            "options": f"{one.options} --tokens-per-microbatch {tokens}",
-            "total_gib": total,
-        }
-        for one in (recipe, *RECIPES)
-        for tokens in (budget, smallest)
-        if (total := memory_of(one, shape, config, step=step, budget=tokens)["total_gib"]) <= limit
-    )
     peak = 1e12 * (gpu.fp32_tflops if recipe.weight_bytes == _FLOAT32 else gpu.bf16_tflops)
     return {
-        "model": {
-            "name": shape.name,
-            "kind": shape.kind,
-            "num_parameters": shape.num_parameters,
-            "num_embedding_parameters": shape.num_embedding_parameters,
-            "num_output_parameters_not_loaded": shape.num_output_parameters,
-            "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
-        },
-        "gpu": {
-            "name": gpu.name,
-            "memory_gib": gpu.memory_gib,
-            "bf16_tflops": gpu.bf16_tflops,
-            "usable_gib": round(limit, 3),
-        },
+        "model": _about_model(shape),
+        "gpu": gpu._asdict() | {"usable_gib": round(limit, 3)},
         "recipe": recipe.name,
         "fits": fits,
         "memory": memory[recipe],
-        "advice": None if fits else next(advised, None),
+        "advice": None if fits else _advice(recipe, shape, config, step, budget, limit),
         "recipes": [
             {"name": one.name, "about": one.about, "options": one.options}
             | {"fits": needed["total_gib"] <= limit, **needed}
@@ -205,6 +178,39 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
         "utilisation": config.utilisation,
         "hours": _hours(recipe, shape, config, lengths, peak * config.utilisation),
     }
+
+
+def _about_model(shape: BackboneShape) -> dict[str, Any]:
+    return {
+        "name": shape.name,
+        "kind": shape.kind,
+        "num_parameters": shape.num_parameters,
+        "num_embedding_parameters": shape.num_embedding_parameters,
+        "num_output_parameters_not_loaded": shape.num_output_parameters,
+        "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
+    }
+
+
+def _advice(
+    asked: Recipe,
+    shape: BackboneShape,
+    config: PlanTrainConfig,
+    step: int,
+    budget: int,
+    limit: float,
+) -> dict[str, Any] | None:
+    """The asked recipe with the smallest microbatch, else the first recipe that fits."""
+    for recipe in (asked, *RECIPES):
+        for tokens in (budget, min(budget, 2 * config.max_length)):
+            total = memory_of(recipe, shape, config, step=step, budget=tokens)["total_gib"]
+            if total <= limit:
+                return {
+                    "recipe": recipe.name,
+                    "tokens_per_microbatch": tokens,
+                    "options": f"{recipe.options} --tokens-per-microbatch {tokens}",
+                    "total_gib": total,
+                }
+    return None
 
 
 def refusal(plan: dict[str, Any]) -> str:
@@ -230,17 +236,11 @@ def memory_of(
     With gradient checkpointing a pass keeps the input of every layer and everything of the one
     layer that is computed again, otherwise everything of all layers. Flash attention never holds
     the scores of all pairs of tokens. Stochastic rounding updates a weight in the backward pass and
-    frees its gradient, where a step is one pass.
-
-    Args:
-        recipe: How it is trained.
-        shape: The backbone.
-        config: Maximum length, layout, heads, rank, checkpointing.
-        step: Tokens of the fullest step.
-        budget: Tokens of a microbatch; a longer pair gets one of its own.
+    frees its gradient, where a step is one pass. ``step``: tokens of the fullest step; ``budget``:
+    of a microbatch.
     """
     e, hidden, inner = recipe.weight_bytes, shape.hidden_size, shape.intermediate_size
-    budget = max(budget, 2 * config.max_length)
+    budget = max(budget, 2 * config.max_length)  # a longer pair gets a microbatch of its own
     tokens = min(budget, step)
     is_one_pass = step <= budget and config.layout in ("packed", "prefix-shared")
     is_freed = recipe.name == "full-stochastic" and is_one_pass

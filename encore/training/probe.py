@@ -9,17 +9,18 @@ Suffixes: N responses, P pairs, D hidden, R heads, K heads whose targets are in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
 
 from encore.errors import EncoreError, InputError
 from encore.reporting import Reporter
-from encore.training.embeddings import embed_examples
+from encore.training.embeddings import embed
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
@@ -38,19 +39,6 @@ _SMALL_GRADIENT = 1e-5
 
 _Floats = NDArray[np.float64]
 _AnyFloats = NDArray[np.float32] | NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LinearHeads:
-    """Linear heads and their constants: target = head · embedding + offset.
-
-    Attributes:
-        head_RD: The heads' weights, shape [R, D].
-        offset_R: The constants, shape [R].
-    """
-
-    head_RD: _Floats
-    offset_R: _Floats
 
 
 def solve_heads(
@@ -77,45 +65,41 @@ def solve_heads(
     Returns:
         What belongs to the heads' centres, shape [R]: see `encore.training.splits.move_centres`.
     """
-    embeddings = embed_examples(
+    states = embed(
         model,
-        examples,
+        {"chosen": examples.chosen, "rejected": examples.rejected},
         layout=config.layout,
         cache=cache,
         tokens_per_microbatch=config.microbatch_tokens(model.heads.weight.device.type),
         pad_token_id=pad_token_id,
         reporter=reporter,
     )
+    chosen_PD, rejected_PD = states["chosen"], states["rejected"]
     if config.objective == "bradley-terry":
         head_D = fit_bradley_terry(
-            embeddings.chosen_PD,
-            embeddings.rejected_PD,
-            group_P=examples.group_P,
-            seed=config.seed,
+            chosen_PD, rejected_PD, group_P=examples.group_P, seed=config.seed
         )
-        heads = LinearHeads(head_RD=head_D[np.newaxis], offset_R=np.zeros(1))
+        head_RD, offset_R = head_D[np.newaxis], np.zeros(1)
     else:
-        heads = fit_ridge(
-            np.concatenate([embeddings.chosen_PD, embeddings.rejected_PD]),
+        head_RD, offset_R = fit_ridge(
+            np.concatenate([chosen_PD, rejected_PD]),
             np.concatenate([examples.target_chosen_PR, examples.target_rejected_PR]),
         )
     with torch.no_grad():
-        model.heads.weight.copy_(torch.from_numpy(heads.head_RD))
-    return heads.offset_R
-
-
-# --- ridge --------------------------------------------------------------------------------------
+        model.heads.weight.copy_(torch.from_numpy(head_RD))
+    return offset_R
 
 
 def fit_ridge(
     hidden_ND: _AnyFloats, target_NR: _AnyFloats, *, penalties: Sequence[float] = RIDGE_PENALTIES
-) -> LinearHeads:
-    """Linear heads by ridge regression in closed form, each with a constant beside it.
+) -> tuple[_Floats, _Floats]:
+    """Linear heads [R, D] by ridge regression in closed form, and a constant beside each, [R].
 
-    Every head is fitted to the rows that have its target, in float64. Its penalty is the one with
-    the least generalised cross-validation error, n |y - Xw|² / (n - parameters fitted)² (Golub,
-    Heath and Wahba, 1979). Constants are not shrunk. They rank nothing: `splits.move_centres`
-    makes them part of the centres, so that heads stay free of bias and fold exactly.
+    Target = head · embedding + constant. Every head is fitted to the rows that have its target, in
+    float64. Its penalty is the one with the least generalised cross-validation error,
+    n |y - Xw|² / (n - parameters fitted)² (Golub, Heath and Wahba, 1979). Constants are not shrunk.
+    They rank nothing: `splits.move_centres` makes them part of the centres, so that heads stay free
+    of bias and fold exactly.
 
     Args:
         hidden_ND: What the heads read, shape [N, D].
@@ -126,8 +110,7 @@ def fit_ridge(
         InputError: A head without a target, penalties that are not positive, embeddings that are
             not finite.
     """
-    _check_penalties(penalties)
-    _check_embeddings(hidden_ND)
+    _check(penalties, hidden_ND)
     is_valid_NR = ~np.isnan(target_NR)
     head_RD = np.empty((target_NR.shape[1], hidden_ND.shape[1]))
     offset_R = np.empty(target_NR.shape[1])
@@ -142,7 +125,7 @@ def fit_ridge(
                 "leave the head out"
             )
         head_RD[heads], offset_R[heads] = _solve(hidden_ND, target_NR[:, heads], rows, penalties)
-    return LinearHeads(head_RD=head_RD, offset_R=offset_R)
+    return head_RD, offset_R
 
 
 def _solve(
@@ -184,9 +167,6 @@ def _solve(
     return head_KD, target_mean_K - head_KD @ hidden_mean_D
 
 
-# --- Bradley-Terry ------------------------------------------------------------------------------
-
-
 def fit_bradley_terry(
     chosen_PD: _AnyFloats,
     rejected_PD: _AnyFloats,
@@ -213,9 +193,7 @@ def fit_bradley_terry(
             finite, pairs whose embeddings are all equal.
         EncoreError: No optimum found.
     """
-    _check_penalties(penalties)
-    _check_embeddings(chosen_PD)
-    _check_embeddings(rejected_PD)
+    _check(penalties, chosen_PD, rejected_PD)
     difference_PD = np.subtract(chosen_PD, rejected_PD, dtype=np.float64)
     scale = float(np.sqrt(np.square(difference_PD).mean())) if difference_PD.size else 0.0
     if scale == 0:
@@ -256,8 +234,6 @@ def _choose_penalty(
 
 def _logistic(difference_PD: _Floats, *, penalty: float, start_D: _Floats) -> _Floats:
     """The weights of least penalised loss; the problem is convex, so there is one optimum."""
-    from scipy.optimize import minimize
-    from scipy.special import expit
 
     def loss_and_gradient(head_D: _Floats) -> tuple[float, _Floats]:
         margin_P = difference_PD @ head_D
@@ -281,17 +257,15 @@ def _logistic(difference_PD: _Floats, *, penalty: float, start_D: _Floats) -> _F
     return np.asarray(found.x, dtype=np.float64)
 
 
-def _check_penalties(penalties: Sequence[float]) -> None:
+def _check(penalties: Sequence[float], *embeddings: _AnyFloats) -> None:
     if not penalties or not all(0 < penalty < np.inf for penalty in penalties):
         raise InputError(f"penalties {list(penalties)}: expected at least one, each above 0")
-
-
-def _check_embeddings(hidden_ND: _AnyFloats) -> None:
-    for start in range(0, len(hidden_ND), ROWS_PER_BLOCK):
-        is_finite_N = np.isfinite(hidden_ND[start : start + ROWS_PER_BLOCK]).all(axis=1)
-        if not is_finite_N.all():
-            row = start + int(is_finite_N.argmin())
-            raise InputError(
-                f"embedding {row} of {len(hidden_ND)} is not finite; the backbone overflows on it: "
-                "load it with dtype float32 or bfloat16"
-            )
+    for hidden_ND in embeddings:
+        for start in range(0, len(hidden_ND), ROWS_PER_BLOCK):
+            is_finite_N = np.isfinite(hidden_ND[start : start + ROWS_PER_BLOCK]).all(axis=1)
+            if not is_finite_N.all():
+                row = start + int(is_finite_N.argmin())
+                raise InputError(
+                    f"embedding {row} of {len(hidden_ND)} is not finite; the backbone overflows on "
+                    "it: load it with dtype float32 or bfloat16"
+                )

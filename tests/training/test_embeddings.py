@@ -11,7 +11,7 @@ import torch
 from encore.model.layouts import lay_out
 from encore.reporting import SilentReporter
 from encore.training import embeddings
-from encore.training.embeddings import embed_examples, embed_prompts
+from encore.training.embeddings import embed, prompt_table
 from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
 
 NUM_PAIRS = 10
@@ -23,19 +23,18 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(embeddings, "PAIRS_PER_CHUNK", 4)
 
 
-@pytest.fixture(scope="module")
-def examples():
-    return random_examples(NUM_PAIRS, seed=3)
+def tables_of(seed=3):
+    examples = random_examples(NUM_PAIRS, seed=seed)
+    return {"chosen": examples.chosen, "rejected": examples.rejected}
 
 
-def models():
-    return {"llama": tiny_llama(["a"]), "bert": tiny_bert(["a"], dropout=0.5)}
+TABLES = tables_of()
 
 
 class Counting(SilentReporter):
-    """Counts embedded pairs; may stop after the first file."""
+    """Keeps what it hears; stops the work at the first count if told so."""
 
-    def __init__(self, *, stops: bool = False):
+    def __init__(self, *, stops=False):
         self.counts, self.stops = [], stops
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
@@ -64,6 +63,10 @@ def alone(model, tokens):
         return model.embed(one)[0].numpy()
 
 
+def same(found, expected) -> bool:
+    return all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
 @pytest.mark.parametrize(
     ("name", "layout"),
     [
@@ -71,102 +74,75 @@ def alone(model, tokens):
         *(("bert", layout) for layout in ("packed", "sorted", "single")),
     ],
 )
-def test_every_layout_gives_each_response_its_own_embedding(examples, name, layout):
-    model = models()[name]
-    found = embed_examples(model, examples, layout=layout, tokens_per_microbatch=60)
-    for table, state_PD in (
-        (examples.chosen, found.chosen_PD),
-        (examples.rejected, found.rejected_PD),
-    ):
-        assert state_PD.shape == (NUM_PAIRS, 32)
-        assert state_PD.dtype == np.float32
-        for row in range(NUM_PAIRS):
-            assert state_PD[row] == pytest.approx(alone(model, table[row]), abs=1e-5)
-
-
-@pytest.mark.parametrize("layout", ["packed", "sorted"])
-def test_no_forward_pass_exceeds_the_budget(examples, layout):
-    model = tiny_llama(["a"])
+def test_every_layout_gives_each_response_its_own_embedding_within_the_budget(name, layout):
+    model = tiny_llama(["a"]) if name == "llama" else tiny_bert(["a"], dropout=0.5)
+    model.train()
     forwards = Forwards(model)
-    embed_examples(model, examples, layout=layout, tokens_per_microbatch=50)
-    longest = max(*examples.chosen.lengths, *examples.rejected.lengths)
-    assert longest <= forwards.most_tokens <= 50
-    assert forwards.num < 2 * NUM_PAIRS
-
-
-def test_a_model_in_training_is_left_in_training_and_embeds_without_dropout(examples):
-    model = tiny_bert(["a"], dropout=0.5).train()
-    first, second = embed_examples(model, examples), embed_examples(model, examples)
-    assert np.array_equal(first.chosen_PD, second.chosen_PD)
+    found = embed(model, TABLES, layout=layout, tokens_per_microbatch=50)
     assert model.training
+    if layout != "prefix-shared":  # a pair stays together there
+        assert forwards.most_tokens <= 50
+        assert (forwards.num < 2 * NUM_PAIRS) == (layout != "single")
+    for key, table in TABLES.items():
+        assert found[key].shape == (NUM_PAIRS, 32)
+        assert found[key].dtype == np.float32
+        for row in range(NUM_PAIRS):
+            assert found[key][row] == pytest.approx(alone(model, table[row]), abs=1e-5)
 
 
-def test_prompts_are_embedded_where_the_response_begins(examples):
+def test_prompts_are_embedded_where_the_response_begins():
+    model, examples = tiny_llama(["a"]), random_examples(NUM_PAIRS, seed=3)
+    num_P = examples.prompt_tokens_P.tolist()
+    prompts = prompt_table(examples.chosen, [0, *num_P[1:]])
+    found = embed(model, {"prompt": prompts}, layout="prefix-shared")["prompt"]
+    for row, num in enumerate([1, *num_P[1:]]):  # a prompt that was cut away: the first token
+        assert found[row] == pytest.approx(alone(model, examples.chosen[row][:num]), abs=1e-5)
+
+
+def test_what_is_kept_is_not_computed_again(tmp_path):
     model = tiny_llama(["a"])
-    found = embed_prompts(model, examples)
-    for row in range(NUM_PAIRS):
-        prompt = examples.chosen[row][: examples.prompt_tokens_P[row]]
-        assert found[row] == pytest.approx(alone(model, prompt), abs=1e-5)
-
-
-# --- the cache --------------------------------------------------------------------------------
-
-
-def test_what_is_kept_is_not_computed_again(examples, tmp_path):
-    model = tiny_llama(["a"])
-    first = embed_examples(model, examples, cache=tmp_path)
-    forwards = Forwards(model)
-    reporter = Counting()
-    again = embed_examples(model, examples, cache=tmp_path, reporter=reporter)
+    first = embed(model, TABLES, cache=tmp_path)
+    forwards, reporter = Forwards(model), Counting()
+    again = embed(model, TABLES, cache=tmp_path, reporter=reporter)
     assert forwards.num == 0
-    assert np.array_equal(first.chosen_PD, again.chosen_PD)
-    assert np.array_equal(first.rejected_PD, again.rejected_PD)
+    assert same(again, first)
     assert reporter.counts == [4, 4, 2]
 
 
-def test_a_stopped_embedding_goes_on_where_it_was(examples, tmp_path):
+def test_a_stopped_embedding_goes_on_where_it_was(tmp_path):
     model = tiny_llama(["a"])
-    whole = embed_examples(model, examples)
-
+    whole = embed(model, TABLES)
     with pytest.raises(KeyboardInterrupt):
-        embed_examples(model, examples, cache=tmp_path, reporter=Counting(stops=True))
+        embed(model, TABLES, cache=tmp_path, reporter=Counting(stops=True))
     forwards = Forwards(model)
-    resumed = embed_examples(model, examples, cache=tmp_path, tokens_per_microbatch=1)
+    resumed = embed(model, TABLES, cache=tmp_path, tokens_per_microbatch=1)
     assert forwards.num == 2 * (NUM_PAIRS - 4)  # the first chunk of 4 pairs was there
-    assert np.array_equal(resumed.chosen_PD[:4], whole.chosen_PD[:4])
-    assert resumed.chosen_PD == pytest.approx(whole.chosen_PD, abs=1e-5)
+    assert np.array_equal(resumed["chosen"][:4], whole["chosen"][:4])
+    assert resumed["chosen"] == pytest.approx(whole["chosen"], abs=1e-5)
 
 
 @pytest.mark.parametrize("damage", ["cut short", "one bit"])
-def test_a_damaged_file_is_computed_again(examples, tmp_path, caplog, damage):
+def test_a_damaged_file_is_computed_again(tmp_path, caplog, damage):
     model = tiny_llama(["a"])
-    first = embed_examples(model, examples, cache=tmp_path)
+    first = embed(model, TABLES, cache=tmp_path)
     path = sorted(tmp_path.rglob("*.safetensors"))[1]
     data = bytearray(path.read_bytes())
-    if damage == "one bit":
-        data[-5] ^= 1
+    data[-5] ^= 1
     path.write_bytes(data if damage == "one bit" else data[: len(data) // 2])
     with caplog.at_level(logging.WARNING):
-        again = embed_examples(model, examples, cache=tmp_path)
-    assert np.array_equal(first.chosen_PD, again.chosen_PD)
-    assert np.array_equal(first.rejected_PD, again.rejected_PD)
+        assert same(embed(model, TABLES, cache=tmp_path), first)
     assert "computed again" in caplog.text
 
 
-def test_other_weights_or_tokens_find_nothing(examples, tmp_path):
-    embed_examples(tiny_llama(["a"], seed=0), examples, cache=tmp_path)
-    for model, pairs in (
-        (tiny_llama(["a"], seed=1), examples),
-        (tiny_llama(["a"], seed=0), random_examples(NUM_PAIRS, seed=4)),
-    ):
-        forwards = Forwards(model)
-        kept = embed_examples(model, pairs, cache=tmp_path)
-        assert forwards.num > 0
-        assert np.array_equal(kept.chosen_PD, embed_examples(model, pairs).chosen_PD)
-
-
-def test_prompts_and_responses_are_kept_apart(examples, tmp_path):
-    model = tiny_llama(["a"])
-    embed_examples(model, examples, cache=tmp_path)
-    prompts = embed_prompts(model, examples, cache=tmp_path)
-    assert np.array_equal(prompts, embed_prompts(model, examples))
+@pytest.mark.parametrize(
+    ("seed", "tables"),
+    [(1, TABLES), (0, tables_of(seed=4)), (0, {"prompt": TABLES["chosen"]})],
+    ids=["weights", "tokens", "names"],
+)
+def test_other_weights_or_tokens_find_nothing(tmp_path, seed, tables):
+    embed(tiny_llama(["a"], seed=0), TABLES, cache=tmp_path)
+    model = tiny_llama(["a"], seed=seed)
+    forwards = Forwards(model)
+    kept = embed(model, tables, cache=tmp_path)
+    assert forwards.num > 0
+    assert same(kept, embed(model, tables))

@@ -43,9 +43,6 @@ def explained(target_NR, predicted_NR):
     return 1 - error_R / np.square(target_NR - target_NR.mean(axis=0)).sum(axis=0)
 
 
-# --- ridge --------------------------------------------------------------------------------------
-
-
 def test_targets_that_are_missing_where_they_would_be_high_bend_no_head():
     # Missingness follows the embedding itself. A null read as 0 would flatten the head; here the
     # mean of the estimates over 40 worlds is the truth. Noise of 0.1 and 140 rows a world give
@@ -56,7 +53,8 @@ def test_targets_that_are_missing_where_they_would_be_high_bend_no_head():
         hidden_ND = normal((200, 3), seed=seed)
         target_N = hidden_ND @ head_D + 0.1 * normal(200, seed=1000 + seed)
         target_N[hidden_ND[:, 0] > 0.52] = np.nan
-        found.append(fit_ridge(hidden_ND, target_N[:, None], penalties=[1e-9]).head_RD[0])
+        head_RD, _ = fit_ridge(hidden_ND, target_N[:, None], penalties=[1e-9])
+        found.append(head_RD[0])
     assert np.mean(found, axis=0) == pytest.approx(head_D, abs=4 * 0.0016)
 
 
@@ -68,7 +66,7 @@ def test_a_head_is_the_ridge_solution_of_least_cross_validation_error_over_its_o
     target_NR[generator.random((30, 3)) < 0.4] = np.nan
     target_NR[0] = 1.0
     penalties = [1e-3, 0.1, 10.0]
-    found = fit_ridge(hidden_ND, target_NR, penalties=penalties)
+    head_RD, offset_R = fit_ridge(hidden_ND, target_NR, penalties=penalties)
     for head, target_N in enumerate(target_NR.T):
         rows = np.flatnonzero(~np.isnan(target_N))
         n, x = len(rows), hidden_ND[rows].astype(np.float64)
@@ -83,8 +81,8 @@ def test_a_head_is_the_ridge_solution_of_least_cross_validation_error_over_its_o
             error = n * (residual**2).sum() / (n - np.trace(hat)) ** 2
             candidates.append((error, np.linalg.solve(damped, x.T @ (y - y_mean))))
         _, expected_D = min(candidates, key=lambda one: one[0])
-        assert found.head_RD[head] == pytest.approx(expected_D, rel=1e-5, abs=1e-9)
-        assert found.offset_R[head] == pytest.approx(y_mean - expected_D @ x_mean, rel=1e-5)
+        assert head_RD[head] == pytest.approx(expected_D, rel=1e-5, abs=1e-9)
+        assert offset_R[head] == pytest.approx(y_mean - expected_D @ x_mean, rel=1e-5)
 
 
 @given(seeds)
@@ -94,20 +92,22 @@ def test_a_constant_takes_up_whatever_embeddings_and_targets_have_in_common(seed
     generator = np.random.default_rng(seed)
     hidden_ND, target_NR = generator.normal(size=(40, 5)), generator.normal(size=(40, 3))
     target_NR[generator.random((40, 3)) < 0.3] = np.nan
-    fit = fit_ridge(hidden_ND, target_NR)
-    moved_D, moved_R = 1000 * generator.normal(size=5), generator.normal(size=3)
-    moved = fit_ridge(hidden_ND + moved_D, target_NR + moved_R)
-    assert moved.head_RD == pytest.approx(fit.head_RD, rel=1e-5, abs=1e-9)
-    expected_R = fit.offset_R + moved_R - fit.head_RD @ moved_D
-    assert moved.offset_R == pytest.approx(expected_R, rel=1e-5, abs=1e-5)
+    head_RD, offset_R = fit_ridge(hidden_ND, target_NR)
+    step_D, step_R = 1000 * generator.normal(size=5), generator.normal(size=3)
+    moved_RD, moved_R = fit_ridge(hidden_ND + step_D, target_NR + step_R)
+    assert moved_RD == pytest.approx(head_RD, rel=1e-5, abs=1e-9)
+    expected_R = offset_R + step_R - head_RD @ step_D
+    assert moved_R == pytest.approx(expected_R, rel=1e-5, abs=1e-5)
 
 
 def test_many_rows_are_the_same_as_few_and_more_dimensions_than_rows_are_no_trouble(monkeypatch):
     hidden_ND, target_NR = normal((100, 5)), normal((100, 2), seed=1)
-    whole = fit_ridge(hidden_ND, target_NR)
+    whole_RD, _ = fit_ridge(hidden_ND, target_NR)
     monkeypatch.setattr("encore.training.probe.ROWS_PER_BLOCK", 7)
-    assert fit_ridge(hidden_ND, target_NR).head_RD == pytest.approx(whole.head_RD)
-    assert np.isfinite(fit_ridge(normal((20, 50)), normal((20, 1), seed=1)).head_RD).all()
+    parts_RD, _ = fit_ridge(hidden_ND, target_NR)
+    assert parts_RD == pytest.approx(whole_RD)
+    head_RD, _ = fit_ridge(normal((20, 50)), normal((20, 1), seed=1))
+    assert np.isfinite(head_RD).all()
 
 
 @pytest.mark.parametrize("missing_share", [0.0, 0.3])
@@ -118,8 +118,8 @@ def test_planted_targets_are_learnt_and_noise_is_not(missing_share):
     train, unseen = np.arange(2000), np.arange(2000, 3000)
     given_NR = target_NR[train].copy()
     given_NR[np.random.default_rng(7).random(given_NR.shape) < missing_share] = np.nan
-    fit = fit_ridge(hidden_ND[train], given_NR)
-    predicted_NR = hidden_ND[unseen] @ fit.head_RD.T + fit.offset_R
+    head_RD, offset_R = fit_ridge(hidden_ND[train], given_NR)
+    predicted_NR = hidden_ND[unseen] @ head_RD.T + offset_R
     r2_R = explained(target_NR[unseen], predicted_NR)
     # Least squares in 64 dimensions from 1,400 rows or more loses about 0.1 * 64 / 1,336 = 0.005
     # of the ceiling of 0.9.
@@ -155,9 +155,6 @@ def test_penalties_that_are_none_are_refused(penalties):
         fit_ridge(normal((10, 2)), normal((10, 1)), penalties=penalties)
     with pytest.raises(InputError, match="expected at least one, each above 0"):
         fit_bradley_terry(normal((10, 2)), normal((10, 2), seed=1), penalties=penalties)
-
-
-# --- Bradley-Terry ------------------------------------------------------------------------------
 
 
 def preferences(num_pairs, head_D, *, seed=0):

@@ -14,7 +14,7 @@ from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
-from encore.training.embeddings import Embeddings, embed_examples
+from encore.training.embeddings import embed
 from encore.training.examples import TrainingExamples, read_examples
 from encore.training.probe import fit_bradley_terry, fit_ridge
 from encore.training.splits import split
@@ -30,7 +30,8 @@ CACHE_VARIABLE = "ENCORE_TEST_EMBEDDINGS"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     examples: TrainingExamples
-    embeddings: Embeddings
+    chosen_PD: np.ndarray
+    rejected_PD: np.ndarray
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +46,19 @@ def world(shared_data, tmp_path_factory) -> World:
     model = load_reward_model(config, head_ids=["reward"])
     assert model.pooling == "mean"
     cache = os.environ.get(CACHE_VARIABLE)
-    embeddings = embed_examples(model, examples, cache=Path(cache) if cache else folder)
-    return World(examples=examples, embeddings=embeddings)
+    states = embed(
+        model,
+        {"chosen": examples.chosen, "rejected": examples.rejected},
+        cache=Path(cache) if cache else folder,
+    )
+    return World(examples=examples, chosen_PD=states["chosen"], rejected_PD=states["rejected"])
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("missing_share", [0.0, 0.3])
 def test_planted_ratings_are_learnt_on_unseen_prompts_and_noise_is_not(world, missing_share, seed):
     num_pairs = world.examples.num_pairs
-    both = np.concatenate([world.embeddings.chosen_PD, world.embeddings.rejected_PD])
+    both = np.concatenate([world.chosen_PD, world.rejected_PD])
     target_NR = planted_targets(both, num_planted=10, ceiling=0.9, seed=seed)
     given_NR = target_NR.copy()
     given_NR[np.random.default_rng(2).random(given_NR.shape) < missing_share] = np.nan
@@ -63,8 +68,8 @@ def test_planted_ratings_are_learnt_on_unseen_prompts_and_noise_is_not(world, mi
         for rows in (parts.train_rows, parts.evaluation_rows)
     )
     mean_R = np.nanmean(given_NR[train], axis=0)
-    fit = fit_ridge(both[train], given_NR[train] - mean_R)
-    predicted_NR = both[unseen] @ fit.head_RD.T + fit.offset_R + mean_R
+    head_RD, offset_R = fit_ridge(both[train], given_NR[train] - mean_R)
+    predicted_NR = both[unseen] @ head_RD.T + offset_R + mean_R
     r2_R = explained(target_NR[unseen], predicted_NR)
     # The signal is in 384 dimensions: least squares from n responses loses 0.1 * 384 / (n - 384)
     # of the ceiling of 0.9: 0.02 with all of 2,400, 0.03 with 70 % of them.
@@ -75,7 +80,7 @@ def test_planted_ratings_are_learnt_on_unseen_prompts_and_noise_is_not(world, mi
 
 def test_preferences_of_people_are_found_by_a_linear_probe(world):
     margins = np.empty(world.examples.num_pairs)
-    chosen_PD, rejected_PD = world.embeddings.chosen_PD, world.embeddings.rejected_PD
+    chosen_PD, rejected_PD = world.chosen_PD, world.rejected_PD
     groups = world.examples.group_P
     folds = GroupKFold(5, shuffle=True, random_state=0).split(chosen_PD, groups=groups)
     for seen, unseen in folds:
