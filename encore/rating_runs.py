@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -129,3 +130,16 @@ def run_status(run_dir: Path) -> RatingStatus:
 def status(study: Path) -> tuple[RatingStatus, ...]:
     """Every rating run of a study, every shard checked."""
     return tuple(run_status(run_dir) for run_dir in list_runs(open_study(study).ratings_dir))
+
+
+def null_reasons(status: RatingStatus) -> dict[str, int]:
+    """Null ratings of a run's finished shards by reason, the most frequent first.
+
+    Only shards that have nulls are opened, and of these one column of few values.
+    """
+    reasons: Counter[str] = Counter()
+    for shard in status.shards:
+        if shard.path is not None and shard.num_nulls:
+            column = pq.read_table(shard.path, columns=["null_reason"], partitioning=None)
+            reasons.update(column["null_reason"].drop_null().to_pylist())
+    return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))

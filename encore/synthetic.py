@@ -9,7 +9,7 @@ from typing import Any
 
 from encore.data.pairs import PairsManifest, labels_of, read_manifest
 from encore.data.study import MARKER, Study, open_study
-from encore.judges.model_files import folder_digest
+from encore.model_files import folder_digest
 from encore.rating_runs import RatingManifest, list_runs, read_run
 
 #: A source whose label begins like this is synthetic, whoever made it.

@@ -62,7 +62,7 @@ class ScriptedJudge:
             chat_template_sha256=self.tokenizer.template_sha256,
             frozen_date=FROZEN_DATE,
             max_model_len=self.max_model_len,
-            engine_args=(),
+            engine_args={},
         )
 
     @property

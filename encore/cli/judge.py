@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.cli.output import compact_table
 from encore.cli.weights import warn_of_unused
-from encore.options import JsonOption, UsageError, command
+from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, terminal_reporter, visible, warn
 
 if TYPE_CHECKING:
     from encore.benchmarks.judging.judge_report import JudgeReport
     from encore.benchmarks.metrics import Headline, SubsetScore
-
-#: What says how rules are weighed.
-_OF_WEIGHTS = ("scheme", "tau", "k", "rule", "weights_run")
 
 
 @command
@@ -31,8 +28,12 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
     encore judge --judge ./my-judge --out judged --by rating --weights-from my-study
     """
     from encore.benchmarks.judging.judge_report import judge_benchmark
+    from encore.weighting import load_scheme
 
-    _refuse_idle(config)
+    scheme = load_scheme(config.scheme or "encore")
+    weighing = {name: getattr(config, name) for name in ("tau", "k", "rule")}
+    if config.weights_from is not None:
+        warn_of_unused(weighing, used=scheme.options, who=f"scheme {scheme.name}")
     with terminal_reporter() as reporter:
         report = judge_benchmark(config, reporter=reporter)
     if json:
@@ -56,27 +57,6 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
         warn(f"synthetic: {part}; read these figures as an example, not as evidence")
     say(f"replies: {report.folder}")
     say(f"next: encore benchmark STUDY --results {report.results}")
-
-
-def _refuse_idle(config: JudgeBenchmarkConfig) -> None:
-    """Refuse options that would change nothing."""
-    given = [name for name in _OF_WEIGHTS if getattr(config, name) is not None]
-    if given and config.weights_from is None:
-        shown = ", ".join(f"--{name.replace('_', '-')} {getattr(config, name)}" for name in given)
-        raise UsageError(
-            f"{shown}: says how rules are weighed, and nothing is weighed here; give "
-            "--weights-from with a training study, or leave it out"
-        )
-    if config.by == "pair" and config.rules is not None:
-        raise UsageError(
-            f"--rules {config.rules}: pairs are judged as a whole, by no rule; give --by rating, "
-            "or leave it out"
-        )
-    from encore.weighting import load_scheme
-
-    scheme = load_scheme(config.scheme or "encore")
-    weighing = {name: getattr(config, name) for name in ("tau", "k", "rule")}
-    warn_of_unused(weighing, used=scheme.options, who=f"scheme {scheme.name}")
 
 
 def _print_tables(report: JudgeReport) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,7 +37,7 @@ class JudgeIdentity:
     chat_template_sha256: str
     frozen_date: str
     max_model_len: int
-    engine_args: tuple[tuple[str, bool | int | float | str], ...]
+    engine_args: Mapping[str, bool | int | float | str]
 
 
 class Judge(Protocol):
@@ -81,3 +81,19 @@ class Judge(Protocol):
     def close(self) -> None:
         """Release the engine's memory and processes."""
         ...
+
+
+def ask(
+    judge: Judge,
+    prompts: Sequence[Sequence[int] | None],
+    *,
+    max_reply_tokens: int,
+    on_progress: ProgressHook,
+) -> list[Reply | None]:
+    """A judge's reply to each prompt; None stands for a prompt that is not asked, and its reply."""
+    asked = [token_ids for token_ids in prompts if token_ids is not None]
+    if asked:
+        replies = judge.reply(asked, max_reply_tokens=max_reply_tokens, on_progress=on_progress)
+        assert len(replies) == len(asked), "a reply for each prompt"
+    reply_of = iter(replies if asked else ())
+    return [None if token_ids is None else next(reply_of) for token_ids in prompts]

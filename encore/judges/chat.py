@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import itertools
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from encore.errors import JudgeUnavailableError
+from encore.model_files import ModelFiles
 from encore.token_encoder import TokenEncoder
 
 #: Some chat templates print today's date; a rating must not depend on the day it was made.
 FROZEN_DATE = "26 Jul 2024"
 
+_PROMPTS_AT_ONCE = 500
 _PROBES = ("Score:", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d")
 
 
@@ -58,6 +62,12 @@ class ChatTokenizer:
             if self._encoder.spells_special(prompt):
                 ids[index] = self._encode_as_plain_text(prompt)
         return ids
+
+    def encode_each(self, prompts: Iterable[str]) -> Iterator[array[int]]:
+        """The same one by one. A list takes some 40 bytes a token, an array 4: few are at once."""
+        waiting = iter(prompts)
+        while some := list(itertools.islice(waiting, _PROMPTS_AT_ONCE)):
+            yield from (array("I", token_ids) for token_ids in self.encode(some))
 
     def cut_left(self, text: str, *, num_tokens: int) -> str:
         """The text without (about) its first ``num_tokens`` tokens, cut at a token boundary."""
@@ -106,3 +116,30 @@ def _split_around(text: str, part: str) -> tuple[str, str]:
             "that contains it as it is"
         )
     return head, tail
+
+
+def load_tokenizer(model: ModelFiles) -> ChatTokenizer:
+    """The tokenizer of a judge with its chat template; no code from the model's folder is run.
+
+    Raises:
+        JudgeUnavailableError: transformers is missing, or the model has no tokenizer or no chat
+            template.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise JudgeUnavailableError(
+            f"a judge needs the package transformers ({error}); install the extra 'judge', "
+            "'judge-cpu' or 'train', then run `encore doctor`"
+        ) from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model.location, revision=model.hub_revision, trust_remote_code=False
+        )
+    except Exception as error:  # a tokenizer file can be wrong in any way
+        reason = " ".join(str(error).split())[:200]
+        raise JudgeUnavailableError(
+            f"judge {model.name!r}: its tokenizer does not load ({reason}); expected "
+            "tokenizer.json and tokenizer_config.json beside the weights"
+        ) from error
+    return ChatTokenizer(tokenizer)

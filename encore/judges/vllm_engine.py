@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import logging
 import os
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
-from encore.judges.base import JudgeIdentity, ProgressHook, Reply
-from encore.judges.chat import FROZEN_DATE, ChatTokenizer
-from encore.judges.model_files import (
-    check_loadable,
-    find_model,
-    resolved_dtype,
-    resolved_max_model_len,
-)
-from encore.judges.tokenizer import load_tokenizer
+from encore.judges.base import ProgressHook, Reply
+from encore.judges.local_model import LocalJudge
 from encore.settings import load_settings, quiet_environment
 
 logger = logging.getLogger(__name__)
@@ -58,7 +51,7 @@ _UNSAFE_ARGS = frozenset(
 )
 
 
-class VllmJudge:
+class VllmJudge(LocalJudge):
     """A judge on `vllm.LLM`.
 
     Speed is bounded by the engine's prefill: a reply is four or five tokens, its prompt some
@@ -66,73 +59,24 @@ class VllmJudge:
     (prefix caching), so callers order them by pair.
     """
 
+    BACKEND = "vllm"
+
     def __init__(self, config: JudgeConfig) -> None:
-        """Find model and tokenizer; the engine starts with the first reply."""
+        """Find model and tokenizer."""
         _refuse_engine_args(config)
         _num_devices(config)
-        self._config = config
-        self._model = find_model(config)
-        check_loadable(self._model)
-        self._dtype = resolved_dtype(config, self._model)
-        self._max_model_len = resolved_max_model_len(config, self._model)
-        self._tokenizer = load_tokenizer(self._model)
-        self._lock = threading.Lock()
-        self._llm: Any = None
+        super().__init__(config)
 
     @property
-    def identity(self) -> JudgeIdentity:
-        """What goes into the run key."""
-        return JudgeIdentity(
-            backend="vllm",
-            name=self._model.name,
-            revision=self._model.revision,
-            dtype=self._dtype,
-            chat_template_sha256=self._tokenizer.template_sha256,
-            frozen_date=FROZEN_DATE,
-            max_model_len=self._max_model_len,
-            engine_args=tuple(
-                (name, value)
-                for name, value in sorted(self._config.engine_args.items())
-                if name not in SPEED_ARGS
-            ),
-        )
-
-    @property
-    def tokenizer(self) -> ChatTokenizer:
-        """The model's own tokenizer and chat template."""
-        return self._tokenizer
+    def result_args(self) -> Mapping[str, bool | int | float | str]:
+        """All but those of speed and memory."""
+        given = sorted(self.config.engine_args.items())
+        return {name: value for name, value in given if name not in SPEED_ARGS}
 
     @property
     def is_on_cpu(self) -> bool:
         """Whether the started engine is vLLM's build for CPUs."""
-        return self._llm is not None and _is_cpu_build()
-
-    def start(self) -> None:
-        """Start the engine now."""
-        with self._lock:
-            if self._llm is None:
-                self._llm = self._start_engine()
-
-    def reply(
-        self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
-    ) -> list[Reply]:
-        """Greedy replies in prompt order; one generation at a time, whatever the thread."""
-        with self._lock:
-            on_progress(0)
-            if self._llm is None:
-                self._llm = self._start_engine()
-            try:
-                return self._generate(prompts, max_reply_tokens, on_progress)
-            except BaseException:
-                # Unfinished requests stay in an interrupted engine and its next call never
-                # returns, so the engine goes, whatever the reason was.
-                self._discard_engine()
-                raise
-
-    def close(self) -> None:
-        """Stop the engine and free its memory."""
-        with self._lock:
-            self._discard_engine()
+        return self._engine is not None and _is_cpu_build()
 
     def _generate(
         self, prompts: Sequence[Sequence[int]], max_reply_tokens: int, on_progress: ProgressHook
@@ -140,21 +84,16 @@ class VllmJudge:
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
 
-        on_progress(0)
-        outputs = self._llm.generate(
+        outputs = self._engine.generate(
             [TokensPrompt(prompt_token_ids=list(ids)) for ids in prompts],
             SamplingParams(temperature=0.0, max_tokens=max_reply_tokens),
             use_tqdm=_progress_class(on_progress),
         )
-        return [
-            Reply(
-                text=output.outputs[0].text, is_complete=output.outputs[0].finish_reason == "stop"
-            )
-            for output in outputs
-        ]
+        replies = [output.outputs[0] for output in outputs]
+        return [Reply(text=one.text, is_complete=one.finish_reason == "stop") for one in replies]
 
-    def _start_engine(self) -> Any:
-        _engine_environment(num_devices=_num_devices(self._config))
+    def _load(self) -> Any:
+        _engine_environment(num_devices=_num_devices(self.config))
         try:
             with _without_remarks():
                 from vllm import LLM
@@ -163,25 +102,11 @@ class VllmJudge:
                 f"the vLLM backend needs the package vllm ({error}); install the extra 'judge' "
                 "(CUDA) or 'judge-cpu', run `encore doctor`, or use --backend transformers"
             ) from error
-        started = time.monotonic()
-        try:
-            with _without_remarks():
-                llm = LLM(**self._engine_args())
-        except Exception as error:  # an engine can fail to start in any way
-            reason = " ".join(str(error).split())[:300]
-            raise JudgeUnavailableError(
-                f"judge {self._model.name!r}: vLLM could not start its engine: {reason}; "
-                "`encore doctor` checks versions, GPU and memory"
-            ) from error
-        logger.info("vLLM engine ready in %.1f s", time.monotonic() - started)
-        return llm
-
-    def _engine_args(self) -> dict[str, Any]:
         args: dict[str, Any] = {
-            "model": self._model.location,
-            "revision": self._model.hub_revision,
-            "dtype": self._dtype,
-            "max_model_len": self._max_model_len,
+            "model": self.model.location,
+            "revision": self.model.hub_revision,
+            "dtype": self.dtype,
+            "max_model_len": self.max_model_len,
             "load_format": "safetensors",
             "enable_prefix_caching": True,
             "seed": 0,
@@ -191,17 +116,24 @@ class VllmJudge:
             # Compiling costs most of a minute at start for 1.1-1.4x; the default block of 128
             # tokens halves the gain of prefix caching there.
             args |= {"enforce_eager": True, "block_size": 32}
-        return args | self._config.engine_args
-
-    def _discard_engine(self) -> None:
-        if self._llm is None:
-            return
-        llm, self._llm = self._llm, None
+        started = time.monotonic()
         try:
-            llm.llm_engine.engine_core.shutdown()
+            with _without_remarks():
+                llm = LLM(**args | self.config.engine_args)
+        except Exception as error:  # an engine can fail to start in any way
+            advice = "`encore doctor` checks versions, GPU and memory"
+            raise self._unavailable("vLLM could not start its engine", error, advice) from error
+        logger.info("vLLM engine ready in %.1f s", time.monotonic() - started)
+        return llm
+
+    def _discard(self) -> None:
+        if self._engine is None:
+            return
+        try:
+            self._engine.llm_engine.engine_core.shutdown()
         except Exception:
             logger.warning("the old vLLM engine did not shut down cleanly", exc_info=True)
-        del llm
+        self._engine = None
         gc.collect()
 
 
@@ -265,7 +197,7 @@ def _progress_class(on_progress: ProgressHook) -> Callable[..., Any]:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._started = time.monotonic()
             self._counts_replies = not args  # with an iterable, it counts prompts being added
-            kwargs |= {"file": _Discard(), "mininterval": 1e9}
+            kwargs |= {"file": io.StringIO(), "mininterval": 1e9}
             super().__init__(*args, **kwargs)
 
         @property
@@ -281,15 +213,3 @@ def _progress_class(on_progress: ProgressHook) -> Callable[..., Any]:
                 on_progress(int(self.n))
 
     return SilentProgress
-
-
-class _Discard:
-    """A text stream that keeps nothing."""
-
-    encoding = "utf-8"
-
-    def write(self, text: str) -> int:
-        return len(text)
-
-    def flush(self) -> None:
-        """Nothing is buffered."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,13 +22,13 @@ import pyarrow as pa
 from encore import runs
 from encore.config import RatingConfig
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
-from encore.data.records import RESPONSES, PreferencePair, Response, RuleSet
+from encore.data.records import RESPONSES, PreferencePair, Response, Rule, RuleSet
 from encore.data.rules import load_rule_set
 from encore.data.study import Study, as_study
 from encore.errors import GenerationInterruptedError, InputError
 from encore.files import check_writable
 from encore.judges import open_judge
-from encore.judges.base import Judge, ProgressHook, Reply
+from encore.judges.base import Judge, ProgressHook, Reply, ask
 from encore.rating.prompts import prompt_digest, render_conversation, render_rating_prompt
 from encore.rating.replies import PARSER_VERSION, ParsedReply, parse_reply
 from encore.rating_runs import RatingManifest, list_runs
@@ -41,8 +40,6 @@ from encore.versions import package_versions
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
 #: one, so there it is one shard at a time: two were a tenth slower on 2 cores.
 NUM_WORKERS = 2
-#: A Python list takes some 40 bytes a token, an array 4: prompts are tokenised a few at a time.
-_PROMPTS_PER_CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,11 +167,9 @@ def rate_shard(
 def _identity(
     config: RatingConfig, judge: Judge, rule_set: RuleSet, *, data_sha256: str, num_pairs: int
 ) -> dict[str, Any]:
-    judge_identity = dataclasses.asdict(judge.identity)
-    judge_identity["engine_args"] = dict(judge.identity.engine_args)
     return {
         "format": 1,
-        "judge": judge_identity,
+        "judge": dataclasses.asdict(judge.identity),
         "prompt_sha256": prompt_digest(),
         "rules_sha256": rule_set.digest,
         "decoding": {
@@ -202,85 +197,81 @@ def _start_judge(run: RatingRun, reporter: Reporter) -> int:
 # --- one shard ----------------------------------------------------------------------------------
 
 
-_TOO_LONG = ParsedReply(rating=None, null_reason="prompt_too_long")
-
-
 @dataclass(slots=True, kw_only=True)
 class _Item:
-    """One prompt: a response of a pair under a rule, and what came of it."""
+    """One prompt: a response of a pair under a rule."""
 
     pair: PreferencePair
     response: Response
-    rule_id: str
-    rating_rule: str
+    rule: Rule
     conversation: str
-    #: None where the prompt does not fit the judge's context.
-    token_ids: Sequence[int] | None = None
     num_truncated_tokens: int = 0
-    raw_reply: str | None = None
-    parsed: ParsedReply = _TOO_LONG
+
+    @property
+    def prompt(self) -> str:
+        return render_rating_prompt(self.conversation, rating_rule=self.rule.rating_rule)
 
 
 def _rate(run: RatingRun, timeout_seconds: float | None, shard: Shard, tell: Tell) -> Slice:
     items = [
-        _Item(
-            pair=pair,
-            response=response,
-            rule_id=rule.rule_id,
-            rating_rule=rule.rating_rule,
-            conversation=conversation,
-        )
+        _Item(pair=pair, response=response, rule=rule, conversation=conversation)
         for pair in records_of(run.pairs.slice(shard.start, shard.num_pairs))
         for response in RESPONSES
         for conversation in [render_conversation(pair.prompt, pair.response_text(response))]
         for rule in run.rule_set.rules
     ]
-    for start in range(0, len(items), _PROMPTS_PER_CHUNK):
-        _tokenise(items[start : start + _PROMPTS_PER_CHUNK], run)
+    limit = run.judge.identity.max_model_len - run.config.max_reply_tokens
+    prompts: list[Sequence[int] | None] = []
+    texts = (item.prompt for item in items)
+    for item, token_ids in zip(items, run.judge.tokenizer.encode_each(texts), strict=True):
         tell(0)
-    asked = [item for item in items if item.token_ids is not None]
-    replies = run.judge.reply(
-        [item.token_ids or () for item in asked],
+        fits = len(token_ids) <= limit
+        if not fits and run.config.overlong == "truncate-left":
+            prompts.append(_truncated_left(item, token_ids, run.judge, limit=limit))
+        else:
+            prompts.append(token_ids if fits else None)
+    num_asked = sum(token_ids is not None for token_ids in prompts)
+    replies = ask(
+        run.judge,
+        prompts,
         max_reply_tokens=run.config.max_reply_tokens,
-        on_progress=_watched(shard, len(asked), timeout_seconds, tell),
+        on_progress=_watched(shard, num_asked, timeout_seconds, tell),
     )
-    for item, reply in zip(asked, replies, strict=True):
-        item.raw_reply = reply.text
-        item.parsed = _parse(reply)
-    reasons = Counter(item.parsed.null_reason for item in items if item.parsed.null_reason)
-    num_nulls = reasons.total()
+    parsed = [_parse(reply) for reply in replies]
+    reasons = Counter(one.null_reason for one in parsed if one.null_reason)
+    columns = {
+        "pair_id": [item.pair.pair_id for item in items],
+        "source": [item.pair.source for item in items],
+        "response": [item.response for item in items],
+        "rule_id": [item.rule.rule_id for item in items],
+        "rating": [one.rating for one in parsed],
+        "null_reason": [one.null_reason for one in parsed],
+        "num_truncated_tokens": [item.num_truncated_tokens for item in items],
+        "raw_reply": [None if reply is None else reply.text for reply in replies],
+        "judge": [run.manifest.judge] * len(items),
+        "run_key": [run.manifest.run_key] * len(items),
+    }
     num_truncated = sum(item.num_truncated_tokens > 0 for item in items)
     return Slice(
-        table=_table(run.manifest, items),
-        footer={"num_ratings": len(items) - num_nulls, "num_nulls": num_nulls},
+        table=pa.table(columns, schema=RATINGS),
+        footer={"num_ratings": len(items) - reasons.total(), "num_nulls": reasons.total()},
         counts={"null_reasons": dict(reasons), "num_truncated": num_truncated},
     )
 
 
-def _tokenise(items: Sequence[_Item], run: RatingRun) -> None:
-    """Give each item its prompt's token ids, or cut or set aside a prompt that is too long."""
-    limit = run.judge.identity.max_model_len - run.config.max_reply_tokens
-    texts = [render_rating_prompt(one.conversation, rating_rule=one.rating_rule) for one in items]
-    for item, token_ids in zip(items, run.judge.tokenizer.encode(texts), strict=True):
-        if len(token_ids) <= limit:
-            item.token_ids = array("I", token_ids)
-        elif run.config.overlong == "truncate-left":
-            _truncate_left(item, token_ids, run.judge, limit=limit)
-
-
-def _truncate_left(item: _Item, token_ids: Sequence[int], judge: Judge, *, limit: int) -> None:
-    """Cut the conversation's oldest text until the prompt fits."""
-    num_cut = 0
-    fitted = token_ids
+def _truncated_left(
+    item: _Item, token_ids: Sequence[int], judge: Judge, *, limit: int
+) -> Sequence[int] | None:
+    """The item's prompt, its conversation's oldest text cut until it fits; None if nothing does."""
+    whole, num_cut, fitted = item.conversation, 0, token_ids
     while len(fitted) > limit:
         num_cut += len(fitted) - limit
-        conversation = judge.tokenizer.cut_left(item.conversation, num_tokens=num_cut)
-        if not conversation:
-            return
-        text = render_rating_prompt(conversation, rating_rule=item.rating_rule)
-        [fitted] = judge.tokenizer.encode([text])
-    item.token_ids = array("I", fitted)
+        item.conversation = judge.tokenizer.cut_left(whole, num_tokens=num_cut)
+        if not item.conversation:
+            return None
+        [fitted] = judge.tokenizer.encode_each([item.prompt])
     item.num_truncated_tokens = len(token_ids) - len(fitted)
+    return fitted
 
 
 def _watched(
@@ -307,23 +298,9 @@ def _watched(
     return hook
 
 
-def _parse(reply: Reply) -> ParsedReply:
+def _parse(reply: Reply | None) -> ParsedReply:
+    if reply is None:
+        return ParsedReply(rating=None, null_reason="prompt_too_long")
     if not reply.is_complete:
         return ParsedReply(rating=None, null_reason="reply_cut_off")
     return parse_reply(reply.text)
-
-
-def _table(manifest: RatingManifest, items: Sequence[_Item]) -> pa.Table:
-    columns = {
-        "pair_id": [item.pair.pair_id for item in items],
-        "source": [item.pair.source for item in items],
-        "response": [item.response for item in items],
-        "rule_id": [item.rule_id for item in items],
-        "rating": [item.parsed.rating for item in items],
-        "null_reason": [item.parsed.null_reason for item in items],
-        "num_truncated_tokens": [item.num_truncated_tokens for item in items],
-        "raw_reply": [item.raw_reply for item in items],
-        "judge": [manifest.judge] * len(items),
-        "run_key": [manifest.run_key] * len(items),
-    }
-    return pa.table(columns, schema=RATINGS)

@@ -12,8 +12,7 @@ from encore.analysis.statistics import RuleStats
 from encore.data.pairs import labels_of, read_manifest
 from encore.data.study import MARKER, open_study
 from encore.files import file_sha256
-from encore.rating_nulls import null_reasons
-from encore.rating_runs import RatingManifest, RatingStatus, run_status
+from encore.rating_runs import RatingManifest, RatingStatus, null_reasons, run_status
 from encore.report.words import count, plural, printable
 from encore.synthetic import SYNTHETIC_LABEL, is_synthetic_judge, is_synthetic_source
 from encore.versions import installed_version, package_versions
@@ -84,7 +83,7 @@ def provenance_of(
         judge, run_key = status.manifest.judge, status.manifest.run_key
     return Provenance(
         facts=tuple(_file_facts(source) if status is None else _run_facts(status)),
-        null_reasons=None if status is None else null_reasons(status),
+        null_reasons=None if status is None else tuple(null_reasons(status).items()),
         num_nulls=sum(rule.num_unparsed for rule in rules),
         num_ratings=sum(rule.num_ratings for rule in rules),
         num_pairs=max((rule.num_pairs_total for rule in rules), default=0),

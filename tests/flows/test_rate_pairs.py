@@ -121,14 +121,14 @@ def test_a_shard_whose_generation_times_out_fails_alone(
     """On the real engine: it is discarded in mid-generation and the next shards get a new one."""
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     num_starts = 0
-    start_engine = VllmJudge._start_engine
+    start_engine = VllmJudge._load
 
     def counted(judge: VllmJudge) -> Any:
         nonlocal num_starts
         num_starts += 1
         return start_engine(judge)
 
-    monkeypatch.setattr(VllmJudge, "_start_engine", counted)
+    monkeypatch.setattr(VllmJudge, "_load", counted)
     give_judge(monkeypatch, stalls_for(seconds=10.5))
 
     state = run_flow(study, rating("vllm"), shard_timeout_seconds=10.0, retries=0)

@@ -96,15 +96,15 @@ def _texts(run: RatingRun) -> list[str]:
 def _bare_seconds(_run: RatingRun, judge: Any, texts: list[str]) -> float:
     from vllm import SamplingParams
 
-    judge._llm.reset_prefix_cache()
+    judge._engine.reset_prefix_cache()
     parameters = SamplingParams(temperature=0.0, max_tokens=MAX_REPLY_TOKENS)
     started = time.perf_counter()
-    judge._llm.generate(texts, parameters, use_tqdm=False)
+    judge._engine.generate(texts, parameters, use_tqdm=False)
     return time.perf_counter() - started
 
 
 def _product_seconds(run: RatingRun, judge: Any, _texts: list[str]) -> float:
-    judge._llm.reset_prefix_cache()
+    judge._engine.reset_prefix_cache()
     with tempfile.TemporaryDirectory() as temporary:
         fresh = _copy_of_study(run, Path(temporary) / "study")
         started = time.perf_counter()

@@ -6,7 +6,7 @@ import pytest
 
 from encore.data.pairs import Origin, PairsManifest
 from encore.demo import data_paths, judge_path
-from encore.judges.model_files import folder_digest
+from encore.model_files import folder_digest
 from encore.rating_runs import RatingManifest
 from encore.synthetic import is_synthetic_judge, is_synthetic_source, synthetic_parts
 

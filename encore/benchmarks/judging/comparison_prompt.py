@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from encore.data.records import Message, PreferencePair, Role
 from encore.rating.prompts import render_conversation
@@ -37,47 +36,24 @@ CRITERION_ID = "overall"
 _CRITERION = """\
 The better answer is the one that does what the user wants and answers the question better. \
 Consider how helpful, relevant, correct, thorough, creative and detailed each answer is."""
+#: How a judge is to answer, by protocol: the end of the prompt.
+HOW_TO_ANSWER: Mapping[str, str] = {
+    "explained": (
+        "First compare the answers in a few sentences. Then end with your verdict, written exactly "
+        "so: [[A]] if the answer of assistant A is better, [[B]] if that of assistant B is."
+    ),
+    "verdict-only": (  # a hundredth of the cost, and no reasoning
+        "Reply with your verdict and nothing else: [[A]] if the answer of assistant A is better, "
+        "[[B]] if that of assistant B is."
+    ),
+}
+#: A longer reply is cut off and gives no verdict. RewardBench allows 2,048 tokens.
+MAX_REPLY_TOKENS: Mapping[str, int] = {"explained": 2048, "verdict-only": 16}
 
 _PLACEHOLDER = re.compile(r"\{(conversation|answer_a|answer_b|criterion|how_to_answer)\}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Protocol:
-    """How a judge is to answer.
-
-    Attributes:
-        name: On the command line.
-        how_to_answer: The end of the prompt.
-        max_reply_tokens: A longer reply is cut off and gives no verdict.
-    """
-
-    name: str
-    how_to_answer: str
-    max_reply_tokens: int
-
-
-#: RewardBench lets a judge explain itself before the verdict, in up to 2,048 tokens.
-EXPLAINED = Protocol(
-    name="explained",
-    how_to_answer=(
-        "First compare the answers in a few sentences. Then end with your verdict, written exactly "
-        "so: [[A]] if the answer of assistant A is better, [[B]] if that of assistant B is."
-    ),
-    max_reply_tokens=2048,
-)
-#: A hundredth of the cost, and no reasoning.
-VERDICT_ONLY = Protocol(
-    name="verdict-only",
-    how_to_answer=(
-        "Reply with your verdict and nothing else: [[A]] if the answer of assistant A is better, "
-        "[[B]] if that of assistant B is."
-    ),
-    max_reply_tokens=16,
-)
-PROTOCOLS: Mapping[str, Protocol] = {one.name: one for one in (EXPLAINED, VERDICT_ONLY)}
-
-
-def render_comparison(pair: PreferencePair, *, is_chosen_first: bool, protocol: Protocol) -> str:
+def render_comparison(pair: PreferencePair, *, is_chosen_first: bool, protocol: str) -> str:
     """The prompt for one pair and order.
 
     All placeholders are filled in a single pass, so text that happens to contain one stays as it
@@ -96,12 +72,12 @@ def render_comparison(pair: PreferencePair, *, is_chosen_first: bool, protocol: 
         "answer_a": first,
         "answer_b": second,
         "criterion": _CRITERION,
-        "how_to_answer": protocol.how_to_answer,
+        "how_to_answer": HOW_TO_ANSWER[protocol],
     }
     return _PLACEHOLDER.sub(lambda match: values[match.group(1)], _TEMPLATE)
 
 
-def prompt_digest(protocol: Protocol) -> str:
+def prompt_digest(protocol: str) -> str:
     """SHA-256 of a prompt rendered from marked texts: part of a judging's identity."""
     roles: tuple[Role, ...] = ("system", "assistant", "user")
     pair = PreferencePair(

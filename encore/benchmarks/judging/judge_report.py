@@ -5,26 +5,26 @@ Suffixes: P pairs, 2 answers (chosen, rejected).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig, JudgeBy
 from encore.benchmarks.definition import load_benchmark
-from encore.benchmarks.judging.comparison_prompt import CRITERION_ID
 from encore.benchmarks.judging.judged_pairs import judge_pairs
 from encore.benchmarks.judging.rated_pairs import RatedPairs, checked_weights, origin_of, rate_pairs
 from encore.benchmarks.judging.verdicts import (
     CHOSEN,
     REJECTED,
     VerdictSummary,
-    filled,
     pair_credits,
     reliability,
     remarks,
@@ -40,6 +40,7 @@ from encore.data.rules import load_rule_set
 from encore.errors import InputError
 from encore.judges import open_judge
 from encore.judges.base import Judge
+from encore.options import UsageError
 from encore.reporting import SILENT, Reporter
 from encore.synthetic import SYNTHETIC_LABEL, is_demo_judge, synthetic_in
 from encore.warehouse import open_ratings
@@ -47,10 +48,14 @@ from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh
 from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
 
+#: What says how rules are weighed.
+_OF_WEIGHTS = ("scheme", "tau", "k", "rule", "weights_run")
 #: Parameters of schemes that tell two weight vectors apart in a table.
 _TELLING_PARAMS = ("tau", "k", "seed", "rule")
 #: A file's name has at most 255 bytes; what stands behind makes it one of its own.
 _NAME_LENGTH = 60
+
+_Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,18 +107,8 @@ class JudgeReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore judge --json``."""
-        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        scores = {
-            name: None if plain[name] is None else dataclasses.asdict(plain[name])
-            for name in ("score", "single_order_score", "strict_score")
-        }
-        return {
-            **plain,
-            **scores,
-            "folder": str(self.folder),
-            "results": str(self.results),
-            "criteria": [dataclasses.asdict(one) for one in self.criteria],
-        }
+        paths = {"folder": str(self.folder), "results": str(self.results)}
+        return dataclasses.asdict(self) | paths
 
 
 def judge_benchmark(
@@ -127,49 +122,57 @@ def judge_benchmark(
         reporter: Told how far it is, in replies.
 
     Raises:
+        UsageError: Options that would change nothing.
         InputError: Options that the way of judging has no use for, or none where it needs them;
             weights of other rules, or of the benchmark's own ratings.
         StudyIncompleteError: Shards failed; the same call judges only these.
         EncoreError: The judge does not load.
     """
-    check_way(config)
+    _check_way(config)
     pairs = read_benchmark_pairs(
         load_benchmark(config.pairs.benchmark),
         data=config.pairs.data,
         allow_partial=config.pairs.allow_partial,
     )
-    if config.by == "rating":
-        return _by_rating(pairs, config, judge=judge, reporter=reporter)
-    opened = judge or open_judge(config.judge)
-    try:
-        return _by_pair(pairs, config, judge=opened, reporter=reporter)
-    finally:
-        if judge is None:
-            opened.close()
+    weights = None if config.by == "pair" else _weights(pairs, config)  # before any judge opens
+    with contextlib.ExitStack() as stack:
+        opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge)))
+        if weights is None:
+            return _by_pair(pairs, config, judge=opened, reporter=reporter)
+        return _by_rating(pairs, config, *weights, judge=opened, reporter=reporter)
 
 
-def check_way(config: JudgeBenchmarkConfig) -> None:
-    """Refuse what a way of judging has no use for, or lacks.
-
-    Raises:
-        InputError: What does not fit.
-    """
-    has_weights = config.weights_from is not None
-    if config.by == "pair" and has_weights:
-        raise InputError(
-            "weights of rules with verdicts on whole pairs: there is nothing to weigh; judge by "
-            "rating (--by rating), or give no weights"
+def _check_way(config: JudgeBenchmarkConfig) -> None:
+    """Refuse what a way of judging has no use for, or lacks."""
+    given = [name for name in _OF_WEIGHTS if getattr(config, name) is not None]
+    if given and config.weights_from is None:
+        shown = ", ".join(f"--{name.replace('_', '-')} {getattr(config, name)}" for name in given)
+        raise UsageError(
+            f"{shown}: says how rules are weighed, and nothing is weighed here; give "
+            "--weights-from with a training study, or leave it out"
         )
-    if config.by == "rating" and not has_weights:
+    if config.by == "pair":
+        if config.rules is not None:
+            raise UsageError(
+                f"--rules {config.rules}: pairs are judged as a whole, by no rule; give --by "
+                "rating, or leave it out"
+            )
+        if config.weights_from is not None:
+            raise InputError(
+                "weights of rules with verdicts on whole pairs: there is nothing to weigh; judge "
+                "by rating (--by rating), or give no weights"
+            )
+        return
+    if config.weights_from is None:
         raise InputError(
             "judging by rating needs weights of rules; give --weights-from with a training study, "
             "and --scheme uniform for equal ones"
         )
-    if config.by == "rating" and config.protocol is not None:
+    if config.protocol is not None:
         raise InputError(
             f"protocol {config.protocol}: ratings have a prompt of their own; leave it out"
         )
-    if config.by == "rating" and (config.max_reply_tokens or 0) > MAX_RATING_REPLY_TOKENS:
+    if (config.max_reply_tokens or 0) > MAX_RATING_REPLY_TOKENS:
         raise InputError(
             f"--max-reply-tokens {config.max_reply_tokens}: by rating a reply is a number and has "
             f"at most {MAX_RATING_REPLY_TOKENS} tokens; give no more than that, or leave it out"
@@ -189,53 +192,47 @@ def _by_pair(
         shard_size=config.shard_size,
         reporter=reporter,
     )
-    verdict_P2 = judged.verdict_P2
-    summary = summarize(verdict_P2, criterion_id=CRITERION_ID)
+    verdict_P2, name = judged.verdict_P2, judged.manifest.judge
+    summary = summarize(verdict_P2)
     low, high = (
-        benchmark_score(pair_credits(filled(verdict_P2, by=by)), pairs=pairs, ties="half").headline
-        for by in (REJECTED, CHOSEN)
+        benchmark_score(pair_credits(verdict_P2, missing=one), pairs=pairs, ties="half")
+        for one in (REJECTED, CHOSEN)
     )
-    bounds, figure = (low.score, high.score), pairs.benchmark.headline
-    notes = tuple(
-        remarks(summary, judged.null_reasons, judge=judged.judge, bounds=bounds, figure=figure)
+    bounds = (low.headline.score, high.headline.score)
+    found = remarks(
+        summary, judged.null_reasons, judge=name, bounds=bounds, figure=pairs.benchmark.headline
     )
+    notes = tuple(found)
     single_P = np.empty(pairs.num_pairs)  # drawn in the plan's order: that of the file is nothing
     single_P[judged.plan_P] = single_order_credits(verdict_P2[judged.plan_P], seed=config.seed)
     credit_P = pair_credits(verdict_P2)
-    synthetic = _synthetic(pairs, judge)
-    results = PairResults(
-        name=config.name or f"judge {judged.judge} ({protocol})",
-        ties="half",
+    return _report(
+        pairs,
+        config,
+        folder=judged.folder,
+        key=judged.manifest.key,
+        name=f"judge {name} ({protocol})",
         credit_P=credit_P,
         about=RowAbout(
             kind="judge",
-            synthetic=synthetic,
-            notes=tuple(dict.fromkeys((reliability(summary, judge=judged.judge), *notes))),
-            judge=judged.judge,
+            synthetic=_synthetic(pairs, judge),
+            notes=tuple(dict.fromkeys((reliability(summary, judge=name), *notes))),
+            judge=name,
         ),
-    )
-    return JudgeReport(
-        name=results.name,
-        by=config.by,
-        judge=judged.judge,
-        folder=judged.folder,
-        results=_write(judged.folder, results, key=judged.key, weights=None, pairs=pairs),
-        score=benchmark_score(credit_P, pairs=pairs, ties="half"),
         single_order_score=benchmark_score(single_P, pairs=pairs, ties="half"),
         bounds=bounds,
         criteria=(summary,),
-        num_pairs=pairs.num_pairs,
         num_ties=int((credit_P == 1 / 2).sum()),
         null_reasons=judged.null_reasons,
         notes=(*pairs.notes, *notes),
-        synthetic=synthetic,
     )
 
 
-def _by_rating(
-    pairs: BenchmarkPairs, config: JudgeBenchmarkConfig, *, judge: Judge | None, reporter: Reporter
-) -> JudgeReport:
-    assert config.weights_from is not None, "check_way asks for them"
+def _weights(
+    pairs: BenchmarkPairs, config: JudgeBenchmarkConfig
+) -> tuple[WeightVector, dict[str, float]]:
+    """The weights of the training study's rules, as they are and by rule."""
+    assert config.weights_from is not None, "_check_way asks for them"
     vector = weigh(
         open_ratings(config.weights_from, run=config.weights_run),
         scheme=config.scheme or "encore",
@@ -245,90 +242,96 @@ def _by_rating(
         seed=config.seed,
     )
     rules = load_rule_set(config.rating.rules)
-    by_rule = checked_weights(vector, rules, pairs, out=config.out)  # before any rating
-    opened = judge or open_judge(config.judge)
-    try:
-        rated = rate_pairs(
-            pairs,
-            config=config.rating,
-            out=config.out,
-            weights=by_rule,
-            judge=opened,
-            reporter=reporter,
-        )
-    finally:
-        if judge is None:
-            opened.close()
-    strict_P = np.asarray(rated.credit_P == 1, dtype=np.float64)
-    is_half_P = np.asarray(rated.credit_P == 1 / 2)
-    strict = benchmark_score(strict_P, pairs=pairs, ties="loss", is_tie_P=is_half_P)
+    return vector, checked_weights(vector, rules, pairs, out=config.out)
+
+
+def _by_rating(
+    pairs: BenchmarkPairs,
+    config: JudgeBenchmarkConfig,
+    vector: WeightVector,
+    by_rule: Mapping[str, float],
+    *,
+    judge: Judge,
+    reporter: Reporter,
+) -> JudgeReport:
+    assert config.weights_from is not None, "_check_way asks for them"
+    rated = rate_pairs(
+        pairs,
+        config=config.rating,
+        out=config.out,
+        weights=by_rule,
+        judge=judge,
+        reporter=reporter,
+    )
+    name, credit_P = rated.manifest.judge, rated.credit_P
+    strict = benchmark_score(
+        np.asarray(credit_P == 1, dtype=np.float64),
+        pairs=pairs,
+        ties="loss",
+        is_tie_P=np.asarray(credit_P == 1 / 2),
+    )
     of_weights = synthetic_in(config.weights_from, run=config.weights_run)
-    synthetic = (*_synthetic(pairs, opened), *(f"training {part}" for part in of_weights))
     uses_labels = bool(vector.provenance and vector.provenance.uses_labels)
-    notes = (*rated.notes, *_origin_notes(vector, judge=rated.judge))
-    params = [f"{name} {vector.params[name]}" for name in _TELLING_PARAMS if name in vector.params]
-    tie_notes = _tie_notes(rated, strict, pairs)
-    results = PairResults(
-        name=config.name or f"judge {rated.judge} by rating, {' '.join([vector.scheme, *params])}",
-        ties="half",
-        credit_P=rated.credit_P,
+    notes = tuple(f"judge {name}: {note}" for note in _notes(rated, vector))
+    row_notes = notes
+    if rated.num_ties or rated.num_unrated:
+        # What ties are worth to a reward that is not one of a reward model.
+        as_models = ", as a reward model's ties are," if pairs.benchmark.ties == "loss" else ""
+        ties = (
+            f"judge {name}: {rated.num_ties} pairs tie and {rated.num_unrated} have no reward, of "
+            f"{pairs.num_pairs}; each counts one half; counted as losses{as_models} they make "
+            f"{strict.headline.name} {strict.headline.score:.1%}"
+        )
+        row_notes = (ties, *notes)
+    params = [f"{key} {vector.params[key]}" for key in _TELLING_PARAMS if key in vector.params]
+    return _report(
+        pairs,
+        config,
+        folder=rated.study,
+        key=rated.manifest.key,
+        name=f"judge {name} by rating, {' '.join([vector.scheme, *params])}",
+        credit_P=credit_P,
         reward_P2=None if rated.num_unrated else rated.reward_P2,
         about=RowAbout(
             kind="judge",
             params=dict(vector.params),
             uses_labels=uses_labels,
-            synthetic=synthetic,
-            notes=(*tie_notes, *notes),
-            judge=rated.judge,
+            synthetic=(*_synthetic(pairs, judge), *(f"training {part}" for part in of_weights)),
+            notes=row_notes,
+            judge=name,
             scheme=vector.scheme,
         ),
-    )
-    return JudgeReport(
-        name=results.name,
-        by=config.by,
-        judge=rated.judge,
-        folder=rated.study,
-        results=_write(rated.study, results, key=rated.run_key, weights=vector, pairs=pairs),
-        score=benchmark_score(rated.credit_P, pairs=pairs, ties="half"),
         strict_score=strict,
         weights=by_rule,
-        num_pairs=pairs.num_pairs,
         num_ties=rated.num_ties,
         num_unrated=rated.num_unrated,
         null_reasons=rated.null_reasons,
         uses_labels=uses_labels,
         notes=(*pairs.notes, *notes),
-        synthetic=synthetic,
     )
 
 
-def _tie_notes(rated: RatedPairs, strict: BenchmarkScore, pairs: BenchmarkPairs) -> tuple[str, ...]:
-    """What ties are worth to a reward that is not one of a reward model."""
-    if not rated.num_ties and not rated.num_unrated:
-        return ()
-    as_models = ", as a reward model's ties are," if pairs.benchmark.ties == "loss" else ""
-    note = (
-        f"judge {rated.judge}: {rated.num_ties} pairs tie and {rated.num_unrated} have no reward, "
-        f"of {pairs.num_pairs}; each counts one half; counted as losses{as_models} they make "
-        f"{strict.headline.name} {strict.headline.score:.1%}"
-    )
-    return (note,)
-
-
-def _origin_notes(weights: WeightVector, *, judge: str) -> tuple[str, ...]:
-    """What a reader of a judge's figures must know of where its weights come from."""
-    origin, found = origin_of(weights), []
-    if origin.judge not in (None, judge):
-        found.append(
-            f"judge {judge}: the rules are weighed by the ratings of another judge, {origin.judge}"
+def _notes(rated: RatedPairs, weights: WeightVector) -> Iterator[str]:
+    """What a reader must know of ratings that are missing, and of where the weights come from."""
+    for reason, count in rated.null_reasons.items():
+        yield f"{count} ratings are missing: {reason.replace('_', ' ')}"
+    if rated.num_partly:
+        yield (
+            f"{rated.num_partly} pairs lack ratings under some rules and are ranked by the others"
         )
+    if rated.num_unrated:
+        yield (
+            f"{rated.num_unrated} pairs have no rule that rated both answers and count one half; "
+            "because of them no rewards are kept beside the credits"
+        )
+    origin = origin_of(weights)
+    if origin.judge not in (None, rated.manifest.judge):
+        yield f"the rules are weighed by the ratings of another judge, {origin.judge}"
     if origin.num_missing_shards:
-        found.append(
-            f"judge {judge}: the rules are weighed by an incomplete rating run: "
-            f"{origin.num_missing_shards} of {origin.num_shards} shards are missing, damaged or "
-            "failed"
+        yield (
+            f"the rules are weighed by an incomplete rating run: {origin.num_missing_shards} of "
+            f"{origin.num_shards} shards are missing, damaged or failed"
         )
-    return tuple(found)
 
 
 def _synthetic(pairs: BenchmarkPairs, judge: Judge) -> tuple[str, ...]:
@@ -344,21 +347,39 @@ def _synthetic(pairs: BenchmarkPairs, judge: Judge) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _write(
-    folder: Path,
-    results: PairResults,
-    *,
-    key: str,
-    weights: WeightVector | None,
+def _report(
     pairs: BenchmarkPairs,
-) -> Path:
-    """Write ``results-<name>-<key>-<hash>.parquet`` into a folder and return its path.
+    config: JudgeBenchmarkConfig,
+    *,
+    folder: Path,
+    key: str,
+    name: str,
+    credit_P: _Floats,
+    reward_P2: _Floats | None = None,
+    about: RowAbout,
+    **figures: Any,
+) -> JudgeReport:
+    """Write ``results-<name>-<key>-<hash>.parquet`` into a folder, and report.
 
     The hash is of name and weights: the key covers neither, and the results of one training study's
     weights must not take the place of another's.
     """
-    by_rule = None if weights is None else [list(weights.rule_ids), list(weights.weights)]
-    digest = hashlib.sha256(json.dumps([results.name, by_rule]).encode()).hexdigest()
+    results = PairResults(
+        name=config.name or name, ties="half", credit_P=credit_P, reward_P2=reward_P2, about=about
+    )
+    by_rule = figures.get("weights")
+    hashed = json.dumps([results.name, by_rule and [list(by_rule), list(by_rule.values())]])
+    digest = hashlib.sha256(hashed.encode()).hexdigest()
     parts = ("results", slug(results.name)[:_NAME_LENGTH].strip("-"), key[:8], digest[:8])
     path = folder / f"{'-'.join(filter(None, parts))}.parquet"
-    return write_pair_results(path, [results], pairs=pairs)
+    return JudgeReport(
+        name=results.name,
+        by=config.by,
+        judge=str(about.judge),
+        folder=folder,
+        results=write_pair_results(path, [results], pairs=pairs),
+        score=benchmark_score(credit_P, pairs=pairs, ties="half"),
+        num_pairs=pairs.num_pairs,
+        synthetic=about.synthetic,
+        **figures,
+    )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +23,7 @@ from pydantic import model_validator
 
 from encore.benchmarks.judging.comparison_prompt import (
     CRITERION_ID,
-    PROTOCOLS,
-    Protocol,
+    MAX_REPLY_TOKENS,
     prompt_digest,
     render_comparison,
 )
@@ -38,9 +36,19 @@ from encore.benchmarks.judging.verdicts import (
 )
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.errors import InputError, StudyIncompleteError
-from encore.judges.base import Judge, Reply
+from encore.judges.base import Judge, Reply, ask
 from encore.reporting import SILENT, Reporter
-from encore.runs import Job, RunManifest, Shard, Slice, Tell, run_key_of, run_status, work_through
+from encore.runs import (
+    Job,
+    RunManifest,
+    RunReport,
+    Shard,
+    Slice,
+    Tell,
+    run_key_of,
+    run_status,
+    work_through,
+)
 from encore.versions import package_versions
 
 ORDERS = ("chosen-first", "rejected-first")
@@ -58,8 +66,6 @@ VERDICTS = pa.schema(
     ]
 )
 _NUMBER_OF = {"chosen": CHOSEN, "rejected": REJECTED, None: NEITHER}
-#: A Python list takes some 40 bytes a token, an array 4: prompts are tokenised a few at a time.
-_PROMPTS_PER_CHUNK = 500
 
 
 class JudgingManifest(RunManifest):
@@ -110,8 +116,7 @@ class JudgedPairs:
 
     Attributes:
         folder: Where the verdicts and the judge's words lie.
-        key: Of the judging.
-        judge: The judge's name.
+        manifest: Of the judging.
         verdict_P2: 1 where the chosen answer is named, -1 where the rejected one, 0 without
             verdict; in the order of the pairs.
         plan_P: The places of the pairs in the plan's order, which no file's order changes.
@@ -119,8 +124,7 @@ class JudgedPairs:
     """
 
     folder: Path
-    key: str
-    judge: str
+    manifest: JudgingManifest
     verdict_P2: NDArray[np.int8]
     plan_P: NDArray[np.intp]
     null_reasons: Mapping[str, int]
@@ -163,8 +167,33 @@ def judge_pairs(
         StudyIncompleteError: Shards failed; the same call judges only these.
         EncoreError: The judge does not load.
     """
-    chosen = _protocol(pairs, judge, name=protocol, max_reply_tokens=max_reply_tokens)
-    identity = _identity(pairs, judge=judge, protocol=chosen, shard_size=shard_size)
+    most, context = max_reply_tokens or MAX_REPLY_TOKENS[protocol], judge.identity.max_model_len
+    if not pairs.pairs:
+        raise InputError(f"benchmark {pairs.benchmark.name}: no pairs to judge")
+    if most >= context:
+        raise InputError(
+            f"protocol {protocol}: replies of up to {most} tokens leave no room for a prompt in "
+            f"the judge's context of {context}; give --max-reply-tokens, or the protocol "
+            "verdict-only"
+        )
+    identity = {
+        "format": 1,
+        "judge": dataclasses.asdict(judge.identity),
+        "protocol": protocol,
+        "prompt_sha256": prompt_digest(protocol),
+        "criterion_ids": [CRITERION_ID],
+        "decoding": {
+            "temperature": 0.0,
+            "max_reply_tokens": most,
+            "parser": VERDICT_PARSER_VERSION,
+        },
+        "data_sha256": rows_digest(pairs),
+        "plan": {
+            "order": "subset, row_id, pair_id",
+            "shard_size": shard_size,
+            "num_pairs": pairs.num_pairs,
+        },
+    }
     manifest = JudgingManifest(
         judging_key=run_key_of(identity),
         identity=identity,
@@ -179,47 +208,25 @@ def judge_pairs(
         return 1
 
     def compute(shard: Shard, tell: Tell) -> Slice:
-        asking = _Asking(pairs=pairs, judge=judge, protocol=chosen, manifest=manifest, tell=tell)
-        return Slice(table=asking.table(plan[shard.start : shard.stop]))
+        asked = [(place, order) for place in plan[shard.start : shard.stop] for order in ORDERS]
+        texts = (
+            render_comparison(
+                pairs.pairs[place], is_chosen_first=order == ORDERS[0], protocol=protocol
+            )
+            for place, order in asked
+        )
+        prompts = [  # an answer is never cut
+            token_ids if len(token_ids) <= context - most else None
+            for token_ids in judge.tokenizer.encode_each(texts)
+        ]
+        replies = ask(judge, prompts, max_reply_tokens=most, on_progress=tell)
+        return Slice(table=_table(pairs, asked, replies, manifest))
 
     folder = out / manifest.judging_key
     job = Job(run_dir=folder, manifest=manifest, compute=compute, start=start)
     report = work_through(job, reporter=reporter)
     reporter.finished()
-    if report.failures:
-        index, error = next(iter(report.failures.items()))
-        raise StudyIncompleteError(
-            f"{folder}: {len(report.failures)} of {len(manifest.shards)} shards failed "
-            f"(shard {index}: {error}); run the same command again to judge only these"
-        )
-    return _read(folder, manifest, plan)
-
-
-def _protocol(
-    pairs: BenchmarkPairs, judge: Judge, *, name: str, max_reply_tokens: int | None
-) -> Protocol:
-    """The protocol of a judging that is possible.
-
-    Raises:
-        InputError: No pairs, or replies that leave no room for a prompt.
-    """
-    if not pairs.pairs:
-        raise InputError(f"benchmark {pairs.benchmark.name}: no pairs to judge")
-    chosen = PROTOCOLS[name]
-    if max_reply_tokens is not None:
-        chosen = dataclasses.replace(chosen, max_reply_tokens=max_reply_tokens)
-    context = judge.identity.max_model_len
-    if chosen.max_reply_tokens >= context:
-        raise InputError(
-            f"protocol {chosen.name}: replies of up to {chosen.max_reply_tokens} tokens leave "
-            f"no room for a prompt in the judge's context of {context}; give --max-reply-tokens, "
-            "or the protocol verdict-only"
-        )
-    return chosen
-
-
-def _read(folder: Path, manifest: JudgingManifest, plan: list[int]) -> JudgedPairs:
-    """All verdicts of a complete judging."""
+    refuse_failures(folder, report, manifest)
     columns = ["preferred", "null_reason"]
     paths = run_status(folder, JudgingManifest).paths
     table = pa.concat_tables([pq.ParquetFile(path).read(columns=columns) for path in paths])
@@ -229,99 +236,53 @@ def _read(folder: Path, manifest: JudgingManifest, plan: list[int]) -> JudgedPai
     reasons = table["null_reason"].drop_null().value_counts().to_pylist()
     return JudgedPairs(
         folder=folder,
-        key=manifest.judging_key,
-        judge=manifest.judge,
+        manifest=manifest,
         verdict_P2=verdict_P2,
         plan_P=np.array(plan, dtype=np.intp),
         null_reasons=dict(sorted((one["values"], one["counts"]) for one in reasons)),
     )
 
 
-def _identity(
-    pairs: BenchmarkPairs, *, judge: Judge, protocol: Protocol, shard_size: int
-) -> dict[str, Any]:
-    judge_identity = dataclasses.asdict(judge.identity)
-    judge_identity["engine_args"] = dict(judge.identity.engine_args)
-    return {
-        "format": 1,
-        "judge": judge_identity,
-        "protocol": protocol.name,
-        "prompt_sha256": prompt_digest(protocol),
-        "criterion_ids": [CRITERION_ID],
-        "decoding": {
-            "temperature": 0.0,
-            "max_reply_tokens": protocol.max_reply_tokens,
-            "parser": VERDICT_PARSER_VERSION,
-        },
-        "data_sha256": rows_digest(pairs),
-        "plan": {
-            "order": "subset, row_id, pair_id",
-            "shard_size": shard_size,
-            "num_pairs": len(pairs.pairs),
-        },
-    }
+def refuse_failures(folder: Path, report: RunReport, manifest: RunManifest) -> None:
+    """Stop where shards failed.
+
+    Raises:
+        StudyIncompleteError: How many, and why the first of them.
+    """
+    if report.failures:
+        index, error = next(iter(report.failures.items()))
+        raise StudyIncompleteError(
+            f"{folder}: {len(report.failures)} of {len(manifest.shards)} shards failed "
+            f"(shard {index}: {error}); run the same command again: only these are "
+            f"{manifest.DONE}"
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asking:
-    """What it takes to make the rows of one shard."""
-
-    pairs: BenchmarkPairs
-    judge: Judge
-    protocol: Protocol
-    manifest: JudgingManifest
-    tell: Tell
-
-    def table(self, places: Sequence[int]) -> pa.Table:
-        """The rows (`VERDICTS`) of some pairs, asked for now; a pair's prompts are neighbours."""
-        items = [(place, order) for place in places for order in ORDERS]
-        prompts = self._prompts(items)
-        asked = [index for index, token_ids in enumerate(prompts) if token_ids is not None]
-        replies: list[Reply] = []
-        if asked:  # else all prompts of the shard are too long
-            replies = self.judge.reply(
-                [prompts[index] or () for index in asked],
-                max_reply_tokens=self.protocol.max_reply_tokens,
-                on_progress=self.tell,
-            )
-        reply_of = dict(zip(asked, replies, strict=True))
-        rows = [self._row(*item, reply_of.get(index)) for index, item in enumerate(items)]
-        return pa.Table.from_pylist(rows, schema=VERDICTS)
-
-    def _prompts(self, items: Sequence[tuple[int, str]]) -> list[Sequence[int] | None]:
-        """Token ids of each prompt, None where it does not fit: an answer is never cut."""
-        limit = self.judge.identity.max_model_len - self.protocol.max_reply_tokens
-        prompts: list[Sequence[int] | None] = []
-        for start in range(0, len(items), _PROMPTS_PER_CHUNK):
-            texts = [
-                render_comparison(
-                    self.pairs.pairs[place],
-                    is_chosen_first=order == ORDERS[0],
-                    protocol=self.protocol,
-                )
-                for place, order in items[start : start + _PROMPTS_PER_CHUNK]
-            ]
-            prompts += [
-                array("I", token_ids) if len(token_ids) <= limit else None
-                for token_ids in self.judge.tokenizer.encode(texts)
-            ]
-        return prompts
-
-    def _row(self, place: int, order: str, reply: Reply | None) -> dict[str, str | None]:
+def _table(
+    pairs: BenchmarkPairs,
+    asked: Sequence[tuple[int, str]],
+    replies: Sequence[Reply | None],
+    manifest: JudgingManifest,
+) -> pa.Table:
+    rows = []
+    for (place, order), reply in zip(asked, replies, strict=True):
         verdict, null_reason = parse_verdict(reply)
         preferred = None
         if verdict is not None:
             preferred = "chosen" if (verdict == "A") == (order == ORDERS[0]) else "rejected"
-        return {
-            "row_id": self.pairs.row_id_P[place],
-            "subset": self.pairs.subset_P[place],
-            "pair_id": self.pairs.pairs[place].pair_id,
-            "order": order,
-            "criterion": CRITERION_ID,
-            "verdict": verdict,
-            "preferred": preferred,
-            "null_reason": null_reason,
-            "raw_reply": None if reply is None else reply.text,
-            "judge": self.manifest.judge,
-            "run_key": self.manifest.judging_key,
-        }
+        rows.append(
+            {
+                "row_id": pairs.row_id_P[place],
+                "subset": pairs.subset_P[place],
+                "pair_id": pairs.pairs[place].pair_id,
+                "order": order,
+                "criterion": CRITERION_ID,
+                "verdict": verdict,
+                "preferred": preferred,
+                "null_reason": null_reason,
+                "raw_reply": None if reply is None else reply.text,
+                "judge": manifest.judge,
+                "run_key": manifest.judging_key,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=VERDICTS)

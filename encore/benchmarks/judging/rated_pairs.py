@@ -10,17 +10,15 @@ Suffixes: P pairs, 2 answers (chosen, rejected), R rules.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from encore.benchmarks.judging.judged_pairs import rows_digest
+from encore.benchmarks.judging.judged_pairs import refuse_failures, rows_digest
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.config import RatingConfig
 from encore.data.pairs import (
@@ -31,11 +29,11 @@ from encore.data.pairs import (
     write_manifest,
 )
 from encore.data.records import RuleSet
-from encore.data.study import MARKER, Change, Study, changed_study, open_study
-from encore.errors import InputError, StudyIncompleteError
+from encore.data.study import MARKER, Study, changed_study, open_study
+from encore.errors import InputError
 from encore.judges.base import Judge
 from encore.rating.rating_run import open_run, rate_run
-from encore.rating_runs import run_status
+from encore.rating_runs import RatingManifest, null_reasons, run_status
 from encore.reporting import SILENT, Reporter
 from encore.warehouse import PairRatings, Warehouse, open_ratings, read_pair_ratings
 from encore.weighting.composed import credits_of
@@ -51,26 +49,29 @@ class RatedPairs:
 
     Attributes:
         study: A study of these pairs; anything that reads studies reads it.
-        run_key: Of the rating run in it.
-        judge: The judge's name.
-        reward_P2: Of the chosen and of the rejected answer, over the rules that rated both, their
-            weights scaled to sum 1; NaN where no rule did.
+        manifest: Of the rating run in it.
+        reward_P2: Of the chosen and of the rejected answer (`weighted_rewards`).
         credit_P: 1, 1/2 for a tie or where nothing is rated, 0.
-        num_ties: Pairs whose two rewards are equal.
-        num_unrated: Pairs that no rule with a weight rated on both sides.
+        num_partly: Pairs that some rule with a weight did not rate on both sides, but others did.
         null_reasons: Ratings without a number, by reason, the most frequent first.
-        notes: What a reader should know, a sentence each.
     """
 
     study: Path
-    run_key: str
-    judge: str
+    manifest: RatingManifest
     reward_P2: _Floats
     credit_P: _Floats
-    num_ties: int
-    num_unrated: int
+    num_partly: int
     null_reasons: Mapping[str, int]
-    notes: tuple[str, ...]
+
+    @property
+    def num_unrated(self) -> int:
+        """Pairs that no rule with a weight rated on both sides."""
+        return int(np.isnan(self.reward_P2[:, 0]).sum())
+
+    @property
+    def num_ties(self) -> int:
+        """Pairs whose two rewards are equal."""
+        return int((self.credit_P == 1 / 2).sum()) - self.num_unrated
 
 
 def rate_pairs(
@@ -79,17 +80,17 @@ def rate_pairs(
     config: RatingConfig,
     out: Path,
     weights: Mapping[str, float],
-    judge: Judge | None = None,
+    judge: Judge,
     reporter: Reporter = SILENT,
 ) -> RatedPairs:
     """Have a judge rate every answer under every rule, shard by shard, and weigh the ratings.
 
     Args:
         pairs: The benchmark's.
-        config: Judge, rules and shards.
+        config: Rules and shards.
         out: The folder that holds judgings; the study goes to ``out/rated-<digest of the pairs>``.
         weights: By rule, in the rules' order (`checked_weights`).
-        judge: The config's, where it is open already; it stays open.
+        judge: Stays open.
         reporter: Told how far it is, in ratings.
 
     Raises:
@@ -99,41 +100,22 @@ def rate_pairs(
     """
     study = study_of_pairs(pairs, out=out)
     run = open_run(study, config, judge=judge)
-    try:
-        report = rate_run(run, reporter=reporter)
-    finally:
-        if judge is None:
-            run.judge.close()
-    if report.failures:
-        index, error = next(iter(report.failures.items()))
-        raise StudyIncompleteError(
-            f"{study.path}: {len(report.failures)} of {len(run.manifest.shards)} shards failed "
-            f"(shard {index}: {error}); run the same command again to rate only these"
-        )
-    source = open_ratings(study.path, run=run.manifest.run_key)
-    with Warehouse(source) as warehouse:
+    refuse_failures(study.path, rate_run(run, reporter=reporter), run.manifest)
+    with Warehouse(open_ratings(study.path, run=run.manifest.run_key)) as warehouse:
         ratings = read_pair_ratings(warehouse, rule_ids=tuple(weights))
     row_of = {pair_id: row for row, pair_id in enumerate(ratings.pair_id_P.tolist())}
     rated = ratings.take(np.array([row_of[pair.pair_id] for pair in pairs.pairs], dtype=np.intp))
     weight_R = np.array(list(weights.values()), dtype=np.float64)
     reward_P2 = weighted_rewards(rated, weight_R=weight_R)
-    is_unrated_P = np.isnan(reward_P2[:, 0])
-    # No margin: one half, as for a tie.
-    credit_P = credits_of(np.nan_to_num(reward_P2[:, 0] - reward_P2[:, 1]))
+    margin_P = reward_P2[:, 0] - reward_P2[:, 1]
     lacks_P = np.isnan(rated.margin_PR[:, weight_R > 0]).any(axis=1)
-    num_unrated = int(is_unrated_P.sum())
-    name, reasons = run.manifest.judge, _null_reasons(run.run_dir)
-    notes = _notes(name, reasons, int((lacks_P & ~is_unrated_P).sum()), num_unrated)
     return RatedPairs(
         study=study.path,
-        run_key=run.manifest.run_key,
-        judge=name,
+        manifest=run.manifest,
         reward_P2=reward_P2,
-        credit_P=credit_P,
-        num_ties=int(((credit_P == 1 / 2) & ~is_unrated_P).sum()),
-        num_unrated=num_unrated,
-        null_reasons=reasons,
-        notes=tuple(notes),
+        credit_P=credits_of(np.nan_to_num(margin_P)),  # no margin: one half, as for a tie
+        num_partly=int((lacks_P & ~np.isnan(margin_P)).sum()),
+        null_reasons=null_reasons(run_status(run.run_dir)),
     )
 
 
@@ -157,35 +139,6 @@ def weighted_rewards(ratings: PairRatings, *, weight_R: _Floats) -> _Floats:
     is_any_P1 = total_P[:, None] > 0
     np.divide(np.stack(sums, axis=1), total_P[:, None], out=reward_P2, where=is_any_P1)
     return reward_P2
-
-
-def _null_reasons(run_dir: Path) -> dict[str, int]:
-    """Ratings without a number, by reason, the most frequent first."""
-    counts: Counter[str] = Counter()
-    for path in run_status(run_dir).paths:
-        column = pq.read_table(path, columns=["null_reason"], partitioning=None)["null_reason"]
-        counts.update(column.drop_null().to_pylist())
-    return dict(counts.most_common())
-
-
-def _notes(
-    judge: str, reasons: Mapping[str, int], num_partly: int, num_unrated: int
-) -> Iterator[str]:
-    for reason, count in reasons.items():
-        yield f"judge {judge}: {count} ratings are missing: {reason.replace('_', ' ')}"
-    if num_partly:
-        yield (
-            f"judge {judge}: {num_partly} pairs lack ratings under some rules and are ranked by "
-            "the others"
-        )
-    if num_unrated:
-        yield (
-            f"judge {judge}: {num_unrated} pairs have no rule that rated both answers and count "
-            "one half; because of them no rewards are kept beside the credits"
-        )
-
-
-# --- weights --------------------------------------------------------------------------------------
 
 
 def checked_weights(
@@ -233,41 +186,33 @@ def origin_of(weights: WeightVector) -> WeightsOrigin:
     return WeightsOrigin() if weights.provenance is None else weights.provenance.origin
 
 
-# --- the pairs as a study -------------------------------------------------------------------------
-
-
 def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
-    """A study with a benchmark's pairs, made whole or found; its name is a hash of the pairs.
+    """A study with a benchmark's pairs, made whole or found; equal pairs are in it once.
 
     Raises:
         InputError: No pairs, or something else is at its place.
     """
+    benchmark = pairs.benchmark
     if not pairs.pairs:
-        raise InputError(f"benchmark {pairs.benchmark.name}: no pairs to rate")
+        raise InputError(f"benchmark {benchmark.name}: no pairs to rate")
     path = _study_path(pairs, out=out)
     if not (path / MARKER).is_file():
+        hub = benchmark.dataset if pairs.is_from_hub else None
         with changed_study(path) as change:
-            _write_pairs(pairs, change)
+            with pair_writer(change, benchmark.name) as writer:
+                for pair in pairs.pairs:
+                    writer.add(dataclasses.replace(pair, source=benchmark.name))
+            origin = Origin(
+                kind="hub" if hub else "local",
+                name=hub or benchmark.name,
+                format="benchmark",
+                revision=benchmark.revision if hub else None,
+                split=benchmark.split if hub else None,
+                num_read=writer.num_read,
+            )
+            write_manifest(change, writer, origins=[origin])
     return open_study(path)
 
 
 def _study_path(pairs: BenchmarkPairs, *, out: Path) -> Path:
     return out / f"rated-{rows_digest(pairs)[:16]}"
-
-
-def _write_pairs(pairs: BenchmarkPairs, change: Change) -> None:
-    """All pairs under one label; equal ones are written once and rated once."""
-    benchmark = pairs.benchmark
-    with pair_writer(change, benchmark.name) as writer:
-        for pair in pairs.pairs:
-            writer.add(dataclasses.replace(pair, source=benchmark.name))
-    is_hub = pairs.is_from_hub and benchmark.dataset is not None
-    origin = Origin(
-        kind="hub" if is_hub else "local",
-        name=benchmark.dataset if is_hub and benchmark.dataset else benchmark.name,
-        format="benchmark",
-        revision=benchmark.revision if is_hub else None,
-        split=benchmark.split if is_hub else None,
-        num_read=writer.num_read,
-    )
-    write_manifest(change, writer, origins=[origin])

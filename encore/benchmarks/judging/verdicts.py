@@ -13,12 +13,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.benchmarks.judging.comparison_prompt import CRITERION_ID
 from encore.judges.base import Reply
 
 Place = Literal["A", "B"]
 
 #: Why a reply has no verdict, in words.
-WORDS_OF_REASON: Mapping[str, str] = {
+_WORDS_OF_REASON: Mapping[str, str] = {
     "empty_reply": "the reply is empty",
     "no_verdict": "neither [[A]] nor [[B]] in the reply",
     "two_verdicts": "both [[A]] and [[B]] in the reply",
@@ -40,7 +41,7 @@ _Floats = NDArray[np.float64]
 
 
 def parse_verdict(reply: Reply | None) -> tuple[Place | None, str | None]:
-    """The verdict in a reply, or the reason why there is none (`WORDS_OF_REASON`), never both.
+    """The verdict in a reply, or the reason why there is none, never both.
 
     The reply may say anything around ``[[A]]`` or ``[[B]]`` and may repeat it. One that has both is
     no verdict: RewardBench's own reader takes ``[[A]]`` then, which favours the first place. A
@@ -61,6 +62,26 @@ def parse_verdict(reply: Reply | None) -> tuple[Place | None, str | None]:
     return None, "no_verdict" if reply.text.strip() else "empty_reply"
 
 
+def pair_credits(verdict_P2: _Verdicts, *, missing: int = NEITHER) -> _Floats:
+    """The mean credit of both orders: 0, 1/4, 1/2, 3/4 or 1, shape [P].
+
+    An order that names the chosen answer counts 1, the other 0, one without a verdict one half, as
+    in RewardBench. A judge that follows the place gets one half for the pair, as for a tie.
+
+    Args:
+        verdict_P2: CHOSEN, REJECTED or NEITHER.
+        missing: What stands for NEITHER.
+    """
+    filled_P2 = np.where(verdict_P2 == NEITHER, missing, verdict_P2)
+    return np.asarray((1 + filled_P2.astype(np.float64)).mean(axis=1) / 2, dtype=np.float64)
+
+
+def single_order_credits(verdict_P2: _Verdicts, *, seed: int) -> _Floats:
+    """The credit of one order a pair, drawn by chance: RewardBench's own protocol, but seeded."""
+    order_P = np.random.default_rng(seed).integers(0, 2, size=len(verdict_P2))
+    return np.asarray((1 + verdict_P2[np.arange(len(order_P)), order_P].astype(np.float64)) / 2)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictSummary:
     """A judge's verdicts on some pairs.
@@ -69,9 +90,7 @@ class VerdictSummary:
         criterion_id: ``overall``.
         num_pairs: P; each was asked in both orders.
         num_unparsed: Replies, of 2 P, without a verdict.
-        accuracy: Mean credit over pairs: an order that names the chosen answer counts 1, the other
-            0, one without a verdict one half, as in RewardBench. It is what RewardBench's single
-            random order gives on average.
+        accuracy: Mean of `pair_credits`: what RewardBench's single random order gives on average.
         accuracy_low: The same if every missing verdict were wrong.
         accuracy_high: The same if every missing verdict were right.
         num_answered_twice: Pairs with a verdict in both orders.
@@ -92,13 +111,8 @@ class VerdictSummary:
     share_first: float | None
     always: Place | None
 
-    @property
-    def num_verdicts(self) -> int:
-        """Replies with a verdict."""
-        return 2 * self.num_pairs - self.num_unparsed
 
-
-def summarize(verdict_P2: _Verdicts, *, criterion_id: str) -> VerdictSummary:
+def summarize(verdict_P2: _Verdicts) -> VerdictSummary:
     """The figures of verdicts on at least one pair."""
     is_given_P2 = verdict_P2 != NEITHER
     is_twice_P = is_given_P2.all(axis=1)
@@ -108,16 +122,13 @@ def summarize(verdict_P2: _Verdicts, *, criterion_id: str) -> VerdictSummary:
     always: Place | None = None
     if num_verdicts > 1 and num_first in (0, num_verdicts):
         always = "A" if num_first else "B"
-    accuracy, low, high = (
-        float(pair_credits(filled(verdict_P2, by=by)).mean()) for by in (NEITHER, REJECTED, CHOSEN)
-    )
     return VerdictSummary(
-        criterion_id=criterion_id,
+        criterion_id=CRITERION_ID,
         num_pairs=len(verdict_P2),
         num_unparsed=verdict_P2.size - num_verdicts,
-        accuracy=accuracy,
-        accuracy_low=low,
-        accuracy_high=high,
+        accuracy=float(pair_credits(verdict_P2).mean()),
+        accuracy_low=float(pair_credits(verdict_P2, missing=REJECTED).mean()),
+        accuracy_high=float(pair_credits(verdict_P2, missing=CHOSEN).mean()),
         num_answered_twice=num_twice,
         consistency=num_consistent / num_twice if num_twice else None,
         share_first=num_first / num_verdicts if num_verdicts else None,
@@ -125,34 +136,10 @@ def summarize(verdict_P2: _Verdicts, *, criterion_id: str) -> VerdictSummary:
     )
 
 
-def filled(verdict_P2: _Verdicts, *, by: int) -> _Verdicts:
-    """The same verdicts with one answer named wherever none is."""
-    return np.where(verdict_P2 == NEITHER, np.int8(by), verdict_P2)
-
-
-def order_credits(verdict_P2: _Verdicts) -> _Floats:
-    """1 where the chosen answer is named, 0 where the rejected one is, else one half; [P, 2]."""
-    return np.asarray((1 + verdict_P2.astype(np.float64)) / 2, dtype=np.float64)
-
-
-def pair_credits(verdict_P2: _Verdicts) -> _Floats:
-    """The mean credit of both orders: 0, 1/4, 1/2, 3/4 or 1, shape [P].
-
-    A judge that follows the place gets one half for the pair, as for a tie.
-    """
-    return np.asarray(order_credits(verdict_P2).mean(axis=1), dtype=np.float64)
-
-
-def single_order_credits(verdict_P2: _Verdicts, *, seed: int) -> _Floats:
-    """The credit of one order a pair, drawn by chance: RewardBench's own protocol, but seeded."""
-    order_P = np.random.default_rng(seed).integers(0, 2, size=len(verdict_P2))
-    return np.asarray(order_credits(verdict_P2)[np.arange(len(order_P)), order_P])
-
-
 def reliability(summary: VerdictSummary, *, judge: str) -> str:
     """How many verdicts there are, how often both orders agree, how often the first place wins."""
     num_replies, num_twice = 2 * summary.num_pairs, summary.num_answered_twice
-    if not summary.num_verdicts or summary.share_first is None:
+    if summary.share_first is None:
         return (
             f"judge {judge}: no verdict in {num_replies} replies, so every pair counts one half; "
             "neither the score nor its interval says anything"
@@ -163,8 +150,8 @@ def reliability(summary: VerdictSummary, *, judge: str) -> str:
             f"both orders agree on {summary.consistency:.1%} of {num_twice} pairs (a coin: 50%)"
         )
     return (
-        f"judge {judge}: {summary.num_verdicts} verdicts in {num_replies} replies; {agreement}; "
-        f"{summary.share_first:.1%} of the verdicts name the answer shown first"
+        f"judge {judge}: {num_replies - summary.num_unparsed} verdicts in {num_replies} replies; "
+        f"{agreement}; {summary.share_first:.1%} of the verdicts name the answer shown first"
     )
 
 
@@ -185,15 +172,13 @@ def remarks(
         bounds: The headline with all missing verdicts wrong, and with all right.
         figure: What the headline is called.
     """
-    num_replies = 2 * summary.num_pairs
     for reason, count in null_reasons.items():
-        words = WORDS_OF_REASON[reason]
-        yield f"judge {judge}: {count} of {num_replies} verdicts are missing: {words}"
+        missing = f"{count} of {2 * summary.num_pairs} verdicts are missing"
+        yield f"judge {judge}: {missing}: {_WORDS_OF_REASON[reason]}"
     if null_reasons:
-        low, high = bounds
         yield (
             f"judge {judge}: missing verdicts count one half; with all of them wrong or all right "
-            f"{figure} would be {low:.1%} or {high:.1%}"
+            f"{figure} would be {bounds[0]:.1%} or {bounds[1]:.1%}"
         )
     share = summary.share_first
     if share is None:
@@ -204,8 +189,7 @@ def remarks(
             "answers, so neither its accuracy nor the interval says anything"
         )
     elif max(share, 1 - share) >= _ALMOST_ALWAYS:
-        place = "A" if share > 1 / 2 else "B"
         yield (
-            f"judge {judge} answers {place} in {max(share, 1 - share):.1%} of its verdicts: "
-            "it hardly looks at the answers"
+            f"judge {judge} answers {'A' if share > 1 / 2 else 'B'} in {max(share, 1 - share):.1%} "
+            "of its verdicts: it hardly looks at the answers"
         )

@@ -48,7 +48,7 @@ def test_both_orders_are_asked_and_kept_with_the_judges_words(tmp_path):
         "overall",
         "[[A]]",
     )
-    assert {row["run_key"] for row in rows} == {found.key}
+    assert {row["run_key"] for row in rows} == {found.manifest.key}
 
 
 def test_the_same_judging_again_asks_nothing_and_starts_no_engine(tmp_path):
@@ -80,7 +80,10 @@ def test_the_same_judging_again_asks_nothing_and_starts_no_engine(tmp_path):
     ],
 )
 def test_whatever_changes_a_verdict_changes_the_key(tmp_path, change):
-    keys = {judged(tmp_path, **{"judge": ScriptedJudge(), **given}).key for given in ({}, change)}
+    keys = {
+        judged(tmp_path, **{"judge": ScriptedJudge(), **given}).manifest.key
+        for given in ({}, change)
+    }
     assert len(keys) == 2
 
 
@@ -127,7 +130,7 @@ def test_a_manifest_of_an_earlier_version_is_read(tmp_path):
     del content["synthetic"]
     path.write_text(json.dumps(content))
     other = ScriptedJudge()
-    assert judged(tmp_path, other).key == found.key
+    assert judged(tmp_path, other).manifest.key == found.manifest.key
     assert other.num_asked == 0
 
 

@@ -83,7 +83,7 @@ def test_the_weighted_sum_of_the_ratings_decides(tmp_path, config, kind, long, c
     chosen, rejected = kind * 0.8 + long * 0.1, kind * 0.2 + long * 0.6
     assert result.reward_P2 == pytest.approx(np.array([[chosen, rejected]] * 3))
     assert result.num_ties == (3 if credit == 0.5 else 0)
-    assert (result.num_unrated, result.notes) == (0, ())
+    assert (result.num_unrated, result.num_partly) == (0, 0)
 
 
 def test_missing_ratings_are_left_out_on_both_sides(tmp_path, config):
@@ -98,10 +98,8 @@ def test_missing_ratings_are_left_out_on_both_sides(tmp_path, config):
     assert result.credit_P.tolist() == [1, 0, 0.5]  # by length alone the second is wrong
     assert result.reward_P2[1] == pytest.approx([0.1, 0.6])
     assert np.isnan(result.reward_P2[2]).all()
-    assert (result.num_ties, result.num_unrated) == (0, 1)
+    assert (result.num_ties, result.num_unrated, result.num_partly) == (0, 1, 1)
     assert sum(result.null_reasons.values()) == 5
-    assert any("1 pairs lack ratings under some rules" in note for note in result.notes)
-    assert any("1 pairs have no rule that rated both answers" in note for note in result.notes)
 
 
 @given(
@@ -134,7 +132,7 @@ def test_equal_pairs_are_rated_once_and_the_study_is_found_again(tmp_path, confi
     assert len(records_of(read_pairs(study_of_pairs(pairs, out=tmp_path)))) == 2
     assert len(first.credit_P) == 3
     again = rated(pairs, config, tmp_path, say=lambda _: "0.5")
-    assert (again.study, again.run_key) == (first.study, first.run_key)
+    assert (again.study, again.manifest.run_key) == (first.study, first.manifest.run_key)
     assert again.credit_P.tolist() == first.credit_P.tolist()
 
 

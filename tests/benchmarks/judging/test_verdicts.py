@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from encore.benchmarks.judging.comparison_prompt import (
-    EXPLAINED,
-    VERDICT_ONLY,
+    HOW_TO_ANSWER,
     prompt_digest,
     render_comparison,
 )
@@ -26,7 +25,8 @@ from tests.benchmarks.judging.scripted import make_pair
 def test_the_answers_stand_where_the_order_says_and_nothing_else_changes():
     pair = make_pair(3)
     first, second = (
-        render_comparison(pair, is_chosen_first=one, protocol=VERDICT_ONLY) for one in (True, False)
+        render_comparison(pair, is_chosen_first=one, protocol="verdict-only")
+        for one in (True, False)
     )
     assert first.index(pair.chosen) < first.index(pair.rejected)
     assert second.index(pair.rejected) < second.index(pair.chosen)
@@ -38,18 +38,15 @@ def test_the_answers_stand_where_the_order_says_and_nothing_else_changes():
 
 def test_placeholders_in_texts_stay_as_they_are():
     pair = make_pair(1, chosen="{answer_b} {criterion}", rejected="{how_to_answer}")
-    prompt = render_comparison(pair, is_chosen_first=True, protocol=EXPLAINED)
+    prompt = render_comparison(pair, is_chosen_first=True, protocol="explained")
     assert "Good 1. {answer_b} {criterion}" in prompt
     assert "Bad 1. {how_to_answer}" in prompt
 
 
 def test_the_digest_is_that_of_the_protocol():
     # As in judgings that exist: another digest would judge everything again.
-    digests = {one.name: prompt_digest(one)[:12] for one in (EXPLAINED, VERDICT_ONLY)}
-    assert digests == DIGESTS
-
-
-DIGESTS = {"explained": "b61fb380c5a9", "verdict-only": "b58d44cad1b7"}
+    digests = {name: prompt_digest(name)[:12] for name in HOW_TO_ANSWER}
+    assert digests == {"explained": "b61fb380c5a9", "verdict-only": "b58d44cad1b7"}
 
 
 @pytest.mark.parametrize(
@@ -77,11 +74,11 @@ VERDICT_P2 = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1], [1, 0]], dtype=np.int
 
 
 def test_figures_of_verdicts_as_counted_by_hand():
-    found = summarize(VERDICT_P2, criterion_id="overall")
+    found = summarize(VERDICT_P2)
     assert pair_credits(VERDICT_P2).tolist() == [1, 0.5, 0.5, 0, 0.75]
     assert found.accuracy == pytest.approx(2.75 / 5)
     assert (found.accuracy_low, found.accuracy_high) == pytest.approx((2.5 / 5, 3 / 5))
-    assert (found.num_unparsed, found.num_verdicts, found.num_answered_twice) == (1, 9, 4)
+    assert (found.num_unparsed, found.num_answered_twice) == (1, 4)
     assert found.consistency == 2 / 4
     # A: chosen first and named, or rejected first and named: 1 + 2 + 0 + 1 + 1 of 9.
     assert found.share_first == pytest.approx(5 / 9)
@@ -98,7 +95,7 @@ def test_one_order_a_pair_is_a_seeded_draw_of_both():
 
 def told(verdict_P2: np.ndarray, reasons: dict[str, int]) -> list[str]:
     """What is said of a judge called j."""
-    summary = summarize(verdict_P2, criterion_id="overall")
+    summary = summarize(verdict_P2)
     said = remarks(summary, reasons, judge="j", bounds=(0.5, 0.6), figure="Safety")
     return [reliability(summary, judge="j"), *said]
 

@@ -1,0 +1,202 @@
+"""A judge is found, identified by its content, and refused early and in one line if it is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from encore.config import JudgeConfig
+from encore.errors import JudgeUnavailableError
+from encore.judges import BACKENDS, open_judge
+from encore.judges.local_model import LocalJudge
+from encore.model_files import ModelRole
+from tests.tiny_judge import make_tiny_judge
+
+ROLE = ModelRole(name="judge", error=JudgeUnavailableError)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_judge(tmp_path_factory.mktemp("judges") / "my-judge")
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "my-judge"))
+
+
+def opened(folder: Path | str, **config: object) -> LocalJudge:
+    config = {"model": str(folder), "backend": "transformers", **config}
+    judge = open_judge(JudgeConfig.model_validate(config))
+    assert isinstance(judge, LocalJudge)
+    return judge
+
+
+def changed(path: Path, **values: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_folder_is_identified_by_content_not_by_place(folder, tmp_path):
+    first = ROLE.find(str(folder))
+    assert first.name == "my-judge"
+    (folder / "README.md").write_text("hello")
+    moved = Path(shutil.copytree(folder, tmp_path / "elsewhere" / "my-judge"))
+    assert ROLE.find(str(moved)).revision == first.revision
+    changed(moved / "generation_config.json", temperature=0.7)
+    assert ROLE.find(str(moved)).revision != first.revision
+
+
+def test_a_change_deep_inside_a_large_file_is_another_judge(folder):
+    weights = folder / "model.safetensors"
+    with weights.open("wb") as file:
+        file.truncate(1100 * 2**20)  # sparse: takes no room
+    before = ROLE.find(str(folder)).revision
+    with weights.open("r+b") as file:
+        file.seek(500 * 2**20)
+        file.write(b"\x01" * 16 * 2**20)  # one matrix of 2,048 x 4,096 in bfloat16
+    assert ROLE.find(str(folder)).revision != before
+
+
+@pytest.mark.parametrize("model", ["./no-such-folder", "/no/such/folder", "a/b/c", "j/nosuch"])
+def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(model, tmp_path, monkeypatch):
+    """F7: ``j`` is a folder here."""
+    (tmp_path / "j").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JudgeUnavailableError, match="no such folder"):
+        opened(model)
+
+
+def test_a_hub_id_without_a_hub_is_one_clear_error():
+    with pytest.raises(JudgeUnavailableError, match="a model the hub can give") as caught:
+        opened("nobody/no-such-model")
+    assert "\n" not in str(caught.value)
+
+
+def test_dtype_and_context_are_the_models_own_up_to_8192_or_as_asked(folder):
+    changed(folder / "config.json", dtype="float32", max_position_embeddings=131_072)
+    own, asked = opened(folder), opened(folder, dtype="bfloat16", max_model_len=20_000)
+    assert (own.dtype, own.max_model_len) == ("float32", 8192)
+    assert (asked.dtype, asked.max_model_len) == ("bfloat16", 20_000)
+    with pytest.raises(JudgeUnavailableError, match="131072"):
+        opened(folder, max_model_len=200_000)
+    # Models for text and images keep their language model's settings one level down.
+    nested = {"dtype": "bfloat16", "max_position_embeddings": 2048}
+    changed(folder / "config.json", text_config=nested)
+    own = opened(folder)
+    assert (own.dtype, own.max_model_len) == ("bfloat16", 2048)
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _without_template(folder: Path) -> None:
+    changed(folder / "tokenizer_config.json", chat_template=None)
+    for template in folder.glob("chat_template*"):
+        template.unlink()
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def _writes(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_cut, "model.safetensors: it is cut short"),
+        (_writes("model.safetensors", b""), "empty or no safetensors"),
+        (_writes("model.safetensors", b"garbage!"), "no safetensors"),
+        (_pickled, r"no \*.safetensors weights"),
+        (_without_template, "no chat template"),
+        (lambda folder: (folder / "config.json").unlink(), "no config.json"),
+        (_writes("config.json", b"[]"), "my-judge"),
+        (_writes("config.json", b"{"), "my-judge.*JSON"),
+        (_writes("config.json", b'{"dtype": "int3"}'), "my-judge.*int3"),
+    ],
+)
+def test_what_an_engine_would_find_late_is_refused_at_once(folder, damage, message, monkeypatch):
+    """F6: no tokenizer, engine or weights are loaded for it."""
+    damage(folder)
+    monkeypatch.setattr(
+        "encore.judges.local_model.load_tokenizer", lambda _: pytest.fail("tokenizer loaded")
+    )
+    for backend in BACKENDS:
+        with pytest.raises(JudgeUnavailableError, match=message) as caught:
+            opened(folder, backend=backend)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"revision": "main"}, "revision"),
+        ({"backend": "transformers", "engine_args": {"a": 1}}, "belong to the vLLM backend"),
+        *(
+            ({"backend": "vllm", "engine_args": {name: "x"}}, name)
+            for name in ("trust_remote_code", "load_format", "dtype", "model")
+        ),
+        *(
+            ({"backend": "vllm", "engine_args": {"tensor_parallel_size": value}}, "whole number")
+            for value in ("abc", 0, True, 1.5)
+        ),
+    ],
+)
+def test_options_that_a_judge_does_not_take_are_refused(folder, config, message):
+    with pytest.raises(JudgeUnavailableError, match=message):
+        opened(folder, **config)
+
+
+def test_a_tokenizer_that_is_missing_or_a_template_that_raises_is_one_clear_error(folder):
+    for path in folder.glob("chat_template*"):
+        path.write_text("{{ raise_exception('no user turns here') }}")
+    with pytest.raises(JudgeUnavailableError, match="no user turns here"):
+        opened(folder)
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(JudgeUnavailableError, match="tokenizer does not load"):
+        opened(folder)
+
+
+def test_missing_weights_are_named_and_not_made_up(folder):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    del tensors["model.layers.0.self_attn.q_proj.weight"]
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(JudgeUnavailableError, match=r"1 weights are missing.*q_proj"):
+        opened(folder).start()
+
+
+def test_a_folders_own_code_is_never_run(folder, tmp_path, monkeypatch):
+    """Whatever is answered to a question on the terminal: there is no question."""
+    marker = tmp_path / "it-ran"
+    (folder / "evil.py").write_text(f"open({str(marker)!r}, 'w').close()\n")
+    own = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}
+    changed(folder / "config.json", auto_map=own)
+    changed(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", "evil.T"]})
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with contextlib.suppress(JudgeUnavailableError):  # refusing it is as good as ignoring the code
+        opened(folder).start()
+    assert not marker.exists()
+
+
+def test_a_models_own_chat_penalties_do_not_change_its_ratings(folder):
+    prompts = [[1, 3, *range(10, 10 + length), 2, 4] for length in range(20, 60)]
+
+    def replies() -> list[str]:
+        answered = opened(folder).reply(prompts, max_reply_tokens=16, on_progress=lambda _: None)
+        return [reply.text for reply in answered]
+
+    before = replies()
+    changed(folder / "generation_config.json", repetition_penalty=1.9)
+    assert replies() == before
