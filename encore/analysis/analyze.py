@@ -11,10 +11,10 @@ from encore.analysis.correlation import NULL_SEED, NUM_NULL_DRAWS, Correlation, 
 from encore.analysis.intervals import NUM_DRAWS, SEED, RuleInterval, rule_intervals
 from encore.analysis.notes import analysis_notes
 from encore.analysis.paper_figures import PaperComparison, paper_comparisons
-from encore.analysis.statistics import POOLED, RuleStats, read_statistics
+from encore.analysis.statistics import POOLED, RuleStats, rating_statistics
 from encore.analysis.verdicts import Verdict, verdicts
 from encore.errors import InputError
-from encore.warehouse import Ratings, open_ratings
+from encore.warehouse import Ratings, Warehouse, open_ratings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,22 +35,12 @@ class Analysis:
 
     rules: tuple[RuleStats, ...]
     correlation: tuple[Correlation, ...]
-    intervals: tuple[RuleInterval, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    paper: tuple[PaperComparison, ...] = ()
-    notes: tuple[str, ...] = ()
-    num_shards: int = 0
-    num_missing_shards: int = 0
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every planned shard is in it."""
-        return self.num_missing_shards == 0
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The sources that have rows, in their order."""
-        return tuple(dict.fromkeys(rule.source for rule in self.rules))
+    intervals: tuple[RuleInterval, ...]
+    verdicts: tuple[Verdict, ...]
+    paper: tuple[PaperComparison, ...]
+    notes: tuple[str, ...]
+    num_shards: int
+    num_missing_shards: int
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore analyze --json``."""
@@ -83,7 +73,8 @@ def analyze(ratings: str | Path | Ratings | Any, *, by_source: bool = False) -> 
         InputError: Not a ratings table: which file, column and value, and what was expected.
     """
     opened = open_ratings(ratings)
-    statistics = read_statistics(opened)
+    with Warehouse(opened) as warehouse:
+        statistics = rating_statistics(warehouse)
     sources = [part.source for part in statistics[:-1]]
     if not by_source:
         statistics = statistics[-1:]

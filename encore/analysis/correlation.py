@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.pair_counts import PairOutcomes
+from encore.analysis.pair_counts import PairCounts
 from encore.analysis.statistics import (
     ENTROPY_KINDS,
     TIE_POLICIES,
@@ -70,18 +71,31 @@ def correlations(statistics: SourceStatistics) -> tuple[Correlation, ...]:
 
     A rule without an entropy or without an accuracy (no ratings, no pairs, ties only) is left out.
     """
-    swing_DR = null_swings(statistics.outcomes)
-    return tuple(
-        _correlation(statistics, swing_DR, entropy, accuracy)
-        for entropy in ENTROPY_KINDS
-        for accuracy in TIE_POLICIES
-    )
+    swing_DR = null_swings(statistics.counts)
+    found = []
+    for entropy, accuracy in product(ENTROPY_KINDS, TIE_POLICIES):
+        rows = [(rule.entropy(entropy), rule.accuracy.under(accuracy)) for rule in statistics.rules]
+        places = [place for place, row in enumerate(rows) if None not in row]
+        entropy_R, accuracy_R = np.array([rows[p] for p in places], dtype=float).reshape(-1, 2).T
+        figures = _figures(entropy_R, accuracy_R)
+        if figures:
+            counts = statistics.counts.of_rules(places)
+            band = null_band(entropy_R, counts, swing_DR[:, places], accuracy=accuracy)
+            figures |= {"null_low": band[0], "null_high": band[1]}
+        found.append(
+            Correlation(
+                source=statistics.source,
+                entropy=entropy,
+                accuracy=accuracy,
+                num_rules=len(places),
+                **figures,
+            )
+        )
+    return tuple(found)
 
 
 def pearson_r(x_R: _Floats, y_R: _Floats) -> float | None:
     """Pearson's r; None for fewer than 3 values or a constant (up to rounding)."""
-    if len(x_R) < MIN_RULES:
-        return None
     unit_x_R, unit_y_R = _unit(x_R), _unit(y_R)
     if unit_x_R is None or unit_y_R is None:
         return None
@@ -114,17 +128,16 @@ def fisher_interval(r: float, *, num_values: int) -> tuple[float, float]:
 
 def spearman_rho(x_R: _Floats, y_R: _Floats) -> float | None:
     """Spearman's rho: Pearson's r of the ranks, where equal values share their mean rank."""
-    if len(x_R) < MIN_RULES:
+    rank_x_R, rank_y_R = _doubled_ranks(x_R), _doubled_ranks(y_R)
+    # These sums are of whole numbers, so that equal orders give exactly 1.
+    spread = float(rank_x_R @ rank_x_R) * float(rank_y_R @ rank_y_R)
+    if len(x_R) < MIN_RULES or not spread:
         return None
-    # Twice a rank is a whole number, and so are these sums: equal orders give exactly 1.
-    rank_x_R, rank_y_R = 2 * _ranks(x_R), 2 * _ranks(y_R)
-    excess_x_R, excess_y_R = rank_x_R - rank_x_R.mean(), rank_y_R - rank_y_R.mean()
-    spread = float(excess_x_R @ excess_x_R) * float(excess_y_R @ excess_y_R)
-    return float(excess_x_R @ excess_y_R) / math.sqrt(spread) if spread else None
+    return float(rank_x_R @ rank_y_R) / math.sqrt(spread)
 
 
 def null_swings(
-    outcomes: PairOutcomes, *, num_draws: int = NUM_NULL_DRAWS, seed: int = NULL_SEED
+    counts: PairCounts, *, num_draws: int = NUM_NULL_DRAWS, seed: int = NULL_SEED
 ) -> _Floats:
     """Draws of wins minus losses of all rules if every pair's labels were swapped by a coin toss.
 
@@ -132,14 +145,14 @@ def null_swings(
     rejected) and a vector e of random signs, S'e is in the limit normal with covariance S'S.
 
     Args:
-        outcomes: Of the rules.
+        counts: Of the rules.
         num_draws: Number of draws, D.
         seed: Of the generator.
 
     Returns:
         Shape [D, R].
     """
-    eigenvalue_R, eigenvector_RR = np.linalg.eigh(outcomes.sign_gram_RR.astype(np.float64))
+    eigenvalue_R, eigenvector_RR = np.linalg.eigh(counts.sign_gram_RR.astype(np.float64))
     # The symmetric root is unique, so the draws do not depend on the eigenvectors' signs.
     root_RR = (eigenvector_RR * np.sqrt(np.maximum(eigenvalue_R, 0.0))) @ eigenvector_RR.T
     normal_DR = np.random.default_rng(seed).standard_normal((num_draws, len(eigenvalue_R)))
@@ -147,20 +160,20 @@ def null_swings(
 
 
 def null_band(
-    entropy_R: _Floats, outcomes: PairOutcomes, swing_DR: _Floats, *, accuracy: TiePolicy
+    entropy_R: _Floats, counts: PairCounts, swing_DR: _Floats, *, accuracy: TiePolicy
 ) -> tuple[float, float] | tuple[None, None]:
     """Where 95 % of Pearson's r lie for the swings that `null_swings` drew; None if r has no value.
 
     Args:
         entropy_R: Entropy of each rule.
-        outcomes: Of the same rules.
+        counts: Of the same rules.
         swing_DR: Of the same rules.
         accuracy: The tie policy.
     """
-    untied_R = (outcomes.wins_R + outcomes.losses_R).astype(np.float64)
-    counted_R = untied_R if accuracy == "untied" else untied_R + outcomes.ties_R
+    untied_R = (counts.wins_R + counts.losses_R).astype(np.float64)
+    counted_R = untied_R if accuracy == "untied" else untied_R + counts.ties_R
     tie_credit = {"half": 0.5, "strict": 0.0, "untied": 0.0, "inclusive": 1.0}[accuracy]
-    accuracy_DR = ((untied_R + swing_DR) / 2 + tie_credit * outcomes.ties_R) / counted_R
+    accuracy_DR = ((untied_R + swing_DR) / 2 + tie_credit * counts.ties_R) / counted_R
     centred_DR = accuracy_DR - accuracy_DR.mean(axis=1, keepdims=True)
     norm_D = np.linalg.norm(centred_DR, axis=1)
     unit_R = _unit(entropy_R)
@@ -172,36 +185,27 @@ def null_band(
     return float(low), float(high)
 
 
-def _correlation(
-    statistics: SourceStatistics, swing_DR: _Floats, entropy: EntropyKind, accuracy: TiePolicy
-) -> Correlation:
-    rows = [(rule.entropy(entropy), rule.accuracy.under(accuracy)) for rule in statistics.rules]
-    places = [place for place, row in enumerate(rows) if None not in row]
-    entropy_R, accuracy_R = np.array([rows[place] for place in places], float).reshape(-1, 2).T
-    found = Correlation(
-        source=statistics.source, entropy=entropy, accuracy=accuracy, num_rules=len(places)
-    )
+def _figures(entropy_R: _Floats, accuracy_R: _Floats) -> dict[str, Any]:
+    """Both correlations with their p-values and r's interval; none where there is no r."""
+    num_values = len(entropy_R)
     r, rho = pearson_r(entropy_R, accuracy_R), spearman_rho(entropy_R, accuracy_R)
     if r is None:
-        return found
-    ci_low, ci_high = fisher_interval(r, num_values=len(places))
-    outcomes, swing_DR = statistics.outcomes.of_rules(places), swing_DR[:, places]
-    null_low, null_high = null_band(entropy_R, outcomes, swing_DR, accuracy=accuracy)
-    return dataclasses.replace(
-        found,
-        pearson_r=r,
-        p_value=pearson_p_value(r, num_values=len(places)),
-        ci_low=ci_low,
-        ci_high=ci_high,
-        spearman_rho=rho,
-        spearman_p_value=None if rho is None else pearson_p_value(rho, num_values=len(places)),
-        null_low=null_low,
-        null_high=null_high,
-    )
+        return {}
+    ci_low, ci_high = fisher_interval(r, num_values=num_values)
+    return {
+        "pearson_r": r,
+        "p_value": pearson_p_value(r, num_values=num_values),
+        "ci_low": ci_low,
+        "ci_high": ci_high,
+        "spearman_rho": rho,
+        "spearman_p_value": None if rho is None else pearson_p_value(rho, num_values=num_values),
+    }
 
 
 def _unit(x_R: _Floats) -> _Floats | None:
-    """The centred vector of length 1; None for a constant."""
+    """The centred vector of length 1; None for fewer than 3 values or a constant."""
+    if len(x_R) < MIN_RULES:
+        return None
     centred_R = x_R - x_R.mean()
     norm = float(np.linalg.norm(centred_R))
     if norm <= _ROUNDING * float(np.abs(x_R).max()):
@@ -209,9 +213,9 @@ def _unit(x_R: _Floats) -> _Floats | None:
     return np.asarray(centred_R / norm, dtype=np.float64)
 
 
-def _ranks(x_R: _Floats) -> _Floats:
-    """Ranks from 1; values that are equal up to rounding share their mean rank."""
+def _doubled_ranks(x_R: _Floats) -> NDArray[np.int64]:
+    """Twice the ranks, less their mean; values that are equal up to rounding share a mean rank."""
     _, level_R, count = np.unique(
         np.round(x_R, _RANK_DECIMALS), return_inverse=True, return_counts=True
     )
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[level_R], dtype=np.float64)
+    return np.asarray((2 * np.cumsum(count) - count - len(x_R))[level_R], dtype=np.int64)

@@ -63,7 +63,7 @@ def scott_bandwidth(level_L: NDArray[np.float64], num_ratings_L: NDArray[np.int6
     total = int(num_ratings_L.sum())
     mean = float(num_ratings_L @ height_L) / total
     variance = float(num_ratings_L @ (height_L - mean) ** 2) / (total - 1)
-    return math.pow(total, -0.2) * math.sqrt(variance)
+    return float(total**-0.2 * math.sqrt(variance))
 
 
 def miller_madow_nats(

@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.pair_counts import PairCells
 from encore.analysis.statistics import RuleStats, SourceStatistics, TiePolicy
 
-# Suffixes: D draws, C cells of pairs, L levels.
+# Suffixes: D draws, C cells of pairs, L levels, M = L + 1 states: a level, or at the end that the
+# rating is missing.
 
 NUM_DRAWS = 2000
 SEED = 0
@@ -33,7 +33,6 @@ Method = Literal["bootstrap", "normal", "bound"]
 
 _Floats = NDArray[np.float64]
 _Bounds = tuple[float | None, float | None]
-_NONE: _Bounds = (None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,42 +93,27 @@ def rule_intervals(
     )
 
 
-def entropy_interval(
-    entropy: float, cells: PairCells, *, rng: np.random.Generator, num_draws: int
-) -> tuple[_Bounds, Method | None]:
-    """The interval of a rule's entropy, and how it was made.
-
-    Up to 1,000 cells it is the basic bootstrap: entropies H* of samples lie as far below H as H
-    lies below the truth on average, so the interval is 2H - quantiles of H*. Above, the same in the
-    limit of many pairs, where H* is normal.
-
-    Args:
-        entropy: H of the ratings in the cells, in nats.
-        cells: The pairs; at least one has a rating.
-        rng: For the draws.
-        num_draws: Samples of pairs.
-    """
-    if cells.num_pairs < MIN_PAIRS:
-        return _NONE, None
-    cells = cells.without_order()
-    if len(cells.num_pairs_C) > _MAX_DRAWN_CELLS:
-        return _normal_limit(cells, entropy), "normal"
-    num_pairs_DC = rng.multinomial(
-        cells.num_pairs, cells.num_pairs_C / cells.num_pairs, size=num_draws
-    )
-    count_DL = num_pairs_DC @ cells.num_ratings_CL
-    entropy_D = _entropies(count_DL[count_DL.any(axis=1)])
-    low, high = _quantiles(entropy_D)
-    return _around(entropy, 2 * entropy - high, 2 * entropy - low), "bootstrap"
-
-
 def _rule_interval(
     statistics: SourceStatistics, place: int, *, num_draws: int, seed: int
 ) -> RuleInterval:
-    rule = statistics.rules[place]
-    rng = _generator(seed, statistics.source, rule.rule_id)
-    (entropy_low, entropy_high), method = _entropy_bounds(statistics, place, rng, num_draws)
-    win_D, tie_D, loss_D = _drawn_outcomes(statistics, place, rng, num_draws=num_draws)
+    rule, counts = statistics.rules[place], statistics.counts
+    digest = hashlib.sha256(f"{statistics.source}\0{rule.rule_id}".encode()).digest()
+    rng = np.random.default_rng([seed, int.from_bytes(digest[:16], "big")])
+    method: Method | None = None
+    bounds: dict[str, _Bounds] = {"entropy": (None, None)}
+    count_MM = counts.cells[place]
+    if rule.entropy_nats is not None and counts.num_pairs >= MIN_PAIRS:
+        if count_MM is None:
+            variance = statistics.surprisal_variances[place] or 0.0
+            bounds["entropy"], method = _widest_limit(rule, rule.entropy_nats, variance), "bound"
+        else:
+            bounds["entropy"], method = entropy_interval(
+                rule.entropy_nats, count_MM, rng=rng, num_draws=num_draws
+            )
+    rated = [int(one[place]) for one in (counts.wins_R, counts.ties_R, counts.losses_R)]
+    share_of = np.array([*rated, counts.num_pairs - sum(rated)]) / counts.num_pairs
+    enough = num_draws if counts.num_pairs >= MIN_PAIRS else 0
+    win_D, tie_D, loss_D, _ = rng.multinomial(counts.num_pairs, share_of, size=enough).T
     all_D = win_D + tie_D + loss_D
     drawn: dict[TiePolicy, tuple[_Floats, _Floats]] = {
         "half": (win_D + tie_D / 2, all_D),
@@ -137,101 +121,79 @@ def _rule_interval(
         "strict": (win_D, all_D),
         "inclusive": (win_D + tie_D, all_D),
     }
-    bounds = {name: _share_bounds(rule.accuracy.under(name), *drawn[name]) for name in drawn}
+    for policy, (hit_D, counted_D) in drawn.items():
+        share, is_defined_D = rule.accuracy.under(policy), counted_D > 0
+        bounds[policy] = (None, None)
+        if share is not None and is_defined_D.any():
+            share_D = hit_D[is_defined_D] / counted_D[is_defined_D]
+            bounds[policy] = _around(share, *_quantiles(share_D))
     return RuleInterval(
         rule_id=rule.rule_id,
         source=statistics.source,
-        entropy_low=entropy_low,
-        entropy_high=entropy_high,
         entropy_method=method,
         **{f"{name}_low": low for name, (low, _) in bounds.items()},
         **{f"{name}_high": high for name, (_, high) in bounds.items()},
     )
 
 
-def _generator(seed: int, source: str, rule_id: str) -> np.random.Generator:
-    digest = hashlib.sha256(f"{source}\0{rule_id}".encode()).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest[:16], "big")])
+def entropy_interval(
+    entropy: float, count_MM: NDArray[np.int64], *, rng: np.random.Generator, num_draws: int
+) -> tuple[tuple[float, float], Method]:
+    """The interval of a rule's entropy, and how it was made.
 
+    Up to 1,000 cells it is the basic bootstrap: entropies H* of samples lie as far below H as H
+    lies below the truth on average, so the interval is 2H - quantiles of H*. Above, the same in the
+    limit of many pairs, where H* is normal.
 
-# --- accuracy -------------------------------------------------------------------------------------
-
-
-def _drawn_outcomes(
-    statistics: SourceStatistics, place: int, rng: np.random.Generator, *, num_draws: int
-) -> tuple[_Floats, _Floats, _Floats]:
-    """Wins, ties and losses in samples of pairs; none for fewer than two pairs."""
-    outcomes = statistics.outcomes
-    rated = [outcomes.wins_R[place], outcomes.ties_R[place], outcomes.losses_R[place]]
-    count = np.array([*rated, outcomes.num_pairs - sum(rated)], dtype=np.float64)
-    if outcomes.num_pairs < MIN_PAIRS:
-        num_draws = 0
-    drawn = rng.multinomial(outcomes.num_pairs, count / outcomes.num_pairs, size=num_draws)
-    win_D, tie_D, loss_D, _ = drawn.T.astype(np.float64)
-    return win_D, tie_D, loss_D
-
-
-def _share_bounds(share: float | None, hit_D: _Floats, counted_D: _Floats) -> _Bounds:
-    """The percentile interval of a share, over the draws that have anything to count."""
-    is_defined_D = counted_D > 0
-    if share is None or not is_defined_D.any():
-        return _NONE
-    return _around(share, *_quantiles(hit_D[is_defined_D] / counted_D[is_defined_D]))
-
-
-# --- entropy --------------------------------------------------------------------------------------
-
-
-def _entropy_bounds(
-    statistics: SourceStatistics, place: int, rng: np.random.Generator, num_draws: int
-) -> tuple[_Bounds, Method | None]:
-    rule, cells = statistics.rules[place], statistics.cells[place]
-    if rule.entropy_nats is None:
-        return _NONE, None
-    if cells is None:
-        return _entropy_bound(rule, rule.entropy_nats, statistics.surprisal_variances[place])
-    return entropy_interval(rule.entropy_nats, cells, rng=rng, num_draws=num_draws)
-
-
-def _entropies(count_DL: _Floats) -> _Floats:
-    """Entropy in nats of each row of counts: ln N - sum(c ln c) / N."""
+    Args:
+        entropy: H of the ratings, in nats.
+        count_MM: At least two pairs by their two states; one has a rating.
+        rng: For the draws.
+        num_draws: Samples of pairs.
+    """
+    # Which response has which rating does not matter.
+    count_MM = np.triu(count_MM) + np.tril(count_MM, -1).T
+    low_C, high_C = np.nonzero(count_MM)
+    if len(low_C) > _MAX_DRAWN_CELLS:
+        return _normal_limit(count_MM, entropy), "normal"
+    num_pairs, count_C = int(count_MM.sum()), count_MM[low_C, high_C]
+    state_MM = np.eye(len(count_MM))
+    num_ratings_CL = (state_MM[low_C] + state_MM[high_C])[:, :-1]
+    count_DL = rng.multinomial(num_pairs, count_C / num_pairs, size=num_draws) @ num_ratings_CL
+    count_DL = count_DL[count_DL.any(axis=1)]
     total_D = count_DL.sum(axis=1)
     mass_D = (count_DL * np.log(np.maximum(count_DL, 1.0))).sum(axis=1)
-    return np.asarray(np.log(total_D) - mass_D / total_D, dtype=np.float64)
+    low, high = _quantiles(np.log(total_D) - mass_D / total_D)
+    return _around(entropy, 2 * entropy - high, 2 * entropy - low), "bootstrap"
 
 
-def _normal_limit(cells: PairCells, entropy: float) -> _Bounds:
+def _normal_limit(count_MM: NDArray[np.int64], entropy: float) -> tuple[float, float]:
     """Each pair adds the surprisals of its ratings, less H: their variance makes the width.
 
     H lies below the truth by half the sum over levels of the variance of their share by the share;
     where the two ratings of a pair are independent that is (levels - 1) / (2 N).
     """
-    count_L = cells.count_L[cells.count_L > 0].astype(np.float64)
-    num_ratings = float(count_L.sum())
-    surprisal_M = np.log(num_ratings) - np.log(np.maximum(cells.count_L, 1))
-    excess_M = np.append(surprisal_M - entropy, 0.0)  # the last state: missing
-    excess_C = excess_M[cells.chosen_C] + excess_M[cells.rejected_C]
-    variance = float(cells.num_pairs_C @ excess_C**2) / num_ratings**2
-    is_twice_C = (cells.chosen_C == cells.rejected_C) & (cells.chosen_C < cells.num_levels)
-    twice_share = cells.num_pairs_C[is_twice_C] / cells.count_L[cells.chosen_C[is_twice_C]]
-    bias = (len(count_L) + 2 * float(twice_share.sum())) / num_ratings - 1 / cells.num_pairs
-    second_order = (len(count_L) - 1) / (2 * num_ratings**2)
+    count_L = (count_MM.sum(axis=0) + count_MM.sum(axis=1))[:-1]
+    num_ratings, num_levels = float(count_L.sum()), np.count_nonzero(count_L)
+    count_L = np.maximum(count_L, 1)  # a level of another source
+    excess_M = np.append(np.log(num_ratings) - np.log(count_L) - entropy, 0.0)
+    variance = float((count_MM * np.add.outer(excess_M, excess_M) ** 2).sum()) / num_ratings**2
+    twice_share = float((np.diag(count_MM)[:-1] / count_L).sum())
+    bias = (num_levels + 2 * twice_share) / num_ratings - 1 / int(count_MM.sum())
+    second_order = (num_levels - 1) / (2 * num_ratings**2)
     half_width = _half_width(variance + second_order)
     return _around(entropy, entropy + bias / 2 - half_width, entropy + bias / 2 + half_width)
 
 
-def _entropy_bound(
-    rule: RuleStats, entropy: float, surprisal_variance: float | None
-) -> tuple[_Bounds, Method | None]:
+def _widest_limit(
+    rule: RuleStats, entropy: float, surprisal_variance: float
+) -> tuple[float, float]:
     """At least as wide as the limit: from pairs of independent to pairs of equal ratings."""
-    if surprisal_variance is None or rule.num_pairs_total < MIN_PAIRS:
-        return _NONE, None
     freedom = rule.num_levels - 1
     second_order = 2 * freedom / rule.num_ratings**2
     half_width = _half_width(2 * surprisal_variance / rule.num_ratings + second_order)
     low = entropy + freedom / (2 * rule.num_ratings) - half_width
-    high = entropy + freedom / rule.num_ratings + half_width
-    return _around(entropy, low, high), "bound"
+    return _around(entropy, low, entropy + freedom / rule.num_ratings + half_width)
 
 
 def _half_width(variance: float) -> float:
@@ -245,6 +207,6 @@ def _quantiles(value_D: _Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _around(value: float, low: float, high: float) -> _Bounds:
+def _around(value: float, low: float, high: float) -> tuple[float, float]:
     """An interval that holds the value and does not begin below 0."""
     return max(min(low, value), 0.0), max(high, value)

@@ -25,49 +25,25 @@ def analysis_notes(
         statistics: Of the sources that are reported, all together last.
         correlation: Of the same sources.
     """
-    pooled = _notes(statistics[-1], correlation)
-    yield from pooled.values()
-    for part in statistics[:-1]:
-        for kind, note in _notes(part, correlation).items():
-            if kind not in pooled:
+    notes = [
+        _about_ratings(part) | _about_pairs(part) | _about_ties(part, correlation)
+        for part in statistics
+    ]
+    yield from notes[-1].values()
+    for part, own in zip(statistics[:-1], notes[:-1], strict=True):
+        for kind, note in own.items():
+            if kind not in notes[-1]:
                 yield f"source {part.source}: {note}"
 
 
-def _notes(part: SourceStatistics, correlation: Sequence[Correlation]) -> dict[str, str]:
-    """What limits the figures of one source, by kind of note."""
-    found = _notes_on_ratings(part) | _notes_on_pairs(part)
-    if len(part.rules) < MIN_RULES:
-        found["few rules"] = (
-            f"{_number(len(part.rules), 'rule')}: no correlation and no verdict, which take at "
-            f"least {MIN_RULES} rules"
-        )
-    bands = {
-        row.accuracy: f"{row.null_low:+.2f} to {row.null_high:+.2f}"
-        for row in correlation
-        if (row.source, row.entropy) == (part.source, "discrete")
-        and row.null_low is not None
-        and row.null_high is not None
-    }
-    if part.outcomes.ties_R.any() and {"strict", "inclusive"} <= set(bands):
-        found["ties"] = (
-            "strict and inclusive (>=) accuracy are biased by ties: from labels that mean nothing "
-            f"r would be {bands['strict']} under strict and {bands['inclusive']} under inclusive "
-            "(discrete entropy); read half and untied"
-        )
-    return found
-
-
-def _notes_on_ratings(part: SourceStatistics) -> dict[str, str]:
+def _about_ratings(part: SourceStatistics) -> dict[str, str]:
     found = {}
     rules = part.rules
     if silent := [rule for rule in rules if rule.num_ratings == 0]:
         found["silent"] = f"{_names(silent)} without any rating: no entropy"
-    if constant := [rule for rule in rules if rule.num_ratings and rule.num_levels == 1]:
-        is_one = len(constant) == 1
-        found["constant"] = (
-            f"{_names(constant)} {'is' if is_one else 'are'} constant: entropy 0, and "
-            f"{'it ranks' if is_one else 'they rank'} nothing"
-        )
+    if constant := [rule for rule in rules if rule.num_levels == 1]:
+        are, rank = ("is", "it ranks") if len(constant) == 1 else ("are", "they rank")
+        found["constant"] = f"{_names(constant)} {are} constant: entropy 0, and {rank} nothing"
     many = [
         rule
         for rule in rules
@@ -78,12 +54,8 @@ def _notes_on_ratings(part: SourceStatistics) -> dict[str, str]:
             f"ratings hardly repeat, so discrete entropy measures their number: {_names(many)}; "
             "look at the differential entropy, or round the ratings"
         )
-    bounded = [
-        rule
-        for rule, cells in zip(rules, part.cells, strict=True)
-        if rule.num_ratings and cells is None
-    ]
-    if bounded:
+    is_bounded = [cells is None for cells in part.counts.cells]
+    if bounded := [r for r, is_so in zip(rules, is_bounded, strict=True) if is_so and r.num_levels]:
         found["bound"] = (
             "the interval of entropy is an upper bound, because there are too many levels to count "
             f"pairs of them: {_names(bounded)}"
@@ -97,24 +69,22 @@ def _notes_on_ratings(part: SourceStatistics) -> dict[str, str]:
     return found
 
 
-def _notes_on_pairs(part: SourceStatistics) -> dict[str, str]:
+def _about_pairs(part: SourceStatistics) -> dict[str, str]:
     found = {}
-    num_pairs = part.outcomes.num_pairs
+    pairs = _number(part.counts.num_pairs, "pair")
     if all(rule.num_pairs == 0 for rule in part.rules):
         found["no pairs"] = (
             "no rule rated both responses of any pair: entropy only, no accuracy and no "
             "correlation (weights by entropy need no more)"
         )
     else:
-        if part.num_one_sided:
+        if part.counts.num_one_sided:
             found["one-sided"] = (
-                f"{part.num_one_sided} of {_number(num_pairs, 'pair')} have ratings of one "
-                "response only: these count for entropy, not for accuracy"
+                f"{part.counts.num_one_sided} of {pairs} have ratings of one response only: these "
+                "count for entropy, not for accuracy"
             )
-        if num_pairs < _FEW_PAIRS:
-            found["few pairs"] = (
-                f"{_number(num_pairs, 'pair')}: intervals from so small a sample are too narrow"
-            )
+        if part.counts.num_pairs < _FEW_PAIRS:
+            found["few pairs"] = f"{pairs}: intervals from so small a sample are too narrow"
     if partial := [rule for rule in part.rules if rule.num_pairs < rule.num_pairs_total]:
         least = min(partial, key=lambda rule: rule.num_pairs)
         found["coverage"] = (
@@ -122,6 +92,29 @@ def _notes_on_pairs(part: SourceStatistics) -> dict[str, str]:
             f"the least {least.rule_id}: both responses of {least.num_pairs} of "
             f"{least.num_pairs_total} pairs ({least.coverage:.1%}); a rule's accuracy is over the "
             "pairs it rated fully"
+        )
+    return found
+
+
+def _about_ties(part: SourceStatistics, correlation: Sequence[Correlation]) -> dict[str, str]:
+    found = {}
+    if len(part.rules) < MIN_RULES:
+        found["few rules"] = (
+            f"{_number(len(part.rules), 'rule')}: no correlation and no verdict, which take at "
+            f"least {MIN_RULES} rules"
+        )
+    bands = {
+        row.accuracy: f"{row.null_low:+.2f} to {row.null_high:+.2f}"
+        for row in correlation
+        if (row.source, row.entropy) == (part.source, "discrete")
+        and row.null_low is not None
+        and row.null_high is not None
+    }
+    if part.counts.ties_R.any() and {"strict", "inclusive"} <= set(bands):
+        found["ties"] = (
+            "strict and inclusive (>=) accuracy are biased by ties: from labels that mean nothing "
+            f"r would be {bands['strict']} under strict and {bands['inclusive']} under inclusive "
+            "(discrete entropy); read half and untied"
         )
     return found
 

@@ -12,6 +12,7 @@ one pair unnoticed; the chance that any two of 3 million pairs have one key is 2
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,13 +24,13 @@ from numpy.typing import NDArray
 from encore.errors import EncoreError
 from encore.warehouse import Warehouse
 
-# Suffixes: N rows, P pairs, S sources, R rules, C cells, L levels, M = L + 1 states: a level, or at
-# the end that the rating is missing; a leading 2 stands for chosen and rejected.
+# Suffixes: N rows, P pairs, S sources, R rules, L levels, M = L + 1 states: a level, or at the end
+# that the rating is missing; a leading 2 stands for chosen and rejected.
 
 #: So many keys of each batch are looked at first.
 _FIRST_LOOK = 10_000
-#: All counts of cells together; 256 MiB. Rules beyond it go without, as those of many levels do.
-_MAX_CELL_COUNTS = 1 << 25
+#: All counts of cells together; 128 MiB. Rules beyond it go without, as those of many levels do.
+_MAX_CELL_COUNTS = 1 << 24
 
 _Floats = NDArray[np.float64]
 _Counts = NDArray[np.int64]
@@ -37,116 +38,39 @@ _Keys = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PairOutcomes:
-    """Wins, losses and ties of each rule, and how often two rules agree.
+class PairCounts:
+    """What is counted of the pairs of one source, or of all together.
 
     Attributes:
         num_pairs: All pairs, also those that a rule did not rate fully.
+        num_one_sided: Pairs with ratings of one response only.
         wins_R: Pairs whose chosen response the rule rates higher, shape [R].
         losses_R: Pairs whose rejected response it rates higher, shape [R].
         ties_R: Pairs with two equal ratings, shape [R].
         sign_gram_RR: S'S with S = sign(chosen - rejected), one row per pair and 0 where a rating
             is missing, shape [R, R].
+        cells: For each rule the pairs by the state of the chosen, then of the rejected response,
+            shape [M, M]: what resampling whole pairs must know. None for a rule of too many levels.
     """
 
     num_pairs: int
+    num_one_sided: int
     wins_R: _Counts
     losses_R: _Counts
     ties_R: _Counts
     sign_gram_RR: _Counts
+    cells: tuple[_Counts | None, ...]
 
-    def of_rules(self, places: Sequence[int]) -> PairOutcomes:
-        """The outcomes of some rules, in the order of ``places``."""
-        return PairOutcomes(
-            num_pairs=self.num_pairs,
+    def of_rules(self, places: Sequence[int]) -> PairCounts:
+        """The counts of some rules, in the order of ``places``."""
+        return dataclasses.replace(
+            self,
             wins_R=self.wins_R[places],
             losses_R=self.losses_R[places],
             ties_R=self.ties_R[places],
             sign_gram_RR=self.sign_gram_RR[np.ix_(places, places)],
+            cells=tuple(self.cells[place] for place in places),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PairCells:
-    """The pairs of one rule counted by their two ratings: what resampling whole pairs must know.
-
-    Every pair of the source stands in one cell, also one that the rule did not rate.
-
-    Attributes:
-        num_levels: L; levels are numbered from 0, ascending.
-        chosen_C: The level of the chosen response in each cell, shape [C]; L where it is missing.
-        rejected_C: The same of the rejected response.
-        num_pairs_C: Pairs in each cell, shape [C]; never 0.
-    """
-
-    num_levels: int
-    chosen_C: NDArray[np.intp]
-    rejected_C: NDArray[np.intp]
-    num_pairs_C: _Counts
-
-    @property
-    def num_pairs(self) -> int:
-        """All pairs."""
-        return int(self.num_pairs_C.sum())
-
-    @property
-    def num_ratings_CL(self) -> _Floats:
-        """How many ratings of each level a pair of each cell has: 0, 1 or 2; shape [C, L]."""
-        state_MM = np.eye(self.num_levels + 1)
-        return (state_MM[self.chosen_C] + state_MM[self.rejected_C])[:, :-1]
-
-    @property
-    def count_L(self) -> _Counts:
-        """How many ratings each level has, shape [L]."""
-        states_2C = np.concatenate([self.chosen_C, self.rejected_C])
-        count_M = np.bincount(
-            states_2C, np.tile(self.num_pairs_C, 2), minlength=self.num_levels + 1
-        )
-        return count_M[:-1].astype(np.int64)
-
-    @classmethod
-    def of_counts(cls, num_pairs_MM: _Counts) -> PairCells:
-        """The cells with pairs in them.
-
-        Args:
-            num_pairs_MM: Pairs by the state of the chosen, then of the rejected response.
-        """
-        chosen_C, rejected_C = np.nonzero(num_pairs_MM)
-        return cls(
-            num_levels=len(num_pairs_MM) - 1,
-            chosen_C=chosen_C,
-            rejected_C=rejected_C,
-            num_pairs_C=num_pairs_MM[chosen_C, rejected_C],
-        )
-
-    def without_order(self) -> PairCells:
-        """The same pairs, counted by their two ratings whichever response has which."""
-        num_states = self.num_levels + 1
-        low_C = np.minimum(self.chosen_C, self.rejected_C)
-        high_C = np.maximum(self.chosen_C, self.rejected_C)
-        key_C, place_C = np.unique(low_C * num_states + high_C, return_inverse=True)
-        first_C, second_C = np.divmod(key_C, num_states)
-        return PairCells(
-            num_levels=self.num_levels,
-            chosen_C=first_C,
-            rejected_C=second_C,
-            num_pairs_C=np.bincount(place_C, self.num_pairs_C).astype(np.int64),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PairCounts:
-    """What is counted of the pairs of one source, or of all together.
-
-    Attributes:
-        outcomes: Wins, losses, ties and agreement of the rules.
-        cells: One for each rule; None for a rule of too many levels.
-        num_one_sided: Pairs with ratings of one response only.
-    """
-
-    outcomes: PairOutcomes
-    cells: tuple[PairCells | None, ...]
-    num_one_sided: int
 
 
 def count_pairs(
@@ -175,11 +99,9 @@ def count_pairs(
             "ids, for example with a letter in front"
         )
     places = [sorted_rules.index(rule_id) for rule_id in levels]
-    every = range(len(sorted_sources))
-    return {
-        None: tally.counts(every, places=places),
-        **{sorted_sources[s]: tally.counts([s], places=places) for s in every},
-    }
+    rows: dict[str | None, slice] = {None: slice(None)}
+    rows |= {source: slice(s, s + 1) for s, source in enumerate(sorted_sources)}
+    return {source: tally.counts(those).of_rules(places) for source, those in rows.items()}
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -194,13 +116,6 @@ class _Rows(NamedTuple):
     is_rejected: NDArray[Any]
     rating: NDArray[Any]
 
-    def is_first(self) -> NDArray[np.bool_]:
-        """Whether a row is the first of its pair, shape [N]."""
-        is_first_N = np.empty(len(self.pair_key), dtype=bool)
-        is_first_N[0] = True
-        np.not_equal(self.pair_key[1:], self.pair_key[:-1], out=is_first_N[1:])
-        return is_first_N
-
 
 def _add_rows(warehouse: Warehouse, tally: _Tally, *, order_by: str | None) -> bool:
     """Count all rows; False if the rows of some pair do not stand together.
@@ -211,7 +126,7 @@ def _add_rows(warehouse: Warehouse, tally: _Tally, *, order_by: str | None) -> b
     seen: list[_Keys] = []
     with contextlib.closing(warehouse.stream("coded_ratings", order_by=order_by)) as batches:
         for num_batches, rows in enumerate(_whole_pairs(batches), start=1):
-            is_first_N = rows.is_first()
+            is_first_N = np.append(True, rows.pair_key[1:] != rows.pair_key[:-1])
             if order_by is None:
                 seen.append(rows.pair_key[is_first_N])
                 # In another order keys come again soon. All so far are looked at whenever they
@@ -262,24 +177,23 @@ class _Tally:
 
     def __init__(self, num_sources: int, levels: Sequence[_Floats | None]) -> None:
         num_rules = len(levels)
-        self._num_pairs_S = np.zeros(num_sources, dtype=np.int64)
-        self._num_one_sided_S = np.zeros(num_sources, dtype=np.int64)
+        #: Rows beyond the first of a pair, response and rule.
+        self.num_repeats = 0
+        self._num_pairs_S, self._num_one_sided_S = np.zeros((2, num_sources), dtype=np.int64)
         #: Wins, losses and ties.
         self._outcomes_S3R = np.zeros((num_sources, 3, num_rules), dtype=np.int64)
         self._sign_gram_SRR = np.zeros((num_sources, num_rules, num_rules), dtype=np.int64)
         #: Of each rule the levels, and how often each two states stand against each other.
-        self._cells: list[tuple[_Floats, NDArray[np.int64]] | None] = []
-        num_counts = 0
+        self._cells: list[tuple[_Floats, _Counts] | None] = []
+        room = _MAX_CELL_COUNTS
         for level_L in levels:
-            shape = (num_sources, *(0 if level_L is None else len(level_L) + 1,) * 2)
-            num_counts += int(np.prod(shape))
-            if level_L is None or num_counts > _MAX_CELL_COUNTS:
-                num_counts -= int(np.prod(shape))
+            size = 0 if level_L is None else num_sources * (len(level_L) + 1) ** 2
+            if level_L is None or size > room:
                 self._cells.append(None)
             else:
+                room -= size
+                shape = (num_sources, len(level_L) + 1, len(level_L) + 1)
                 self._cells.append((level_L, np.zeros(shape, dtype=np.int64)))
-        #: Rows beyond the first of a pair, response and rule.
-        self.num_repeats = 0
 
     def add(self, rows: _Rows, is_first_N: NDArray[np.bool_]) -> None:
         """Count rows that hold their pairs whole, each as one run."""
@@ -291,22 +205,17 @@ class _Tally:
             is_only_one = bool(is_own_P.all())
             self._add_source(source, rating_2RP if is_only_one else rating_2RP[:, :, is_own_P])
 
-    def counts(self, sources: Sequence[int], *, places: Sequence[int]) -> PairCounts:
-        """What was counted of some sources together, the rules in the order of ``places``."""
-        rows = list(sources)
+    def counts(self, rows: slice) -> PairCounts:
+        """What was counted of some sources together."""
         wins_R, losses_R, ties_R = self._outcomes_S3R[rows].sum(axis=0)
-        outcomes = PairOutcomes(
+        return PairCounts(
             num_pairs=int(self._num_pairs_S[rows].sum()),
+            num_one_sided=int(self._num_one_sided_S[rows].sum()),
             wins_R=wins_R,
             losses_R=losses_R,
             ties_R=ties_R,
             sign_gram_RR=self._sign_gram_SRR[rows].sum(axis=0),
-        )
-        cells = [self._cells[place] for place in places]
-        return PairCounts(
-            outcomes=outcomes.of_rules(places),
-            cells=tuple(one and PairCells.of_counts(one[1][rows].sum(axis=0)) for one in cells),
-            num_one_sided=int(self._num_one_sided_S[rows].sum()),
+            cells=tuple(one and one[1][rows].sum(axis=0) for one in self._cells),
         )
 
     def _side_by_side(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats, scott_bandwidth
-from encore.analysis.pair_counts import PairCells, PairCounts, PairOutcomes, count_pairs
-from encore.warehouse import Ratings, Warehouse
-
-# Suffix: L levels.
+from encore.analysis.pair_counts import PairCounts, count_pairs
+from encore.warehouse import Warehouse
 
 _Floats = NDArray[np.float64]
 
@@ -112,33 +110,20 @@ class SourceStatistics:
     Attributes:
         source: The data set; `POOLED` for all.
         rules: Their statistics.
-        outcomes: How pairs came out.
-        cells: How often each two ratings stand against each other; None for a rule of too many
-            levels.
+        counts: How pairs came out.
         surprisal_variances: Variance of ln(1 / share of its level) over ratings; None without any.
-        num_one_sided: Pairs with ratings of one response only.
     """
 
     source: str
     rules: tuple[RuleStats, ...]
-    outcomes: PairOutcomes
-    cells: tuple[PairCells | None, ...]
+    counts: PairCounts
     surprisal_variances: tuple[float | None, ...]
-    num_one_sided: int
 
 
-#: A row of a query.
+#: A row of ``rule_statistics.sql``.
 _Row = Mapping[str, Any]
 #: A source and a rule; the source is None for all sources together, as in the queries.
 _Key = tuple[str | None, str]
-#: Bandwidth and entropy of a kernel density; None for fewer than two levels.
-_Density = tuple[float, float] | tuple[None, None]
-
-
-def read_statistics(ratings: Ratings) -> tuple[SourceStatistics, ...]:
-    """Statistics of each source of some ratings, then of all together."""
-    with Warehouse(ratings) as warehouse:
-        return rating_statistics(warehouse)
 
 
 def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
@@ -147,96 +132,79 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     Raises:
         InputError: A rating is there more than once.
     """
-    spreads = {_key(row): row for row in warehouse.query("rule_statistics").to_pylist()}
+    rows = warehouse.query("rule_statistics").to_pylist()
+    spreads: dict[_Key, _Row] = {(row["source"], row["rule_id"]): row for row in rows}
     densities = _densities(warehouse, spreads)
     sources = sorted({source for source, _ in spreads if source is not None})
     rule_ids = warehouse.in_order({rule_id for _, rule_id in spreads})
-    counts = count_pairs(
+    levels = {rule_id: spreads[None, rule_id]["levels"] for rule_id in rule_ids}
+    found = count_pairs(
         warehouse,
         sources=sources,
-        levels={rule_id: _levels(spreads[None, rule_id]) for rule_id in rule_ids},
+        # None: too many levels to list, or none.
+        levels={rule_id: None if one is None else np.array(one) for rule_id, one in levels.items()},
     )
-    return tuple(
-        _source_statistics(source, counts[source], rule_ids, spreads, densities)
-        for source in (*sources, None)
-    )
-
-
-def _key(row: _Row) -> _Key:
-    return row["source"], row["rule_id"]
-
-
-def _levels(spread: _Row) -> _Floats | None:
-    """The levels of a rule, ascending; None where they are too many to list, or none."""
-    return None if spread["levels"] is None else np.array(spread["levels"], dtype=np.float64)
-
-
-def _densities(warehouse: Warehouse, spreads: Mapping[_Key, _Row]) -> dict[_Key, _Density]:
-    """The kernel density of each source and rule that has at least two levels."""
-    densities: dict[_Key, _Density] = {}
-    if any(row["num_levels"] > 1 and row["levels"] is None for row in spreads.values()):
-        cells = warehouse.query("rule_density_cells")
-        names = ("position", "variance", "num_ratings", "bandwidth")
-        columns = [cells[name].to_numpy() for name in names]
-        keys = zip(cells["source"].to_pylist(), cells["rule_id"].to_pylist(), strict=True)
-        for key, group in groupby(enumerate(keys), lambda item: item[1]):
-            places = [place for place, _ in group]
-            *of_rule, bandwidth_C = (column[places[0] : places[-1] + 1] for column in columns)
-            densities[key] = _density(*of_rule, bandwidth=float(bandwidth_C[0]))
-    for key, row in spreads.items():
-        level_L = _levels(row)
-        if level_L is not None and len(level_L) > 1:
-            num_ratings_L = np.array(row["num_ratings_of_level"])
-            bandwidth = scott_bandwidth(level_L, num_ratings_L)
-            position_L = (level_L - level_L[0]) / bandwidth
-            densities[key] = _density(
-                position_L, np.zeros_like(level_L), num_ratings_L, bandwidth=bandwidth
+    statistics = []
+    for source in (*sources, None):
+        places = [place for place, rule_id in enumerate(rule_ids) if (source, rule_id) in spreads]
+        keys: list[_Key] = [(source, rule_ids[place]) for place in places]
+        counts = found[source].of_rules(places)
+        rules = [
+            _rule_stats(spreads[key], densities.get(key, (None, None)), counts, place)
+            for place, key in enumerate(keys)
+        ]
+        statistics.append(
+            SourceStatistics(
+                source=POOLED if source is None else source,
+                rules=tuple(rules),
+                counts=counts,
+                surprisal_variances=tuple(_surprisal_variance(spreads[key]) for key in keys),
             )
+        )
+    return tuple(statistics)
+
+
+def _densities(
+    warehouse: Warehouse, spreads: Mapping[_Key, _Row]
+) -> dict[_Key, tuple[float, float]]:
+    """Bandwidth and entropy of each kernel density: of rules that have at least two levels."""
+    names = ("position", "variance", "num_ratings", "bandwidth")
+    several = {key: row for key, row in spreads.items() if row["num_levels"] > 1}
+    if any(row["levels"] is None for row in several.values()):
+        cells = warehouse.query("rule_density_cells")
+    densities = {}
+    for (source, rule_id), row in several.items():
+        if row["levels"] is None:
+            sources = cells["source"]
+            is_own = pc.is_null(sources) if source is None else pc.equal(sources, source)
+            own = cells.filter(pc.and_(is_own, pc.equal(cells["rule_id"], rule_id)))
+            position_C, variance_C, number_C, (bandwidth, *_) = (own[n].to_numpy() for n in names)
+        else:
+            level_L, number_C = np.array(row["levels"]), np.array(row["num_ratings_of_level"])
+            bandwidth = scott_bandwidth(level_L, number_C)
+            position_C, variance_C = (level_L - level_L[0]) / bandwidth, np.zeros_like(level_L)
+        entropy_nats = differential_entropy_nats(
+            position_C, variance_C, number_C.astype(np.float64), bandwidth=bandwidth
+        )
+        densities[source, rule_id] = (float(bandwidth), entropy_nats)
     return densities
 
 
-def _density(
-    position_C: _Floats, variance_C: _Floats, num_ratings_C: NDArray[np.int64], *, bandwidth: float
-) -> _Density:
-    entropy_nats = differential_entropy_nats(
-        position_C, variance_C, num_ratings_C.astype(np.float64), bandwidth=bandwidth
-    )
-    return bandwidth, entropy_nats
-
-
-def _source_statistics(
-    source: str | None,
+def _rule_stats(
+    spread: _Row,
+    density: tuple[float, float] | tuple[None, None],
     counts: PairCounts,
-    rule_ids: Sequence[str],
-    spreads: Mapping[_Key, _Row],
-    densities: Mapping[_Key, _Density],
-) -> SourceStatistics:
-    places = [place for place, rule_id in enumerate(rule_ids) if (source, rule_id) in spreads]
-    keys: list[_Key] = [(source, rule_ids[place]) for place in places]
-    outcomes = counts.outcomes.of_rules(places)
-    return SourceStatistics(
-        source=POOLED if source is None else source,
-        rules=tuple(
-            _rule_stats(spreads[key], densities.get(key, (None, None)), outcomes, place)
-            for place, key in enumerate(keys)
-        ),
-        outcomes=outcomes,
-        cells=tuple(counts.cells[place] for place in places),
-        surprisal_variances=tuple(_surprisal_variance(spreads[key]) for key in keys),
-        num_one_sided=counts.num_one_sided,
-    )
-
-
-def _rule_stats(spread: _Row, density: _Density, outcomes: PairOutcomes, place: int) -> RuleStats:
+    place: int,
+) -> RuleStats:
     wins, losses, ties = (
-        int(count_R[place]) for count_R in (outcomes.wins_R, outcomes.losses_R, outcomes.ties_R)
+        int(count_R[place]) for count_R in (counts.wins_R, counts.losses_R, counts.ties_R)
     )
     num_pairs = wins + losses + ties
-    kept = ("rule_id", "num_ratings", "num_unparsed", "num_levels", "top_level", "top_level_share")
+    names = ("rule_id", "num_ratings", "num_unparsed", "num_levels")
+    kept = {name: spread[name] for name in (*names, "entropy_nats", "top_level", "top_level_share")}
     return RuleStats(
-        **{name: spread[name] for name in kept},
+        **kept,
         source=POOLED if spread["source"] is None else spread["source"],
-        entropy_nats=spread["entropy_nats"],
         entropy_miller_madow_nats=miller_madow_nats(
             spread["entropy_nats"],
             num_levels=spread["num_levels"],
@@ -245,7 +213,7 @@ def _rule_stats(spread: _Row, density: _Density, outcomes: PairOutcomes, place: 
         kde_bandwidth=density[0],
         differential_entropy_nats=density[1],
         num_pairs=num_pairs,
-        num_pairs_total=outcomes.num_pairs,
+        num_pairs_total=counts.num_pairs,
         tie_rate=_share(ties, num_pairs),
         accuracy=Accuracy.of(wins=wins, ties=ties, losses=losses),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from encore.analysis.correlation import Correlation
-from encore.analysis.statistics import ENTROPY_KINDS, EntropyKind, TiePolicy
+from encore.analysis.statistics import EntropyKind, TiePolicy
 
 #: The two policies that make the headline together.
 HEADLINE_POLICIES: tuple[TiePolicy, TiePolicy] = ("half", "untied")
@@ -70,32 +70,21 @@ def verdicts(correlation: Sequence[Correlation]) -> tuple[Verdict, ...]:
     """
     by_key = {(row.source, row.entropy, row.accuracy): row for row in correlation}
     found = []
-    for source in dict.fromkeys(row.source for row in correlation):
-        for entropy in ENTROPY_KINDS:
-            rows = [by_key[source, entropy, policy] for policy in HEADLINE_POLICIES]
-            if all(row.pearson_r is None for row in rows):
-                continue
-            verdict, finding = _FINDINGS.get(frozenset(map(_side, rows)), _OTHERWISE)
-            reason = f"{finding}: {', '.join(map(_figures, rows))}"
-            found.append(Verdict(source=source, entropy=entropy, verdict=verdict, reason=reason))
+    for source, entropy in dict.fromkeys((row.source, row.entropy) for row in correlation):
+        rows = [by_key[source, entropy, policy] for policy in HEADLINE_POLICIES]
+        if all(row.pearson_r is None for row in rows):
+            continue
+        sides, figures = zip(*map(_side_and_figures, rows), strict=True)
+        verdict, finding = _FINDINGS.get(frozenset(sides), _OTHERWISE)
+        reason = f"{finding}: {', '.join(figures)}"
+        found.append(Verdict(source=source, entropy=entropy, verdict=verdict, reason=reason))
     return tuple(found)
 
 
-def _side(row: Correlation) -> _Side:
-    """Where r lies: on its own side of 0 and outside its null band, or not."""
-    if row.pearson_r is None or row.null_low is None or row.null_high is None:
-        return "nowhere"
-    if row.pearson_r < min(row.null_low, 0.0):
-        return "below"
-    if row.pearson_r > max(row.null_high, 0.0):
-        return "above"
-    return "inside"
-
-
-def _figures(row: Correlation) -> str:
-    if row.pearson_r is None or row.null_low is None or row.null_high is None:
-        return f"{row.accuracy} has no r"
-    return (
-        f"{row.accuracy} r {row.pearson_r:+.2f} (null band {row.null_low:+.2f} to "
-        f"{row.null_high:+.2f})"
-    )
+def _side_and_figures(row: Correlation) -> tuple[_Side, str]:
+    """Where r lies, on its own side of 0 and outside its null band or not; the same in figures."""
+    r, low, high = row.pearson_r, row.null_low, row.null_high
+    if r is None or low is None or high is None:
+        return "nowhere", f"{row.accuracy} has no r"
+    side: _Side = "below" if r < min(low, 0.0) else "above" if r > max(high, 0.0) else "inside"
+    return side, f"{row.accuracy} r {r:+.2f} (null band {low:+.2f} to {high:+.2f})"

@@ -47,7 +47,8 @@ def analysis_tables(analysis: Analysis) -> Group:
 
     Of ratings with one source alone, only that is shown: all together are the same.
     """
-    sources = analysis.sources[:1] if len(analysis.sources) == 2 else analysis.sources
+    sources = list(dict.fromkeys(rule.source for rule in analysis.rules))
+    sources = sources[:1] if len(sources) == 2 else sources
     rules = NumberedRules(rule.rule_id for rule in analysis.rules)
     parts: list[RenderableType] = []
     for source in sources:

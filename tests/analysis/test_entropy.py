@@ -10,11 +10,9 @@ import pyarrow as pa
 import pytest
 import scipy.integrate
 import scipy.stats
-from hypothesis import given
-from hypothesis import strategies as st
 
 from encore.analysis.analyze import analyze
-from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats, scott_bandwidth
+from encore.analysis.entropy import miller_madow_nats
 
 
 def entropy_of(ratings: np.ndarray) -> float | None:
@@ -81,33 +79,6 @@ def test_levels_that_differ_in_the_last_bit() -> None:
 def test_fewer_than_two_levels_have_no_density(ratings: list[float | None]) -> None:
     table = pa.array(ratings, pa.float64())
     assert entropy_of(table) is None
-
-
-@given(
-    counts=st.lists(st.integers(1, 50), min_size=1, max_size=6),
-    gaps=st.lists(st.floats(0.0, 60.0), min_size=6, max_size=6),
-    bandwidth=st.floats(1e-6, 10.0),
-)
-def test_entropy_lies_between_one_kernel_and_kernels_apart(
-    counts: list[int], gaps: list[float], bandwidth: float
-) -> None:
-    count_C = np.array(counts, dtype=float)
-    position_C = np.cumsum(gaps[: len(counts)])
-    found = differential_entropy_nats(
-        position_C, np.zeros_like(position_C), count_C, bandwidth=bandwidth
-    )
-    kernel = math.log(bandwidth * math.sqrt(2 * math.pi * math.e))
-    assert kernel - 1e-9 <= found <= kernel + scipy.stats.entropy(count_C) + 1e-9
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 40)), min_size=2, max_size=30))
-def test_the_bandwidth_is_scotts_of_all_ratings(counted: list[tuple[float, int]]) -> None:
-    count_of = dict(sorted(counted))
-    level_L, num_L = np.array(list(count_of)), np.array(list(count_of.values()))
-    if len(level_L) > 1:
-        ratings = np.repeat(level_L, num_L)
-        expected = np.std(ratings, ddof=1) * len(ratings) ** -0.2
-        assert scott_bandwidth(level_L, num_L) == pytest.approx(expected, rel=1e-6, abs=1e-15)
 
 
 def test_miller_and_madow_take_away_the_bias_of_a_small_sample() -> None:

@@ -8,22 +8,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scipy.stats
-from hypothesis import given
-from hypothesis import strategies as st
 
 from encore.analysis import intervals
-from encore.analysis.analyze import read_statistics
 from encore.analysis.intervals import RuleInterval, entropy_interval, rule_intervals
-from encore.analysis.pair_counts import PairCells
-from encore.analysis.statistics import TIE_POLICIES, SourceStatistics
-from encore.warehouse import open_ratings
+from encore.analysis.statistics import TIE_POLICIES, SourceStatistics, rating_statistics
+from encore.warehouse import Warehouse, open_ratings
 from tests.ratings_files import random_table
 
 NUM_LEVELS = 11
 
 
 def statistics_of(table: pa.Table) -> SourceStatistics:
-    return read_statistics(open_ratings(table))[-1]
+    with Warehouse(open_ratings(table)) as warehouse:
+        return rating_statistics(warehouse)[-1]
 
 
 def intervals_of(table: pa.Table) -> dict[str, RuleInterval]:
@@ -150,9 +147,8 @@ def test_the_normal_limit_has_its_bias_and_its_second_order_term() -> None:
     # truth on average, and its variance of second order is (60 - 1) / (2 N²).
     counts = np.zeros((61, 61), dtype=np.int64)
     counts[:60, :60] = 1
-    cells = PairCells.of_counts(counts)
     h, rng = math.log(60), np.random.default_rng(0)
-    (low, high), method = entropy_interval(h, cells, rng=rng, num_draws=10)
+    (low, high), method = entropy_interval(h, counts, rng=rng, num_draws=10)
     assert method == "normal"
     assert high == pytest.approx(h + 59 / 14_400 + 1.959964 * math.sqrt(59 / 2) / 7200, abs=1e-9)
     assert low == pytest.approx(h, abs=1e-12)  # the interval holds its figure
@@ -200,24 +196,6 @@ def test_every_interval_holds_its_figure() -> None:
                 low, high = getattr(found, f"{name}_low"), getattr(found, f"{name}_high")
                 assert (low is None) == (high is None) == (value is None), name
                 assert value is None or low <= value <= high, name
-
-
-@given(
-    st.lists(st.lists(st.integers(0, 20), min_size=4, max_size=4), min_size=4, max_size=4).filter(
-        lambda counts: sum(map(sum, counts)) >= 2
-    )
-)
-def test_entropy_intervals_are_ordered_and_not_negative(counts: list[list[int]]) -> None:
-    cells = PairCells.of_counts(np.array(counts))
-    rng = np.random.default_rng(0)
-    if cells.count_L.sum() == 0:  # only pairs without a rating
-        return
-    h = float(scipy.stats.entropy(cells.count_L))
-    (low, high), method = entropy_interval(h, cells, rng=rng, num_draws=50)
-    assert method == "bootstrap"
-    assert low is not None
-    assert high is not None
-    assert 0.0 <= low <= h <= high
 
 
 def test_one_pair_says_nothing_about_its_spread() -> None:

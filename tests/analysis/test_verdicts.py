@@ -5,14 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import pytest
 
-from encore.analysis.analyze import Analysis, analyze
 from encore.analysis.correlation import Correlation
 from encore.analysis.statistics import TIE_POLICIES, TiePolicy
 from encore.analysis.verdicts import verdicts
-from tests.ratings_files import ratings_table
 
 BAND = (-0.6, 0.6)
 
@@ -85,51 +82,3 @@ def test_each_source_has_its_own_and_one_without_any_r_has_none() -> None:
     ]
     by_source = [(v.source, v.verdict) for v in verdicts(found) if v.entropy == "discrete"]
     assert by_source == [("good", "reproduced"), ("bad", "not reproduced")]
-
-
-# --- whole studies --------------------------------------------------------------------------------
-
-
-def study(rng: np.random.Generator, *, noise: np.ndarray, signal: np.ndarray) -> Analysis:
-    """2,000 pairs; a rule's ratings are a shared quality times its signal, plus its noise."""
-    num_pairs = 2000
-    quality = rng.normal(size=(num_pairs, 2)) + np.array([0.5, -0.5])
-    found = []
-    for k, (own_noise, own_signal) in enumerate(zip(noise, signal, strict=True)):
-        raw = 0.5 + own_signal * quality + own_noise * rng.normal(size=(num_pairs, 2))
-        rating = np.round(np.clip(raw, 0, 1), 1)
-        found += [
-            (f"p{i}", "s", response, f"rule-{k:02d}", float(rating[i, j]))
-            for i in range(num_pairs)
-            for j, response in enumerate(("chosen", "rejected"))
-        ]
-    return analyze(ratings_table(found))
-
-
-def test_judge_noise_reproduces_the_claim() -> None:
-    # The same signal under ever more noise: entropy rises, accuracy falls.
-    analysis = study(
-        np.random.default_rng(1), noise=np.linspace(0.02, 0.4, 10), signal=np.full(10, 0.1)
-    )
-    assert analysis.verdicts[0].verdict == "reproduced"
-
-
-def test_labels_that_mean_nothing_reproduce_nothing_and_the_bias_is_said() -> None:
-    rng = np.random.default_rng(3)
-    num_pairs, spread = 1500, np.linspace(0.05, 0.4, 10)
-    raw = 0.5 + spread * rng.normal(size=(num_pairs, 2, 10))
-    rating = np.round(np.clip(raw, 0, 1), 1)
-    found = [
-        (f"p{i}", "s", response, f"rule-{k}", float(rating[i, j, k]))
-        for i in range(num_pairs)
-        for j, response in enumerate(("chosen", "rejected"))
-        for k in range(10)
-    ]
-    analysis = analyze(ratings_table(found))
-    assert analysis.verdicts[0].verdict == "depends on ties"
-    by_policy = {c.accuracy: c for c in analysis.correlation if c.entropy == "discrete"}
-    assert by_policy["strict"].pearson_r > 0.8
-    assert by_policy["inclusive"].pearson_r < -0.8
-    (note,) = [note for note in analysis.notes if "biased by ties" in note]
-    for row_of in (by_policy["strict"], by_policy["inclusive"]):
-        assert f"{row_of.null_low:+.2f} to {row_of.null_high:+.2f}" in note

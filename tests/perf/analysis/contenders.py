@@ -41,8 +41,9 @@ def main() -> None:
 
 def with_encore() -> dict[str, Act]:
     """Ours."""
-    from encore.analysis.analyze import analyze, read_statistics
+    from encore.analysis.analyze import analyze
     from encore.analysis.pair_counts import count_pairs
+    from encore.analysis.statistics import rating_statistics
     from encore.warehouse import Warehouse, open_ratings
 
     def entropy(path: Path) -> Figures:
@@ -56,7 +57,7 @@ def with_encore() -> dict[str, Act]:
             rule_ids = sorted({row["rule_id"] for row in rows})
             sources = sorted({row["source"] for row in rows if row["source"] is not None})
             no_cells = dict.fromkeys(rule_ids)
-            counts = count_pairs(warehouse, sources=sources, levels=no_cells)[None].outcomes
+            counts = count_pairs(warehouse, sources=sources, levels=no_cells)[None]
         triples = zip(counts.wins_R, counts.losses_R, counts.ties_R, strict=True)
         return {r: shares(*triple) for r, triple in zip(rule_ids, triples, strict=True)}
 
@@ -70,7 +71,8 @@ def with_encore() -> dict[str, Act]:
         }
 
     def statistics(path: Path) -> Figures:
-        return {"sources": [part.source for part in read_statistics(open_ratings(path))]}
+        with Warehouse(open_ratings(path)) as warehouse:
+            return {"sources": [part.source for part in rating_statistics(warehouse)]}
 
     return {
         "entropy": entropy,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from encore.analysis.correlation import correlations
 from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats
 from encore.analysis.intervals import rule_intervals
-from encore.analysis.pair_counts import PairCells, PairOutcomes
+from encore.analysis.pair_counts import PairCounts
 from encore.analysis.statistics import Accuracy, RuleStats, SourceStatistics
 
 
@@ -76,16 +76,16 @@ def _source_statistics(counts: Counts, source: str, rule_ids: Sequence[str]) -> 
     return SourceStatistics(
         source=source,
         rules=rules,
-        outcomes=PairOutcomes(
+        counts=PairCounts(
             num_pairs=num_pairs,
+            num_one_sided=0,
             wins_R=wins,
             losses_R=losses,
             ties_R=ties,
             sign_gram_RR=np.sum(grams, axis=0).astype(np.int64),
+            cells=tuple(matrices),
         ),
-        cells=tuple(PairCells.of_counts(matrix) for matrix in matrices),
         surprisal_variances=(0.0,) * len(rules),
-        num_one_sided=0,
     )
 
 
