@@ -11,143 +11,103 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from encore.benchmarks.comparison import Comparison
-from encore.benchmarks.results import compare_stored
-from encore.benchmarks.stored_tables import StoredRow, StoredTable, read_tables
+from encore.benchmarks.comparison import compare_credits
+from encore.benchmarks.metrics import unit_credits, unit_weights, units_of
+from encore.benchmarks.results import PairResults, read_pair_results
+from encore.benchmarks.rows import TableRow
+from encore.benchmarks.table import (
+    RESULTS_FILE,
+    TABLE_JSON,
+    BenchmarkTable,
+    TableLine,
+    read_table,
+    table_folders,
+)
+from encore.data.study import open_study
 from encore.errors import InputError
 
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ComparedRow:
-    """A row, and how it differs from the reference on the same pairs.
+class StoredRow:
+    """One row of a table that a study keeps.
 
     Attributes:
-        row: The row.
-        comparison: With the reference; None for the reference itself, and for a row without
-            results of its pairs.
+        row_id: ``STUDY/KEY/NAME``: its own among all rows that were read together.
+        study: The study, as it is called here.
+        table: The table it stands in.
+        line: The row, as it stands there.
+        file: The table's results of every pair.
+        pairs: Its own among them; None for a mean over draws whose score does not follow from them
+            (`encore.benchmarks.rows.TableRow.follows_from_pairs`).
     """
 
-    row: StoredRow
-    comparison: Comparison | None
+    row_id: str
+    study: str
+    table: BenchmarkTable
+    line: TableLine
+    file: PairResults
+    pairs: TableRow | None
 
     @property
-    def p_value(self) -> float | None:
-        """McNemar's with the reference, where there is one (`Comparison.mcnemar_p`)."""
-        return None if self.comparison is None else self.comparison.mcnemar_p
+    def name(self) -> str:
+        """As in its table."""
+        return self.line.name
 
-    def as_dict(self) -> dict[str, Any]:
-        """One row of the JSON of ``encore compare --json``."""
-        row = self.row
-        same = ("row_id", "study", "model", "name", "kind", "params", "uses_labels")
-        return {
-            **{name: getattr(row, name) for name in same},
-            "synthetic": list(row.synthetic),
-            "notes": list(row.notes),
-            "figures": {
-                name: {
-                    "score": score,
-                    "ci_low": figure.ci_low,
-                    "ci_high": figure.ci_high,
-                    "num_pairs": figure.num_pairs,
-                }
-                for name, (score, figure) in row.figures.items()
-            },
-            "comparison": None if self.comparison is None else asdict(self.comparison),
-        }
+    @property
+    def ties(self) -> str:
+        """What a tie is worth to the row that others of its table are compared with."""
+        return self.table.own_rows[0].own.ties
+
+    @property
+    def definition(self) -> tuple[str, ...]:
+        """What has to be the same for two rows to be compared."""
+        about = self.table.benchmark
+        names = (about.name, about.version, about.headline)
+        return (*names, self.ties, about.weighting, about.digest)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DataSet:
-    """All rows on the same pairs, by one definition of the benchmark.
-
-    Attributes:
-        table: The first table, whose definition it is.
-        is_partial: Whether pairs of the benchmark were missing.
-        by: What the rows are sorted by: the headline or a subset.
-        reference: The row id of what others are compared with.
-        rows: The best first.
-        synthetic: What is synthetic, in words.
-    """
-
-    table: StoredTable
-    is_partial: bool
-    by: str
-    reference: str
-    rows: tuple[ComparedRow, ...]
-    synthetic: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore compare --json``; scores are shares in [0, 1]."""
-        names = ("benchmark", "version", "ties", "weighting", "digest")
-        return {
-            **{name: getattr(self.table, name) for name in names},
-            "is_partial": self.is_partial,
-            "by": self.by,
-            "reference": self.reference,
-            "synthetic": list(self.synthetic),
-            "rows": [one.as_dict() for one in self.rows],
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TwoRows:
-    """The first row against the second.
-
-    Attributes:
-        first: A row.
-        second: Another.
-        comparison: On the headline, on the same pairs.
-        is_partial: Whether a table of theirs is on a part of the benchmark.
-        synthetic: What of the two rows and of the pairs they are on is synthetic, each said once.
-    """
-
-    first: StoredRow
-    second: StoredRow
-    comparison: Comparison
-    is_partial: bool
-    synthetic: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore compare --row A --row B --json``."""
-        return {
-            "first": self.first.row_id,
-            "second": self.second.row_id,
-            "comparison": asdict(self.comparison),
-            "is_partial": self.is_partial,
-            "synthetic": list(self.synthetic),
-            "notes": {row.row_id: list(row.notes) for row in (self.first, self.second)},
-        }
-
-
-def read_studies(studies: Sequence[Path]) -> tuple[StoredTable, ...]:
-    """The tables of all studies; two directories of one name are called by their paths.
+def read_studies(studies: Sequence[Path]) -> tuple[StoredRow, ...]:
+    """The rows of all tables of all studies; two directories of one name are called by their paths.
 
     Raises:
-        InputError: As `encore.benchmarks.stored_tables.read_tables`; a study given twice.
+        InputError: No study, a study without a table, a table that is not that of its results; a
+            study given twice.
     """
     paths = [study.resolve() for study in studies]
     if len(set(paths)) < len(paths):
         raise InputError("the same study is given twice; give each once")
     names = [path.name for path in paths]
-    return tuple(
-        table
-        for study, name in zip(studies, names, strict=True)
-        for table in read_tables(study, label=name if names.count(name) == 1 else str(study))
-    )
+    rows: list[StoredRow] = []
+    for study, name in zip(studies, names, strict=True):
+        folders = table_folders(open_study(study).path)
+        if not folders:
+            raise InputError(
+                f"study {study}: no benchmark table in it; make one with `encore benchmark {study}`"
+            )
+        label = name if names.count(name) == 1 else str(study)
+        rows += (row for folder in folders for row in _rows(folder, study=label))
+    return tuple(rows)
 
 
 def compare_tables(
-    tables: Sequence[StoredTable],
+    rows: Sequence[StoredRow],
     *,
     by: str | None = None,
     reference: str | None = None,
     benchmark: str | None = None,
     seed: int = 0,
-) -> tuple[DataSet, ...]:
+) -> list[dict[str, Any]]:
     """Rows sorted, each compared with one reference for each definition on a set of pairs.
 
+    The comparison is None for the reference itself, and for a row without results of its pairs.
+
+    Returns:
+        The ``datasets`` of ``encore compare --json``; scores are shares in [0, 1].
+
     Args:
-        tables: Of one or several studies.
+        rows: Of one or several studies.
         by: The headline's or a subset's name, in any case; None: the headline.
         reference: A row's name or id; None: that of the first table on the same pairs.
         benchmark: Only tables of this one.
@@ -156,32 +116,35 @@ def compare_tables(
     Raises:
         InputError: Nothing left, a figure or a row that is not there, a reference that is not one.
     """
-    chosen = [table for table in tables if benchmark in (None, table.benchmark)]
+    chosen = [row for row in rows if benchmark in (None, row.table.benchmark.name)]
     if not chosen:
-        found = ", ".join(sorted({table.benchmark for table in tables})) or "none"
+        found = ", ".join(sorted({row.table.benchmark.name for row in rows})) or "none"
         raise InputError(f"benchmark {benchmark!r}: no table of it here (there are: {found})")
-    groups: dict[tuple[str, ...], list[StoredTable]] = {}
-    for table in chosen:
-        groups.setdefault(table.definition, []).append(table)
+    groups: dict[tuple[str, ...], list[StoredRow]] = {}
+    for row in chosen:
+        groups.setdefault(row.definition, []).append(row)
     if reference is not None and len(groups) > 1:
-        shown = "; ".join(_definition(group[0]) for group in groups.values())
+        shown = "; ".join(_shown(group[0]) for group in groups.values())
         raise InputError(
             f"reference {reference!r}: these tables are on different pairs or by different "
             f"definitions ({shown}), and only results on the same pairs, counted alike, can be "
             "compared; choose with --benchmark, or run all studies on the same data"
         )
     return tuple(
-        _data_set(group, by=by, reference=reference, seed=seed) for group in groups.values()
+        _compared(group, by=by, reference=reference, seed=seed) for group in groups.values()
     )
 
 
 def compare_two(
-    tables: Sequence[StoredTable], first: str, second: str, *, seed: int = 0
-) -> TwoRows:
-    """The first row against the second, whichever tables they are in.
+    rows: Sequence[StoredRow], first: str, second: str, *, seed: int = 0
+) -> dict[str, Any]:
+    """The first row against the second on the headline, whichever tables they are in.
+
+    Returns:
+        The JSON of ``encore compare --row --row``.
 
     Args:
-        tables: Of one or several studies.
+        rows: Of one or several studies.
         first: A row's name or id.
         second: Another's.
         seed: Of the bootstrap.
@@ -190,34 +153,35 @@ def compare_two(
         InputError: No such row, several of this name, rows on different pairs or by different
             definitions, or one without results of its pairs.
     """
-    rows = _distinct(tables)
-    one, other = find_row(rows, first), find_row(rows, second)
+    distinct = _distinct(rows)
+    one, other = both = find_row(distinct, first), find_row(distinct, second)
     if one is other:
         raise InputError(f"rows {first!r} and {second!r} are one and the same; give two")
-    comparison = _comparison(one, other, seed=seed)
-    own = [next(table for table in tables if row in table.rows) for row in (one, other)]
-    if own[0].definition != own[1].definition:
+    if one.definition != other.definition:
         raise InputError(
-            f"rows {first!r} and {second!r} are of two definitions of one benchmark "
-            f"({_definition(own[0])}; {_definition(own[1])}): run both with the same one"
+            f"rows {first!r} and {second!r} are on different pairs, or of two definitions of one "
+            f"benchmark ({_shown(one)}; {_shown(other)}); only results on the same pairs can be "
+            "compared, counted alike: run both on the same data"
         )
+    comparison = _comparison(one, other, seed=seed)
     if comparison is None:
         raise InputError(
             f"rows {first!r} and {second!r}: a mean over draws has no results of its pairs here, "
             "because several of them are one choice; compare it in its own table"
         )
     marks: list[str] = []
-    for row, table in zip((one, other), own, strict=True):
-        of_any = {part for each in table.rows for part in each.synthetic}  # not of another row
-        marks += [part for part in table.synthetic if part not in of_any]
-        marks += row.synthetic
-    return TwoRows(
-        first=one,
-        second=other,
-        comparison=comparison,
-        is_partial=any(table.is_partial for table in own),
-        synthetic=tuple(dict.fromkeys(marks)),
-    )
+    for row in both:
+        of_any = {part for line in row.table.own_rows for part in line.own.synthetic}
+        marks += [part for part in row.table.synthetic if part not in of_any]  # not another row's
+        marks += row.line.own.synthetic
+    return {
+        "first": one.row_id,
+        "second": other.row_id,
+        "comparison": comparison,
+        "is_partial": any(row.table.benchmark.is_partial for row in both),
+        "synthetic": list(dict.fromkeys(marks)),
+        "notes": {row.row_id: list(row.line.own.notes) for row in both},
+    }
 
 
 def find_row(rows: Sequence[StoredRow], name: str) -> StoredRow:
@@ -236,56 +200,102 @@ def find_row(rows: Sequence[StoredRow], name: str) -> StoredRow:
     raise InputError(f"row {name!r}: several tables have one; give one of: {ids}")
 
 
-def _distinct(tables: Sequence[StoredTable]) -> list[StoredRow]:
-    """The rows of all tables; what two tables of one study have in common, once."""
+def _rows(folder: Path, *, study: str) -> tuple[StoredRow, ...]:
+    """The rows of one table, if it is that of its results: a process may have died between them."""
+    table, file = read_table(folder), read_pair_results(folder / RESULTS_FILE)
+    results = {row.name: row for row in file.rows}
+    units = units_of(file.subset_P, file.row_id_P)
+    weight_U = unit_weights(units.subset_U, weighting=file.weighting)
+    is_same = table.benchmark.digest == file.data_digest and results.keys() <= {
+        line.name for line in table.own_rows
+    }
+    rows = []
+    for line in table.own_rows:
+        pairs = results.get(line.name)
+        row_id = f"{study}/{folder.name}/{line.name}"
+        rows.append(
+            StoredRow(row_id=row_id, study=study, table=table, line=line, file=file, pairs=pairs)
+        )
+        if pairs is None:
+            is_same = is_same and line.own.is_mean
+        else:
+            gap = float(weight_U @ pairs.of_units(units)) - line.own.headline.score
+            is_same = is_same and abs(gap) < _ROUNDING
+    if not is_same:
+        raise InputError(
+            f"{folder}: {TABLE_JSON} is not the table of {RESULTS_FILE}; run the same "
+            "`encore benchmark` again, it scores nothing twice"
+        )
+    return tuple(rows)
+
+
+def _distinct(rows: Sequence[StoredRow]) -> list[StoredRow]:
+    """The rows; what two tables of one study have in common, once."""
     found: dict[tuple[object, ...], StoredRow] = {}
-    for table in tables:
-        for row in table.rows:
-            credit = None if row.results is None else row.results.results.credit_P.tobytes()
-            key = (table.definition, row.study, row.model, row.name, credit)
-            found.setdefault(key if credit else (row.row_id,), row)
+    for row in rows:
+        credit = None if row.pairs is None else row.pairs.credit_P.tobytes()
+        key = (row.definition, row.study, row.table.model, row.name, credit)
+        found.setdefault(key if credit else (row.row_id,), row)
     return list(found.values())
 
 
-def _definition(table: StoredTable) -> str:
-    return (
-        f"{table.benchmark} {table.version} {table.digest[:12]}, {table.headline}, "
-        f"ties: {table.ties}, all {table.weighting} alike"
-    )
+def _shown(row: StoredRow) -> str:
+    """A definition, in words."""
+    name, version, headline, ties, weighting, digest = row.definition
+    return f"{name} {version} {digest[:12]}, {headline}, ties: {ties}, all {weighting} alike"
 
 
-def _data_set(
-    tables: Sequence[StoredTable], *, by: str | None, reference: str | None, seed: int
-) -> DataSet:
-    first, rows = tables[0], _distinct(tables)
-    figure = _figure_name(rows, by or first.headline)
-    chosen = first.rows[0] if reference is None else find_row(rows, reference)
-    compared = [
-        ComparedRow(
-            row=row, comparison=None if row is chosen else _comparison(row, chosen, seed=seed)
-        )
-        for row in rows
-    ]
-    return DataSet(
-        table=first,
-        is_partial=any(table.is_partial for table in tables),
-        by=figure,
-        reference=chosen.row_id,
-        rows=tuple(sorted(compared, key=lambda one: -one.row.figures[figure][0])),
-        synthetic=tuple(dict.fromkeys(part for table in tables for part in table.synthetic)),
-    )
-
-
-def _comparison(first: StoredRow, second: StoredRow, *, seed: int) -> Comparison | None:
-    if first.results is None or second.results is None:
-        return None
-    return compare_stored(first.results, second.results, seed=seed)
-
-
-def _figure_name(rows: Sequence[StoredRow], by: str) -> str:
-    """The figure of this name, whatever its case."""
-    names = list(dict.fromkeys(name for row in rows for name in row.figures))
-    matches = [name for name in names if name.casefold() == by.casefold()]
+def _compared(
+    rows: Sequence[StoredRow], *, by: str | None, reference: str | None, seed: int
+) -> dict[str, Any]:
+    own, about = _distinct(rows), rows[0].table.benchmark
+    names = list(dict.fromkeys(name for row in own for name in row.line.own.figures))
+    wanted = by or about.headline
+    matches = [name for name in names if name.casefold() == wanted.casefold()]
     if not matches:
-        raise InputError(f"--by {by!r}: no such figure (there are: {', '.join(names)})")
-    return by if by in matches else matches[0]
+        raise InputError(f"--by {wanted!r}: no such figure (there are: {', '.join(names)})")
+    figure = wanted if wanted in matches else matches[0]
+    chosen = rows[0] if reference is None else find_row(own, reference)
+    compared = [
+        {
+            "row_id": row.row_id,
+            "study": row.study,
+            "model": row.table.model,
+            "name": row.name,
+            "kind": row.line.kind,
+            **row.line.own.model_dump(
+                mode="json", include={"params", "uses_labels", "synthetic", "notes"}
+            ),
+            "figures": {name: asdict(one) for name, one in row.line.own.figures.items()},
+            "comparison": None if row is chosen else _comparison(row, chosen, seed=seed),
+        }
+        for row in sorted(own, key=lambda row: -row.line.own.figures[figure].score)
+    ]
+    return {
+        **{name: getattr(about, name) for name in ("version", "weighting", "digest")},
+        "benchmark": about.name,
+        "ties": rows[0].ties,
+        "is_partial": any(row.table.benchmark.is_partial for row in rows),
+        "by": figure,
+        "reference": chosen.row_id,
+        "synthetic": list(dict.fromkeys(part for row in rows for part in row.table.synthetic)),
+        "rows": compared,
+    }
+
+
+def _comparison(first: StoredRow, second: StoredRow, *, seed: int) -> dict[str, Any] | None:
+    """Two rows on the same pairs, whose order in two files may differ."""
+    if first.pairs is None or second.pairs is None:
+        return None
+    file, second_P = first.file, second.pairs.credit_P
+    if second.file is not file:
+        second_P = second_P[second.file.order_of(file.keys)]
+    units = units_of(file.subset_P, file.row_id_P)
+    found = compare_credits(
+        unit_credits(first.pairs.credit_P, units=units),
+        unit_credits(second_P, units=units),
+        subset_P=units.subset_U,
+        weighting=file.weighting,
+        seed=seed,
+    )
+    return asdict(found)

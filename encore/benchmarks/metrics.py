@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.benchmarks.definition import Ties, Weighting
+from encore.benchmarks.definition import Benchmark, Ties, Weighting
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.errors import InputError
 from encore.weighting.composed import TIE_TOLERANCE, half_credit_interval
@@ -180,21 +180,21 @@ def credit_of(margin_P: _Floats, *, ties: Ties) -> _Floats:
         place = int(np.flatnonzero(np.isnan(margin_P))[0])
         raise InputError(f"margin {place} is NaN; expected a reward for both responses of a pair")
     win_P = (margin_P > TIE_TOLERANCE).astype(np.float64)
-    return win_P if ties == "loss" else win_P + 0.5 * _is_tie(margin_P)
+    return win_P if ties == "loss" else win_P + 0.5 * is_tie(margin_P)
 
 
-def score_margins(margin_P: _Floats, *, pairs: BenchmarkPairs, ties: Ties) -> BenchmarkScore:
-    """The score of margins, with their ties counted under either policy.
-
-    Raises:
-        InputError: As `credit_of` and `benchmark_score`.
-    """
-    credit_P = credit_of(margin_P, ties=ties)
-    return benchmark_score(credit_P, pairs=pairs, ties=ties, is_tie_P=_is_tie(margin_P))
+def is_tie(margin_P: _Floats) -> _Bools:
+    """Which margins are ties."""
+    return np.asarray(np.abs(margin_P) <= TIE_TOLERANCE)
 
 
 def benchmark_score(
-    credit_P: _Floats, *, pairs: BenchmarkPairs, ties: Ties, is_tie_P: _Bools | None = None
+    credit_P: _Floats,
+    *,
+    pairs: BenchmarkPairs,
+    ties: Ties,
+    is_tie_P: _Bools | None = None,
+    credit_U: _Floats | None = None,
 ) -> BenchmarkScore:
     """The score of credits: every subset and the headline, with 95 % intervals.
 
@@ -203,6 +203,7 @@ def benchmark_score(
         pairs: What they are credits on.
         ties: The policy they were made with, recorded in the score.
         is_tie_P: Which pairs tied; without it ties are counted under policy ``half`` alone.
+        credit_U: Of each unit, where it does not follow from the pairs' (a mean over draws).
 
     Raises:
         InputError: A credit too many or too few, or one outside [0, 1].
@@ -214,70 +215,49 @@ def benchmark_score(
         )
     if not ((credit_P >= 0) & (credit_P <= 1)).all():
         raise InputError("credits outside [0, 1]; expected 1 for a win, 0 for a loss")
-    units = units_of_pairs(pairs)
-    if is_tie_P is None and ties == "half":
-        is_tie_P = np.asarray((credit_P > 0) & (credit_P < 1))
-    tie_U: _Bools | None = None
-    if is_tie_P is not None:
-        is_lost_P = (credit_P == 0) & ~is_tie_P
-        any_lost_U, any_tied_U = (
-            np.logical_or.reduceat(one[units.order_P], units.start_U)
-            for one in (is_lost_P, is_tie_P)
-        )
-        tie_U = np.asarray(any_tied_U & ~any_lost_U)
-    return score_units(unit_credits(credit_P, units=units), pairs=pairs, ties=ties, tie_U=tie_U)
-
-
-def score_units(
-    credit_U: _Floats, *, pairs: BenchmarkPairs, ties: Ties, tie_U: _Bools | None = None
-) -> BenchmarkScore:
-    """The score of the credits of units, such as means over draws.
-
-    Args:
-        credit_U: 0 to 1 for each unit of ``pairs``.
-        pairs: What they are credits on.
-        ties: The policy they were made with.
-        tie_U: Which of them tied; None: nobody said.
-    """
-    benchmark = pairs.benchmark
-    names_U = np.array(units_of_pairs(pairs).subset_U, dtype=np.object_)
+    benchmark, units = pairs.benchmark, units_of_pairs(pairs)
+    tie_U = None if credit_U is not None else _unit_ties(credit_P, is_tie_P, ties, units)
+    credit_U = unit_credits(credit_P, units=units) if credit_U is None else credit_U
+    names_U = np.array(units.subset_U, dtype=np.object_)
     ordered = [one.name for one in benchmark.subsets] or list(dict.fromkeys(names_U))
     subsets = tuple(
         _subset_score(name, credit_U[here_U], None if tie_U is None else tie_U[here_U])
         for name in ordered
         if (here_U := np.asarray(names_U == name)).any()
     )
-    if benchmark.weighting == "examples":
-        score = float(credit_U.mean())
-        low, high = _interval(credit_U)
-    else:
-        score = sum(one.accuracy for one in subsets) / len(subsets)
-        low, high = _interval_of_mean(score, subsets)
-    headline = Headline(
-        name=benchmark.headline, score=score, ci_low=low, ci_high=high, num_pairs=len(credit_U)
-    )
     return BenchmarkScore(
         benchmark=benchmark.name,
         ties=ties,
-        headline=headline,
+        headline=_headline(benchmark, credit_U, subsets),
         subsets=subsets,
         is_partial=pairs.is_partial,
     )
 
 
-def _is_tie(margin_P: _Floats) -> _Bools:
-    return np.asarray(np.abs(margin_P) <= TIE_TOLERANCE)
+def _unit_ties(
+    credit_P: _Floats, is_tie_P: _Bools | None, ties: Ties, units: Units
+) -> _Bools | None:
+    """Which units have a tie and no loss in them; None where nobody said which losses are ties."""
+    if is_tie_P is None:
+        if ties == "loss":
+            return None
+        is_tie_P = np.asarray((credit_P > 0) & (credit_P < 1))
+    is_lost_P = (credit_P == 0) & ~is_tie_P
+    any_lost_U, any_tied_U = (
+        np.logical_or.reduceat(one[units.order_P], units.start_U) for one in (is_lost_P, is_tie_P)
+    )
+    return np.asarray(any_tied_U & ~any_lost_U)
 
 
 def _subset_score(name: str, credit_S: _Floats, tie_S: _Bools | None) -> SubsetScore:
     low, high = _interval(credit_S)
-    num_without = int((credit_S == 0).sum())
+    is_lost_S = credit_S == 0
     return SubsetScore(
         subset=name,
         num_pairs=len(credit_S),
         num_wins=int((credit_S == 1).sum()),
         num_ties=None if tie_S is None else int(tie_S.sum()),
-        num_losses=num_without - (0 if tie_S is None else int((tie_S & (credit_S == 0)).sum())),
+        num_losses=int((is_lost_S if tie_S is None else is_lost_S & ~tie_S).sum()),
         accuracy=float(credit_S.mean()),
         ci_low=low,
         ci_high=high,
@@ -294,11 +274,20 @@ def _interval(credit_S: _Floats) -> tuple[float, float]:
     return min(low, mean), max(high, mean)  # at 0 and 1 rounding may leave it outside
 
 
-def _interval_of_mean(score: float, subsets: Sequence[SubsetScore]) -> tuple[float, float]:
-    """The interval of a mean of independent accuracies, from the interval of each.
+def _headline(benchmark: Benchmark, credit_U: _Floats, subsets: Sequence[SubsetScore]) -> Headline:
+    """The mean over all units, or over subsets, with its interval.
 
-    The distances of their ends add up as squares (Newcombe's method for sums of proportions).
+    Of a mean of independent accuracies the distances of the ends of their intervals add up as
+    squares (Newcombe's method for sums of proportions).
     """
-    down = math.hypot(*(one.accuracy - one.ci_low for one in subsets)) / len(subsets)
-    up = math.hypot(*(one.ci_high - one.accuracy for one in subsets)) / len(subsets)
-    return max(score - down, 0.0), min(score + up, 1.0)
+    if benchmark.weighting == "examples":
+        score = float(credit_U.mean())
+        low, high = _interval(credit_U)
+    else:
+        score = sum(one.accuracy for one in subsets) / len(subsets)
+        down = math.hypot(*(one.accuracy - one.ci_low for one in subsets)) / len(subsets)
+        up = math.hypot(*(one.ci_high - one.accuracy for one in subsets)) / len(subsets)
+        low, high = max(score - down, 0.0), min(score + up, 1.0)
+    return Headline(
+        name=benchmark.headline, score=score, ci_low=low, ci_high=high, num_pairs=len(credit_U)
+    )

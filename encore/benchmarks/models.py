@@ -1,70 +1,92 @@
-"""Models on a benchmark: open one, score the pairs, give its rows and what one must know of it.
+"""Models on a benchmark: open one, score every pair under its heads once, give its rows.
+
+Head scores are kept in a folder that `encore.scoring.head_scores.read_head_scores` reads:
+``score.json`` and verified shards, of which a second call scores only those that are missing or
+damaged.
 
 Suffixes: P pairs, 2 responses (chosen, rejected), R heads, D hidden.
 """
 
 from __future__ import annotations
 
+import copy
 import gc
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encore.benchmarks.benchmark_config import BenchmarkConfig
+from encore.benchmarks.benchmark_config import BenchmarkConfig, Truncation
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.rows import TableRow, reward_row
-from encore.benchmarks.scoring import ScoredBenchmark, encoded_pairs, score_benchmark
-from encore.errors import InputError
+from encore.benchmarks.rows import RowAbout, TableRow, reward_row
+from encore.data.records import PreferencePair
+from encore.errors import EncoreError, InputError
+from encore.model.conversation import EncodedPair, EncodedResponse
 from encore.model.opening import OpenedModel, open_reward_model
+from encore.model.conversation import freeze_template, plain_template
 from encore.model_files import folder_digest
-from encore.reporting import Reporter
-from encore.scoring.scoring_run import HowToCompute
+from encore.reporting import SILENT, Reporter
+from encore.scoring.head_scores import HeadScores, read_head_scores
+from encore.scoring.scoring_run import HowToCompute, score_manifest, score_run
 from encore.training.embeddings import embed, prompt_table
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, TrainedGate, load_gate
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelBehind:
-    """The model that a row's rewards come from.
-
-    Attributes:
-        name: Its name, never a machine's path.
-        digest: SHA-256 of everything that its scores follow from.
-        revision: The hub's commit, or the digest of its content; None for a model of our training.
-        gate: SHA-256 over the files of the gate that weighs its heads; None where none does.
-    """
-
-    name: str
-    digest: str
-    revision: str | None
-    gate: str | None = None
+#: Pairs in one file: what a stopped process loses at most.
+SHARD_SIZE = 1000
+#: Whether pairs that were cut compare with the `rewardbench` tool's results on them.
+_COMPARABLE = {
+    "encore": "the rewardbench tool cuts otherwise, so these pairs do not compare with its results",
+    "rewardbench": "they are cut as the rewardbench tool cuts them",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoredModel:
-    """One model's part of a table.
+    """One model's head scores of a benchmark, its rows, and what one must know of it.
 
     Attributes:
-        scored: Its head scores.
-        rows: Its own rows; those of schemes over its heads are made elsewhere.
-        synthetic: What of it is synthetic, in words.
-        behind: The model, and the gate behind its own rows.
+        folder: Where the scores are kept.
+        name: The model's, never a machine's path.
+        scores: One row a pair of the benchmark, in its order, with its subset.
+        num_cut_pairs: Pairs of which a response was too long and lost its oldest tokens.
+        num_computed: Pairs scored by this call; 0 where all were there already.
+        notes: What a reader should know of these scores, a sentence each.
+        synthetic: What of the model is synthetic, in words.
+        behind: The model behind its rows: its name, the digest of everything that its scores follow
+            from, its revision (the hub's commit, or the digest of its content; None for a model of
+            our training), and the digest of the gate that weighs its heads, if one does.
         backbone: Revision of the model that its training started from; None where not recorded.
+        rows: Its own; those of schemes over its heads are made elsewhere.
     """
 
-    scored: ScoredBenchmark
-    rows: tuple[TableRow, ...]
+    folder: Path
+    name: str
+    scores: HeadScores
+    num_cut_pairs: int
+    num_computed: int
+    notes: tuple[str, ...]
     synthetic: tuple[str, ...]
-    behind: ModelBehind
-    backbone: str | None = None
+    behind: Mapping[str, str | None]
+    backbone: str | None
+    rows: tuple[TableRow, ...] = ()
+
+    def with_row(self, row: TableRow, *, gate: str | None = None) -> ScoredModel:
+        """With a row of its own that says of itself what is known of the model."""
+        noted = row.noted(
+            synthetic=(*self.synthetic, *row.about.synthetic),
+            notes=(*self.notes, *row.about.notes),
+            num_cut_pairs=self.num_cut_pairs,
+        )
+        behind = {**self.behind, "gate": gate}
+        return replace(self, rows=(replace(noted, behind=behind),), behind=behind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,23 +124,13 @@ class Scorer:
                 "nothing to weigh; give it as a reward model (--reward-model NAME=…)"
             )
         check_heads(opened.model.head_ids)
-        gate = None if config.gate is None else _open_gate(config.gate, opened, config.model)
+        if config.gate is None:
+            return self._score(opened, shown=opened.name)
+        trained, about = open_gate(config.gate, opened, config.model)
         scored = self._score(opened, shown=opened.name)
-        rows = []
-        if gate is not None:
-            reward_P2 = self._gated_rewards(scored, opened, gate.trained)
-            row = reward_row(
-                "moe gate",
-                reward_P2,
-                pairs=self.pairs,
-                kind="scheme",
-                method="moe",
-                uses_labels=True,
-                synthetic=tuple(f"gate: {part}" for part in gate.synthetic),
-                notes=gate.notes,
-            )
-            rows.append(row)
-        return _scored_model(opened, scored, rows, shown=opened.name, gate=gate)
+        reward_P2 = self._gated_rewards(scored, opened, trained)
+        row = reward_row("moe gate", reward_P2, pairs=self.pairs, method="moe", about=about)
+        return scored.with_row(row, gate=_gate_digest(config.gate))
 
     def reward_model(self, name: str, model: str) -> ScoredModel:
         """Score a reward model with one head: a row of the table.
@@ -140,22 +152,22 @@ class Scorer:
             )
         scored = self._score(opened, shown=name)
         reward_P2 = scored.scores.score_P2R[:, :, 0].astype(np.float64)
-        row = reward_row(name, reward_P2, pairs=self.pairs, method=name)
-        return _scored_model(opened, scored, [row], shown=name)
+        return scored.with_row(reward_row(name, reward_P2, pairs=self.pairs, method=name))
 
     def _open(self, model: str, *, revision: str | None) -> OpenedModel:
         gc.collect()  # what is left of the model before makes room on the device
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+        config = self.config
         return open_reward_model(
             model,
-            device=self.config.device,
-            dtype=self.config.dtype,
-            max_length=self.config.max_length,
+            device=config.device,
+            dtype=config.dtype,
+            max_length=config.max_length,
             revision=revision,
         )
 
-    def _score(self, opened: OpenedModel, *, shown: str) -> ScoredBenchmark:
+    def _score(self, opened: OpenedModel, *, shown: str) -> ScoredModel:
         config = self.config
         return score_benchmark(
             self.pairs,
@@ -170,7 +182,7 @@ class Scorer:
         )
 
     def _gated_rewards(
-        self, scored: ScoredBenchmark, opened: OpenedModel, gate: TrainedGate
+        self, scored: ScoredModel, opened: OpenedModel, gate: TrainedGate
     ) -> NDArray[np.float64]:
         """The gate's weighted sum of centred head scores, reward_P2, chosen first.
 
@@ -196,93 +208,210 @@ class Scorer:
         return np.asarray(np.einsum("pr,pcr->pc", weight_PR, score_P2R), dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Gate:
-    """A gate that belongs to a model, as far as its folder says."""
-
-    trained: TrainedGate
-    digest: str
-    synthetic: tuple[str, ...]
-    notes: tuple[str, ...]
+# --- head scores ----------------------------------------------------------------------------------
 
 
-def _open_gate(gate: Path, opened: OpenedModel, model: str) -> _Gate:
-    """A gate over the heads of a model; nothing is computed yet.
+def score_benchmark(
+    pairs: BenchmarkPairs,
+    *,
+    opened: OpenedModel,
+    root: Path,
+    how: HowToCompute | None = None,
+    truncation: Truncation = "encore",
+    shard_size: int = SHARD_SIZE,
+    shown: str = "",
+    reporter: Reporter = SILENT,
+) -> ScoredModel:
+    """The head scores of a benchmark's pairs, in ``root/<key>``: computed, or found there.
+
+    The same model and pairs always mean the same key: the data's own order changes no shard.
+
+    Args:
+        pairs: Of the benchmark.
+        opened: The model.
+        root: Holds a folder for each model and each version of the pairs.
+        how: What changes speed and memory, and scores by rounding alone.
+        truncation: How a text that is too long is cut (`encoded_pairs`).
+        shard_size: Pairs in each file.
+        shown: What rows and the reporter call the model; default: its name.
+        reporter: Told how far it is, in pairs.
+
+    Raises:
+        InputError: A pair that the model's template refuses; the folder holds something else.
+        EncoreError: A score that is not finite, a full disk, too little memory on the device.
+        KeyboardInterrupt: Finished shards are kept.
+    """
+    planned = sorted(
+        zip(pairs.pairs, pairs.subset_P, strict=True),
+        key=lambda one: (one[0].pair_id, one[0].source),
+    )
+    version = {"name": pairs.benchmark.name, "version": pairs.benchmark.version}
+    manifest = score_manifest(
+        opened,
+        data_sha256=pairs.digest,
+        num_pairs=pairs.num_pairs,
+        shard_size=shard_size,
+        further={
+            "benchmark": version,
+            **({} if truncation == "encore" else {"truncation": truncation}),
+        },
+    )
+    folder = root / manifest.score_key
+    report = score_run(
+        folder,
+        manifest,
+        lambda shard: planned[shard.start : shard.stop],
+        opened=opened,
+        how=how,
+        encode=partial(encoded_pairs, opened, truncation=truncation),
+        title=shown or opened.name,
+        reporter=reporter,
+    )
+    if report.failures:
+        index, error = min(report.failures.items())
+        raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")
+    num_cut, num_cut_tokens = report.total("num_cut_pairs"), report.total("num_cut_tokens")
+    cut = (
+        f"{opened.name}: {num_cut} of {pairs.num_pairs} pairs are longer than "
+        f"{opened.tokenizer.max_length} tokens and lost {num_cut_tokens} tokens of their oldest "
+        f"text; {_COMPARABLE[truncation]}"
+    )
+    metadata = opened.metadata
+    of_model = metadata.get("synthetic", ())
+    return ScoredModel(
+        folder=folder,
+        name=opened.name,
+        scores=aligned_scores(read_head_scores(folder), pairs=pairs),
+        num_cut_pairs=num_cut,
+        num_computed=sum(one.num_rows // 2 for one in report.outcomes if one.counts),
+        notes=(*([cut] if num_cut else []), *_template_notes(opened)),
+        synthetic=tuple(f"model {shown or opened.name}: {part}" for part in of_model),
+        behind={
+            "name": opened.name,
+            "digest": opened.digest,
+            "revision": metadata.get("revision"),
+            "gate": None,
+        },
+        backbone=metadata.get("backbone_identity", {}).get("revision"),
+    )
+
+
+def encoded_pairs(
+    opened: OpenedModel, pairs: Sequence[PreferencePair], *, truncation: str
+) -> list[EncodedPair]:
+    """The token ids of both responses of every pair, cut to the model's length.
+
+    Args:
+        opened: The model.
+        pairs: Any pairs.
+        truncation: ``encore`` keeps the token that every text of the model begins with.
+            ``rewardbench`` cuts plainly from the left, as the `rewardbench` tool does.
+
+    Raises:
+        InputError: A pair that the model's template refuses.
+    """
+    if truncation == "encore":
+        return opened.tokenizer.encode_pairs(pairs)
+    whole = copy.copy(opened.tokenizer)
+    whole.max_length = sys.maxsize
+    most = opened.tokenizer.max_length
+
+    def cut(one: EncodedResponse) -> EncodedResponse:
+        num_cut = max(0, len(one.token_ids) - most)
+        return EncodedResponse(
+            token_ids=one.token_ids[num_cut:],
+            num_prompt=max(0, one.num_prompt - num_cut),
+            num_cut=num_cut,
+        )
+
+    return [
+        EncodedPair(chosen=cut(pair.chosen), rejected=cut(pair.rejected))
+        for pair in whole.encode_pairs(pairs)
+    ]
+
+
+def aligned_scores(scores: HeadScores, *, pairs: BenchmarkPairs) -> HeadScores:
+    """Head scores in the order of a benchmark's pairs, a row for each, with its subset.
+
+    Args:
+        scores: Of at least these pairs, in any order.
+        pairs: Of the benchmark.
+
+    Raises:
+        InputError: A pair without scores.
+    """
+    keys = zip(scores.source_P.tolist(), scores.pair_id_P.tolist(), strict=True)
+    row_of = {key: row for row, key in enumerate(keys)}
+    wanted = [(pair.source, pair.pair_id) for pair in pairs.pairs]
+    missing = [pair_id for source, pair_id in wanted if (source, pair_id) not in row_of]
+    if missing:
+        raise InputError(
+            f"head scores: {len(missing)} of the {len(wanted)} pairs of {pairs.benchmark.name} are "
+            f"not among them (the first: {missing[0]}); score this benchmark with this model"
+        )
+    taken = scores.take(np.array([row_of[key] for key in wanted], dtype=np.int64))
+    return replace(taken, subset_P=np.array(pairs.subset_P, dtype=np.object_))
+
+
+def _template_notes(opened: OpenedModel) -> Iterator[str]:
+    """Whether a downloaded model is rendered by our template, for want of its own."""
+    hf_tokenizer = opened.tokenizer.hf_tokenizer
+    end = hf_tokenizer.sep_token or hf_tokenizer.eos_token or ""
+    begin = hf_tokenizer.cls_token or hf_tokenizer.bos_token or ""
+    is_plain = opened.tokenizer.template == freeze_template(plain_template(begin=begin, end=end))
+    if is_plain and "objective" not in opened.metadata:
+        yield (
+            f"{opened.name}: it reads conversations as plain Human/Assistant turns; right for a "
+            "model that was trained on them, not for one that came without its chat template"
+        )
+
+
+# --- the gate -------------------------------------------------------------------------------------
+
+
+def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[TrainedGate, RowAbout]:
+    """A gate over the heads of a model, and what its row says; nothing is computed yet.
 
     Raises:
         InputError: No gate there, or one of other heads, of a trunk of another width, or of
             another model with heads of the same names.
     """
     trained = load_gate(gate, head_ids=opened.model.head_ids)
-    num_inputs = trained.num_inputs
-    if num_inputs != opened.model.hidden_size:
+    if trained.num_inputs != opened.model.hidden_size:
         raise InputError(
-            f"gate {gate}: it reads states of {num_inputs} numbers, those of model {opened.name} "
-            f"have {opened.model.hidden_size}; train a gate for this model with `encore gate`"
+            f"gate {gate}: it reads states of {trained.num_inputs} numbers, those of model "
+            f"{opened.name} have {opened.model.hidden_size}; train a gate for this model with "
+            "`encore gate`"
         )
-    # Not of its report, which says how long the training took.
-    parts = (hashlib.sha256((gate / name).read_bytes()) for name in (GATE_FILE, WEIGHTS_FILE))
-    digest = hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
     folder = Path(model).expanduser()  # the model's, or the run's around it; not there for the hub
     digests = [folder_digest(one) for one in (folder, folder / "model") if one.is_dir()]
-    recorded = _recorded(gate)
-    synthetic = tuple(recorded.get("synthetic", ()))
-    if not recorded or not digests:
-        unknown = f"gate {gate.name}: nothing says that it was trained for model {opened.name}"
-        return _Gate(trained=trained, digest=digest, synthetic=synthetic, notes=(unknown,))
-    if recorded["model"] not in {f"sha256:{one}" for one in digests}:
+    recorded, path = None, gate / RESULT_FILE
+    about = RowAbout(kind="scheme", uses_labels=True)
+    if path.exists():
+        try:
+            found = json.loads(path.read_bytes())
+            recorded = str(found["model"])
+            marks = tuple(f"gate: {part}" for part in found["synthetic"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{path}: it does not say for which model the gate was trained "
+                f"({type(error).__name__}); train it again with `encore gate`"
+            ) from error
+        about = about.model_copy(update={"synthetic": marks})
+    if recorded is None or not digests:
+        note = f"gate {gate.name}: nothing says that it was trained for model {opened.name}"
+        about = about.model_copy(update={"notes": (note,)})
+    elif recorded not in {f"sha256:{one}" for one in digests}:
         raise InputError(
-            f"gate {gate}: it was trained for another model ({recorded['model'][:19]}…) than "
+            f"gate {gate}: it was trained for another model ({recorded[:19]}…) than "
             f"{opened.name}, whose heads have the same names; train one for this model with "
             "`encore gate`"
         )
-    return _Gate(trained=trained, digest=digest, synthetic=synthetic, notes=())
+    return trained, about
 
 
-def _recorded(gate: Path) -> Mapping[str, Any]:
-    """What the gate's folder says of its training; nothing for a gate that came without it."""
-    path = gate / RESULT_FILE
-    if not path.exists():
-        return {}
-    try:
-        found = json.loads(path.read_bytes())
-        return {"model": str(found["model"]), "synthetic": list(found["synthetic"])}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: it does not say for which model the gate was trained "
-            f"({type(error).__name__}); train it again with `encore gate`"
-        ) from error
-
-
-def _scored_model(
-    opened: OpenedModel,
-    scored: ScoredBenchmark,
-    rows: Sequence[TableRow],
-    *,
-    shown: str,
-    gate: _Gate | None = None,
-) -> ScoredModel:
-    """With what the model's own record says; each row says it too."""
-    metadata = opened.metadata
-    synthetic = tuple(f"model {shown}: {part}" for part in metadata.get("synthetic", ()))
-    marked = (
-        replace(
-            row,
-            synthetic=(*synthetic, *row.synthetic),
-            notes=(*scored.notes, *row.notes),
-            num_cut_pairs=scored.num_cut_rows,
-        )
-        for row in rows
-    )
-    return ScoredModel(
-        scored=scored,
-        rows=tuple(marked),
-        synthetic=synthetic,
-        behind=ModelBehind(
-            name=scored.model,
-            digest=scored.model_digest,
-            revision=metadata.get("revision"),
-            gate=None if gate is None else gate.digest,
-        ),
-        backbone=metadata.get("backbone_identity", {}).get("revision"),
+def _gate_digest(gate: Path) -> str:
+    """Of the gate itself, not of its report, which says how long the training took."""
+    parts = (hashlib.sha256((gate / name).read_bytes()) for name in (GATE_FILE, WEIGHTS_FILE))
+    return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
     )

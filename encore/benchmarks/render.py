@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Literal
 
-from encore.benchmarks.metrics import units_of_pairs
-from encore.benchmarks.rows import TableRow
-from encore.benchmarks.table import BenchmarkTable, TableLine
+from encore.benchmarks.table import BenchmarkTable, OwnFigures, PaperFigures
 
 Format = Literal["markdown", "latex", "json"]
 FORMATS: tuple[Format, ...] = ("markdown", "latex", "json")
@@ -51,12 +49,12 @@ def render(table: BenchmarkTable, *, form: Format) -> str:
 
 def title_of(table: BenchmarkTable) -> str:
     """What the table is of, in one line."""
-    benchmark = table.pairs.benchmark
+    benchmark = table.benchmark
     model = "" if table.model is None else f", {table.model}"
-    partial = ", PARTIAL" if table.pairs.is_partial else ""
-    num_pairs, num_units = table.pairs.num_pairs, len(units_of_pairs(table.pairs).subset_U)
-    units = "" if num_units == num_pairs else f" in {num_units:,} choices"
-    return f"{benchmark.title}: {num_pairs:,} pairs{units}{partial}{model}"
+    partial = ", PARTIAL" if benchmark.is_partial else ""
+    num_units = {line.own.headline.num_pairs for line in table.own_rows} - {benchmark.num_pairs}
+    units = "".join(f" in {num:,} choices" for num in num_units)
+    return f"{benchmark.title}: {benchmark.num_pairs:,} pairs{units}{partial}{model}"
 
 
 def notes_of(table: BenchmarkTable) -> tuple[str, ...]:
@@ -68,82 +66,81 @@ def notes_of(table: BenchmarkTable) -> tuple[str, ...]:
     return (*synthetic, *_reading(table), *table.notes)
 
 
-def _reading(table: BenchmarkTable) -> list[str]:
-    rows = [line.row for line in table.lines if line.row is not None]
-    found = ["scores are in percent; their 95 % intervals are over pairs (Wilson)"]
-    rewarded = {row.score.ties for row in rows if row.kind != "judge"}
-    if "loss" in rewarded:
-        found.append("a reward model's tie is a loss")
-    if "half" in rewarded:
-        found.append("a reward model's tie counts one half, k equal best responses 1/k")
-    if any(row.kind == "judge" and row.score.ties == "half" for row in rows):
-        found.append("a judge's tie counts one half")
-    if any(row.comparison is not None for row in rows):
-        found.append(
+def _reading(table: BenchmarkTable) -> Iterator[str]:
+    ties = {(line.kind == "judge", line.own.ties) for line in table.own_rows}
+    compared = [one for line in table.own_rows if (one := line.own.comparison) is not None]
+    paper = [line.paper for line in table.rows if line.paper is not None]
+    yield "scores are in percent; their 95 % intervals are over pairs (Wilson)"
+    if (False, "loss") in ties:
+        yield "a reward model's tie is a loss"
+    if (False, "half") in ties:
+        yield "a reward model's tie counts one half, k equal best responses 1/k"
+    if (True, "half") in ties:
+        yield "a judge's tie counts one half"
+    if compared:
+        yield (
             f"Δ is the difference to {table.reference} in points on the same pairs, with its "
             "paired bootstrap interval; p is McNemar's, exact"
         )
-    if any(row.comparison is not None and row.p_value is None for row in rows):
-        found.append(
+    if any(one.mcnemar_p is None for one in compared):
+        yield (
             "no p where some credits lie between 0 and 1, as for means over draws and for ties "
             "that count in part: McNemar's test counts pairs that are right or wrong"
         )
-    if any(row.draws is not None for row in rows):
-        found.append(
+    if any(line.own.draws is not None for line in table.own_rows):
+        yield (
             "draws: 2.5 and 97.5 % of the draws, what chance between draws alone does; the row "
             "itself is their mean"
         )
-    if any(line.paper_recomputed is not None for line in table.lines):
-        found.append("[x] behind a figure of the paper is what its own sub-scores give")
-    return found
+    if not all(one.follows for one in paper):
+        yield "[x] behind a figure of the paper is what its own sub-scores give"
 
 
 # --- cells ----------------------------------------------------------------------------------------
 
 
-def _cells(table: BenchmarkTable) -> tuple[list[str], list[list[str]]]:
-    """The headings, and a row of text for each line."""
-    has_draws = any(line.row is not None and line.row.draws is not None for line in table.lines)
+def _cells(table: BenchmarkTable) -> list[list[str]]:
+    """A row of headings, and one of text for each line."""
+    own = [line.own for line in table.own_rows]
+    subsets = [one.subset for one in own[0].subsets] if own else []
+    has_draws = any(one.draws is not None for one in own)
+    has_paper = any(line.paper is not None for line in table.rows)
     headings = [
         "Method",
-        *table.subsets,
-        table.pairs.benchmark.headline,
+        *subsets,
+        table.benchmark.headline,
         "95 %",
         f"Δ {table.reference or ''}".strip(),
         "95 % of Δ",
         "p",
         *(["draws"] if has_draws else []),
-        *(["paper", f"ours {MINUS} paper"] if table.has_paper else []),
     ]
-    rows = []
-    for line in table.lines:
-        num_ours = len(table.subsets) + 5 + has_draws
-        ours = [NONE] * num_ours if line.row is None else _row_cells(line.row, table.subsets)
-        paper = [_paper(line), _signed(line.difference_to_paper)] if table.has_paper else []
-        rows.append([line.name, *ours[:num_ours], *paper])
-    return headings, rows
+    rows = [headings + (["paper", f"ours {MINUS} paper"] if has_paper else [])]
+    for line in table.rows:
+        ours = [NONE] * len(headings) if line.ours is None else _own_cells(line.ours)
+        of_paper = [_paper(line.paper), points(line.difference_to_paper)] if has_paper else []
+        rows.append([line.name, *ours[: len(headings) - 1], *of_paper])
+    return rows
 
 
-def _row_cells(row: TableRow, subsets: Sequence[str]) -> list[str]:
-    headline, found, draws = row.score.headline, row.comparison, row.draws
-    accuracy = {one.subset: percent(one.accuracy) for one in row.score.subsets}
+def _own_cells(own: OwnFigures) -> list[str]:
+    found, draws = own.comparison, own.draws
     return [
-        *(accuracy.get(name, NONE) for name in subsets),
-        percent(headline.score),
-        _range(headline.ci_low, headline.ci_high),
-        _signed(None if found is None else found.difference),
-        NONE if found is None else f"{_signed(found.ci_low)} to {_signed(found.ci_high)}",
-        p_value(row.p_value),
+        *(percent(one.accuracy) for one in own.subsets),
+        percent(own.headline.score),
+        _range(own.headline.ci_low, own.headline.ci_high),
+        NONE if found is None else points(found.difference),
+        NONE if found is None else f"{points(found.ci_low)} to {points(found.ci_high)}",
+        p_value(None if found is None else found.mcnemar_p),
         NONE if draws is None else f"{_range(draws.low, draws.high)} of {draws.num_draws:,}",
     ]
 
 
-def _paper(line: TableLine) -> str:
-    if line.paper_score is None:
+def _paper(paper: PaperFigures | None) -> str:
+    if paper is None:
         return NONE
-    recomputed = line.paper_recomputed
-    own = "" if recomputed is None else f" [{percent(recomputed)}]"
-    return f"{percent(line.paper_score)}{own}"
+    own = "" if paper.follows else f" [{percent(paper.recomputed)}]"
+    return f"{percent(paper.score)}{own}"
 
 
 def percent(share: float) -> str:
@@ -151,8 +148,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
-def points(share: float) -> str:
-    """A difference of shares in points, with its sign."""
+def points(share: float | None) -> str:
+    """A difference of shares in points, with its sign; a dash where there is none."""
+    if share is None:
+        return NONE
     text = f"{100 * share:+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", MINUS)
 
@@ -168,31 +167,21 @@ def _range(low: float, high: float) -> str:
     return f"{percent(low)}–{percent(high)}"
 
 
-def _signed(share: float | None) -> str:
-    return NONE if share is None else points(share)
-
-
 # --- forms ----------------------------------------------------------------------------------------
 
 
 def _markdown(table: BenchmarkTable) -> str:
-    headings, rows = _cells(table)
-    safe = [[_markdown_text(cell) for cell in row] for row in (headings, *rows)]
+    safe = [[_markdown_text(cell) for cell in row] for row in _cells(table)]
     # A column's rule needs a dash beside its colon, or the whole is no table to a reader.
     widths = [max(2, *map(len, column)) for column in zip(*safe, strict=True)]
     rule = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
-    lines = [_markdown_line(row, widths) for row in (safe[0], rule, *safe[1:])]
+    lines = []
+    for row in (safe[0], rule, *safe[1:]):
+        padded = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append(f"| {' | '.join([row[0].ljust(widths[0]), *padded[1:]])} |")
     notes = [f"- {_markdown_text(note)}" for note in notes_of(table)]
     title = f"**{_markdown_text(title_of(table))}**"
     return "\n".join([title, "", *lines, "", *notes]) + "\n"
-
-
-def _markdown_line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [
-        cell.ljust(width) if place == 0 else cell.rjust(width)
-        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return f"| {' | '.join(padded)} |"
 
 
 def _markdown_text(text: str) -> str:
@@ -200,37 +189,25 @@ def _markdown_text(text: str) -> str:
 
 
 def _latex(table: BenchmarkTable) -> str:
-    headings, rows = _cells(table)
-    marks = _latex_marks(table)
+    headings, *rows = (" & ".join(map(_latex_text, row)) + r" \\" for row in _cells(table))
+    num_columns = headings.count(" & ") + 1
+    # Comments stay in the source: what must be typeset with the figures is a line of its own.
+    partial = f"PARTIAL: {table.benchmark.num_pairs:,} pairs, not all of {table.benchmark.name}"
+    marks = [partial] if table.benchmark.is_partial else []
+    marks += ["SYNTHETIC: an example, not evidence"] if table.synthetic else []
     lines = [
         *(f"% {_one_line(text)}" for text in (title_of(table), *notes_of(table))),
-        f"\\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}",
+        f"\\begin{{tabular}}{{l{'r' * (num_columns - 1)}}}",
         "\\toprule",
-        *(f"\\multicolumn{{{len(headings)}}}{{l}}{{{_latex_text(mark)}}} \\\\" for mark in marks),
+        *(f"\\multicolumn{{{num_columns}}}{{l}}{{{_latex_text(mark)}}} \\\\" for mark in marks),
         *(["\\midrule"] if marks else []),
-        _latex_line(headings),
+        headings,
         "\\midrule",
-        *(_latex_line(row) for row in rows),
+        *rows,
         "\\bottomrule",
         "\\end{tabular}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _latex_marks(table: BenchmarkTable) -> list[str]:
-    """What must be typeset with the figures: comments stay in the source."""
-    pairs, benchmark = table.pairs, table.pairs.benchmark
-    marks = []
-    if pairs.is_partial:
-        whole = "all" if benchmark.num_pairs is None else f"the {benchmark.num_pairs:,}"
-        marks.append(f"PARTIAL: {pairs.num_pairs:,} pairs, not {whole} of {benchmark.name}")
-    if table.synthetic:
-        marks.append("SYNTHETIC: an example, not evidence")
-    return marks
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(map(_latex_text, cells)) + r" \\"
 
 
 def _latex_text(text: str) -> str:
@@ -242,6 +219,6 @@ def _one_line(text: str) -> str:
 
 
 def _json(table: BenchmarkTable) -> str:
-    text = json.dumps(table.as_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(table.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False)
     # They can only stand inside strings here, where an escape means the same to every reader.
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"

@@ -14,29 +14,22 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from encore.analysis.statistics import RuleStats
 from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.definition import load_benchmark
-from encore.benchmarks.models import ModelBehind, ScoredModel, Scorer
+from encore.benchmarks.models import ScoredModel, Scorer
 from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
 from encore.benchmarks.render import render
-from encore.benchmarks.results import write_pair_results
-from encore.benchmarks.rows import TableRow, compared, stored_rows
-from encore.benchmarks.scheme_rows import (
-    SchemeRows,
-    is_scheme_row,
-    refuse_other_rules,
-    scheme_rows,
-)
-from encore.benchmarks.scoring import ScoredBenchmark
-from encore.benchmarks.stored_tables import (
+from encore.benchmarks.results import stored_rows, write_pair_results
+from encore.benchmarks.rows import TableRow
+from encore.benchmarks.scheme_rows import is_scheme_row, refuse_other_rules, scheme_rows
+from encore.benchmarks.table import (
     BENCHMARKS_DIR,
-    EVALUATION_JSON,
     RESULTS_FILE,
     TABLE_JSON,
     TABLE_MARKDOWN,
+    BenchmarkTable,
+    make_table,
 )
-from encore.benchmarks.table import BenchmarkTable, make_table
 from encore.config import identity_of
 from encore.data.pairs import labels_of, verified_path
 from encore.data.study import Study
@@ -50,6 +43,8 @@ from encore.warehouse import open_ratings
 from encore.weighting.scheme import Evidence
 from encore.weighting.weigh import open_evidence
 
+#: What a table is made of: its key, and the model behind each row.
+EVALUATION_JSON = "evaluation.json"
 _INITIAL = re.compile(r"\binitial\b")
 
 
@@ -59,22 +54,18 @@ class BenchmarkRun:
 
     Attributes:
         table: Every row.
+        rows: Ours, with what they gave every pair.
+        pairs: Of the benchmark.
         out: The folder of the following files.
-        heads: Scores of the heads that are weighed; None without such a model.
-        rules: Statistics of the training ratings that the heads are weighed by; empty without such
-            a model.
-        models: What is behind each row whose model was scored here, by its name; nobody knows here
-            what is behind the rows of a file of results.
         num_computed: Pairs scored now, over all models; 0 where all were scored before.
         seconds_scoring: Opening models and scoring.
         seconds_table: Everything from head scores to the table.
     """
 
     table: BenchmarkTable
+    rows: tuple[TableRow, ...]
+    pairs: BenchmarkPairs
     out: Path
-    heads: ScoredBenchmark | None
-    rules: tuple[RuleStats, ...]
-    models: Mapping[str, ModelBehind]
     num_computed: int
     seconds_scoring: float
     seconds_table: float
@@ -116,9 +107,10 @@ def run_benchmark(
         KeyboardInterrupt: Finished shards are kept.
     """
     _check_models(config)
-    definition = load_benchmark(config.pairs.benchmark)
     pairs = read_benchmark_pairs(
-        definition, data=config.pairs.data, allow_partial=config.pairs.allow_partial
+        load_benchmark(config.pairs.benchmark),
+        data=config.pairs.data,
+        allow_partial=config.pairs.allow_partial,
     )
     root = study.path / BENCHMARKS_DIR
     scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
@@ -127,7 +119,9 @@ def run_benchmark(
     stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
     _check_names([*config.named_models, *(row.name for row in stored)], config)
     began = time.monotonic()
-    heads, evidence, schemes = None, None, SchemeRows(rows=(), notes=())
+    heads, evidence = None, None
+    schemes: tuple[TableRow, ...] = ()
+    notes: tuple[str, ...] = ()
     with ExitStack() as stack:
         if config.model is not None:
             ratings = open_ratings(config.ratings or study.path, run=config.run, judge=config.judge)
@@ -138,37 +132,33 @@ def run_benchmark(
         scored_at = time.monotonic()
         if heads is not None and evidence is not None:
             searched = None if config.ratings else study
-            schemes = _weighed(heads, evidence, pairs, config=config, study=searched)
-    every = [*([] if heads is None else [heads]), *models]
+            schemes, notes = _weighed(heads, evidence, pairs, config=config, study=searched)
+    every = models if heads is None else [heads, *models]
     seen = overlap_notes(study, pairs)
-    own = [*schemes.rows, *(row for one in every for row in one.rows)]
-    rows = [*(replace(row, notes=(*row.notes, *seen)) for row in own), *stored]
-    name = definition.name
+    own = (*schemes, *(row for one in every for row in one.rows))
+    rows = (*(row.noted(notes=(*row.about.notes, *seen)) for row in own), *stored)
+    name = pairs.benchmark.name
     table = make_table(
-        compared(rows, pairs=pairs, seed=config.rows.seed),
+        rows,
         pairs=pairs,
-        model=None if heads is None else heads.scored.model,
+        model=None if heads is None else heads.name,
         paper=config.paper,
-        notes=(*schemes.notes, *initial_notes(heads, models, stored)),
+        notes=(*notes, *initial_notes(heads, models, stored)),
         synthetic=(f"benchmark {name}",) if name.startswith(SYNTHETIC_LABEL) else (),
+        seed=config.rows.seed,
     )
     identity = _identity(config, pairs, heads=heads, models=models, evidence=evidence)
-    behind = {row.name: one.behind for one in every for row in one.rows}
-    if heads is not None:
-        ungated = replace(heads.behind, gate=None)
-        behind = {row.name: ungated for row in schemes.rows} | behind
-    folder = config.out or root / run_key_of(identity)
-    _write(folder, table, identity=identity, models=behind)
-    return BenchmarkRun(
+    run = BenchmarkRun(
         table=table,
-        out=folder,
-        heads=None if heads is None else heads.scored,
-        rules=() if evidence is None else evidence.rules,
-        models=behind,
-        num_computed=sum(one.scored.num_computed for one in every),
+        rows=rows,
+        pairs=pairs,
+        out=config.out or root / run_key_of(identity),
+        num_computed=sum(one.num_computed for one in every),
         seconds_scoring=scored_at - began,
         seconds_table=time.monotonic() - scored_at,
     )
+    _write(run, identity=identity)
+    return run
 
 
 def _check_models(config: BenchmarkConfig) -> None:
@@ -195,15 +185,14 @@ def _check_models(config: BenchmarkConfig) -> None:
 def _check_names(names: Sequence[str], config: BenchmarkConfig) -> None:
     """Refuse names that two rows would have, those of schemes among them."""
     for name in names:
-        if names.count(name) > 1:
-            raise InputError(
-                f"row {name!r} is there more than once; give each reward model and each file of "
-                "results a name of its own (--reward-model NAME=…, --results NAME=FILE)"
+        is_scheme = config.model is not None and is_scheme_row(name)
+        if names.count(name) > 1 or is_scheme:
+            problem = (
+                "the model's own rows are called like that" if is_scheme else "it is there twice"
             )
-        if config.model is not None and is_scheme_row(name):
             raise InputError(
-                f"row {name!r}: the model's own rows are called like that; give another name "
-                "(--reward-model NAME=…, --results NAME=FILE)"
+                f"row {name!r}: {problem}; give each reward model and each file of results a name "
+                "of its own (--reward-model NAME=…, --results NAME=FILE)"
             )
 
 
@@ -214,30 +203,30 @@ def _weighed(
     *,
     config: BenchmarkConfig,
     study: Study | None,
-) -> SchemeRows:
+) -> tuple[tuple[TableRow, ...], tuple[str, ...]]:
     """The rows of schemes, each with what one must know of its heads and of its weights."""
-    found = scheme_rows(heads.scored.scores, pairs, evidence=evidence, config=config.rows)
-    marks = (*synthetic_training(evidence, study=study), *heads.synthetic)
-    learners = [row.name for row in found.rows if row.uses_labels]
+    found, notes = scheme_rows(heads.scores, pairs, evidence=evidence, config=config.rows)
+    learners = [row.name for row in found if row.about.uses_labels]
     seen: tuple[str, ...] = ()
     if learners:
         ids = {pair.pair_id for pair in pairs.pairs}
-        num_seen = len(ids.intersection(evidence.read_pairs().pair_id_P.tolist()))
-        note = (
-            f"{num_seen} of the {len(ids)} pairs are among the rated ones that "
-            f"{', '.join(learners)} learnt from: these weights have seen their answers"
-        )
-        seen = (note,) if num_seen else ()
-    rows = tuple(
-        replace(
-            row,
+        if num_seen := len(ids.intersection(evidence.read_pairs().pair_id_P.tolist())):
+            note = (
+                f"{num_seen} of the {len(ids)} pairs are among the rated ones that "
+                f"{', '.join(learners)} learnt from: these weights have seen their answers"
+            )
+            seen = (note,)
+    marks = (*synthetic_training(evidence, study=study), *heads.synthetic)
+    noted = [
+        row.noted(
             synthetic=marks,
-            notes=(*row.notes, *heads.scored.notes, *(seen if row.uses_labels else ())),
-            num_cut_pairs=heads.scored.num_cut_rows,
+            notes=(*row.about.notes, *heads.notes, *(seen if row.about.uses_labels else ())),
+            num_cut_pairs=heads.num_cut_pairs,
         )
-        for row in found.rows
-    )
-    return SchemeRows(rows=rows, notes=found.notes)
+        for row in found
+    ]
+    behind = {**heads.behind, "gate": None}
+    return tuple(replace(row, behind=behind) for row in noted), notes
 
 
 def synthetic_training(evidence: Evidence, *, study: Study | None) -> tuple[str, ...]:
@@ -248,9 +237,7 @@ def synthetic_training(evidence: Evidence, *, study: Study | None) -> tuple[str,
         study: Where they were looked for; None: elsewhere than in a study that was given.
     """
     origin = evidence.study or study
-    if origin is None:
-        return ()
-    parts = synthetic_in(origin.path, run=evidence.origin.run_key)
+    parts = () if origin is None else synthetic_in(origin.path, run=evidence.origin.run_key)
     return tuple(f"training {part}" for part in parts)
 
 
@@ -279,16 +266,16 @@ def initial_notes(
     """
     if heads is None:
         return
-    names = [row.name for row in stored if row.kind == "model"]
+    names = [row.name for row in stored if row.about.kind == "model"]
     if heads.backbone is None:
         names += [row.name for one in models for row in one.rows]
-    is_there = any(_INITIAL.search(name) for name in names) or (
-        heads.backbone is not None and any(one.behind.revision == heads.backbone for one in models)
+    is_known = heads.backbone is not None and any(
+        one.behind["revision"] == heads.backbone for one in models
     )
-    if not is_there:
+    if not is_known and not any(map(_INITIAL.search, names)):
         yield (
-            f"no row is the untouched initial model that {heads.scored.model} was trained from, so "
-            "none says what training adds; give it as --reward-model 'initial model=…'"
+            f"no row is the untouched initial model that {heads.name} was trained from, so none "
+            "says what training adds; give it as --reward-model 'initial model=…'"
         )
 
 
@@ -301,13 +288,12 @@ def _identity(
     evidence: Evidence | None,
 ) -> dict[str, Any]:
     """What a table contains; its folder is named after it, so two tables never share one."""
-    benchmark = pairs.benchmark.model_dump(mode="json")
     return {
         "format": 1,
-        "benchmark": {name: benchmark[name] for name in ("name", "version", "weighting", "ties")},
+        "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
         "data_sha256": pairs.digest,
-        "model": None if heads is None else asdict(heads.behind),
-        "reward_models": {row.name: asdict(one.behind) for one in models for row in one.rows},
+        "model": None if heads is None else heads.behind,
+        "reward_models": {row.name: one.behind for one in models for row in one.rows},
         "results": [[name, file_sha256(path)] for name, path in config.named_results],
         "ratings": None if evidence is None else asdict(evidence.origin),
         "rows": identity_of(config.rows),
@@ -315,22 +301,15 @@ def _identity(
     }
 
 
-def _write(
-    folder: Path,
-    table: BenchmarkTable,
-    *,
-    identity: Mapping[str, Any],
-    models: Mapping[str, ModelBehind],
-) -> None:
+def _write(run: BenchmarkRun, *, identity: Mapping[str, Any]) -> None:
     """The table, every row's results and what they are made of, file by file."""
-    results = [line.row.pair_results for line in table.lines if line.row is not None]
-    behind = {name: asdict(one) for name, one in models.items()}
-    about = {"key": run_key_of(identity), "identity": identity, "models": behind}
+    models = {row.name: row.behind for row in run.rows if row.behind is not None}
+    about = {"key": run_key_of(identity), "identity": identity, "models": models}
     text = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    with named_when_full(folder, purpose="the table", kept="head scores are kept"):
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = [one for one in results if one is not None]
-        write_pair_results(folder / RESULTS_FILE, kept, pairs=table.pairs)
-        atomic_write_bytes(folder / EVALUATION_JSON, text.encode())
-        atomic_write_bytes(folder / TABLE_JSON, render(table, form="json").encode())
-        atomic_write_bytes(folder / TABLE_MARKDOWN, render(table, form="markdown").encode())
+    with named_when_full(run.out, purpose="the table", kept="head scores are kept"):
+        run.out.mkdir(parents=True, exist_ok=True)
+        kept = [row for row in run.rows if row.follows_from_pairs]
+        write_pair_results(run.results_path, kept, pairs=run.pairs)
+        atomic_write_bytes(run.out / EVALUATION_JSON, text.encode())
+        atomic_write_bytes(run.json_path, render(run.table, form="json").encode())
+        atomic_write_bytes(run.markdown_path, render(run.table, form="markdown").encode())

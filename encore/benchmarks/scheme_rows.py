@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import RowsConfig
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.rows import TableRow, mean_row, reward_row
-from encore.errors import EncoreError, InputError
+from encore.benchmarks.rows import RowAbout, TableRow, mean_row, reward_row
+from encore.errors import EncoreError
 from encore.scoring.head_scores import HeadScores
 from encore.weighting import load_scheme
 from encore.weighting.comparison import label_of
@@ -41,37 +42,22 @@ _ROW_NAMES = re.compile(
 _Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SchemeRows:
-    """Rows that are not compared yet, the reference first, and what limits them."""
-
-    rows: tuple[TableRow, ...]
-    notes: tuple[str, ...]
-
-
 def scheme_rows(
     scores: HeadScores, pairs: BenchmarkPairs, *, evidence: Evidence, config: RowsConfig
-) -> SchemeRows:
-    """Every scheme's row, uniform weights first: a vector's, or a mean over draws.
+) -> tuple[tuple[TableRow, ...], tuple[str, ...]]:
+    """Every scheme's row, uniform weights first, and what limits them all.
+
+    A row is that of one weight vector, or a mean over draws.
 
     Args:
-        scores: Of the benchmark's pairs, in their order (`encore.benchmarks.scoring`).
+        scores: Of the benchmark's pairs, in their order (`encore.benchmarks.models`).
         pairs: Of the benchmark.
         evidence: Of the training study.
         config: Which rows.
 
     Raises:
-        InputError: Scores of other pairs, rules that are not the heads; the one scheme that was
-            asked for cannot weigh.
+        InputError: Rules that are not the heads; the one scheme that was asked for cannot weigh.
     """
-    ids = [pair.pair_id for pair in pairs.pairs]
-    if scores.pair_id_P.tolist() != ids:
-        raise InputError(
-            f"head scores of {scores.num_pairs} pairs are not those of the {len(ids)} pairs of "
-            f"{pairs.benchmark.name} in their order; align them with "
-            "encore.benchmarks.scoring.aligned_scores"
-        )
-    refuse_other_rules(evidence, scores.head_ids)
     score_P2R = scores.score_P2R.astype(np.float64)
     table = _SchemeTable(
         scores=scores,
@@ -90,8 +76,7 @@ def scheme_rows(
                 raise
             left_out.append(f"left out: {error}")
     notes = tuple(_notes(evidence, rows))
-    noted = tuple(replace(row, notes=notes) for row in rows)
-    return SchemeRows(rows=noted, notes=(*left_out, *notes))
+    return tuple(row.noted(notes=notes) for row in rows), (*left_out, *notes)
 
 
 def refuse_other_rules(evidence: Evidence, head_ids: Sequence[str]) -> None:
@@ -133,7 +118,7 @@ class _SchemeTable:
                     yield self.weighed(scheme, method=of_paper, tau=tau)
             case "top-k":
                 row = self.weighed(scheme, k=self.config.k)
-                num_rules = row.params["k"]
+                num_rules = row.about.params["k"]
                 of_paper = scheme if num_rules == DEFAULT_K else None
                 yield replace(row, name=f"top-{num_rules}", method=of_paper)
             case "bradley-terry":
@@ -145,19 +130,16 @@ class _SchemeTable:
         """Random weights or rules: the paper's mean of a few trials, then the distribution."""
         head_ids, config = self.scores.head_ids, self.config
         k = min(config.k, len(head_ids))
-        is_random = scheme == "random"
-        label, of_paper = ("random", True) if is_random else (f"random-{k}", k == DEFAULT_K)
-        params: dict[str, float | str] = {"alpha": 1.0} if is_random else {"k": k}
+        label, of_paper = (
+            ("random", True) if scheme == "random" else (f"random-{k}", k == DEFAULT_K)
+        )
+        params: dict[str, float] = {"alpha": 1.0} if scheme == "random" else {"k": k}
+        draw = random_weights if scheme == "random" else partial(random_k_weights, k=k)
         for num, name, method in (
             (NUM_TRIALS, f"{label} (mean of {NUM_TRIALS})", scheme if of_paper else None),
             (config.num_random, f"{label} ({config.num_random:,} draws)", None),
         ):
-            drawn = [
-                random_weights(head_ids, seed=seed)
-                if is_random
-                else random_k_weights(head_ids, k=k, seed=seed)
-                for seed in self.seeds(num)
-            ]
+            drawn = [draw(head_ids, seed=seed) for seed in self.seeds(num)]
             yield self.mean(name, drawn, method=method, **params, seed=config.seed)
 
     def singles(self) -> Iterator[TableRow]:
@@ -165,8 +147,7 @@ class _SchemeTable:
         head_ids, seed = self.scores.head_ids, self.config.seed
         drawn = [random_k_weights(head_ids, k=1, seed=one) for one in self.seeds(NUM_TRIALS)]
         yield self.mean(f"single (mean of {NUM_TRIALS})", drawn, method="single", seed=seed)
-        every = list(np.eye(len(head_ids)))
-        yield self.mean(f"single (mean of all {len(head_ids)})", every, method=None)
+        yield self.mean(f"single (mean of all {len(head_ids)})", list(np.eye(len(head_ids))))
         for rule in head_ids:
             yield self.weighed("single", name=f"single: {rule}", rule=rule)
 
@@ -182,25 +163,24 @@ class _SchemeTable:
             self.scores.compose(weights),
             pairs=self.pairs,
             margin_P=self.margin_PR @ head_weights(weights, head_ids=self.scores.head_ids),
-            kind="scheme",
+            about=RowAbout(
+                kind="scheme",
+                params=dict(vector.params),
+                uses_labels=loaded.uses_labels,
+                scheme=vector.scheme,
+            ),
             method=method,
-            params=dict(vector.params),
-            vector=vector,
-            uses_labels=loaded.uses_labels,
+            weights=weights,
         )
 
     def mean(
-        self, name: str, weight_VR: Sequence[_Floats], *, method: str | None, **params: float | str
+        self, name: str, drawn: Sequence[_Floats], *, method: str | None = None, **params: float
     ) -> TableRow:
         """The mean row of weight vectors in head order."""
-        params["num_draws"] = len(weight_VR)
+        params["num_draws"] = len(drawn)
+        weight_VR = np.array(drawn)
         return mean_row(
-            name,
-            self.margin_PR,
-            np.array(weight_VR),
-            pairs=self.pairs,
-            method=method,
-            params=params,
+            name, self.margin_PR, weight_VR, pairs=self.pairs, params=params, method=method
         )
 
     def seeds(self, num: int) -> range:
@@ -223,7 +203,7 @@ def _notes(evidence: Evidence, rows: Sequence[TableRow]) -> Iterator[str]:
                 "largest weight, and what its head says then comes from no rating"
             )
     for row in rows:
-        if row.uses_labels and row.params.get("scale") == 0:
+        if row.about.uses_labels and row.about.params.get("scale") == 0:
             yield (
                 f"{row.name}: no weighting of the rules agrees with people's preferences, so all "
                 "rules weigh alike and the row is uniform's"

@@ -1,111 +1,172 @@
-"""The paper's table from our rows: ours beside the paper's figure, the difference, the interval."""
+"""A benchmark's table: our rows beside the paper's, as `table.json` keeps it and readers take it.
+
+Reading one back needs neither a model nor its packages.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from encore.benchmarks.benchmark_config import PaperTables
-from encore.benchmarks.definition import load_benchmark
+from encore.benchmarks.comparison import Comparison, compare_credits
+from encore.benchmarks.definition import Ties, Weighting, load_benchmark
+from encore.benchmarks.metrics import Headline, SubsetScore, benchmark_score, units_of_pairs
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.paper_tables import BENCHMARK, PaperRow, TableName, paper_tables
-from encore.benchmarks.results import RowKind
-from encore.benchmarks.rows import TableRow
+from encore.benchmarks.rows import RowFacts, RowKind, TableRow
 from encore.errors import InputError
 
+#: In a study: a folder for each model's head scores of a benchmark, and one for each table.
+BENCHMARKS_DIR = "benchmarks"
+RESULTS_FILE, TABLE_JSON, TABLE_MARKDOWN = "results.parquet", "table.json", "table.md"
 #: Which of the paper's tables stand beside a backbone: rule selection was on the main one.
 _TABLES: Mapping[PaperTables, tuple[TableName, ...]] = {
     "main": ("main", "selection"),
     "fsfairx": ("fsfairx",),
     "none": (),
 }
+_INTERVAL = ("ci_low", "ci_high", "num_pairs")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TableLine:
+class TablePart(BaseModel):
+    """A part of the JSON of a table; further keys are passed over."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A mean credit with its 95 % interval, on so many units; shares in [0, 1]."""
+
+    score: float
+    ci_low: float
+    ci_high: float
+    num_pairs: int
+
+
+class OwnFigures(RowFacts):
+    """What we found for one row; scores are shares in [0, 1].
+
+    Attributes:
+        method: The paper's row of the same method; None where it has none.
+        is_mean: Whether it is a mean over draws, whose pairs are neither right nor wrong.
+        comparison: With the table's reference; None for the reference itself.
+        weights: By rule; None where there is no one vector.
+    """
+
+    method: str | None
+    is_mean: bool
+    ties: Ties
+    headline: Headline
+    subsets: tuple[SubsetScore, ...]
+    is_partial: bool
+    comparison: Comparison | None
+    weights: Mapping[str, float] | None
+
+    @property
+    def figures(self) -> Mapping[str, Figure]:
+        """The headline, then each subset, by name."""
+        every = [(self.headline.name, self.headline.score, self.headline)]
+        every += [(one.subset, one.accuracy, one) for one in self.subsets]  # type: ignore[misc]
+        return {
+            name: Figure(
+                score=score, ci_low=one.ci_low, ci_high=one.ci_high, num_pairs=one.num_pairs
+            )
+            for name, score, one in every
+        }
+
+
+class PaperFigures(TablePart):
+    """The paper's row of a method; scores are shares in [0, 1].
+
+    Attributes:
+        score: The headline as printed.
+        recomputed: The same from the paper's own sub-scores.
+        follows: Whether the two agree, up to rounding.
+    """
+
+    table: TableName
+    method: str
+    label: str
+    base_model: str
+    score: float
+    recomputed: float
+    follows: bool
+    subsets: Mapping[str, float]
+
+
+class TableLine(TablePart):
     """One method: our row, the paper's, or both.
 
     Attributes:
         name: Ours, or the paper's title.
         kind: Of our row; ``paper-only`` where there is none.
-        row: Ours.
-        paper: The paper's row of the same method; None where the paper has none.
+        difference_to_paper: Our score less the paper's printed one; None for ours on a part of the
+            pairs.
     """
 
     name: str
     kind: RowKind
-    row: TableRow | None
-    paper: PaperRow | None
+    ours: OwnFigures | None = None
+    paper: PaperFigures | None = None
+    difference_to_paper: float | None = None
 
     @property
-    def paper_score(self) -> float | None:
-        """The paper's Safety as printed, a share in [0, 1]."""
-        return None if self.paper is None else self.paper.printed_safety / 100
-
-    @property
-    def paper_recomputed(self) -> float | None:
-        """The same from the paper's own sub-scores, where it does not follow from them."""
-        if self.paper is None or self.paper.follows:
-            return None
-        return self.paper.recomputed_safety / 100
-
-    @property
-    def difference_to_paper(self) -> float | None:
-        """Our score less the paper's printed one; None for ours on a part of the pairs."""
-        if self.row is None or self.paper_score is None or self.row.score.is_partial:
-            return None
-        return self.row.score.headline.score - self.paper_score
+    def own(self) -> OwnFigures:
+        """Ours, of a line that has them."""
+        assert self.ours is not None
+        return self.ours
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BenchmarkTable:
-    """Every row of one backbone on one benchmark.
+class TableBenchmark(TablePart):
+    """What a table is on; ``title`` is for people and not in the file."""
+
+    name: str
+    version: str
+    dataset: str | None
+    revision: str | None
+    headline: str
+    weighting: Weighting
+    num_pairs: int
+    digest: str
+    is_partial: bool
+    title: str = Field(default="", exclude=True)
+
+
+class BenchmarkTable(TablePart):
+    """Every row of one backbone on one benchmark: the JSON of ``encore benchmark --json``.
 
     Attributes:
-        pairs: The benchmark's pairs.
+        benchmark: The benchmark and its pairs.
         model: The backbone's name; None where no model's heads were weighed.
         reference: The row that all others are compared with; None without rows.
-        lines: Ours in their order, then those that the paper alone has.
+        rows: Ours in their order, then those that the paper alone has.
         notes: What a reader should know, a sentence each.
         synthetic: What of data and models is synthetic, in words.
     """
 
-    pairs: BenchmarkPairs
+    benchmark: TableBenchmark
     model: str | None
     reference: str | None
-    lines: tuple[TableLine, ...]
-    notes: tuple[str, ...] = ()
-    synthetic: tuple[str, ...] = ()
+    rows: tuple[TableLine, ...]
+    notes: tuple[str, ...]
+    synthetic: tuple[str, ...]
 
     @property
-    def subsets(self) -> tuple[str, ...]:
-        """The subsets that have pairs, in the benchmark's order."""
-        found = dict.fromkeys(self.pairs.subset_P)
-        ordered = [one.name for one in self.pairs.benchmark.subsets if one.name in found]
-        return (*ordered, *(name for name in found if name not in ordered))
+    def own_rows(self) -> tuple[TableLine, ...]:
+        """Those with figures of ours; the first is the reference."""
+        return tuple(line for line in self.rows if line.ours is not None)
 
     @property
-    def has_paper(self) -> bool:
-        """Whether any figure of the paper stands in it."""
-        return any(line.paper is not None for line in self.lines)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore benchmark --json``; scores are shares in [0, 1]."""
-        names = ("name", "version", "dataset", "revision", "headline", "weighting")
-        return {
-            "benchmark": {
-                **{name: getattr(self.pairs.benchmark, name) for name in names},
-                "num_pairs": len(self.pairs.pairs),
-                "digest": self.pairs.digest,
-                "is_partial": self.pairs.is_partial,
-            },
-            "model": self.model,
-            "reference": self.reference,
-            "rows": [_line_dict(line) for line in self.lines],
-            "notes": list(self.notes),
-            "synthetic": list(self.synthetic),
-        }
+    def synthetic_parts(self) -> tuple[str, ...]:
+        """What is synthetic of the table or of any of its rows, each said once."""
+        of_rows = (part for line in self.own_rows for part in line.own.synthetic)
+        return tuple(dict.fromkeys((*self.synthetic, *of_rows)))
 
 
 def make_table(
@@ -116,6 +177,7 @@ def make_table(
     paper: PaperTables = "main",
     notes: Sequence[str] = (),
     synthetic: Sequence[str] = (),
+    seed: int = 0,
 ) -> BenchmarkTable:
     """Our rows with the paper's beside them, then the rows that the paper alone has.
 
@@ -126,37 +188,68 @@ def make_table(
         paper: The backbone of the paper's figures.
         notes: Beside those of the rows.
         synthetic: What is synthetic beside the rows.
+        seed: Of the bootstrap.
 
     Raises:
         InputError: Two rows of one name.
     """
     names = [row.name for row in rows]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(
             f"table: {len(twice)} names are there more than once (the first: {twice[0]!r}); give "
             "every row a name of its own"
         )
-    is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
+    benchmark = pairs.benchmark
+    is_comparable = benchmark == load_benchmark(BENCHMARK)
     published = _published(paper) if is_comparable else {}
+    beside = [published.get(row.method or "") for row in rows]
+    only = [one for one in published.values() if one not in beside]
     lines = [
-        TableLine(name=row.name, kind=row.kind, row=row, paper=published.get(row.method or ""))
-        for row in rows
+        *(
+            _line(row, rows[0], paper=of_paper, pairs=pairs, seed=seed)
+            for row, of_paper in zip(rows, beside, strict=True)
+        ),
+        *(TableLine(name=one.title, kind="paper-only", paper=_of_paper(one)) for one in only),
     ]
-    shown = {line.paper.method for line in lines if line.paper is not None}
-    only = (one for method, one in published.items() if method not in shown)
-    lines += [TableLine(name=one.title, kind="paper-only", row=None, paper=one) for one in only]
-    found = _notes(pairs, lines, is_comparable=is_comparable)
-    own = [note for row in rows for note in row.notes]
-    marks = [part for row in rows for part in row.synthetic]
+    found = _notes(pairs, rows, (*beside, *only), is_comparable=is_comparable)
+    own = [note for row in rows for note in row.about.notes]
+    marks = [part for row in rows for part in row.about.synthetic]
+    of = ("name", "version", "dataset", "revision", "headline", "weighting")
     return BenchmarkTable(
-        pairs=pairs,
+        benchmark=TableBenchmark(
+            **{name: getattr(benchmark, name) for name in of},
+            num_pairs=pairs.num_pairs,
+            digest=pairs.digest,
+            is_partial=pairs.is_partial,
+            title=benchmark.title,
+        ),
         model=model,
-        reference=rows[0].name if rows else None,
-        lines=tuple(lines),
+        reference=names[0] if names else None,
+        rows=tuple(lines),
         notes=tuple(dict.fromkeys((*pairs.notes, *notes, *own, *found))),
         synthetic=tuple(dict.fromkeys((*synthetic, *marks))),
     )
+
+
+def table_folders(study: Path) -> tuple[Path, ...]:
+    """The folders of a study's benchmark tables, by name; none where there is none."""
+    return tuple(sorted(path.parent for path in (study / BENCHMARKS_DIR).glob(f"*/{TABLE_JSON}")))
+
+
+def read_table(folder: Path) -> BenchmarkTable:
+    """The table in one of these folders.
+
+    Raises:
+        InputError: No table.
+    """
+    path = folder / TABLE_JSON
+    try:
+        return BenchmarkTable.model_validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: no table of a benchmark ({type(error).__name__}); run `encore benchmark` "
+            "again"
+        ) from error
 
 
 def _published(paper: PaperTables) -> dict[str, PaperRow]:
@@ -168,23 +261,84 @@ def _published(paper: PaperTables) -> dict[str, PaperRow]:
     return found
 
 
+def _line(
+    row: TableRow,
+    reference: TableRow,
+    *,
+    paper: PaperRow | None,
+    pairs: BenchmarkPairs,
+    seed: int,
+) -> TableLine:
+    about, units = row.about, units_of_pairs(pairs)
+    credit_U = row.of_units(units)
+    score = benchmark_score(
+        row.credit_P, pairs=pairs, ties=row.ties, is_tie_P=row.is_tie_P, credit_U=row.credit_U
+    )
+    # Older files of results do not say what is a mean; a credit between does where ties are losses.
+    is_between = row.ties == "loss" and bool((credit_U % 1).any())
+    own = OwnFigures(
+        **about.model_dump(include=set(RowFacts.model_fields)),
+        method=row.method,
+        is_mean=about.draws is not None or is_between,
+        ties=row.ties,
+        headline=score.headline,
+        subsets=score.subsets,
+        is_partial=score.is_partial,
+        comparison=None if row is reference else compared(row, reference, pairs, seed=seed),
+        weights=row.weights,
+    )
+    line = TableLine(name=row.name, kind=about.kind, ours=own)
+    if paper is None:
+        return line
+    gap = None if score.is_partial else score.headline.score - paper.printed_safety / 100
+    return line.model_copy(update={"paper": _of_paper(paper), "difference_to_paper": gap})
+
+
+def compared(
+    first: TableRow, second: TableRow, pairs: BenchmarkPairs, *, seed: int = 0
+) -> Comparison:
+    """The first row against the second on the same units."""
+    units = units_of_pairs(pairs)
+    return compare_credits(
+        first.of_units(units),
+        second.of_units(units),
+        subset_P=units.subset_U,
+        weighting=pairs.benchmark.weighting,
+        seed=seed,
+    )
+
+
+def _of_paper(row: PaperRow) -> PaperFigures:
+    return PaperFigures(
+        **{name: getattr(row, name) for name in ("table", "method", "label", "base_model")},
+        score=row.printed_safety / 100,
+        recomputed=row.recomputed_safety / 100,
+        follows=row.follows,
+        subsets={name: score / 100 for name, score in row.scores.items()},
+    )
+
+
 def _notes(
-    pairs: BenchmarkPairs, lines: Sequence[TableLine], *, is_comparable: bool
+    pairs: BenchmarkPairs,
+    rows: Sequence[TableRow],
+    paper: Sequence[PaperRow | None],
+    *,
+    is_comparable: bool,
 ) -> Iterator[str]:
     if pairs.is_partial:
         yield (
-            f"partial: these are {len(pairs.pairs)} pairs, not all that {pairs.benchmark.name} "
+            f"partial: these are {pairs.num_pairs} pairs, not all that {pairs.benchmark.name} "
             "defines; no figure here compares with a published one"
         )
-    for line in lines:
-        if line.row is not None and line.row.uses_labels:
-            yield f"{line.name}: learnt from people's preferences on the training pairs"
-    off = [line.paper for line in lines if line.paper is not None and not line.paper.follows]
-    for paper in off:
-        yield (
-            f"the paper prints {paper.printed_safety:g} for {paper.title}; its own sub-scores give "
-            f"{paper.recomputed_safety:.2f}"
-        )
+    for row in rows:
+        if row.about.uses_labels:
+            yield f"{row.name}: learnt from people's preferences on the training pairs"
+    for one in paper:
+        if one is not None and not one.follows:
+            yield (
+                f"the paper prints {one.printed_safety:g} for {one.title}; its own sub-scores give "
+                f"{one.recomputed_safety:.2f}"
+            )
     if not is_comparable:
         yield (
             f"the paper reports {BENCHMARK} alone, as it is defined here; no figure of it stands "
@@ -192,39 +346,24 @@ def _notes(
         )
 
 
-def _line_dict(line: TableLine) -> dict[str, Any]:
-    paper = line.paper
-    of_paper = paper and {
-        "table": paper.table,
-        "method": paper.method,
-        "label": paper.label,
-        "base_model": paper.base_model,
-        "score": line.paper_score,
-        "recomputed": paper.recomputed_safety / 100,
-        "follows": paper.follows,
-        "subsets": {name: score / 100 for name, score in paper.scores.items()},
-    }
-    return {
-        "name": line.name,
-        "kind": line.kind,
-        "ours": line.row and _row_dict(line.row),
-        "paper": of_paper,
-        "difference_to_paper": line.difference_to_paper,
-    }
+def told_apart(rows: Sequence[TableRow], *, pairs: BenchmarkPairs, seed: int = 0) -> str:
+    """Which of some rows the benchmark's pairs tell apart, in a sentence.
 
+    Two rows are told apart where the 95 % interval of their paired difference leaves out 0.
 
-def _row_dict(row: TableRow) -> dict[str, Any]:
-    score, vector = asdict(row.score), row.vector
-    return {
-        "method": row.method,
-        "params": dict(row.params),
-        "uses_labels": row.uses_labels,
-        "is_mean": row.is_mean,
-        "synthetic": list(row.synthetic),
-        "notes": list(row.notes),
-        **({"num_cut_pairs": row.num_cut_pairs} if row.num_cut_pairs else {}),
-        **{name: score[name] for name in ("ties", "headline", "subsets", "is_partial")},
-        "comparison": row.comparison and asdict(row.comparison),
-        "draws": row.draws and asdict(row.draws),
-        "weights": vector and dict(zip(vector.rule_ids, vector.weights, strict=True)),
-    }
+    Args:
+        rows: Two or more.
+        pairs: Of the benchmark.
+        seed: Of the bootstrap.
+    """
+    both = list(combinations(rows, 2))
+    found = []
+    for one, other in both:
+        comparison = compared(one, other, pairs, seed=seed)
+        if comparison.ci_low > 0 or comparison.ci_high < 0:
+            found.append(f"{one.name} from {other.name}")
+    names = f"{', '.join(row.name for row in rows[:-1])} and {rows[-1].name}"
+    if not found:
+        return f"these {pairs.num_pairs} pairs tell apart no two of {names}"
+    told = f"{len(found)} of {len(both)} pairs of {names}: {'; '.join(found)}"
+    return f"these {pairs.num_pairs} pairs tell apart {told}"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from encore.benchmarks.scoring import ScoredBenchmark
 
 from encore.analysis.statistics import RuleStats
 from encore.benchmarks.models import ModelBehind
@@ -16,7 +17,6 @@ from encore.benchmarks.render import render
 from encore.benchmarks.results import write_pair_results
 from encore.benchmarks.rows import TableRow, compared, reward_row
 from encore.benchmarks.run import BENCHMARKS_DIR, RESULTS_FILE, TABLE_JSON, BenchmarkRun
-from encore.benchmarks.scoring import ScoredBenchmark
 from encore.benchmarks.table import make_table
 from tests.benchmarks.table_world import (
     benchmark_pairs,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from encore.benchmarks.stored_tables import read_tables
 
 from encore.benchmarks.compare import compare_tables, compare_two, find_row, read_studies
 from encore.benchmarks.rows import credit_row
-from encore.benchmarks.stored_tables import read_tables
 from encore.errors import InputError
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.studies import create_study

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from encore.benchmarks.scoring import encoded_pairs
+from encore.benchmarks.stored_tables import read_tables
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.compare import compare_tables, compare_two, read_studies
@@ -22,8 +24,6 @@ from encore.benchmarks.run import (
     run_benchmark,
     synthetic_training,
 )
-from encore.benchmarks.scoring import encoded_pairs
-from encore.benchmarks.stored_tables import read_tables
 from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study

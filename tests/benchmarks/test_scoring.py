@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from encore.benchmarks.scoring import ScoredBenchmark, aligned_scores, score_benchmark
 
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.scoring import ScoredBenchmark, aligned_scores, score_benchmark
 from encore.errors import EncoreError, InputError
 from encore.files import file_sha256
 from encore.model.opening import OpenedModel, open_reward_model
