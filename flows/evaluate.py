@@ -94,12 +94,11 @@ def evaluate(
             model=aliases.registered_model,
         )
         told += f"; {aliases.registered_model} version {version} is the {alias}"
-    num_rows = sum(line.row is not None for line in run.table.lines)
     done = f"{run.num_computed} pairs scored" if run.num_computed else "scored before"
     logged = f"{tracked.num_new} runs logged" if tracked else "MLflow was away"
-    marks = {"partial": run.table.pairs.is_partial, "synthetic": bool(run.table.synthetic)}
+    marks = {"partial": run.pairs.is_partial, "synthetic": bool(run.table.synthetic)}
     shown = ", ".join(mark for mark, holds in marks.items() if holds)
-    rows = f"{num_rows} rows{f' ({shown})' if shown else ''}"
+    rows = f"{len(run.rows)} rows{f' ({shown})' if shown else ''}"
     return Completed(message=f"{rows}, {done}, {logged}; {run.out}{told}", data=str(run.out))
 
 

@@ -124,7 +124,7 @@ def publish_head_accuracy(every: Sequence[Any], held_out: Sequence[Any], *about:
 
 def publish_table(run: BenchmarkRun) -> None:
     """A benchmark's table with its notes."""
-    title = run.table.pairs.benchmark.title
+    title = run.pairs.benchmark.title
     create_markdown_artifact(
         run.markdown_path.read_text(encoding="utf-8"),
         key="benchmark-table",

@@ -130,9 +130,7 @@ def compare_tables(
             f"definitions ({shown}), and only results on the same pairs, counted alike, can be "
             "compared; choose with --benchmark, or run all studies on the same data"
         )
-    return tuple(
-        _compared(group, by=by, reference=reference, seed=seed) for group in groups.values()
-    )
+    return [_compared(group, by=by, reference=reference, seed=seed) for group in groups.values()]
 
 
 def compare_two(

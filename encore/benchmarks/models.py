@@ -28,9 +28,8 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import RowAbout, TableRow, reward_row
 from encore.data.records import PreferencePair
 from encore.errors import EncoreError, InputError
-from encore.model.conversation import EncodedPair, EncodedResponse
+from encore.model.conversation import EncodedPair, EncodedResponse, freeze_template, plain_template
 from encore.model.opening import OpenedModel, open_reward_model
-from encore.model.conversation import freeze_template, plain_template
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
 from encore.scoring.head_scores import HeadScores, read_head_scores

@@ -48,7 +48,7 @@ def benchmark(
             say(f"note: {note}")
     for part in run.table.synthetic:
         warn(f"synthetic: {part}; read these figures as an example, not as evidence")
-    if run.table.pairs.is_partial:
+    if run.pairs.is_partial:
         warn("partial: not all pairs that the benchmark defines; no figure compares with others")
     scored = f"{run.num_computed:,} pairs scored in {run.seconds_scoring:.1f} s"
     say(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 from encore.benchmarks.benchmark_config import CompareConfig
 from encore.cli.output import compact_table
 from encore.errors import InputError
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, visible, warn
-
-if TYPE_CHECKING:
-    from encore.benchmarks.compare import ComparedRow, DataSet, TwoRows
-    from encore.benchmarks.comparison import Comparison
 
 
 @command
@@ -34,32 +30,29 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
     from encore.benchmarks.compare import compare_tables, compare_two, read_studies
 
     _check_rows(config)
-    tables = read_studies(config.studies)
+    rows = read_studies(config.studies)
     if config.row:
-        chosen = [table for table in tables if config.benchmark in (None, table.benchmark)]
-        two = compare_two(chosen, *config.row, seed=config.seed)
-        print_json(two.as_dict()) if json else _print_two(two)
-        _warn_of_synthetic(two.synthetic)
-        if two.is_partial:
-            warn("partial: not all pairs that the benchmark defines; no figure compares")
-        return
-    found = compare_tables(
-        tables,
-        by=config.by,
-        reference=config.reference,
-        benchmark=config.benchmark,
-        seed=config.seed,
-    )
+        chosen = [row for row in rows if config.benchmark in (None, row.table.benchmark.name)]
+        found = [compare_two(chosen, *config.row, seed=config.seed)]
+    else:
+        found = compare_tables(
+            rows,
+            by=config.by,
+            reference=config.reference,
+            benchmark=config.benchmark,
+            seed=config.seed,
+        )
     if json:
-        print_json({"datasets": [one.as_dict() for one in found]})
+        print_json(found[0] if config.row else {"datasets": found})
     for one in found:
         if not json:
-            _print_table(one)
+            _print_two(one) if config.row else _print_table(one)
     for one in found:
-        _warn_of_synthetic(one.synthetic)
-        if one.is_partial:
-            name = f"{one.table.benchmark} {one.table.digest[:12]}"
-            warn(f"{name} is partial: not all pairs that the benchmark defines")
+        for part in one["synthetic"]:
+            warn(f"synthetic: {part}; read these figures as an example, not as evidence")
+        if one["is_partial"]:
+            name = f"{one['benchmark']} {one['digest'][:12]}" if "digest" in one else "partial"
+            warn(f"{name}: not all pairs that the benchmark defines; no figure compares")
 
 
 def _check_rows(config: CompareConfig) -> None:
@@ -73,60 +66,54 @@ def _check_rows(config: CompareConfig) -> None:
             )
 
 
-def _print_table(found: DataSet) -> None:
+def _print_table(found: Mapping[str, Any]) -> None:
     from encore.benchmarks.render import NONE, p_value, percent, points
 
-    names = [one.row.name for one in found.rows]
+    by, rows = found["by"], found["rows"]
+    names = [row["name"] for row in rows]
 
-    def name_of(one: ComparedRow) -> str:
-        return one.row.name if names.count(one.row.name) == 1 else one.row.row_id
+    def name_of(row: Mapping[str, Any]) -> str:
+        return str(row["name"] if names.count(row["name"]) == 1 else row["row_id"])
 
-    def cells(one: ComparedRow) -> tuple[str, ...]:
-        score, figure = one.row.figures[found.by]
-        interval = f"{percent(figure.ci_low)} to {percent(figure.ci_high)}"
-        other = one.comparison
+    def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+        figure, other = row["figures"][by], row["comparison"]
+        own = f"{percent(figure['ci_low'])} to {percent(figure['ci_high'])}"
         differs = (NONE, NONE, NONE)
         if other is not None:
-            differs = (points(other.difference), _interval(other), p_value(one.p_value))
-        return (name_of(one), percent(score), interval, *differs)
+            differs = (points(other["difference"]), _interval(other), p_value(other["mcnemar_p"]))
+        return (name_of(row), percent(figure["score"]), own, *differs)
 
-    table = found.table
-    reference = next(one for one in found.rows if one.row.row_id == found.reference)
-    num_pairs = reference.row.figures[found.by][1].num_pairs
-    partial = ", PARTIAL" if found.is_partial else ""
+    [reference] = [row for row in rows if row["row_id"] == found["reference"]]
+    partial = ", PARTIAL" if found["is_partial"] else ""
     title = (
-        f"{table.benchmark} {table.version} ({table.digest[:12]}): {found.by} on "
-        f"{num_pairs:,} pairs{partial}; Δ to {name_of(reference)}, in points, on the headline"
+        f"{found['benchmark']} {found['version']} ({found['digest'][:12]}): {by} on "
+        f"{reference['figures'][by]['num_pairs']:,} pairs{partial}; Δ to {name_of(reference)}, in "
+        "points, on the headline"
     )
     out.print(visible(title), soft_wrap=True)
-    columns = ("row", found.by, "95 %", "Δ", "95 % of Δ", "p")
-    out.print(compact_table(columns, [cells(one) for one in found.rows], title=""))
+    columns = ("row", by, "95 %", "Δ", "95 % of Δ", "p")
+    out.print(compact_table(columns, [cells(row) for row in rows], title=""))
 
 
-def _print_two(two: TwoRows) -> None:
+def _print_two(two: Mapping[str, Any]) -> None:
     from encore.benchmarks.render import p_value, points
 
-    found = two.comparison
-    marks = ", PARTIAL" * two.is_partial + ", SYNTHETIC" * bool(two.synthetic)
-    out.print(visible(f"{two.first.row_id} − {two.second.row_id}{marks}"), soft_wrap=True)
+    found = two["comparison"]
+    marks = ", PARTIAL" * two["is_partial"] + ", SYNTHETIC" * bool(two["synthetic"])
+    out.print(visible(f"{two['first']} − {two['second']}{marks}"), soft_wrap=True)
     out.print(
-        f"{points(found.difference)} points (95 % {_interval(found)}), "
-        f"p {p_value(found.mcnemar_p)}; of {found.num_pairs:,} pairs "
-        f"{found.num_only_first:,} are better under the first and "
-        f"{found.num_only_second:,} under the second",
+        f"{points(found['difference'])} points (95 % {_interval(found)}), p "
+        f"{p_value(found['mcnemar_p'])}; of {found['num_pairs']:,} pairs "
+        f"{found['num_only_first']:,} are better under the first and "
+        f"{found['num_only_second']:,} under the second",
         soft_wrap=True,
     )
-    for row in (two.first, two.second):
-        for note in row.notes:
-            out.print(visible(f"{row.name}: {note}"), soft_wrap=True)
+    for row_id, notes in two["notes"].items():
+        for note in notes:
+            out.print(visible(f"{row_id}: {note}"), soft_wrap=True)
 
 
-def _interval(found: Comparison) -> str:
+def _interval(found: Mapping[str, Any]) -> str:
     from encore.benchmarks.render import points
 
-    return f"{points(found.ci_low)} to {points(found.ci_high)}"
-
-
-def _warn_of_synthetic(parts: Sequence[str]) -> None:
-    for part in parts:
-        warn(f"synthetic: {part}; read these figures as an example, not as evidence")
+    return f"{points(found['ci_low'])} to {points(found['ci_high'])}"

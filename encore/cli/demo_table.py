@@ -14,8 +14,8 @@ from encore.terminal import out, say
 
 if TYPE_CHECKING:
     from encore.benchmarks.judging.judge_report import JudgeReport
-    from encore.benchmarks.rows import TableRow
     from encore.benchmarks.run import BenchmarkRun
+    from encore.benchmarks.table import TableLine
     from encore.recipes.recipe import Recipe
 
 SYNTHETIC = "synthetic data: read these figures as an example, not as evidence"
@@ -66,28 +66,27 @@ def compare_on_benchmark(
 
 def print_table(run: BenchmarkRun) -> None:
     """The rows of the paper's methods with their intervals, and where all others are."""
-    from encore.benchmarks.rows import told_apart
+    from encore.benchmarks.table import told_apart
 
     table = run.table
-    rows = [line.row for line in table.lines if line.row is not None]
-    shown = [row for row in rows if row.method is not None or row.kind != "scheme"]
-    headline, mark = table.pairs.benchmark.headline, ", SYNTHETIC" if table.synthetic else ""
-    title = f"{headline}, % of {table.pairs.num_pairs} pairs{mark}: the paper's methods"
+    shown = [row for row in table.own_rows if row.own.method is not None or row.kind != "scheme"]
+    about, mark = table.benchmark, ", SYNTHETIC" if table.synthetic else ""
+    title = f"{about.headline}, % of {about.num_pairs} pairs{mark}: the paper's methods"
     columns = ("row", "score", "95 %", f"Δ {table.reference}", "95 % of Δ")
     out.print(compact_table(columns, [_cells(row) for row in shown], title=title))
     if table.synthetic:
         out.print(Text(SYNTHETIC, "bold"))
-    compared = [row for row in rows if row.name in _COMPARED]
+    compared = [row for row in run.rows if row.name in _COMPARED]
     if len(compared) > 1:
-        say(f"{told_apart(compared, pairs=table.pairs)} (95 % intervals of paired differences)")
-    say(f"all {len(rows)} rows, every subset and what limits them: {run.markdown_path}")
+        say(f"{told_apart(compared, pairs=run.pairs)} (95 % intervals of paired differences)")
+    say(f"all {len(run.rows)} rows, every subset and what limits them: {run.markdown_path}")
     say(f"every pair under every row: {run.results_path}")
 
 
-def _cells(row: TableRow) -> tuple[str, ...]:
+def _cells(row: TableLine) -> tuple[str, ...]:
     from encore.report.words import NONE, interval, number, points
 
-    headline, found = row.score.headline, row.comparison
+    headline, found = row.own.headline, row.own.comparison
     score = number(100 * headline.score, digits=1)
     own = interval(100 * headline.ci_low, 100 * headline.ci_high, digits=1)
     if found is None:

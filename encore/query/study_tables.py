@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from encore.benchmarks.results import PAIR_RESULTS
-from encore.benchmarks.stored_tables import RESULTS_FILE, read_table, table_folders
+from encore.benchmarks.table import RESULTS_FILE, read_table, table_folders
 from encore.data.pairs import PairsManifest, labels_of, pair_files, read_manifest, verified_path
 from encore.data.study import Study
 from encore.errors import InputError
@@ -366,29 +366,31 @@ def _shard_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
 
 def _benchmark_rows(folders: Sequence[Path]) -> Iterator[dict[str, Any]]:
     for folder in folders:
-        table = read_table(folder, study=folder.name, has_pairs=False)
-        for place, row in enumerate(table.rows):
-            score, figure = row.figures[table.headline]
-            synthetic = row.synthetic or table.synthetic
-            found = row.difference
+        table = read_table(folder)
+        about = table.benchmark
+        for place, line in enumerate(table.own_rows):
+            own, headline, found = line.own, line.own.headline, line.own.comparison
+            synthetic = own.synthetic or table.synthetic
             yield {
                 "table_key": folder.name,
-                **_taken(table, "benchmark version headline reference is_partial"),
-                "data_digest": table.digest,
+                "benchmark": about.name,
+                **_taken(about, "version headline is_partial"),
+                **_taken(table, "model reference"),
+                "data_digest": about.digest,
                 "place": place,
-                "row": row.name,
-                **_taken(row, "model kind method uses_labels is_mean"),
-                "params": _json(dict(row.params)),
-                "tau": row.params.get("tau"),
-                "k": row.params.get("k"),
-                "num_units": figure.num_pairs,
-                "score": score,
-                **_taken(figure, "ci_low ci_high"),
+                "row": line.name,
+                "kind": line.kind,
+                **_taken(own, "method uses_labels is_mean"),
+                "params": _json(dict(own.params)),
+                "tau": own.params.get("tau"),
+                "k": own.params.get("k"),
+                "num_units": headline.num_pairs,
+                **_taken(headline, "score ci_low ci_high"),
                 "difference": found and found.difference,  # null for the reference
                 "difference_ci_low": found and found.ci_low,
                 "difference_ci_high": found and found.ci_high,
                 "mcnemar_p": found and found.mcnemar_p,
                 "is_synthetic": bool(synthetic),
                 "synthetic": "; ".join(synthetic) or None,
-                "notes": "; ".join(row.notes) or None,
+                "notes": "; ".join(own.notes) or None,
             }

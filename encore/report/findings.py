@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from encore.analysis.analyze import analyze
 from encore.analysis.statistics import POOLED
-from encore.benchmarks.stored_tables import StoredTable, read_table, table_folders
+from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
 from encore.errors import InputError
 from encore.report.drawing import Missing, missing
 from encore.report.provenance import Provenance, provenance_of
@@ -109,7 +109,7 @@ class Findings:
     comparison: SchemeComparison | Missing
     sweep: TauSweep | Missing
     enough: tuple[str, ...]
-    benchmarks: Mapping[str, StoredTable | Missing]
+    benchmarks: Mapping[str, BenchmarkTable | Missing]
     provenance: Provenance
     notes: tuple[str, ...]
 
@@ -307,16 +307,16 @@ def _enough(pairs: PairRatings) -> tuple[str, ...]:
     return (missing(ratings_needed(pairs).sentence).reason,)
 
 
-def _benchmarks(evidence: Evidence | Missing) -> dict[str, StoredTable | Missing]:
+def _benchmarks(evidence: Evidence | Missing) -> dict[str, BenchmarkTable | Missing]:
     """The benchmark tables of the study that the ratings lie in; none for other ratings."""
     if isinstance(evidence, Missing) or evidence.study is None:
         return {}
     study = evidence.study.path
     tables = [
-        _attempt(partial(read_table, folder, study=study.name, has_pairs=False))
+        _attempt(partial(read_table, folder))
         for folder in table_folders(study)
     ]
-    shown = [one for one in tables if isinstance(one, Missing) or one.rows]
+    shown = [one for one in tables if isinstance(one, Missing) or one.own_rows]
     return {f"{BENCHMARK_FIGURE}{place}": one for place, one in enumerate(shown, start=1)}
 
 

@@ -155,7 +155,7 @@ def draw_all(
         if isinstance(table, Missing):
             charts[name] = ("A table that cannot be read", table, False)
         else:  # marked by what of the table itself is synthetic, whatever the ratings are
-            title = f"{printable(table.headline)}: {printable(table.benchmark)}"
+            title = f"{printable(table.benchmark.headline)}: {printable(table.benchmark.name)}"
             charts[name] = (title, interval_chart(table), bool(table.synthetic_parts))
     drawn: dict[str, DrawnChart | Missing] = {}
     for name, (title, chart, is_synthetic) in charts.items():

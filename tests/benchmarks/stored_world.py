@@ -8,22 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from encore.benchmarks.scoring import ScoredBenchmark
 
-from encore.analysis.statistics import RuleStats
-from encore.benchmarks.models import ModelBehind
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.render import render
 from encore.benchmarks.results import write_pair_results
-from encore.benchmarks.rows import TableRow, compared, reward_row
-from encore.benchmarks.run import BENCHMARKS_DIR, RESULTS_FILE, TABLE_JSON, BenchmarkRun
-from encore.benchmarks.table import make_table
-from tests.benchmarks.table_world import (
-    benchmark_pairs,
-    compared_rows,
-    random_margins,
-    scores_of,
+from encore.benchmarks.rows import TableRow, reward_row
+from encore.benchmarks.table import (
+    BENCHMARKS_DIR,
+    RESULTS_FILE,
+    TABLE_JSON,
+    TABLE_MARKDOWN,
+    BenchmarkTable,
+    make_table,
 )
+from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
 
 # Suffix: P pairs.
 
@@ -47,9 +45,8 @@ def model_row(name: str, wins_P: Sequence[float], *, pairs: BenchmarkPairs) -> T
 def every_row(pairs: BenchmarkPairs, *, seed: int = 0) -> tuple[TableRow, ...]:
     """Rows of schemes over random heads, and a model that wins three pairs of four."""
     scores = scores_of(pairs, random_margins(pairs.num_pairs, seed=seed))
-    rows = compared_rows(scores, pairs, **ROWS)
     wins_P = [float(place % 4 > 0) for place in range(pairs.num_pairs)]
-    return (*rows, model_row("initial", wins_P, pairs=pairs))
+    return (*rows_of(scores, pairs, **ROWS)[0], model_row("initial", wins_P, pairs=pairs))
 
 
 def write_run(
@@ -59,26 +56,13 @@ def write_run(
     pairs: BenchmarkPairs,
     key: str = "k" * 16,
     synthetic: Sequence[str] = (),
-    heads: ScoredBenchmark | None = None,
-    rules: Sequence[RuleStats] = (),
-    models: Mapping[str, ModelBehind] | None = None,
-) -> BenchmarkRun:
+) -> BenchmarkTable:
     """The table of rows, compared with the first, in a folder of a study."""
     folder = study / BENCHMARKS_DIR / key
     folder.mkdir(parents=True, exist_ok=True)
-    table = make_table(compared(rows, pairs=pairs), pairs=pairs, model="made", synthetic=synthetic)
-    every = [line.row.pair_results for line in table.lines if line.row is not None]
-    results = [one for one in every if one is not None]
-    write_pair_results(folder / RESULTS_FILE, results, pairs=pairs)
+    table = make_table(rows, pairs=pairs, model="made", synthetic=synthetic)
+    kept = [row for row in rows if row.follows_from_pairs]
+    write_pair_results(folder / RESULTS_FILE, kept, pairs=pairs)
     (folder / TABLE_JSON).write_text(render(table, form="json"), encoding="utf-8")
-    (folder / "table.md").write_text(render(table, form="markdown"), encoding="utf-8")
-    return BenchmarkRun(
-        table=table,
-        out=folder,
-        heads=heads,
-        rules=tuple(rules),
-        models=models or {},
-        num_computed=0,
-        seconds_scoring=0.0,
-        seconds_table=0.0,
-    )
+    (folder / TABLE_MARKDOWN).write_text(render(table, form="markdown"), encoding="utf-8")
+    return table

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from encore.benchmarks.benchmark_config import RowsConfig
-from encore.benchmarks.definition import Benchmark, Subset
+from encore.benchmarks.definition import Benchmark
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.rows import TableRow, compared
-from encore.benchmarks.scheme_rows import SchemeRows, scheme_rows
+from encore.benchmarks.rows import TableRow
+from encore.benchmarks.scheme_rows import scheme_rows
 from encore.data.records import Message, PreferencePair
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.weigh import open_evidence
@@ -46,7 +46,6 @@ def benchmark_pairs(
             **definition,
         }
     )
-    assert all(isinstance(one, Subset) for one in benchmark.subsets)
     subset_P = [name for name, count in num_pairs_of.items() for _ in range(count)]
     row_id_P = [str(place // rejected_per_row) for place in range(len(subset_P))]
     pairs = [
@@ -75,7 +74,6 @@ def scores_of(
 ) -> HeadScores:
     """Head scores with these margins; every rejected response scores the same."""
     chosen_PR = np.asarray(margin_PR, dtype=np.float32)
-    assert chosen_PR.shape == (pairs.num_pairs, len(head_ids))
     return HeadScores(
         pair_id_P=np.array([pair.pair_id for pair in pairs.pairs], dtype=object),
         source_P=np.array([pair.source for pair in pairs.pairs], dtype=object),
@@ -128,15 +126,8 @@ def write_jsonl(path: Path, rows: Sequence[Mapping[str, str]]) -> Path:
 
 def rows_of(
     scores: HeadScores, pairs: BenchmarkPairs, *, ratings: object = None, **config: object
-) -> SchemeRows:
-    """The rows of schemes over these heads, not compared yet."""
+) -> tuple[tuple[TableRow, ...], tuple[str, ...]]:
+    """The rows of schemes over these heads, and what limits them."""
     table = training_ratings() if ratings is None else ratings
     with open_evidence(table) as evidence:
         return scheme_rows(scores, pairs, evidence=evidence, config=RowsConfig(**config))
-
-
-def compared_rows(
-    scores: HeadScores, pairs: BenchmarkPairs, **config: object
-) -> tuple[TableRow, ...]:
-    """The same, each but the first compared with it."""
-    return compared(rows_of(scores, pairs, **config).rows, pairs=pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -14,14 +15,14 @@ from encore.benchmarks import comparison as comparison_module
 from encore.benchmarks.comparison import Comparison, compare_credits, mcnemar_p
 from encore.errors import InputError
 
-Z = 1.959963984540054
+Z = NormalDist().inv_cdf(0.975)
 Credits = NDArray[np.float64]
 credit_lists = st.lists(
     st.tuples(*[st.sampled_from([0.0, 0.5, 1.0])] * 2), min_size=1, max_size=30
 ).map(np.array)
 
 
-def split_of(*, only_first: int, only_second: int, num: int) -> tuple[Credits, Credits]:
+def split_of(only_first: int, only_second: int, num: int) -> tuple[Credits, Credits]:
     """Credits of two models that differ on so many of ``num`` pairs; both are right elsewhere."""
     first_P, second_P = np.ones(num), np.ones(num)
     second_P[:only_first] = 0.0
@@ -29,44 +30,24 @@ def split_of(*, only_first: int, only_second: int, num: int) -> tuple[Credits, C
     return first_P, second_P
 
 
-def compared(*, only_first: int, only_second: int, num: int) -> Comparison:
-    first_P, second_P = split_of(only_first=only_first, only_second=only_second, num=num)
-    return compare_credits(first_P, second_P)
+def compared(only_first: int, only_second: int, num: int) -> Comparison:
+    return compare_credits(*split_of(only_first, only_second, num))
 
 
 # --- McNemar --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("only_first", "only_second", "p"),
-    [
-        (5, 1, 14 / 64),  # 2 (C(6,0) + C(6,1)) / 2^6
-        (1, 5, 14 / 64),
-        (3, 3, 1.0),
-        (0, 0, 1.0),
-        (22, 0, 2 / 2**22),
-        (1, 0, 1.0),
-    ],
-)
-def test_mcnemar_is_a_fair_coin_for_each_pair_that_differs(
-    only_first: int, only_second: int, p: float
-) -> None:
-    assert mcnemar_p(only_first, only_second) == pytest.approx(p)
-
-
-def test_only_pairs_that_differ_count() -> None:
-    few, many = (compared(only_first=5, only_second=1, num=num) for num in (10, 740))
-    assert few.mcnemar_p == many.mcnemar_p == pytest.approx(14 / 64)
+def test_mcnemar_is_a_fair_coin_for_each_pair_that_differs():
+    # By hand, of five won and one lost: two times (1 + 6) of 2^6 ways.
+    expected = {(5, 1): 14 / 64, (3, 3): 1.0, (0, 0): 1.0, (22, 0): 2 / 2**22, (1, 0): 1.0}
+    for (first, second), p in expected.items():
+        assert mcnemar_p(first, second) == mcnemar_p(second, first) == pytest.approx(p)
+    few, many = (compared(5, 1, num) for num in (10, 740))
+    assert few.mcnemar_p == many.mcnemar_p == pytest.approx(14 / 64)  # only pairs that differ count
     assert (many.num_only_first, many.num_only_second, many.num_pairs) == (5, 1, 740)
 
 
-def test_half_credit_against_none_is_a_pair_that_differs() -> None:
-    comparison = compare_credits(np.array([0.5, 1.0, 0.5]), np.array([0.0, 0.5, 0.5]))
-    assert (comparison.num_only_first, comparison.num_only_second) == (2, 0)
-    assert comparison.difference == pytest.approx(1 / 3)
-
-
-def test_credits_between_right_and_wrong_have_no_mcnemar() -> None:
+def test_credits_between_right_and_wrong_have_no_mcnemar():
     """A judge that contradicts itself on a pair is worth one half there: half a discordant pair.
 
     740 pairs. On 296 the judge contradicts itself, and the reference is right on 266 of them; on
@@ -85,11 +66,10 @@ def test_credits_between_right_and_wrong_have_no_mcnemar() -> None:
 # --- the bootstrap --------------------------------------------------------------------------------
 
 
-def test_the_interval_is_that_of_resampled_pairs() -> None:
-    first_P, second_P = split_of(only_first=60, only_second=38, num=740)
+def test_the_interval_is_that_of_resampled_pairs():
+    first_P, second_P = split_of(60, 38, 740)
     comparison = compare_credits(first_P, second_P)
-    rng = np.random.default_rng(1)
-    place_DP = rng.integers(740, size=(4000, 740))
+    place_DP = np.random.default_rng(1).integers(740, size=(4000, 740))
     drawn_D = (first_P - second_P)[place_DP].mean(axis=1)
     assert comparison.difference == pytest.approx(22 / 740)
     # Quantiles of 4,000 draws with standard deviation 0.0133 are good to about 0.0006.
@@ -98,20 +78,15 @@ def test_the_interval_is_that_of_resampled_pairs() -> None:
     # The normal limit: variance of a difference of (60 + 38)/740 ones less 22/740 squared, by 740.
     half_width = Z * math.sqrt((98 / 740 - (22 / 740) ** 2) / 740)
     assert comparison.ci_low == pytest.approx(22 / 740 - half_width, abs=0.002)
-
-
-def test_pairing_is_worth_more_than_two_separate_intervals() -> None:
-    # 22 pairs of 740, as between the paper's two rows. If the models differ on these alone, the
-    # interval excludes 0; with as many pairs lost as won beside it, it does not.
-    sure = compared(only_first=22, only_second=0, num=740)
-    unsure = compared(only_first=122, only_second=100, num=740)
+    # Pairing: with no pair lost the interval excludes 0, with 100 won and lost beside it does not.
+    sure, unsure = compared(22, 0, 740), compared(122, 100, 740)
     assert sure.difference == pytest.approx(unsure.difference)
     assert sure.ci_low > 0.015
     assert unsure.ci_low < 0 < unsure.mcnemar_p - 0.05
 
 
 @given(both=credit_lists)
-def test_the_other_way_round_is_the_negative(both: Credits) -> None:
+def test_the_other_way_round_is_the_negative(both):
     one = compare_credits(both[:, 0], both[:, 1], num_draws=200)
     other = compare_credits(both[:, 1], both[:, 0], num_draws=200)
     assert other.difference == pytest.approx(-one.difference)
@@ -124,69 +99,49 @@ def test_the_other_way_round_is_the_negative(both: Credits) -> None:
 
 
 @pytest.mark.parametrize("num", [100, 740])
-def test_nineteen_of_twenty_intervals_hold_the_true_difference(num: int) -> None:
+def test_nineteen_of_twenty_intervals_hold_the_true_difference(num):
     # The second model is 3 points worse and they differ on 12 % of pairs.
-    rng = np.random.default_rng(5)
-    counts = rng.multinomial(num, [0.075, 0.045, 0.88], size=400)
-    found = [
-        compare_credits(*split_of(only_first=b, only_second=c, num=num), num_draws=2000)
-        for b, c, _ in counts.tolist()
-    ]
+    counts = np.random.default_rng(5).multinomial(num, [0.075, 0.045, 0.88], size=400)
+    found = [compare_credits(*split_of(b, c, num), num_draws=2000) for b, c, _ in counts.tolist()]
     share = np.mean([one.ci_low <= 0.03 <= one.ci_high for one in found])
     assert 0.91 < share < 0.98  # 0.95 give or take 0.011, and percentiles are a little narrow
 
 
-def test_subsets_keep_their_size_in_every_draw() -> None:
+def test_subsets_keep_their_size_in_every_draw_and_can_weigh_alike():
     # The first model is right on all of a, both are right on b: nothing varies within a subset.
-    first_P, second_P = split_of(only_first=30, only_second=0, num=100)
-    subset_P = ("a",) * 30 + ("b",) * 70
-    within = compare_credits(first_P, second_P, subset_P=subset_P)
+    first_P, second_P = split_of(30, 0, 100)
+    names = ("a",) * 30 + ("b",) * 70
+    within = compare_credits(first_P, second_P, subset_P=names)
     assert (within.ci_low, within.difference, within.ci_high) == pytest.approx((0.3, 0.3, 0.3))
     across = compare_credits(first_P, second_P)
     assert across.ci_low < 0.25 < 0.35 < across.ci_high
-
-
-def test_subsets_that_weigh_alike_are_averaged() -> None:
-    first_P, second_P = split_of(only_first=30, only_second=0, num=100)
-    subset_P = ("a",) * 30 + ("b",) * 70
-    alike = compare_credits(first_P, second_P, subset_P=subset_P, weighting="subsets")
+    alike = compare_credits(first_P, second_P, subset_P=names, weighting="subsets")
     assert alike.difference == pytest.approx((1.0 + 0.0) / 2)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "message"),
-    [
+def test_credits_that_do_not_match_are_refused():
+    for first, second, message in (
         ([1.0], [1.0, 0.0], r"shapes \(1,\) and \(2,\)"),
         ([], [], "at least one pair"),
         ([np.nan], [1.0], "no numbers"),
-    ],
-)
-def test_credits_that_do_not_match_are_refused(
-    first: list[float], second: list[float], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        compare_credits(np.array(first), np.array(second))
-
-
-def test_weighing_subsets_alike_needs_the_subsets() -> None:
-    with pytest.raises(InputError, match="give subset_P"):
-        compare_credits(np.ones(2), np.ones(2), weighting="subsets")
+    ):
+        with pytest.raises(InputError, match=message):
+            compare_credits(np.array(first), np.array(second))
 
 
 # --- the second lower end -------------------------------------------------------------------------
 
 
-def test_the_second_lower_end_counts_a_win_and_a_loss_more() -> None:
+def test_the_second_lower_end_counts_a_win_and_a_loss_more():
     # 60 won, 38 lost of 740: n = 742, variance (60 + 38 + 2 - 22² / 742) / 742², so the standard
     # error is sqrt(99.3477) / 742 = 0.0134330. Without 22²/742 it would be 0.0134771.
-    found = compared(only_first=60, only_second=38, num=740)
+    found = compared(60, 38, 740)
     assert found.adjusted_low == pytest.approx(22 / 740 - Z * 0.0134330, abs=2e-7)
     # No difference seen: -z sqrt(2) / (n + 2).
-    alike = compared(only_first=0, only_second=0, num=276)
-    assert alike.adjusted_low == pytest.approx(-Z * math.sqrt(2) / 278)
+    assert compared(0, 0, 276).adjusted_low == pytest.approx(-Z * math.sqrt(2) / 278)
 
 
-def test_where_subsets_weigh_alike_a_small_one_decides_how_much_is_known() -> None:
+def test_where_subsets_weigh_alike_a_small_one_decides_how_much_is_known():
     # No difference on 1,000 pairs, of which one subset has 20. Each weighs 1/2, and no win and no
     # loss among n pairs have variance 2 / (n + 2)^2: z sqrt((2 / 22^2 + 2 / 982^2) / 4) = 6.30
     # points. All pairs alike would give z sqrt(2) / 1002 = 0.28.
@@ -197,9 +152,7 @@ def test_where_subsets_weigh_alike_a_small_one_decides_how_much_is_known() -> No
     assert alike.adjusted_low == pytest.approx(-0.06301, abs=1e-5)
 
 
-def test_thousands_of_different_differences_cost_no_more_than_a_grid(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_thousands_of_different_differences_cost_no_more_than_a_grid(monkeypatch):
     """A mean over 1,000 draws has as many values; its interval stays that of the pairs."""
     rng = np.random.default_rng(0)
     first_P, second_P = rng.integers(0, 1001, size=5000) / 1000, rng.integers(0, 2, size=5000) * 1.0
@@ -216,7 +169,6 @@ def test_thousands_of_different_differences_cost_no_more_than_a_grid(
 
     monkeypatch.setattr(comparison_module, "distinct_shares", counted)
     found = compare_credits(first_P, second_P)
-    assert sizes
     assert max(sizes) <= 129 < len(np.unique(delta_P))
     half_width = Z * delta_P.std() / math.sqrt(5000)
     # Quantiles of 10,000 draws with standard deviation 0.0082 are good to about 0.0003.

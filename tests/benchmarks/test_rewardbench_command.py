@@ -113,13 +113,13 @@ def test_every_pair_is_judged_as_by_the_rewardbench_command(
         batch_size=1,
         python=reader_python("rewardbench"),
     )
-    for stored in read_pair_results(done.results_path):
-        reward_P2, credit_P = stored.results.reward_P2, stored.results.credit_P
+    for row in read_pair_results(done.results_path).rows:
+        reward_P2, credit_P = row.reward_P2, row.credit_P
         assert reward_P2 is not None
         difference = np.abs(reward_P2 - theirs.score_P2).max()
         with capsys.disabled():
             pytestconfig.get_terminal_writer().line(
-                f"\n  {make.__name__}, {stored.results.name}: {len(credit_P)} pairs, largest "
+                f"\n  {make.__name__}, {row.name}: {len(credit_P)} pairs, largest "
                 f"difference {difference:.1e}, right {credit_P.mean():.4f}, rewardbench "
                 f"{theirs.accuracy:.4f}"
             )

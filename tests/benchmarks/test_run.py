@@ -1,4 +1,7 @@
-"""A whole benchmark run: the table equals what its parts give, and says what one must know."""
+"""A whole benchmark run: heads are scored once, the table follows from their scores and says all.
+
+Suffixes: P pairs, 2 responses, R heads.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from encore.benchmarks.scoring import encoded_pairs
-from encore.benchmarks.stored_tables import read_tables
+import torch
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.compare import compare_tables, compare_two, read_studies
-from encore.benchmarks.models import ScoredModel
-from encore.benchmarks.pairs import read_benchmark_pairs
+from encore.benchmarks.models import ScoredModel, encoded_pairs, score_benchmark
+from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.run import (
     BenchmarkRun,
@@ -24,23 +27,30 @@ from encore.benchmarks.run import (
     run_benchmark,
     synthetic_training,
 )
+from encore.benchmarks.table import OwnFigures, make_table, table_folders
 from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
-from encore.errors import InputError
+from encore.errors import EncoreError, InputError
 from encore.export import export_model
-from encore.model.opening import open_reward_model
+from encore.files import file_sha256
+from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter, SilentReporter
+from encore.runs import shard_path
+from encore.scoring.head_scores import read_head_scores
+from encore.scoring.scoring_run import HowToCompute, OutOfDeviceMemoryError
 from encore.training.gate import RESULT_FILE, GateConfig
 from encore.training.gating_network import fit_gate, save_gate
-from tests.benchmarks.table_world import compared_rows, jsonl_rows, write_jsonl
+from tests.benchmarks.table_world import benchmark_pairs, jsonl_rows, rows_of, write_jsonl
+from tests.model.test_opening import make_classifier
 from tests.scoring.models import make_model, score_pairs
 from tests.training.studies import RULES, make_study, write_ratings
 from tests.weighting.evidence_for_tests import evidence_of_margins
 
 NUM_PAIRS = 20
 HIDDEN_SIZE = 32
+SHARD_SIZE = 4
 ROWS = {"schemes": ("encore", "random"), "taus": (2.0,), "num_random": 10}
 
 
@@ -73,28 +83,30 @@ def study(made: Path, tmp_path: Path) -> Path:
 
 def run(study: Path, made: Path, *, reporter: Reporter = SILENT, **more: Any) -> BenchmarkRun:
     """A table of the made model, with other options where given; those of pairs and rows too."""
-    pairs = {"benchmark": "generic", "data": made / "rows.jsonl"}
-    usual = {"model": made / "model", "ratings": made / "ratings.parquet", "device": "cpu"}
-    given = {name: str(one) if name == "model" and one else one for name, one in more.items()}
-    named = given.pop("reward_models", {})
-    results = given.pop("results", ())
-    nested = {
-        name: type(field.default)(**base | {one: given.pop(one) for one in fields if one in given})
-        for name, base, field, fields in (
-            ("pairs", pairs, BenchmarkConfig.model_fields["pairs"], PairsConfig.model_fields),
-            ("rows", ROWS, BenchmarkConfig.model_fields["rows"], RowsConfig.model_fields),
-        )
+    nested = {"pairs": PairsConfig, "rows": RowsConfig}
+    given = {
+        "model": str(made / "model"),
+        "ratings": made / "ratings.parquet",
+        "device": "cpu",
+        "benchmark": "generic",
+        "data": made / "rows.jsonl",
+        **ROWS,
+        **more,
     }
-    config = BenchmarkConfig(
-        **{**usual, "model": str(made / "model"), **nested, **given},
-        reward_models=tuple(f"{name}={model}" for name, model in named.items()),
-        results=tuple(f"{name}={path}" if name else str(path) for name, path in results),
-    )
-    return run_benchmark(open_study(study), config, reporter=reporter)
+    models = given.pop("reward_models", {})
+    for name, config in nested.items():
+        own = {one: given.pop(one) for one in config.model_fields if one in given}
+        given[name] = config(**own)
+    given["reward_models"] = tuple(f"{name}={model}" for name, model in models.items())
+    return run_benchmark(open_study(study), BenchmarkConfig(**given), reporter=reporter)
 
 
-def names(found: BenchmarkRun) -> list[str]:
-    return [line.name for line in found.table.lines]
+def row_of(found: BenchmarkRun, name: str) -> TableRow:
+    return next(row for row in found.rows if row.name == name)
+
+
+def own_of(found: BenchmarkRun, name: str) -> OwnFigures:
+    return next(line.own for line in found.table.own_rows if line.name == name)
 
 
 @pytest.fixture(scope="module")
@@ -109,42 +121,165 @@ def initial_of(made: Path) -> dict[str, Path]:
     return {"initial model": made / "initial"}
 
 
-def row_of(found: BenchmarkRun, name: str) -> TableRow:
-    return next(line.row for line in found.table.lines if line.row and line.name == name)
+@pytest.fixture(scope="module")
+def opened(made: Path) -> OpenedModel:
+    return open_reward_model(made / "model", device="cpu")
 
 
-def test_the_rows_are_those_of_the_head_scores(whole, made):
-    pairs = read_benchmark_pairs(whole.table.pairs.benchmark, data=made / "rows.jsonl")
-    ratings = made / "ratings.parquet"
-    expected = compared_rows(whole.heads.scores, pairs, ratings=ratings, **ROWS)
-    assert names(whole) == [*(row.name for row in expected), "moe gate", "initial model"]
-    for row in expected:
-        found = row_of(whole, row.name)
-        assert (found.score, found.comparison) == (row.score, row.comparison)
+# --- head scores ----------------------------------------------------------------------------------
+
+PAIRS = benchmark_pairs({"refuse": 6, "respond": 4})
+
+
+def score(opened: OpenedModel, root: Path, pairs: BenchmarkPairs = PAIRS, **more: Any):
+    return score_benchmark(pairs, opened=opened, root=root, **{"shard_size": SHARD_SIZE, **more})
+
+
+def test_every_pair_has_the_scores_that_it_has_alone_and_its_subset(opened, tmp_path):
+    scored = score(opened, tmp_path)
+    for place, pair in enumerate(PAIRS.pairs):
+        [alone_2R] = score_pairs(opened, [pair], layout="single")
+        np.testing.assert_allclose(scored.scores.score_P2R[place], alone_2R, atol=1e-5)
+    assert scored.scores.pair_id_P.tolist() == [pair.pair_id for pair in PAIRS.pairs]
+    np.testing.assert_allclose(scored.scores.mean_R, [0.5, 0.25, 0.125])
+    tables = [pq.read_table(shard_path(scored.folder, index)) for index in range(3)]
+    rows = [row for table in tables for row in table.to_pylist()]
+    subset_of = dict(zip([p.pair_id for p in PAIRS.pairs], PAIRS.subset_P, strict=True))
+    assert len(rows) == 2 * PAIRS.num_pairs
+    assert all(row["subset"] == subset_of[row["pair_id"]] for row in rows)
+    # Whoever reads head scores reads these.
+    assert sorted(read_head_scores(scored.folder).subset_P) == sorted(PAIRS.subset_P)
+
+
+def test_what_is_there_and_whole_is_not_scored_again(opened, made, tmp_path):
+    first = score(opened, tmp_path)
+    whole = {index: file_sha256(shard_path(first.folder, index)) for index in range(3)}
+    turned = dataclasses.replace(
+        PAIRS,
+        pairs=PAIRS.pairs[::-1],
+        subset_P=PAIRS.subset_P[::-1],
+        row_id_P=PAIRS.row_id_P[::-1],
+    )
+    # Neither the order of the data nor the layout changes a file.
+    again = score(opened, tmp_path, turned, how=HowToCompute(layout="sorted"))
+    assert (first.num_computed, again.num_computed) == (PAIRS.num_pairs, 0)
+    assert again.folder == first.folder
+    np.testing.assert_array_equal(again.scores.score_P2R, first.scores.score_P2R[::-1])
+    assert again.scores.subset_P.tolist() == list(turned.subset_P)
+    shard_path(first.folder, 1).write_bytes(b"damaged")
+    shard_path(first.folder, 2).unlink()
+    assert score(opened, tmp_path).num_computed == 4 + 2  # of 4 + 4 + 2
+    assert {index: file_sha256(shard_path(first.folder, index)) for index in range(3)} == whole
+    other = open_reward_model(make_model(tmp_path / "other", seed=5), device="cpu")
+    assert score(other, tmp_path).folder != first.folder
+
+
+def test_an_interruption_keeps_finished_shards(opened, tmp_path):
+    class Stopping(SilentReporter):
+        num_done = 0
+
+        def advanced(self, count: int = 1, *, note: str = "") -> None:
+            self.num_done += count
+            if self.num_done > 2 * SHARD_SIZE:  # responses
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        score(opened, tmp_path, reporter=Stopping())
+    assert score(opened, tmp_path).num_computed == PAIRS.num_pairs - SHARD_SIZE
+
+
+def test_what_cannot_be_scored_is_one_line_and_writes_nothing(opened, tmp_path, monkeypatch):
+    broken = open_reward_model(make_model(tmp_path / "broken"), device="cpu")
+    with torch.no_grad():
+        broken.model.heads.weight[1].fill_(float("nan"))
+    with pytest.raises(EncoreError, match=f"under head '{RULES[1]}'"):
+        score(broken, tmp_path)
+
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", fail)
+    with pytest.raises(OutOfDeviceMemoryError, match="--tokens-per-microbatch"):
+        score(opened, tmp_path)
+    assert not list(tmp_path.glob("*/shard-*.parquet"))
+
+
+def test_a_model_that_came_without_its_chat_template_is_named(tmp_path):
+    folder = make_classifier(tmp_path / "plain", labels=("reward",))
+    with_own = open_reward_model(folder, device="cpu")
+    assert score(with_own, tmp_path / "scores").notes == ()
+    (folder / "chat_template.jinja").unlink()
+    [note] = score(open_reward_model(folder, device="cpu"), tmp_path / "scores").notes
+    assert note.startswith("plain: it reads conversations as plain Human/Assistant turns")
+
+
+def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
+    """W2: the rewardbench tool cuts such texts otherwise; an option cuts as it does."""
+    models = {"reward_models": {"initial": made / "initial"}}
+    short = open_reward_model(made / "initial", device="cpu", max_length=16)
+    lengths = [
+        [len(one.token_ids) + one.num_cut for one in (encoded.chosen, encoded.rejected)]
+        for encoded in short.tokenizer.encode_pairs(whole.pairs.pairs)
+    ]
+    assert all(max(both) > 16 for both in lengths)
+    num_tokens = sum(max(length - 16, 0) for both in lengths for length in both)
+    for _ in range(2):  # counted also where they were scored before
+        found = run(study, made, max_length=16, **models)
+        noted = [note for note in found.table.notes if "are longer than 16 tokens" in note]
+        assert len(noted) == 2  # of each model
+        assert (
+            f"initial: 20 of 20 pairs are longer than 16 tokens and lost {num_tokens}" in noted[1]
+        )
+        assert "do not compare with its results" in noted[1]
+    ours = [line.own for line in found.table.own_rows]
+    assert {own.num_cut_pairs for own in ours} == {NUM_PAIRS}
+    as_it = run(study, made, max_length=16, truncation="rewardbench", **models)
+    assert any("cut as the rewardbench tool cuts" in note for note in as_it.table.notes)
+    gap_P2 = found.rows[-1].reward_P2 - as_it.rows[-1].reward_P2
+    assert abs(gap_P2).max() > 1e-3  # without the first token it is another text
+    # The tool's own cut: the last 16 tokens of the whole, whichever they are.
+    uncut = open_reward_model(made / "initial", device="cpu").tokenizer
+    cut = encoded_pairs(short, whole.pairs.pairs, truncation="rewardbench")
+    for one, other in zip(uncut.encode_pairs(whole.pairs.pairs), cut, strict=True):
+        assert other.chosen.token_ids.tolist() == one.chosen.token_ids[-16:].tolist()
+        assert other.chosen.num_cut == len(one.chosen.token_ids) - 16
+    rows = whole.table.model_dump()["rows"]
+    assert not any("num_cut_pairs" in row["ours"] for row in rows)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def test_the_rows_are_those_of_the_head_scores(whole, made, opened):
+    scores = score_benchmark(whole.pairs, opened=opened, root=whole.out.parent).scores
+    expected, _ = rows_of(scores, whole.pairs, ratings=made / "ratings.parquet", **ROWS)
+    names = [line.name for line in whole.table.rows]
+    assert names == [*(row.name for row in expected), "moe gate", "initial model"]
+    for line in make_table(expected, pairs=whole.pairs).own_rows:
+        found = own_of(whole, line.name)
+        assert (found.headline, found.comparison) == (line.own.headline, line.own.comparison)
     assert whole.num_computed == 2 * NUM_PAIRS
-
-
-def test_a_reward_model_is_a_row_of_its_own_scores(whole, made):
-    opened = open_reward_model(made / "initial", device="cpu")
-    score_P2R = score_pairs(opened, whole.table.pairs.pairs)
-    row = row_of(whole, "initial model")
+    score_P2R = score_pairs(open_reward_model(made / "initial", device="cpu"), whole.pairs.pairs)
     margin_P = score_P2R[:, 0, 0] - score_P2R[:, 1, 0]
-    assert row.score.headline.score == pytest.approx((margin_P > 0).mean())
-    assert row.comparison is not None  # with uniform weights of the other model
+    own = own_of(whole, "initial model")
+    assert own.headline.score == pytest.approx((margin_P > 0).mean())
+    assert own.comparison is not None  # with uniform weights of the other model
 
 
-def test_a_gate_weighs_the_heads_anew_for_each_prompt(whole, made):
-    row, behind = row_of(whole, "moe gate"), whole.models["moe gate"]
-    assert behind.gate is not None
-    assert whole.models["uniform"] == dataclasses.replace(behind, gate=None)
-    gate, opened = small_gate(), open_reward_model(made / "model", device="cpu")
-    encoded = opened.tokenizer.encode_pairs(whole.table.pairs.pairs)
+def test_a_gate_weighs_the_heads_anew_for_each_prompt(whole, opened):
+    row = row_of(whole, "moe gate")
+    behind = json.loads((whole.out / "evaluation.json").read_text())["models"]
+    assert behind["moe gate"]["gate"] is not None
+    assert behind["uniform"] == behind["moe gate"] | {"gate": None}
+    gate = small_gate()
+    scores = score_benchmark(whole.pairs, opened=opened, root=whole.out.parent).scores
     expected_P2 = []
-    for pair, score_2R in zip(encoded, whole.heads.scores.score_P2R, strict=True):
+    encoded = opened.tokenizer.encode_pairs(whole.pairs.pairs)
+    for pair, score_2R in zip(encoded, scores.score_P2R, strict=True):
         prompt_D = state_at_the_end(opened, pair.chosen.token_ids[: pair.chosen.num_prompt])
         expected_P2.append(score_2R @ gate.weights(prompt_D[None])[0])
     np.testing.assert_allclose(row.reward_P2, np.array(expected_P2), atol=1e-4)
-    assert (row.method, row.kind) == ("moe", "scheme")
+    assert (row.method, row.about.kind) == ("moe", "scheme")
 
 
 def state_at_the_end(opened: Any, token_ids: np.ndarray) -> np.ndarray:
@@ -164,48 +299,6 @@ def state_at_the_end(opened: Any, token_ids: np.ndarray) -> np.ndarray:
         layout="single",
     )
     return np.asarray(batch.value_NX[0])
-
-
-COMMITS = {"main": "a" * 40, "v2": "b" * 40}
-
-
-@pytest.fixture
-def on_the_hub(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A reward model with two revisions, where the hub's client keeps what it fetched."""
-    cache = tmp_path / "cache" / "models--team--model"
-    (cache / "refs").mkdir(parents=True)
-    for seed, (branch, commit) in enumerate(COMMITS.items(), start=5):
-        model = make_model(tmp_path / branch, head_ids=("reward",), seed=seed)
-        opened = open_reward_model(model, device="cpu", dtype="float32")
-        export_model(opened, out=cache / "snapshots" / commit)
-        (cache / "refs" / branch).write_text(commit)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    return "team/model"
-
-
-def test_each_row_s_reward_model_has_a_revision_of_its_own(study, made, on_the_hub):
-    rows = {"newest": on_the_hub, "pinned": on_the_hub}
-    revisions = {"pinned": "v2"}
-    found = run(study, made, model=None, reward_models=rows, row_revisions=revisions)
-    revisions = {name: behind.revision for name, behind in found.models.items()}
-    assert revisions == {"newest": COMMITS["main"], "pinned": COMMITS["v2"]}
-    of_main, of_v2 = (line.row.reward_P2 for line in found.table.lines)
-    assert abs(of_main - of_v2).max() > 0.01  # other weights, other scores
-
-
-def test_the_exported_model_of_a_scheme_is_the_scheme_s_row(study, made, whole, tmp_path):
-    """Weighing scores of the heads, and scoring with the one head they were folded into."""
-    row = row_of(whole, "encore (τ 2)")
-    weights = dict(zip(row.vector.rule_ids, row.vector.weights, strict=True))
-    export_model(
-        open_reward_model(made / "model", device="cpu"), out=tmp_path / "folded", weights=weights
-    )
-    found = run(study, made, model=None, reward_models={"folded": tmp_path / "folded"})
-    folded = row_of(found, "folded")
-    np.testing.assert_allclose(folded.reward_P2, row.reward_P2, atol=1e-5)
-    assert folded.credit_P.tolist() == row.credit_P.tolist()
-    assert folded.score == row.score
 
 
 def test_a_gate_of_another_model_is_refused(study, made, tmp_path):
@@ -228,6 +321,42 @@ def test_a_gate_of_another_model_is_refused(study, made, tmp_path):
     assert not any("nothing says that it was trained" in note for note in found.table.notes)
 
 
+COMMITS = {"main": "a" * 40, "v2": "b" * 40}
+
+
+def test_each_row_s_reward_model_has_a_revision_of_its_own(study, made, tmp_path, monkeypatch):
+    """Two revisions of a model, where the hub's client keeps what it fetched."""
+    cache = tmp_path / "cache" / "models--team--model"
+    (cache / "refs").mkdir(parents=True)
+    for seed, (branch, commit) in enumerate(COMMITS.items(), start=5):
+        model = make_model(tmp_path / branch, head_ids=("reward",), seed=seed)
+        one = open_reward_model(model, device="cpu", dtype="float32")
+        export_model(one, out=cache / "snapshots" / commit)
+        (cache / "refs" / branch).write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    rows = {"newest": "team/model", "pinned": "team/model"}
+    found = run(study, made, model=None, reward_models=rows, row_revisions={"pinned": "v2"})
+    of_main, of_v2 = found.rows
+    assert [row.behind["revision"] for row in found.rows] == list(COMMITS.values())
+    assert abs(of_main.reward_P2 - of_v2.reward_P2).max() > 0.01  # other weights, other scores
+
+
+def test_the_exported_model_of_a_scheme_is_the_scheme_s_row(study, made, whole, opened, tmp_path):
+    """Weighing scores of the heads, and scoring with the one head they were folded into."""
+    row = row_of(whole, "encore (τ 2)")
+    export_model(opened, out=tmp_path / "folded", weights=row.weights)
+    # Without a model with heads no rating is read.
+    models = {"folded": tmp_path / "folded"}
+    found = run(study, made, model=None, ratings=Path("no"), reward_models=models)
+    assert (found.table.reference, len(found.rows)) == ("folded", 1)
+    np.testing.assert_allclose(found.rows[0].reward_P2, row.reward_P2, atol=1e-5)
+    assert own_of(found, "folded").subsets == own_of(whole, "encore (τ 2)").subsets
+
+
+# --- tables of one study --------------------------------------------------------------------------
+
+
 class Heard(SilentReporter):
     """Remembers how many units of each title were done."""
 
@@ -245,15 +374,14 @@ class Heard(SilentReporter):
 def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made):
     """W3. What is scored is not scored again, and a row that two tables share is compared once."""
     judged = run(study, made, model=None, reward_models={"judge a": made / "initial"})
-    both = {"gate": made / "gate", "results": [("judge b", judged.results_path)]}
+    both = {"gate": made / "gate", "results": (f"judge b={judged.results_path}",)}
     heard = Heard()
     first = run(study, made, **both, reporter=heard)
     assert set(heard.done) == {"model", "model, prompts of the gate"}
     assert heard.done["model, prompts of the gate"] == NUM_PAIRS
     whole = {path.name: path.read_bytes() for path in first.out.iterdir()}
     again = run(study, made, **both)
-    assert (again.num_computed, again.out) == (0, first.out)
-    assert again.table.as_dict() == first.table.as_dict()
+    assert (again.num_computed, again.out, again.table) == (0, first.out, first.table)
     changes: list[dict[str, Any]] = [
         {"results": both["results"]},  # no gate
         {"gate": both["gate"]},  # no judge
@@ -262,16 +390,18 @@ def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made
     folders = {run(study, made, **change).out for change in changes}
     assert len({first.out, judged.out} | folders) == 2 + len(changes)
     assert {path.name: path.read_bytes() for path in first.out.iterdir()} == whole
-    tables = read_tables(study)
-    assert {table.folder for table in tables} == {first.out, judged.out} | folders
-    [found] = compare_tables(read_studies([study]))
-    assert sorted(one.row.name for one in found.rows) == sorted([*names(first), "judge a"])
-    assert compare_two(tables, "encore (τ 2)", "uniform").comparison.num_pairs == NUM_PAIRS
+    assert set(table_folders(study)) == {first.out, judged.out} | folders
+    rows = read_studies([study])
+    [found] = compare_tables(rows)
+    names = [line.name for line in first.table.rows]
+    assert sorted(row["name"] for row in found["rows"]) == sorted([*names, "judge a"])
+    two = compare_two(rows, "encore (τ 2)", "uniform")
+    assert two["comparison"]["num_pairs"] == NUM_PAIRS
 
 
-def rows_of_study(study: Path, count: int) -> list[dict[str, str]]:
-    """Benchmark rows that are pairs of the training study."""
-    return [
+def test_pairs_whose_answers_were_seen_are_counted(study, made, whole, tmp_path):
+    """In the training study, and among the pairs that Bradley–Terry weights learnt from."""
+    seen = [
         {
             "id": f"trained-{place}",
             "subset": "refuse",
@@ -279,13 +409,9 @@ def rows_of_study(study: Path, count: int) -> list[dict[str, str]]:
             "chosen": pair.chosen,
             "rejected": pair.rejected,
         }
-        for place, pair in enumerate(list(iter_pairs(open_study(study)))[:count])
+        for place, pair in enumerate(list(iter_pairs(open_study(study)))[:2])
     ]
-
-
-def test_pairs_whose_answers_were_seen_are_counted(study, made, whole, tmp_path):
-    """In the training study, and among the pairs that Bradley–Terry weights learnt from."""
-    rows = [*jsonl_rows(3, subsets=("refuse",)), *rows_of_study(study, 2)]
+    rows = [*jsonl_rows(3, subsets=("refuse",)), *seen]
     data = write_jsonl(tmp_path / "rows.jsonl", rows)
     ratings = write_ratings(study, tmp_path / "all.parquet", missing_share=0)
     found = run(study, made, data=data, ratings=ratings, schemes=("bradley-terry",))
@@ -296,33 +422,10 @@ def test_pairs_whose_answers_were_seen_are_counted(study, made, whole, tmp_path)
     assert not any("in the training study" in note for note in whole.table.notes)
 
 
-def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
-    """W2: the rewardbench tool cuts such texts otherwise; an option cuts as it does."""
-    models = {"reward_models": {"initial": made / "initial"}}
-    found = run(study, made, max_length=16, **models)
-    noted = [note for note in found.table.notes if "are longer than 16 tokens and lost" in note]
-    assert len(noted) == 2  # of each model
-    assert all("do not compare with its results" in note for note in noted)
-    rows = found.table.as_dict()["rows"]
-    assert {row["ours"]["num_cut_pairs"] for row in rows} == {NUM_PAIRS}
-    as_it = run(study, made, max_length=16, truncation="rewardbench", **models)
-    assert any("cut as the rewardbench tool cuts" in note for note in as_it.table.notes)
-    ours, theirs = (one.table.lines[-1].row.reward_P2 for one in (found, as_it))
-    assert abs(ours - theirs).max() > 1e-3  # without the first token it is another text
-    # The tool's own cut: the last 16 tokens of the whole, whichever they are.
-    opened = open_reward_model(made / "initial", device="cpu")
-    short = open_reward_model(made / "initial", device="cpu", max_length=16)
-    for uncut, cut in zip(
-        opened.tokenizer.encode_pairs(found.table.pairs.pairs),
-        encoded_pairs(short, found.table.pairs.pairs, truncation="rewardbench"),
-        strict=True,
-    ):
-        assert cut.chosen.token_ids.tolist() == uncut.chosen.token_ids[-16:].tolist()
-        assert cut.chosen.num_cut == len(uncut.chosen.token_ids) - 16
-    assert not any("num_cut_pairs" in row["ours"] for row in whole.table.as_dict()["rows"])
+# --- what must be known ---------------------------------------------------------------------------
 
 
-def test_a_synthetic_benchmark_is_marked(study, made, tmp_path):
+def test_what_is_synthetic_is_marked(study, made, tmp_path):
     definition = tmp_path / "mine.toml"
     definition.write_text(
         'name = "synthetic-safety"\nversion = "1"\ntitle = "Made up"\ncitation = "none"\n'
@@ -331,67 +434,58 @@ def test_a_synthetic_benchmark_is_marked(study, made, tmp_path):
     found = run(study, made, model=None, reward_models=initial_of(made), benchmark=str(definition))
     assert "benchmark synthetic-safety" in found.table.synthetic
     assert "example, not as evidence" in found.markdown_path.read_text(encoding="utf-8")
-
-
-def test_without_a_model_with_heads_no_rating_is_read(study, made):
-    found = run(
-        study, made, model=None, reward_models={"initial": made / "initial"}, ratings=Path("no")
-    )
-    assert names(found) == ["initial"]
-    assert found.table.reference == "initial"
-
-
-def test_ratings_of_another_study_bring_their_own_marks(study, tmp_path):
-    made_up = tmp_path / "made-up"
+    # Ratings of another study bring its marks; a file of ratings is of no study.
     source = write_jsonl(tmp_path / "rows.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "c"}])
-    ingest([f"synthetic-pairs={source}"], out=made_up)
+    ingest([f"synthetic-pairs={source}"], out=tmp_path / "made-up")
     evidence = evidence_of_margins(np.zeros((2, 1)))
-    elsewhere = dataclasses.replace(evidence, study=open_study(made_up))
+    elsewhere = dataclasses.replace(evidence, study=open_study(tmp_path / "made-up"))
     assert synthetic_training(elsewhere, study=None) == ("training source synthetic-pairs",)
-    # A file of ratings is of no study: what the named one holds is not its.
     assert synthetic_training(evidence, study=None) == ()
     assert synthetic_training(evidence, study=open_study(study)) == ()
 
 
 def test_a_table_without_the_untouched_initial_model_says_so(whole):
-    row, behind = row_of(whole, "initial model"), whole.models["initial model"]
-    missing = "no row is the untouched initial model that model was trained from"
+    row, missing = row_of(whole, "initial model"), "no row is the untouched initial model that"
     assert not any(note.startswith(missing) for note in whole.table.notes)
-    heads = ScoredModel(scored=whole.heads, rows=(), synthetic=(), behind=behind)
-    [note] = initial_notes(heads, (), ())
+
+    def model(backbone: str | None, revision: str | None = None) -> ScoredModel:
+        known = {"folder": Path(), "scores": None, "num_cut_pairs": 0, "num_computed": 0}
+        behind = {"revision": revision}
+        words = {"name": "model", "notes": (), "synthetic": ()}
+        return ScoredModel(**known, **words, behind=behind, backbone=backbone, rows=(row,))
+
+    [note] = initial_notes(model(None), (), ())
     assert note.startswith(missing)
     # Where the backbone is recorded, content says which model is initial, whatever its row's name.
-    heads = dataclasses.replace(heads, backbone="sha256:a")
-    other, same = (
-        dataclasses.replace(
-            heads, rows=(row,), behind=dataclasses.replace(behind, revision=revision)
-        )
-        for revision in ("sha256:b", "sha256:a")
-    )
-    assert len(list(initial_notes(heads, [other], ()))) == 1
-    assert list(initial_notes(heads, [other, same], ())) == []
-    assert list(initial_notes(heads, (), [row])) == []  # of a file only the name is known
+    other, same = model(None, "sha256:b"), model(None, "sha256:a")
+    assert list(initial_notes(model(None), [other], ())) == []
+    assert len(list(initial_notes(model("sha256:a"), [other], ()))) == 1
+    assert list(initial_notes(model("sha256:a"), [other, same], ())) == []
+    assert list(initial_notes(model("sha256:a"), (), [row])) == []  # of a file its name is known
 
 
 def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_path):
-    nowhere: dict[str, Any] = {"model": tmp_path / "no-model"}
-    with pytest.raises(InputError, match="no results of a benchmark"):
-        run(study, made, **nowhere, results=[(None, tmp_path / "missing.parquet")])
-    with pytest.raises(InputError, match=r"row 'uniform': the model's own rows are called like"):
-        run(study, made, **nowhere, reward_models={"uniform": tmp_path / "no-model"})
     first = run(study, made, model=None, reward_models={"initial": made / "initial"})
-    stored = [(None, first.results_path)]
-    with pytest.raises(InputError, match=r"row 'initial' is there more than once"):
-        run(study, made, **nowhere, reward_models={"initial": "x"}, results=stored)
-    unread = {"initail": "v2"}
-    with pytest.raises(InputError, match=r"revision 'v2' of row 'initail': .*expected one of init"):
-        run(study, made, **nowhere, reward_models={"initial": "x"}, row_revisions=unread)
-    with pytest.raises(InputError, match="no-ratings"):
-        run(study, made, **nowhere, ratings=tmp_path / "no-ratings")
-
-
-def test_rules_that_are_not_the_heads_are_refused_before_anything_is_scored(study, made, tmp_path):
+    one = {"initial": "x"}
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("no results of a benchmark", {"results": (str(tmp_path / "missing.parquet"),)}),
+        ("row 'uniform': the model's own rows are called like", {"reward_models": {"uniform": 1}}),
+        (
+            "row 'initial': it is there",
+            {"reward_models": one, "results": (f"{first.results_path}",)},
+        ),
+        (
+            "revision 'v2' of row 'initail': .*expected one of init",
+            {"reward_models": one, "row_revisions": {"initail": "v2"}},
+        ),
+        ("no-ratings", {"ratings": tmp_path / "no-ratings"}),
+        ("no model to benchmark", {"model": None}),
+        ("give that one as --model", {"model": None, "reward_models": one, "gate": tmp_path}),
+    ]
+    for message, options in wrong:
+        with pytest.raises(InputError, match=message):
+            run(study, made, **{"model": str(tmp_path / "no-model"), **options})
     ratings = write_ratings(study, tmp_path / "other.parquet", rules=("be-loud", "be-late"))
     with pytest.raises(InputError, match="be-late, be-loud among the weights but no head"):
         run(study, made, ratings=ratings)
-    assert not list((study / "benchmarks").glob("*/*.parquet"))
+    assert not list((study / "benchmarks").glob("*/shard-*1.parquet"))

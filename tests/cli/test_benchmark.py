@@ -61,10 +61,10 @@ def test_json_is_all_there_is_on_stdout_and_agrees_with_the_files(usual):
     content = json.loads(result.stdout)
     assert content["benchmark"]["num_pairs"] == NUM_PAIRS
     [path] = (usual[0] / "benchmarks").glob("*/results.parquet")
-    stored = {one.results.name: one for one in read_pair_results(path)}
+    stored = {row.name: row for row in read_pair_results(path).rows}
     assert list(stored) == [row["name"] for row in content["rows"]]
     for row in content["rows"]:
-        mean = stored[row["name"]].results.credit_P.mean()
+        mean = stored[row["name"]].credit_P.mean()
         assert row["ours"]["headline"]["score"] == pytest.approx(mean)
     assert json.loads((path.parent / "table.json").read_text(encoding="utf-8")) == content
     assert f"every pair under every row: {path}" in result.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,8 +69,8 @@ def test_marks_and_notes_of_two_rows_are_said_wherever_they_are_printed(tmp_path
     """Another row's are not: it is compared with neither."""
     path, pairs = create_study(tmp_path / "part").path, real_pairs({"refuse": 6}, is_partial=True)
     first, second, third = (model_row(name, [1.0] * 6, pairs=pairs) for name in "abc")
-    first = replace(first, synthetic=("model a (made up)",), notes=("two rows were cut",))
-    third = replace(third, synthetic=("model c (made up)",))
+    first = first.noted(synthetic=("model a (made up)",), notes=("two rows were cut",))
+    third = third.noted(synthetic=("model c (made up)",))
     write_run(path, [first, second, third], pairs=pairs)
     result = invoke(path, "--row", "a", "--row", "b")
     assert result.exit_code == 0, result.output

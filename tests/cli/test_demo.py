@@ -20,7 +20,7 @@ import encore.demo
 import encore.recipes.recipe
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.results import read_pair_results
-from encore.benchmarks.stored_tables import read_tables
+from encore.benchmarks.table import read_table, table_folders
 from encore.cli.demo import run_demo
 from encore.cli.demo_table import RULE_JUDGE
 from encore.data.rules import load_rule_set
@@ -134,12 +134,12 @@ def test_the_demo_ends_with_the_papers_rows_on_a_narrow_screen_and_all_rows_in_a
         assert row in words
     assert "single: " not in table  # a line for each rule, and other temperatures: in the file
     assert "encore (τ 5)" not in table
-    [stored] = read_tables(done.study)
-    names = [row.name for row in stored.rows]
+    [folder] = table_folders(done.study)
+    names = [row.name for row in read_table(folder).own_rows]
     assert {*PAPER_ROWS, RULE_JUDGE, f"single: {HEADS[0]}", "encore (τ 5)"} <= set(names)
     assert f"all {len(names)} rows" in done.err
     # The model that training started from is among the rows, so the table says what training adds.
-    markdown = (stored.folder / "table.md").read_text(encoding="utf-8")
+    markdown = (folder / "table.md").read_text(encoding="utf-8")
     assert "no row is the untouched initial model" not in markdown
     [report] = done.study.glob("reports/*/report.html")
     assert report.is_file()
@@ -149,8 +149,8 @@ def test_the_rule_judge_says_that_the_ratings_behind_its_weights_are_synthetic(
     done: Shown,
 ) -> None:
     [results] = done.study.glob("judged/*/results-*.parquet")
-    [row] = read_pair_results(results)
-    assert f"training source {next(iter(data_paths()))}" in row.results.about.synthetic
+    [row] = read_pair_results(results).rows
+    assert f"training source {next(iter(data_paths()))}" in row.about.synthetic
 
 
 @pytest.fixture(scope="module")
@@ -217,8 +217,8 @@ def test_make_demo_logs_trainings_and_rows_in_the_study_and_says_how_to_look(
     ]
     rows = Logged(uri, experiment=experiment).runs()
     assert rows.pop("study").info.run_id in again.err
-    [stored] = read_tables(again.study)
-    assert set(rows) == {row.name for row in stored.rows}
+    [folder] = table_folders(again.study)
+    assert set(rows) == {row.name for row in read_table(folder).own_rows}
     assert all("synthetic" in run.data.tags["encore.synthetic"] for run in rows.values())
     assert rows["initial model"].data.params["model"] == "initial-reward-model"
     assert rows[RULE_JUDGE].data.tags["encore.row_kind"] == "judge"

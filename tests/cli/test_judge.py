@@ -14,8 +14,7 @@ import pytest
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
 from encore.benchmarks.render import render
-from encore.benchmarks.results import read_pair_results
-from encore.benchmarks.rows import stored_rows
+from encore.benchmarks.results import read_pair_results, stored_rows
 from encore.benchmarks.table import make_table
 from encore.cli.judge import judge
 from encore.config import JudgeConfig, RatingConfig
@@ -96,19 +95,19 @@ def test_json_is_all_there_is_on_stdout_and_agrees_with_the_results_file(argumen
     assert found["score"]["headline"]["score"] == pytest.approx(0.85)
     assert found["criteria"][0]["consistency"] == pytest.approx(0.7)
     assert (found["num_ties"], found["weights"], found["null_reasons"]) == (3, None, {})
-    [stored] = read_pair_results(Path(found["results"]))
-    assert stored.results.name == found["name"]
-    assert stored.results.ties == "half"
-    assert stored.results.credit_P.tolist() == [1] * 7 + [0.5] * 3
-    assert stored.results.reward_P2 is None
+    [stored] = read_pair_results(Path(found["results"])).rows
+    assert stored.name == found["name"]
+    assert stored.ties == "half"
+    assert stored.credit_P.tolist() == [1] * 7 + [0.5] * 3
+    assert stored.reward_P2 is None
 
 
 def test_the_results_are_a_row_of_the_table_of_the_same_benchmark(arguments, scripted, data):
     found = json.loads(invoke(*arguments, "--name", "judge-llama3-8b", "--json").stdout)
     pairs = read_benchmark_pairs(load_benchmark("generic"), data=data)
     [row] = stored_rows(Path(found["results"]), pairs=pairs)
-    assert (row.name, row.kind) == ("judge-llama3-8b", "judge")
-    assert row.score.headline.score == pytest.approx(0.85)
+    assert (row.name, row.about.kind) == ("judge-llama3-8b", "judge")
+    assert row.credit_P.mean() == pytest.approx(0.85)
     assert row.credit_P.tolist() == [1] * 7 + [0.5] * 3
 
 
@@ -240,7 +239,7 @@ def test_by_rating_a_real_judges_weighted_ratings_are_the_reward(
     assert found["name"] == "judge tiny by rating, encore tau 2.0"
     assert sum(found["weights"].values()) == pytest.approx(1)
     assert found["criteria"] == []
-    [stored] = read_pair_results(Path(found["results"]))
+    stored = read_pair_results(Path(found["results"]))
     # The rewards once more, from the ratings as they lie in the study.
     rating_of = {
         (row["pair_id"], row["response"], row["rule_id"]): row["rating"]
@@ -256,11 +255,11 @@ def test_by_rating_a_real_judges_weighted_ratings_are_the_reward(
         ]
         for pair_id in stored.pair_id_P
     ]
-    assert stored.results.reward_P2 == pytest.approx(np.array(expected_P2))
+    assert stored.rows[0].reward_P2 == pytest.approx(np.array(expected_P2))
     margin_P = np.array(expected_P2) @ [1, -1]
     assert (abs(margin_P) > 1e-9).sum() >= 5  # else nothing would be tested here
     credit_P = (np.sign(margin_P.round(9)) + 1) / 2
-    assert stored.results.credit_P.tolist() == credit_P.tolist()
+    assert stored.rows[0].credit_P.tolist() == credit_P.tolist()
     assert found["score"]["headline"]["score"] == pytest.approx(credit_P.mean())
     strict = found["strict_score"]["headline"]["score"]
     assert strict == pytest.approx((margin_P > 1e-9).mean())

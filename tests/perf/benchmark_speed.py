@@ -20,7 +20,6 @@ import numpy as np
 
 from encore.benchmarks.render import render
 from encore.benchmarks.results import write_pair_results
-from encore.benchmarks.rows import compared
 from encore.benchmarks.table import make_table
 from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
 from tests.perf.compare_speed import write_ratings
@@ -64,22 +63,20 @@ def measure(num_pairs: int, *, num_heads: int, num_random: int) -> None:
         (folder / "ratings").mkdir()
         write_ratings(folder / "ratings", num_pairs=num_pairs, num_rules=num_heads)
         times = [time.perf_counter()]
-        found = rows_of(scores, pairs, ratings=folder / "ratings", num_random=num_random)
-        times.append(time.perf_counter())
-        rows = compared(found.rows, pairs=pairs)
+        rows, _ = rows_of(scores, pairs, ratings=folder / "ratings", num_random=num_random)
         times.append(time.perf_counter())
         table = make_table(rows, pairs=pairs, model="made up")
+        times.append(time.perf_counter())
         text = render(table, form="markdown")
         times.append(time.perf_counter())
-        results = [row.pair_results for row in rows]
-        path = write_pair_results(folder / "results.parquet", results, pairs=pairs)
+        path = write_pair_results(folder / "results.parquet", rows, pairs=pairs)
         times.append(time.perf_counter())
         num_bytes = path.stat().st_size
     print(
         f"{num_pairs:,} pairs, {num_heads} heads, {num_random:,} random vectors, {len(rows)} rows, "
         f"{len(text.splitlines())} lines"
     )
-    labels = ("weights and rows", "bootstrap and McNemar", "table", "results of every pair")
+    labels = ("weights and rows", "bootstrap and McNemar", "Markdown", "results of every pair")
     for label, seconds in zip(labels, np.diff(times).tolist(), strict=True):
         print(f"{label:24} {seconds:6.2f} s")
     print(f"{'together':24} {times[-1] - times[0]:6.2f} s; results {num_bytes / 2**20:.1f} MiB\n")

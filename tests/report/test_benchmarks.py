@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.benchmarks.stored_tables import StoredTable, read_tables
+from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
 from encore.report.drawing import DrawnChart, Missing
 from encore.report.findings import Findings, gather
 from encore.report.interval_charts import interval_chart
@@ -61,8 +61,8 @@ def html(findings: Findings, drawn: Mapping[str, DrawnChart | Missing]) -> str:
 
 
 @pytest.fixture
-def table(study: Path) -> StoredTable:
-    return read_tables(study)[0]
+def table(study: Path) -> BenchmarkTable:
+    return read_table(table_folders(study)[0])
 
 
 def test_every_table_of_the_study_has_a_figure_in_a_section_of_its_own(html: str) -> None:
@@ -71,29 +71,30 @@ def test_every_table_of_the_study_has_a_figure_in_a_section_of_its_own(html: str
     assert '<a href="#benchmarks">' in html
 
 
-def test_rows_are_sorted_and_all_of_them_in_the_table(table: StoredTable) -> None:
+def test_rows_are_sorted_and_all_of_them_in_the_table(table: BenchmarkTable) -> None:
     chart = interval_chart(table)
     assert len(chart.table.rows) == len(table.rows)
     scores = [float(row[1].removesuffix(" %")) for row in chart.table.rows]
     assert scores == sorted(scores, reverse=True)
     by_name = {row.name: row for row in table.rows}
     for name, _, _, difference, *_ in chart.table.rows:
-        found = by_name[name].difference
+        found = by_name[name].own.comparison
         expected = "–" if found is None else f"{100 * found.difference:+.1f}".replace("-", "−")
         assert difference.lstrip("+") == expected.lstrip("+")
 
 
 def test_drawn_are_the_papers_methods_and_models_not_one_line_for_each_rule(
-    table: StoredTable, html: str
+    table: BenchmarkTable, html: str
 ) -> None:
-    leading = [row for row in table.rows if row.method is not None or row.kind != "scheme"]
+    leading = [row for row in table.rows if row.own.method is not None or row.kind != "scheme"]
     assert {"uniform", "encore (τ 2)", "initial"} <= {row.name for row in leading}
     assert not [row for row in leading if row.name.startswith("single: ")]
     chart = interval_chart(table)
     assert f"{len(leading)} rows on" in chart.panels[0].alt
     assert f"{len(table.rows) - len(leading)} further rows: in the table." in Parsed(html).text
     # Where nothing leads, everything is drawn.
-    others = replace(table, rows=tuple(row for row in table.rows if row not in leading))
+    rest = tuple(row for row in table.rows if row not in leading)
+    others = table.model_copy(update={"rows": rest})
     assert f"{len(others.rows)} rows on" in interval_chart(others).panels[0].alt
 
 
@@ -105,7 +106,7 @@ def test_what_is_synthetic_or_partial_is_said_beside_the_figures(html: str) -> N
     assert "every &lt;b&gt;pair&lt;/b&gt;" in second
 
 
-def test_the_tables_notes_are_there(html: str, table: StoredTable) -> None:
+def test_the_tables_notes_are_there(html: str, table: BenchmarkTable) -> None:
     text = Parsed(html).text
     assert table.notes
     for note in table.notes:

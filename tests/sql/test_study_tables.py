@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encore.benchmarks.stored_tables import read_tables
+from encore.benchmarks.table import read_table, table_folders
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.model.opening import open_reward_model
@@ -220,14 +220,13 @@ def test_every_row_of_a_table_stands_there_with_its_figures(full: Path) -> None:
         order by table_key, place
     """
     expected: list[tuple[Any, ...]] = []
-    for table in read_tables(full):
-        for row in table.rows:
-            value, figure = row.figures[table.headline]
-            found = row.difference  # the reference is compared with nothing
+    for folder in table_folders(full):
+        for row in read_table(folder).own_rows:
+            figure, found = row.own.headline, row.own.comparison  # the reference has none
             compared = (None, None) if found is None else (found.difference, found.mcnemar_p)
-            own = (table.folder.name, row.name, row.kind, row.params.get("tau"))
-            figures = (value, figure.ci_low, figure.ci_high, *compared)
-            expected.append((*own, *figures, table.folder.name == TABLE_KEYS[1]))
+            own = (folder.name, row.name, row.kind, row.own.params.get("tau"))
+            figures = (figure.score, figure.ci_low, figure.ci_high, *compared)
+            expected.append((*own, *figures, folder.name == TABLE_KEYS[1]))
     assert ask(full, sql) == expected
     reference = "select distinct row, reference from benchmark_rows where difference is null"
     assert ask(full, reference) == [("uniform", "uniform")]

@@ -33,7 +33,8 @@ from encore.benchmarks.judging.verdicts import (
 )
 from encore.benchmarks.metrics import BenchmarkScore, benchmark_score
 from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
-from encore.benchmarks.results import PairResults, RowAbout, write_pair_results
+from encore.benchmarks.results import write_pair_results
+from encore.benchmarks.rows import RowAbout, TableRow
 from encore.config import MAX_RATING_REPLY_TOKENS
 from encore.data.records import slug
 from encore.data.rules import load_rule_set
@@ -364,7 +365,7 @@ def _report(
     The hash is of name and weights: the key covers neither, and the results of one training study's
     weights must not take the place of another's.
     """
-    results = PairResults(
+    results = TableRow(
         name=config.name or name, ties="half", credit_P=credit_P, reward_P2=reward_P2, about=about
     )
     by_rule = figures.get("weights")
