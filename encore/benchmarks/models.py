@@ -413,4 +413,3 @@ def _gate_digest(gate: Path) -> str:
     """Of the gate itself, not of its report, which says how long the training took."""
     parts = (hashlib.sha256((gate / name).read_bytes()) for name in (GATE_FILE, WEIGHTS_FILE))
     return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()
-    )

@@ -312,10 +312,7 @@ def _benchmarks(evidence: Evidence | Missing) -> dict[str, BenchmarkTable | Miss
     if isinstance(evidence, Missing) or evidence.study is None:
         return {}
     study = evidence.study.path
-    tables = [
-        _attempt(partial(read_table, folder))
-        for folder in table_folders(study)
-    ]
+    tables = [_attempt(partial(read_table, folder)) for folder in table_folders(study)]
     shown = [one for one in tables if isinstance(one, Missing) or one.own_rows]
     return {f"{BENCHMARK_FIGURE}{place}": one for place, one in enumerate(shown, start=1)}
 

@@ -69,7 +69,8 @@ def _intervals_panel(table: BenchmarkTable, rows: Sequence[TableLine]) -> Panel:
     scores = [row.own.headline.score for row in rows]
     return Panel(
         title="",
-        subtitle=plural(reference.num_pairs, "pair") + (", PARTIAL" if table.benchmark.is_partial else ""),
+        subtitle=plural(reference.num_pairs, "pair")
+        + (", PARTIAL" if table.benchmark.is_partial else ""),
         alt=(
             f"{plural(len(rows), 'row')} on {plural(reference.num_pairs, 'pair')}: from "
             f"{percent(min(scores))} to {percent(scores[0])} ({names[0]})."

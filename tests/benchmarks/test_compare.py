@@ -11,9 +11,9 @@ import pytest
 
 from encore.benchmarks.compare import compare_tables, compare_two, find_row, read_studies
 from encore.benchmarks.rows import RowAbout, TableRow
-from tests.studies import create_study
 from encore.errors import InputError
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
+from tests.studies import create_study
 
 SMALL = {"refuse": 6, "respond": 4}
 
