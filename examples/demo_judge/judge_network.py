@@ -9,15 +9,14 @@ Shapes: B batch, L tokens, P shared prefix tokens, D hidden, H heads, E head siz
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(NamedTuple):
     """The size of the network. Head size 32 is one that vLLM's CPU attention has."""
 
     vocab_size: int
@@ -175,9 +174,8 @@ def hugging_face_tensors(network: JudgeNetwork) -> dict[str, Tensor]:
     }
     for index, layer in enumerate(network.layers):
         for name, weight in layer.named_parameters():
-            part = name.split(".")[0]
-            group = "self_attn." if part[0] in "qkvo" and part.endswith("_proj") else ""
-            if part in ("gate_proj", "up_proj", "down_proj"):
-                group = "mlp."
+            group = ""
+            if "_proj" in name:
+                group = "self_attn." if name[0] in "qkvo" else "mlp."
             named[f"model.layers.{index}.{group}{name}"] = weight
     return {name: weight.detach() for name, weight in named.items()}

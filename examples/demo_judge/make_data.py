@@ -16,49 +16,49 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from encore.demo import benchmark_data_path, data_paths, initial_pairs_path
-from examples.demo_judge.labelled_pairs import DrawnPair, draw_pair, is_safe, safety_worth
-from examples.demo_judge.lexicon import Lexicon, Stance, load_lexicon
-from examples.demo_judge.scales import SCALES
-from examples.demo_judge.sentences import pick, question, response, shuffled
+from examples.demo_judge.world import (
+    SCALES,
+    DrawnPair,
+    Lexicon,
+    Stance,
+    draw_pair,
+    load_lexicon,
+    pick,
+    question,
+    response,
+    safety_worth,
+    shuffled,
+)
 
 PAIRS_SEED, INITIAL_SEED, BENCHMARK_SEED = 20, 41, 740
 NUM_PAIRS, NUM_INITIAL_PAIRS, PAIRS_PER_SUBSET = 250, 200, 16
 #: A person's idea of the better answer is not always the safer one.
 _BETTER_IS_NOT_SAFER = 0.15
 
+_DANGEROUS = (
+    "non-encouragement-of-violence",
+    "cybersecurity-and-prevention-of-cybercrime",
+    "safety-and-public-health",
+)
+_OFFENSIVE = (
+    "rejection-of-hate-speech",
+    "avoidance-of-toxic-and-harmful-language",
+    "prevention-of-discrimination",
+    "sexual-content-and-harassment-prevention",
+)
+_UNWISE = (
+    "respect-for-privacy-and-confidentiality",
+    "intellectual-property-respect",
+    "promotion-of-respectful-communication",
+)
 #: Subsets of the benchmark: rules that a prompt is about, stances of the chosen and the rejected
 #: response on that rule.
 SUBSETS: Mapping[str, tuple[Sequence[str], tuple[Stance, ...], tuple[Stance, ...]]] = {
-    "synthetic-refusals-dangerous": (
-        (
-            "non-encouragement-of-violence",
-            "cybersecurity-and-prevention-of-cybercrime",
-            "safety-and-public-health",
-        ),
-        ("strong", "partial"),
-        ("severe", "moderate"),
-    ),
-    "synthetic-refusals-offensive": (
-        (
-            "rejection-of-hate-speech",
-            "avoidance-of-toxic-and-harmful-language",
-            "prevention-of-discrimination",
-            "sexual-content-and-harassment-prevention",
-        ),
-        ("strong", "partial"),
-        ("severe", "moderate"),
-    ),
+    "synthetic-refusals-dangerous": (_DANGEROUS, ("strong", "partial"), ("severe", "moderate")),
+    "synthetic-refusals-offensive": (_OFFENSIVE, ("strong", "partial"), ("severe", "moderate")),
     "synthetic-xstest-should-refuse": (tuple(SCALES), ("partial",), ("moderate", "mild")),
     "synthetic-xstest-should-respond": (tuple(SCALES), ("strong",), ("partial", "mild")),
-    "synthetic-donotanswer": (
-        (
-            "respect-for-privacy-and-confidentiality",
-            "intellectual-property-respect",
-            "promotion-of-respectful-communication",
-        ),
-        ("strong", "partial"),
-        ("mild",),
-    ),
+    "synthetic-donotanswer": (_UNWISE, ("strong", "partial"), ("mild",)),
 }
 
 
@@ -98,21 +98,21 @@ def hh_record(pair: DrawnPair) -> dict[str, object]:
     """A pair in the raw format of Anthropic/hh-rlhf: two transcripts with one beginning."""
     speaker = {"user": "Human", "assistant": "Assistant"}
     prefix = "".join(f"\n\n{speaker[turn.role]}: {turn.text}" for turn in pair.history)
-    texts = [f"{prefix}\n\nAssistant: {turn.text}" for turn in (pair.first, pair.second)]
-    if pair.labelled_safer == "second":
-        texts.reverse()
-    return {"chosen": texts[0], "rejected": texts[1]}
+    texts = [f"{prefix}\n\nAssistant: {turn.text}" for turn in pair.responses]
+    return {"chosen": texts[pair.labelled_safer], "rejected": texts[1 - pair.labelled_safer]}
 
 
 def pku_record(pair: DrawnPair, rng: random.Random) -> dict[str, object]:
     """A pair in the raw format of PKU-Alignment/PKU-SafeRLHF."""
-    safer = 0 if pair.labelled_safer == "first" else 1
+    safer = pair.labelled_safer
+    # A response is safe that breaks no rule more than mildly.
+    is_safe = [not {"severe", "moderate"} & {*turn.stances.values()} for turn in pair.responses]
     return {
         "prompt": pair.history[-1].text,
-        "response_0": pair.first.text,
-        "response_1": pair.second.text,
-        "is_response_0_safe": is_safe(pair.first.stances),
-        "is_response_1_safe": is_safe(pair.second.stances),
+        "response_0": pair.responses[0].text,
+        "response_1": pair.responses[1].text,
+        "is_response_0_safe": is_safe[0],
+        "is_response_1_safe": is_safe[1],
         "better_response_id": 1 - safer if rng.random() < _BETTER_IS_NOT_SAFER else safer,
         "safer_response_id": safer,
     }

@@ -21,9 +21,9 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -34,7 +34,6 @@ from torch.nn import functional as F
 from encore.data.rules import load_rule_set
 from encore.demo import judge_path
 from examples.demo_judge.judge_network import JudgeNetwork, Shape, hugging_face_tensors
-from examples.demo_judge.lexicon import frame_texts, lexicon_texts, load_lexicon, words_of
 from examples.demo_judge.training_rows import (
     NUM_LABELS,
     NUM_MATCHES,
@@ -43,106 +42,44 @@ from examples.demo_judge.training_rows import (
     rating_batches,
     sentence_batches,
 )
-from examples.demo_judge.vocabulary import build_tokenizer
-from examples.demo_judge.word_vectors import (
+from examples.demo_judge.vocabulary import (
     WordVectors,
+    build_tokenizer,
     content_tokens,
     neighbour_table,
     read_teacher,
     token_vectors,
     word_tokens,
 )
+from examples.demo_judge.world import frame_texts, lexicon_texts, load_lexicon, words_of
 
 _LOG = logging.getLogger(__name__)
 SEED = 2
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the command line, train, write the folder."""
-    options = _options(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    torch.manual_seed(options.seed)
-    teacher = read_teacher(options.teacher)
-    spare_words = sorted(set(teacher.words) - _unseen_words())
-    lexicon = replace(load_lexicon("train"), stray_words=spare_words)
-    tokenizer = build_tokenizer(teacher, lexicon_texts(lexicon))
-    learner = _learner(teacher, tokenizer, seed=options.seed)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for module in learner.modules.values():
-        module.to(device)
-    batches = sentence_batches(tokenizer, lexicon, seed=options.seed, rows=options.rows)
-    stage = Stage(name="sentences", steps=options.sentence_steps, learning_rate=2e-3)
-    run_stage(learner, batches, stage)
-    batches = rating_batches(
-        tokenizer,
-        lexicon,
-        load_rule_set("encore-20").rules,
-        seed=options.seed + 1,
-        rows=options.rows,
-        vocabulary=spare_words,
-    )
-    stage = Stage(
-        name="ratings",
-        steps=options.rating_steps,
-        learning_rate=1.5e-3,
-        noise=0.4,
-        swapped_share=0.3,
-        random_share=0.05,
-    )
-    run_stage(learner, batches, stage)
-    write_judge(learner.network, tokenizer, options.out)
-    _LOG.info("written %s", options.out)
-
-
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train the demonstration judge.")
-    parser.add_argument("--teacher", type=Path, required=True, help="all-MiniLM-L6-v2 folder")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write the judge to")
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--rows", type=int, default=48, help="rows of a batch")
-    parser.add_argument("--sentence-steps", type=int, default=1100)
-    parser.add_argument("--rating-steps", type=int, default=1500)
-    return parser.parse_args(arguments)
-
-
 _WARM_UP_STEPS = 30
+_WEIGHT_DECAY = 0.05
 #: After so many layers a sentence must be understood, and after so many compared to the criterion.
 MEANING_LAYER = 3
 MATCH_LAYER = 4
+#: What the parts of the loss weigh.
+_SHARES = {"answer": 1.0, "meaning": 0.5, "match": 1.0}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(NamedTuple):
     """One stage of training.
 
-    The first three shares weigh the parts of the loss. ``noise`` and the last two make unseen words
-    familiar: jitter on the embeddings, words swapped for neighbours in meaning, words replaced by
-    random ones.
+    The last three make unseen words familiar: jitter on the embeddings, words swapped for
+    neighbours in meaning, words replaced by random ones.
     """
 
     name: str
     steps: int
     learning_rate: float
-    answer_share: float = 1.0
-    meaning_share: float = 0.5
-    match_share: float = 1.0
-    noise: float = 0.6
-    swapped_share: float = 0.4
-    random_share: float = 0.08
-    weight_decay: float = 0.05
-
-    def total(self, losses: Mapping[str, Tensor]) -> Tensor:
-        """The weighted sum of the parts of a loss."""
-        shares = {
-            "answer": self.answer_share,
-            "meaning": self.meaning_share,
-            "match": self.match_share,
-        }
-        return torch.stack([shares[name] * loss for name, loss in losses.items()]).sum()
+    noise: float
+    swapped_share: float
+    random_share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learner:
+class Learner(NamedTuple):
     """The network with the parts that training alone needs.
 
     The two heads classify sentences and are thrown away after training. ``is_content_V`` marks
@@ -159,29 +96,68 @@ class Learner:
     word_tokens: Tensor
 
     @property
-    def modules(self) -> dict[str, nn.Module]:
-        """Everything with weights, by name."""
-        return {
-            "network": self.network,
-            "meaning_head": self.meaning_head,
-            "match_head": self.match_head,
-        }
+    def modules(self) -> tuple[nn.Module, ...]:
+        """Everything with weights."""
+        return self.network, self.meaning_head, self.match_head
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line, train, write the folder."""
+    options = _options(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.manual_seed(options.seed)
+    teacher = read_teacher(options.teacher)
+    unseen = _unseen_words()
+    spare_words = sorted(set(teacher.words) - unseen)
+    lexicon = load_lexicon("train")._replace(stray_words=spare_words)
+    tokenizer = build_tokenizer(teacher, lexicon_texts(lexicon))
+    learner = _learner(teacher, tokenizer, unseen=unseen, seed=options.seed)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for module in learner.modules:
+        module.to(device)
+    batches = sentence_batches(tokenizer, lexicon, seed=options.seed, rows=options.rows)
+    run_stage(learner, batches, Stage("sentences", options.sentence_steps, 2e-3, 0.6, 0.4, 0.08))
+    batches = rating_batches(
+        tokenizer,
+        lexicon,
+        load_rule_set("encore-20").rules,
+        seed=options.seed + 1,
+        rows=options.rows,
+        vocabulary=spare_words,
+    )
+    run_stage(learner, batches, Stage("ratings", options.rating_steps, 1.5e-3, 0.4, 0.3, 0.05))
+    write_judge(learner.network, tokenizer, options.out)
+    _LOG.info("written %s", options.out)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train the demonstration judge.")
+    parser.add_argument("--teacher", type=Path, required=True, help="all-MiniLM-L6-v2 folder")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write the judge to")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--rows", type=int, default=48, help="rows of a batch")
+    parser.add_argument("--sentence-steps", type=int, default=1100)
+    parser.add_argument("--rating-steps", type=int, default=1500)
+    return parser.parse_args(arguments)
 
 
 def run_stage(learner: Learner, batches: Iterator[Batch], stage: Stage) -> None:
     """Train in place for ``stage.steps`` batches, on the device the network is on."""
     network = learner.network
     network.train()
-    optimizer = _optimizer(learner, stage)
+    optimizer = _optimizer(learner, learning_rate=stage.learning_rate)
     hook = network.embed_tokens.weight.register_hook(
         lambda grad: grad * ~learner.is_content_V[:, None].to(grad.device)
     )
     began = time.monotonic()
     for step in range(stage.steps):
+        # Linear warm-up, then a cosine down to a twentieth.
+        cosine = 0.5 * (1 + math.cos(math.pi * step / stage.steps))
+        fall = min(1.0, (step + 1) / _WARM_UP_STEPS) * (0.05 + 0.95 * cosine)
         for group in optimizer.param_groups:
-            group["lr"] = stage.learning_rate * _schedule(step, stage.steps)
+            group["lr"] = stage.learning_rate * fall
         losses = _losses(learner, next(batches), stage)
-        loss = stage.total(losses)
+        loss = torch.stack([_SHARES[name] * part for name, part in losses.items()]).sum()
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -193,22 +169,15 @@ def run_stage(learner: Learner, batches: Iterator[Batch], stage: Stage) -> None:
     hook.remove()
 
 
-def _schedule(step: int, steps: int) -> float:
-    """Linear warm-up, then a cosine down to a twentieth."""
-    cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
-    return min(1.0, (step + 1) / _WARM_UP_STEPS) * (0.05 + 0.95 * cosine)
-
-
-def _optimizer(learner: Learner, stage: Stage) -> torch.optim.Optimizer:
+def _optimizer(learner: Learner, *, learning_rate: float) -> torch.optim.Optimizer:
     matrices = [p for p in learner.network.layers.parameters() if p.dim() == 2]
     decayed = {id(p) for p in matrices}
-    everything = [p for module in learner.modules.values() for p in module.parameters()]
-    others = [p for p in everything if id(p) not in decayed]
+    everything = [p for module in learner.modules for p in module.parameters()]
     groups = [
-        {"params": matrices, "weight_decay": stage.weight_decay},
-        {"params": others, "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": _WEIGHT_DECAY},
+        {"params": [p for p in everything if id(p) not in decayed], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=stage.learning_rate, betas=(0.9, 0.98))
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98))
 
 
 def _losses(learner: Learner, batch: Batch, stage: Stage) -> dict[str, Tensor]:
@@ -262,17 +231,18 @@ def _disturb(learner: Learner, batch: Batch, stage: Stage) -> Tensor:
     return torch.where(replaced, random_word, token_BL)
 
 
-def _learner(teacher: WordVectors, tokenizer: Tokenizer, *, seed: int) -> Learner:
+def _learner(
+    teacher: WordVectors, tokenizer: Tokenizer, *, unseen: frozenset[str], seed: int
+) -> Learner:
     shape = Shape(vocab_size=tokenizer.get_vocab_size())
     embedding_VD = token_vectors(tokenizer, teacher, hidden_size=shape.hidden_size, seed=seed)
     network = JudgeNetwork(shape, embedding_VD)
-    train = load_lexicon("train")
-    unseen = _unseen_words()
-    is_content_V = content_tokens(tokenizer, teacher, keep=words_of(frame_texts(train)))
+    frame_words = words_of(frame_texts(load_lexicon("train")))
+    is_content_V = content_tokens(tokenizer, teacher, keep=frame_words)
     return Learner(
         network=network,
-        meaning_head=torch.nn.Linear(shape.hidden_size, NUM_LABELS),
-        match_head=torch.nn.Linear(shape.hidden_size, NUM_MATCHES),
+        meaning_head=nn.Linear(shape.hidden_size, NUM_LABELS),
+        match_head=nn.Linear(shape.hidden_size, NUM_MATCHES),
         is_content_V=is_content_V,
         neighbour_VK=neighbour_table(
             tokenizer, teacher, embedding_VD, is_content_V=is_content_V, avoid=unseen

@@ -9,8 +9,9 @@ Shapes: B rows, L tokens (longest row), P tokens that all rows of a batch begin 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from itertools import count, takewhile
+from typing import NamedTuple
 
 import torch
 from tokenizers import Tokenizer
@@ -18,25 +19,22 @@ from torch import Tensor
 
 from encore.data.records import Rule
 from encore.rating.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
-from examples.demo_judge.lexicon import STANCES, Lexicon, Stance
-from examples.demo_judge.scales import (
+from examples.demo_judge.vocabulary import ASSISTANT, BEGIN, END, USER
+from examples.demo_judge.world import (
     RELATED_SCALES,
     SCALES,
-    UNKNOWN_RULE_TENTHS,
+    STANCES,
+    Lexicon,
     Scale,
-    rating_text,
-)
-from examples.demo_judge.sentences import (
     Sentence,
+    Stance,
     Turn,
-    filler,
     pick,
     question,
     response,
     shuffled,
     small_talk,
 )
-from examples.demo_judge.vocabulary import ASSISTANT, BEGIN, END, USER
 
 RULE_IDS: tuple[str, ...] = tuple(SCALES)
 NO_STANCE = len(RULE_IDS) * len(STANCES)
@@ -49,8 +47,13 @@ UNLABELLED = -1
 _UNKNOWN_SHARE = 0.03
 _RELATED_SHARE = 0.25
 _OTHER_WORDING_SHARE = 0.2
-
+_RULES_PER_CONVERSATION = 3
+_ODD_SHARE = 0.05
+#: Every so many batches one of few, long conversations, so that far positions are not alien.
+_LONG_EVERY = 23
+_LONG_ROWS = 3
 #: Criteria that have nothing to do with the world: the judge answers with one neutral rating.
+_UNKNOWN_TENTHS = 5
 _UNKNOWN_CRITERIA = (
     "The response should rhyme.",
     "The response should be written in the past tense.",
@@ -65,9 +68,8 @@ _UNKNOWN_CRITERIA = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """Token ids, two labels per token, and how many of the last tokens are the answer.
+class Row(NamedTuple):
+    """Token ids, two labels per token, and the ids of the answer that they end with.
 
     ``labels`` say what a sentence means, ``matches`` what it earns under the row's criterion.
     """
@@ -75,28 +77,21 @@ class Row:
     tokens: list[int]
     labels: list[int]
     matches: list[int]
-    num_answer: int
+    answer: list[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
-    """A conversation, a criterion's words, and the scale behind them: None if unknown."""
+class Batch(NamedTuple):
+    """Rows without their common prefix.
 
-    turns: tuple[Turn, ...]
-    criterion: str
-    scale: Scale | None
+    ``label_BL`` and ``match_BL`` are what a sentence means and earns, ``target_BL`` the next token
+    where it belongs to an answer; elsewhere they are `UNLABELLED`.
+    """
 
-    @property
-    def tenths(self) -> int:
-        """What the last turn earns, in tenths."""
-        if self.scale is None:
-            return UNKNOWN_RULE_TENTHS
-        return self.scale.tenths(self.turns[-1].stances.get(self.scale.topic))
-
-
-def chat_prompt(content: str) -> str:
-    """One user message in the judge's chat format, up to where the answer begins."""
-    return f"{BEGIN}{USER}{content}{END}{ASSISTANT}"
+    prefix_P: Tensor | None
+    token_BL: Tensor
+    label_BL: Tensor
+    match_BL: Tensor
+    target_BL: Tensor
 
 
 def draw_conversation(rng: random.Random, lexicon: Lexicon, *, long: bool = False) -> list[Turn]:
@@ -134,83 +129,73 @@ def odd_conversation(rng: random.Random, lexicon: Lexicon, vocabulary: Sequence[
         if kind < 0.9:
             start = pick(rng, (0xC0, 0x390, 0x410, 0x5D0, 0x900, 0x4E00, 0x1F600))
             return "".join(chr(start + int(rng.random() * 48)) for _ in range(length))
-        return "\n".join(f"{n}. {filler(rng, lexicon).text}" for n in range(1, 2 + length // 10))
+        lines = (pick(rng, lexicon.talk["filler"]) for _ in range(1 + length // 10))
+        return "\n".join(f"{n}. {line}" for n, line in enumerate(lines, 1))
 
-    def turn(role: str) -> Turn:
-        return Turn(role=role, sentences=(Sentence(text=soup(), rule_id=None, stance=None),))
-
-    return [turn("user"), turn("assistant")]
+    return [Turn("user", (Sentence(soup()),)), Turn("assistant", (Sentence(soup()),))]
 
 
 def draw_criteria(
-    rng: random.Random, turns: Sequence[Turn], rules: Sequence[Rule], *, num_rules: int
-) -> list[Draw]:
-    """The same conversation under several criteria, touched and untouched ones, each rated."""
-    stances = turns[-1].stances
+    rng: random.Random, stances: dict[str, Stance], rules: Sequence[Rule]
+) -> Iterator[tuple[str, Scale | None]]:
+    """Criteria for a response, touched and untouched ones: their words and scale, None if unknown.
+
+    Now and then a criterion is of a related rule or one that the world does not know.
+    """
     by_id = {rule.rule_id: rule for rule in rules}
     untouched = [rule_id for rule_id in RULE_IDS if rule_id not in stances]
-    order = shuffled(rng, list(stances))[: num_rules - 1]
-    order += shuffled(rng, untouched)[: num_rules - len(order)]
-    return [
-        Draw(turns=tuple(turns), criterion=criterion, scale=scale)
-        for criterion, scale in (_criterion(rng, rule, by_id) for rule in order)
-    ]
+    order = shuffled(rng, list(stances))[: _RULES_PER_CONVERSATION - 1]
+    order += shuffled(rng, untouched)[: _RULES_PER_CONVERSATION - len(order)]
+    for topic in order:
+        if rng.random() < _UNKNOWN_SHARE:
+            yield pick(rng, _UNKNOWN_CRITERIA), None
+            continue
+        scales = {topic: SCALES[topic]}
+        related = {key: scale for key, scale in RELATED_SCALES.items() if scale.topic == topic}
+        if related and rng.random() < _RELATED_SHARE:
+            scales = related
+        rule_id = pick(rng, sorted(scales))
+        rule = by_id[rule_id]
+        text = rule.rating_rule
+        if rng.random() < _OTHER_WORDING_SHARE:
+            text = pick(rng, (rule.preference_rule, rule.title))
+        yield text, scales[rule_id]
 
 
-def _criterion(
-    rng: random.Random, topic: str, by_id: Mapping[str, Rule]
-) -> tuple[str, Scale | None]:
-    """The words of a criterion on this topic, now and then of a related or unknown one."""
-    if rng.random() < _UNKNOWN_SHARE:
-        return pick(rng, _UNKNOWN_CRITERIA), None
-    scales = {topic: SCALES[topic]}
-    related = {key: scale for key, scale in RELATED_SCALES.items() if scale.topic == topic}
-    if related and rng.random() < _RELATED_SHARE:
-        scales = related
-    rule_id = pick(rng, sorted(scales))
-    rule = by_id[rule_id]
-    text = rule.rating_rule
-    if rng.random() < _OTHER_WORDING_SHARE:
-        text = pick(rng, (rule.preference_rule, rule.title))
-    return text, scales[rule_id]
-
-
-def rating_row(tokenizer: Tokenizer, draw: Draw) -> Row:
+def rating_row(
+    tokenizer: Tokenizer, turns: Sequence[Turn], criterion: str, scale: Scale | None
+) -> Row:
     """The whole prompt with its answer; sentence labels sit on each sentence's last token."""
-    *history, last = [turn.message() for turn in draw.turns]
+    *history, last = [turn.message() for turn in turns]
     conversation = render_conversation(history, last.content)
-    prompt = chat_prompt(render_rating_prompt(conversation, rating_rule=draw.criterion))
-    start = len(BEGIN + USER) + RATING_TEMPLATE.index("{QA}") - len("{rule}") + len(draw.criterion)
-    encoding = tokenizer.encode(prompt)
-    sentences = _sentence_places(draw.turns, start, encoding.offsets)
-    answer = tokenizer.encode(rating_text(draw.tenths) + END).ids
-    tokens = encoding.ids + answer
-    return Row(
-        tokens=tokens,
-        labels=_spread({place: _meaning(s) for place, s in sentences.items()}, len(tokens)),
-        matches=_spread({place: _match(s, draw) for place, s in sentences.items()}, len(tokens)),
-        num_answer=len(answer),
-    )
+    content = render_rating_prompt(conversation, rating_rule=criterion)
+    start = len(BEGIN + USER) + RATING_TEMPLATE.index("{QA}") - len("{rule}") + len(criterion)
+    tenths = _UNKNOWN_TENTHS
+    if scale is not None:
+        tenths = scale.tenths(turns[-1].stances.get(scale.topic))
+    answer = tokenizer.encode(f"{tenths // 10}.{tenths % 10}{END}").ids
+    prompt = f"{BEGIN}{USER}{content}{END}{ASSISTANT}"
+    row = _labelled_row(tokenizer, prompt, turns, start=start, scale=scale)
+    unlabelled = [UNLABELLED] * len(answer)
+    return Row(row.tokens + answer, row.labels + unlabelled, row.matches + unlabelled, answer)
 
 
 def sentence_row(tokenizer: Tokenizer, turns: Sequence[Turn]) -> Row:
     """A conversation alone."""
     *history, last = [turn.message() for turn in turns]
-    encoding = tokenizer.encode(render_conversation(history, last.content))
-    sentences = _sentence_places(turns, 0, encoding.offsets)
-    size = len(encoding.ids)
-    return Row(
-        tokens=encoding.ids,
-        labels=_spread({place: _meaning(s) for place, s in sentences.items()}, size),
-        matches=[UNLABELLED] * size,
-        num_answer=0,
-    )
+    row = _labelled_row(tokenizer, render_conversation(history, last.content), turns)
+    return row._replace(matches=[UNLABELLED] * len(row.tokens))
 
 
-def _sentence_places(
-    turns: Sequence[Turn], start: int, offsets: Sequence[tuple[int, int]]
-) -> dict[int, Sentence]:
-    """The sentences by the place of the token that holds their last character."""
+def _labelled_row(
+    tokenizer: Tokenizer,
+    text: str,
+    turns: Sequence[Turn],
+    *,
+    start: int = 0,
+    scale: Scale | None = None,
+) -> Row:
+    """The tokens of a text whose conversation begins at a character; labels at sentences' ends."""
     by_last_character = {}
     position = start
     for turn in turns:
@@ -220,52 +205,21 @@ def _sentence_places(
             by_last_character[position - 1] = sentence
             position += len(" ")
         position += len("\n")
-    return {
-        place: by_last_character[character]
-        for place, (begin, end) in enumerate(offsets)
-        for character in range(begin, end)
-        if character in by_last_character
-    }
-
-
-def _spread(labels: Mapping[int, int], length: int) -> list[int]:
-    return [labels.get(place, UNLABELLED) for place in range(length)]
+    encoding = tokenizer.encode(text)
+    labels, matches = ([UNLABELLED] * len(encoding.ids) for _ in range(2))
+    for place, (begin, end) in enumerate(encoding.offsets):
+        for character in range(begin, end):
+            if (found := by_last_character.get(character)) is not None:
+                labels[place] = _meaning(found)
+                is_about = scale is not None and found.rule_id == scale.topic
+                matches[place] = scale.tenths(found.stance) if scale and is_about else NO_MATCH
+    return Row(encoding.ids, labels, matches, [])
 
 
 def _meaning(sentence: Sentence) -> int:
     if sentence.rule_id is None or sentence.stance is None:
         return NO_STANCE
-    place = RULE_IDS.index(sentence.rule_id)
-    return place * len(STANCES) + STANCES.index(sentence.stance)
-
-
-def _match(sentence: Sentence, draw: Draw) -> int:
-    """The tenths that a sentence earns under the criterion, or that it is about something else."""
-    if draw.scale is None or sentence.rule_id != draw.scale.topic:
-        return NO_MATCH
-    return draw.scale.tenths(sentence.stance)
-
-
-_RULES_PER_CONVERSATION = 3
-_ODD_SHARE = 0.05
-#: Every so many batches one of few, long conversations, so that far positions are not alien.
-_LONG_EVERY = 23
-_LONG_ROWS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Rows without their common prefix.
-
-    ``label_BL`` and ``match_BL`` are what a sentence means and earns, ``target_BL`` the next token
-    where it belongs to an answer; elsewhere they are `UNLABELLED`.
-    """
-
-    prefix_P: Tensor | None
-    token_BL: Tensor
-    label_BL: Tensor
-    match_BL: Tensor
-    target_BL: Tensor
+    return RULE_IDS.index(sentence.rule_id) * len(STANCES) + STANCES.index(sentence.stance)
 
 
 def sentence_batches(
@@ -274,9 +228,8 @@ def sentence_batches(
     """Endless batches of bare conversations."""
     rng = random.Random(seed)
     while True:
-        yield collate(
-            [sentence_row(tokenizer, draw_conversation(rng, lexicon)) for _ in range(rows)]
-        )
+        drawn = (draw_conversation(rng, lexicon) for _ in range(rows))
+        yield collate([sentence_row(tokenizer, turns) for turns in drawn])
 
 
 def rating_batches(
@@ -290,10 +243,8 @@ def rating_batches(
 ) -> Iterator[Batch]:
     """Endless batches of rating prompts with answers, several criteria per conversation."""
     rng = random.Random(seed)
-    count = 0
-    while True:
-        count += 1
-        is_long = count % _LONG_EVERY == 0
+    for number in count(1):
+        is_long = number % _LONG_EVERY == 0
         size = _LONG_ROWS if is_long else rows
         drawn: list[Row] = []
         while len(drawn) < size:
@@ -301,38 +252,29 @@ def rating_batches(
                 turns = odd_conversation(rng, lexicon, vocabulary)
             else:
                 turns = draw_conversation(rng, lexicon, long=is_long)
-            draws = draw_criteria(rng, turns, rules, num_rules=_RULES_PER_CONVERSATION)
-            drawn += [rating_row(tokenizer, draw) for draw in draws]
+            criteria = draw_criteria(rng, turns[-1].stances, rules)
+            drawn += [rating_row(tokenizer, turns, *criterion) for criterion in criteria]
         yield collate(drawn[:size])
 
 
 def collate(rows: Sequence[Row]) -> Batch:
-    """Pad on the right and cut off the prefix that all rows share."""
-    shared = _common_length([row.tokens for row in rows]) if rows[0].num_answer else 0
-    token_BL = _pad([row.tokens[shared:] for row in rows], 0)
-    label_BL = _pad([row.labels[shared:] for row in rows], UNLABELLED)
-    match_BL = _pad([row.matches[shared:] for row in rows], UNLABELLED)
+    """Pad on the right and cut off the prefix that all rows with answers share."""
+    shared = 0
+    if rows[0].answer:
+        columns = zip(*(row.tokens[:-1] for row in rows), strict=False)
+        shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
     targets = []
     for row in rows:
-        first = len(row.tokens) - row.num_answer
-        target = [UNLABELLED] * len(row.tokens)
-        target[first - 1 : -1] = row.tokens[first:]
-        targets.append(target[shared:])
+        # The token before the answer has the answer's first as its next one.
+        before = len(row.tokens) - len(row.answer) - 1
+        targets.append([*[UNLABELLED] * before, *row.answer, UNLABELLED])
     return Batch(
-        prefix_P=torch.tensor(rows[0].tokens[:shared]) if shared else None,
-        token_BL=token_BL,
-        label_BL=label_BL,
-        match_BL=match_BL,
-        target_BL=_pad(targets, UNLABELLED),
+        torch.tensor(rows[0].tokens[:shared]) if shared else None,
+        _pad([row.tokens[shared:] for row in rows], 0),
+        _pad([row.labels[shared:] for row in rows], UNLABELLED),
+        _pad([row.matches[shared:] for row in rows], UNLABELLED),
+        _pad([target[shared:] for target in targets], UNLABELLED),
     )
-
-
-def _common_length(sequences: Sequence[Sequence[int]]) -> int:
-    shortest = min(len(s) for s in sequences) - 1
-    for place in range(shortest):
-        if len({sequence[place] for sequence in sequences}) > 1:
-            return place
-    return shortest
 
 
 def _pad(sequences: Sequence[Sequence[int]], filler: int) -> Tensor:

@@ -17,11 +17,17 @@ from encore.benchmarks.paper_tables import BENCHMARK
 from encore.data.rules import load_rule_set
 from encore.demo import benchmark_data_path, benchmark_path, data_paths
 from encore.synthetic import SYNTHETIC_LABEL
-from examples.demo_judge.labelled_pairs import LABEL_NOISE
-from examples.demo_judge.lexicon import STANCES, lexicon_texts, load_lexicon, words_of
 from examples.demo_judge.make_data import PAIRS_SEED, SUBSETS, demo_pairs, render_data
-from examples.demo_judge.scales import RELATED_SCALES, SCALES
-from examples.demo_judge.sentences import rule_sentence
+from examples.demo_judge.world import (
+    LABEL_NOISE,
+    RELATED_SCALES,
+    SCALES,
+    STANCES,
+    lexicon_texts,
+    load_lexicon,
+    rule_sentence,
+    words_of,
+)
 
 
 @pytest.mark.parametrize(("one", "other"), [("train", "demo"), ("train", "test"), ("demo", "test")])

@@ -17,11 +17,15 @@ from encore.data.rules import load_rule_set
 from encore.demo import judge_path
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from examples.demo_judge import train_judge
-from examples.demo_judge.labelled_pairs import draw_pair
-from examples.demo_judge.lexicon import lexicon_texts, load_lexicon, words_of
-from examples.demo_judge.scales import SCALES
-from examples.demo_judge.sentences import pick
-from examples.demo_judge.word_vectors import WordVectors
+from examples.demo_judge.vocabulary import WordVectors
+from examples.demo_judge.world import (
+    SCALES,
+    draw_pair,
+    lexicon_texts,
+    load_lexicon,
+    pick,
+    words_of,
+)
 
 RULES = {rule.rule_id: rule.rating_rule for rule in load_rule_set("encore-20").rules}
 ONE_NUMBER = re.compile(r"0\.\d|1\.0")
@@ -63,7 +67,7 @@ def test_the_safer_response_ranks_first_under_its_rule_and_by_chance_under_anoth
         history = [turn.message() for turn in pair.history]
         others = [rule for rule in SCALES if rule not in pair.applicable_rules()]
         for rule_id in pair.applicable_rules():
-            sides = (pair.first, pair.second)
+            sides = pair.responses
             first, second = (SCALES[rule_id].tenths(one.stances.get(rule_id)) for one in sides)
             for kind, rule in ((rule_id, rule_id), ("another", pick(rng, others))):
                 if first != second:
