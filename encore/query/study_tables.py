@@ -19,12 +19,11 @@ from encore.query.query_files import query_files
 from encore.query.study_database import FilePart, StudyTable, literal, quoted
 from encore.rating_runs import RatingStatus, describe_run, status
 from encore.schemas import PAIRS, RATINGS, SET_ASIDE_FIELDS
-from encore.scoring.score_files import (
+from encore.scoring.head_scores import (
     SYNTHETIC_MODEL,
     ScoreStatus,
     head_scores_schema,
-    list_scores,
-    score_status,
+    score_statuses,
 )
 from encore.synthetic import is_synthetic_judge, is_synthetic_source, synthetic_parts
 
@@ -181,7 +180,7 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
         EncoreError: A damaged `run.json` or `score.json`.
     """
     statuses = status(study.path)
-    scores = tuple(score_status(folder) for folder in list_scores(study.path))
+    scores = score_statuses(study.path)
     chosen = _chosen(study, statuses, run=run, judge=judge)
     labels = labels_of(study)
     benchmarks = table_folders(study.path)

@@ -1,6 +1,7 @@
-"""Head scores read back: from here every weighting of the heads is arithmetic.
+"""Head scores on disk: their columns, a scoring's manifest, and how they are read back.
 
-Suffixes: P pairs, 2 responses (chosen, rejected), R heads.
+From here every weighting of the heads is arithmetic. The grain of the table is one row per
+(source, pair_id, response). Suffixes: P pairs, 2 responses (chosen, rejected), R heads.
 """
 
 from __future__ import annotations
@@ -8,19 +9,107 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from encore.data.records import RESPONSES
 from encore.data.study import MARKER
 from encore.errors import InputError, StudyIncompleteError
-from encore.scoring.score_files import ScoreManifest, choose_scores, head_ids_of, score_status
+from encore.runs import RunManifest, RunStatus, describe_run, list_runs, run_status
 from encore.weighting.vector import head_weights
 
+SCORES_DIR = "scores"
+#: Begins a synthetic part that is the model's, not the data's.
+SYNTHETIC_MODEL = "model: "
+
+#: What identifies a row; every further column is a head's score. ``subset`` is null where a data
+#: set has none.
+KEY_FIELDS = (
+    pa.field("pair_id", pa.string(), nullable=False),
+    pa.field("source", pa.string(), nullable=False),
+    pa.field("subset", pa.string(), nullable=True),
+    pa.field("response", pa.string(), nullable=False),
+)
+KEY_NAMES = tuple(field.name for field in KEY_FIELDS)
+
 _Objects = NDArray[np.object_]
+
+
+def head_scores_schema(head_ids: Sequence[str]) -> pa.Schema:
+    """Columns of the scores of these heads: the keys, then a float32 column per head, by its id.
+
+    Raises:
+        InputError: a head called like a key column, or two heads of one name.
+    """
+    for head_id in head_ids:
+        if head_id in KEY_NAMES or list(head_ids).count(head_id) > 1:
+            raise InputError(
+                f"head {head_id!r}: a column of head scores already has this name; expected heads "
+                f"with names of their own, none of {', '.join(KEY_NAMES)}"
+            )
+    heads = [pa.field(head_id, pa.float32(), nullable=False) for head_id in head_ids]
+    return pa.schema([*KEY_FIELDS, *heads])
+
+
+class ScoreManifest(RunManifest):
+    """The manifest of a scoring; ``model`` is the model's name, for people.
+
+    The identity holds the model's digest, the heads and their means, data and plan. How sequences
+    are laid out and on what they are computed change rounding alone and are not part of it.
+    """
+
+    FILE: ClassVar[str] = "score.json"
+    KEY_FIELD: ClassVar[str] = "score_key"
+    COMMAND: ClassVar[str] = "encore score"
+    DOING: ClassVar[str] = "scoring"
+    DONE: ClassVar[str] = "scored"
+
+    score_key: str
+    model: str
+
+    @property
+    def title(self) -> str:
+        """The model."""
+        return f"model {self.model}"
+
+    @property
+    def head_ids(self) -> tuple[str, ...]:
+        """The heads in head order."""
+        return tuple(self.identity["head_ids"])
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """What was subtracted from each head's targets: in no score."""
+        return tuple(self.identity["mean"])
+
+    @property
+    def rows_per_pair(self) -> int:
+        """One for each response."""
+        return len(RESPONSES)
+
+    def check(self, run_dir: Path, /) -> None:
+        """Refuse a manifest whose key or heads do not fit its identity."""
+        super().check(run_dir)
+        if not self.head_ids or len(self.mean) != len(self.head_ids):
+            raise ValueError("its heads are empty, or their means are missing")
+
+
+ScoreStatus = RunStatus[ScoreManifest]
+
+
+def score_statuses(study: Path) -> tuple[ScoreStatus, ...]:
+    """Every scoring of a study, checked, sorted by key.
+
+    Raises:
+        EncoreError: a `score.json` is missing or damaged.
+    """
+    folders = list_runs(study / SCORES_DIR, ScoreManifest)
+    return tuple(run_status(folder, ScoreManifest) for folder in folders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,38 +172,41 @@ def read_head_scores(path: Path) -> HeadScores:
         InputError: no head scores; a response twice, missing, or without a finite score.
         StudyIncompleteError: shards of the scoring are missing or damaged.
     """
-    folder = choose_scores(path) if (path / MARKER).is_file() else path
-    if (folder / ScoreManifest.FILE).is_file():
-        status = score_status(folder)
+    if (path / MARKER).is_file():
+        folders = list_runs(path / SCORES_DIR, ScoreManifest)
+        if not folders:
+            raise InputError(f"{path}: no head scores yet; run `encore score` first")
+        if len(folders) > 1:
+            listing = "; ".join(describe_run(folder, ScoreManifest) for folder in folders)
+            raise InputError(f"{path}: {len(folders)} scorings; name the folder of one: {listing}")
+        path = folders[0]
+    if (path / ScoreManifest.FILE).is_file():
+        status = run_status(path, ScoreManifest)
         if problems := status.problems:
-            first = problems[0]
             raise StudyIncompleteError(
-                f"{folder}: {len(problems)} of {len(status.shards)} shards are not done (shard "
-                f"{first.index}: {first.state}); run the same `encore score` again"
+                f"{path}: {len(problems)} of {len(status.shards)} shards are not done (shard "
+                f"{problems[0].index}: {problems[0].state}); run the same `encore score` again"
             )
         mean_R = np.array(status.manifest.mean, dtype=np.float64)
-        return _scores(_read(status.paths), name=str(folder), mean_R=mean_R)
+        return replace(_read(status.paths, name=str(path)), mean_R=mean_R)
     paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not paths or not all(one.is_file() for one in paths):
         raise InputError(
             f"{path}: no head scores here; expected a study, a folder that `encore score` wrote, "
             "or Parquet"
         )
-    return _scores(_read(paths), name=str(path), mean_R=None)
+    return _read(paths, name=str(path))
 
 
-def _read(paths: Sequence[Path]) -> pa.Table:
+def _read(paths: Sequence[Path], *, name: str) -> HeadScores:
     try:
-        return pa.concat_tables([pq.read_table(one, partitioning=None) for one in paths])
+        table = pa.concat_tables([pq.read_table(one, partitioning=None) for one in paths])
     except (pa.ArrowException, OSError) as error:
         problem = " ".join(str(error).split())[:200]
         raise InputError(
             f"{paths[0]}: cannot be read as Parquet of one schema ({problem}); score again"
         ) from error
-
-
-def _scores(table: pa.Table, *, name: str, mean_R: NDArray[np.float64] | None) -> HeadScores:
-    head_ids = head_ids_of(table.schema, name=name)
+    head_ids = _head_ids_of(table.schema, name=name)
     table = _paired(table, name=name)
     columns = [table[head_id].to_numpy() for head_id in head_ids]  # a null becomes NaN
     score_NR = np.stack(columns, axis=1).astype(np.float32)
@@ -125,48 +217,64 @@ def _scores(table: pa.Table, *, name: str, mean_R: NDArray[np.float64] | None) -
             f"{name}: pair {row['pair_id']}: its {row['response']} response has no finite score "
             "under every head; score again"
         )
-    first = table.take(pa.array(range(0, table.num_rows, 2), pa.int64()))
+    keys = table.take(pa.array(range(0, table.num_rows, 2), pa.int64())).select(KEY_NAMES)
+    key_P = {key: np.array(keys[key].to_pylist(), dtype=np.object_) for key in KEY_NAMES}
     return HeadScores(
-        pair_id_P=np.array(first["pair_id"].to_pylist(), dtype=np.object_),
-        source_P=np.array(first["source"].to_pylist(), dtype=np.object_),
-        subset_P=np.array(first["subset"].to_pylist(), dtype=np.object_),
+        pair_id_P=key_P["pair_id"],
+        source_P=key_P["source"],
+        subset_P=key_P["subset"],
         score_P2R=score_NR.reshape(-1, 2, len(head_ids)),
         head_ids=head_ids,
-        mean_R=np.zeros(len(head_ids)) if mean_R is None else mean_R,
+        mean_R=np.zeros(len(head_ids)),
     )
+
+
+def _head_ids_of(schema: pa.Schema, *, name: str) -> tuple[str, ...]:
+    """The heads of a table of head scores: its columns of numbers beside the keys."""
+    missing = [key for key in KEY_NAMES if key not in schema.names]
+    heads = [field for field in schema if field.name not in KEY_NAMES]
+    wrong = [field for field in heads if not pa.types.is_floating(field.type)]
+    if missing or wrong or not heads:
+        problem = (
+            f"column {missing[0]!r} is missing"
+            if missing
+            else f"column {wrong[0].name!r} is {wrong[0].type}"
+            if wrong
+            else "there is no column of scores"
+        )
+        raise InputError(
+            f"{name}: no head scores: {problem}; expected {', '.join(KEY_NAMES)} and one column of "
+            "floats per head, as `encore score` writes them"
+        )
+    return tuple(field.name for field in heads)
 
 
 def _paired(table: pa.Table, *, name: str) -> pa.Table:
     """The rows with each pair's two responses together, the chosen one first."""
-    if _first_alone(table) is not None:
-        keys = ("pair_id", "source", "response")  # "chosen" sorts before "rejected"
-        table = table.sort_by([(key, "ascending") for key in keys])
-    alone = _first_alone(table)
-    if alone is not None:
-        raise InputError(
-            f"{name}: pair {alone}: expected exactly one row for its chosen and one for its "
-            "rejected response; score again"
-        )
-    num_pairs = table.group_by(["source", "pair_id"]).aggregate([]).num_rows
-    if 2 * num_pairs != table.num_rows:
-        raise InputError(
-            f"{name}: {table.num_rows} rows for {num_pairs} pairs: some are there more than once; "
-            "read one scoring at a time"
-        )
-    return table
-
-
-def _first_alone(table: pa.Table) -> str | None:
-    """The first pair whose two rows do not stand together in the order of `RESPONSES`."""
-    keys = [np.array(table[name].to_pylist(), dtype=np.object_) for name in ("source", "pair_id")]
-    response_N = np.array(table["response"].to_pylist(), dtype=np.object_)
-    num_whole = table.num_rows // 2 * 2
-    is_right_P = (response_N[0:num_whole:2] == RESPONSES[0]) & (
-        response_N[1:num_whole:2] == RESPONSES[1]
+    is_chosen, is_rejected = (
+        pc.cast(pc.equal(table["response"], response), pa.int8()) for response in RESPONSES
     )
-    for key_N in keys:
-        is_right_P &= key_N[0:num_whole:2] == key_N[1:num_whole:2]
-    wrong = np.flatnonzero(~is_right_P.astype(np.bool_))
+    pair = ["pair_id", "source"]
+    counts = (
+        table.select(pair)
+        .append_column("chosen", is_chosen)
+        .append_column("rejected", is_rejected)
+        .group_by(pair, use_threads=False)
+        .aggregate([("chosen", "sum"), ("rejected", "sum"), ([], "count_all")])
+    )
+    found = np.stack([counts[one] for one in ("chosen_sum", "rejected_sum", "count_all")], axis=1)
+    wrong = np.flatnonzero((found != (1, 1, 2)).any(axis=1))
     if wrong.size:
-        return str(keys[1][2 * wrong[0]])
-    return str(keys[1][-1]) if num_whole != table.num_rows else None
+        raise InputError(
+            f"{name}: pair {counts['pair_id'][wrong[0]]}: expected exactly one row for its chosen "
+            "and one for its rejected response; score again, or read one scoring at a time"
+        )
+    keys = table.select([*pair, "response"])
+    first, second = (
+        keys.take(pa.array(range(start, table.num_rows, 2), pa.int64())) for start in (0, 1)
+    )
+    is_chosen_first = pc.all(pc.equal(first["response"], RESPONSES[0]), min_count=0).as_py()
+    if is_chosen_first and first.select(pair).equals(second.select(pair)):
+        return table
+    # "chosen" sorts before "rejected".
+    return table.sort_by([(key, "ascending") for key in keys.column_names])

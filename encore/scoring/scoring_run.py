@@ -9,7 +9,7 @@ Suffixes: P pairs, N responses (two a pair, chosen first), R heads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,17 +44,16 @@ from encore.runs import (
     Tell,
     meets_every_shard,
     run_key_of,
+    run_status,
     work_through,
 )
 from encore.scoring.head_accuracy import TrainedSplit, trained_split
-from encore.scoring.score_files import (
+from encore.scoring.head_scores import (
     KEY_NAMES,
     SCORES_DIR,
     SYNTHETIC_MODEL,
     ScoreManifest,
-    ScoreStatus,
     head_scores_schema,
-    score_status,
 )
 from encore.synthetic import synthetic_parts
 from encore.versions import package_versions
@@ -178,7 +177,38 @@ def score_study(
     run_dir = config.out or study.path / SCORES_DIR / manifest.score_key
     began = time.monotonic()
     report = score_run(run_dir, manifest, pairs_of, opened=model, how=how, reporter=reporter)
-    return _result(run_dir, report, opened=model, seconds=time.monotonic() - began)
+    seconds = time.monotonic() - began
+    return _result(run_dir, report, split=trained_split(model.metadata), seconds=seconds)
+
+
+def _result(
+    run_dir: Path, report: RunReport, *, split: TrainedSplit | None, seconds: float
+) -> ScoreResult:
+    status = run_status(run_dir, ScoreManifest)
+    manifest = status.manifest
+    num_rows = sum(shard.num_rows for shard in status.shards)
+    num_computed = report.computed("num_computed")
+    note = (
+        f"{status.total('num_cut_responses')} of {num_rows} responses were too long and lost "
+        f"{status.total('num_cut_tokens')} tokens of their oldest text"
+    )
+    return ScoreResult(
+        out=run_dir,
+        key=manifest.score_key,
+        head_ids=manifest.head_ids,
+        num_pairs=manifest.num_pairs,
+        num_scores=num_rows * len(manifest.head_ids),
+        is_complete=status.is_complete,
+        failures=report.failures,
+        num_shards=len(status.shards),
+        num_reused=report.count("reused"),
+        seconds=seconds,
+        num_tokens=report.computed("num_tokens"),
+        padding_share=report.computed("num_padding") / num_computed if num_computed else None,
+        notes=(note,) if status.total("num_cut_responses") else (),
+        synthetic=manifest.synthetic,
+        split=split,
+    )
 
 
 def score_manifest(
@@ -253,14 +283,11 @@ def score_run(
         InputError: The folder holds something else.
         EncoreError: The disk is full, or the device has too little memory.
     """
-    speed = _Speed()
     encode = encode or opened.tokenizer.encode_pairs
-    compute = partial(_score, manifest, pairs_of, opened, how or HowToCompute(), encode, speed)
     job = Job(
         run_dir=run_dir,
         manifest=manifest,
-        compute=compute,
-        start=speed.start,
+        compute=partial(_score, manifest, pairs_of, opened, how or HowToCompute(), encode),
         title=title,
         stops_run=lambda error: meets_every_shard(error) or not isinstance(error, EncoreError),
     )
@@ -319,116 +346,49 @@ def score_encoded(
     return score_NR, counts
 
 
-@dataclass(slots=True)
-class _Speed:
-    """Tokens per second since the first shard began."""
-
-    began: float = 0.0
-    num_tokens: int = 0
-
-    def start(self) -> int:
-        """Start the clock; one worker, since the device computes one batch at a time."""
-        self.began = time.monotonic()
-        return 1
-
-    def note(self, num_tokens: int) -> str:
-        """The speed, with so many tokens of the shard in work."""
-        seconds = max(time.monotonic() - self.began, 1e-9)
-        return f"{(self.num_tokens + num_tokens) / seconds:,.0f} tokens/s"
-
-
 def _score(
     manifest: ScoreManifest,
     pairs_of: Callable[[Shard], Sequence[PairInSubset]],
     opened: OpenedModel,
     how: HowToCompute,
     encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]],
-    speed: _Speed,
     shard: Shard,
     tell: Tell,
 ) -> Slice:
+    """The table of one shard: two rows a pair, the chosen response first."""
+    began = time.monotonic()
+
+    def on_scored(num_done: int, num_tokens: int) -> None:
+        speed = num_tokens / max(time.monotonic() - began, 1e-9)
+        tell(num_done, note=f"{speed:,.0f} tokens/s")
+
     rows = pairs_of(shard)
-    pairs = [pair for pair, _ in rows]
-    encoded = encode(pairs)
+    encoded = encode([pair for pair, _ in rows])
     try:
-        score_NR, counts = score_encoded(
-            opened,
-            encoded,
-            how=how,
-            on_scored=lambda num_done, num_tokens: tell(num_done, note=speed.note(num_tokens)),
-        )
+        score_NR, counts = score_encoded(opened, encoded, how=how, on_scored=on_scored)
     except torch.OutOfMemoryError as error:
         raise OutOfDeviceMemoryError(
             f"scoring with {manifest.model}: the device has not enough memory for "
             f"{how.tokens_per_microbatch or 'so many'} tokens at a time; give fewer with "
             "--tokens-per-microbatch: finished shards are kept"
         ) from error
-    _refuse_not_finite(score_NR, pairs, head_ids=manifest.head_ids)
-    speed.num_tokens += counts["num_tokens"]
-    stored = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
-    return Slice(
-        table=_table(rows, score_NR, head_ids=manifest.head_ids),
-        footer={name: counts[name] for name in stored},
-        counts=counts,
-    )
-
-
-def _refuse_not_finite(
-    score_NR: NDArray[np.float32], pairs: Sequence[PreferencePair], *, head_ids: Sequence[str]
-) -> None:
-    bad = np.argwhere(~np.isfinite(score_NR))
-    if len(bad):
-        row, head = (int(value) for value in bad[0])
-        raise EncoreError(
-            f"pair {pairs[row // 2].pair_id}: its {RESPONSES[row % 2]} response scores "
-            f"{score_NR[row, head]} under head {head_ids[head]!r}; expected a finite number: score "
-            "with --dtype float32, or train the model again"
-        )
-
-
-def _table(
-    rows: Sequence[PairInSubset], score_NR: NDArray[np.float32], *, head_ids: Sequence[str]
-) -> pa.Table:
-    """Two rows a pair, the chosen response first."""
     keys = [
         (pair.pair_id, pair.source, subset, response)
         for pair, subset in rows
         for response in RESPONSES
     ]
-    columns = dict(zip(KEY_NAMES, zip(*keys, strict=True), strict=True))
-    heads = {head_id: score_NR[:, place] for place, head_id in enumerate(head_ids)}
-    return pa.table({**columns, **heads}, schema=head_scores_schema(head_ids))
-
-
-def _result(
-    run_dir: Path, report: RunReport, *, opened: OpenedModel, seconds: float
-) -> ScoreResult:
-    status = score_status(run_dir)
-    manifest = status.manifest
-    num_computed = report.computed("num_computed")
-    return ScoreResult(
-        out=run_dir,
-        key=manifest.score_key,
-        head_ids=manifest.head_ids,
-        num_pairs=manifest.num_pairs,
-        num_scores=sum(one.num_rows for one in status.shards) * len(manifest.head_ids),
-        is_complete=status.is_complete,
-        failures=report.failures,
-        num_shards=len(status.shards),
-        num_reused=report.count("reused"),
-        seconds=seconds,
-        num_tokens=report.computed("num_tokens"),
-        padding_share=report.computed("num_padding") / num_computed if num_computed else None,
-        notes=tuple(_notes(status)),
-        synthetic=manifest.synthetic,
-        split=trained_split(opened.metadata),
-    )
-
-
-def _notes(status: ScoreStatus) -> Iterator[str]:
-    if num_cut := status.total("num_cut_responses"):
-        num_responses = sum(shard.num_rows for shard in status.shards)
-        yield (
-            f"{num_cut} of {num_responses} responses were too long and lost "
-            f"{status.total('num_cut_tokens')} tokens of their oldest text"
+    if len(bad := np.argwhere(~np.isfinite(score_NR))):
+        row, head = bad[0].tolist()
+        raise EncoreError(
+            f"pair {keys[row][0]}: its {keys[row][-1]} response scores {score_NR[row, head]} under "
+            f"head {manifest.head_ids[head]!r}; expected a finite number: score with --dtype "
+            "float32, or train the model again"
         )
+    columns = dict(zip(KEY_NAMES, zip(*keys, strict=True), strict=True))
+    columns |= dict(zip(manifest.head_ids, score_NR.T, strict=True))
+    stored = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
+    return Slice(
+        table=pa.table(columns, schema=head_scores_schema(manifest.head_ids)),
+        footer={name: counts[name] for name in stored},
+        counts=counts,
+    )

@@ -8,6 +8,7 @@ import pytest
 from encore.data.pairs import iter_pairs
 from encore.data.records import Message, PreferencePair
 from encore.data.study import open_study
+from encore.model.opening import open_reward_model
 from encore.scoring.head_accuracy import TrainedSplit, head_accuracies, held_out_P, trained_split
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.training.examples import read_examples
@@ -18,21 +19,14 @@ from tests.training.studies import make_study
 NUM_PAIRS = 40
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("held-out")
+def test_the_pairs_are_those_that_training_holds_out(tmp_path):
+    folder = tmp_path
     make_study(folder / "study", num_pairs=NUM_PAIRS)
-    return folder
-
-
-def test_the_pairs_are_those_that_training_holds_out(folder):
     model = make_model(folder / "model", config={"evaluation_share": 0.3, "seed": 5})
     result = score(folder / "study", model)
     assert result.split == TrainedSplit(evaluation_share=0.3, seed=5)
     scores = read_head_scores(result.out)
     is_held_out_P = held_out_P(result.split, iter_pairs(open_study(folder / "study")), scores)
-
-    from encore.model.opening import open_reward_model
 
     examples = read_examples(
         open_study(folder / "study"),

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from encore.files import file_sha256
-from encore.scoring.score_files import score_status
+from encore.runs import run_status
+from encore.scoring.head_scores import ScoreManifest
 from tests.scoring.models import make_model, score
 from tests.training.studies import make_study
 
 PAIRS_PER_SHARD = 4
+NUM_SHARDS, NUM_KILLS = 200, 3
 _START_SECONDS = 300
 
 
@@ -48,31 +50,25 @@ def score_and_kill(study: Path, model: Path, *, rng: random.Random) -> None:
     assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
 
 
-@pytest.mark.parametrize(
-    ("num_kills", "num_shards"),
-    [
-        pytest.param(1, 100, id="1-kill"),
-        pytest.param(10, 600, id="10-kills", marks=pytest.mark.full),
-    ],
-)
-def test_after_kills_the_scores_are_those_of_an_undisturbed_run(tmp_path, num_kills, num_shards):
+@pytest.mark.services
+def test_after_kills_the_scores_are_those_of_an_undisturbed_run(tmp_path):
     model = make_model(tmp_path / "model")
-    make_study(tmp_path / "killed", num_pairs=num_shards * PAIRS_PER_SHARD)
+    make_study(tmp_path / "killed", num_pairs=NUM_SHARDS * PAIRS_PER_SHARD)
     shutil.copytree(tmp_path / "killed", tmp_path / "undisturbed")
     rng = random.Random(7)
 
     kept = []
-    for _ in range(num_kills):
+    for _ in range(NUM_KILLS):
         score_and_kill(tmp_path / "killed", model, rng=rng)
         kept.append(written(tmp_path / "killed"))
-        assert 0 < len(kept[-1]) < num_shards
+        assert 0 < len(kept[-1]) < NUM_SHARDS
     killed, undisturbed = (
         score(tmp_path / study, model, shard_size=PAIRS_PER_SHARD).out
         for study in ("killed", "undisturbed")
     )
 
     assert killed.name == undisturbed.name
-    assert score_status(killed).is_complete
+    assert run_status(killed, ScoreManifest).is_complete
     final = written(tmp_path / "killed")
     for snapshot in kept:  # a shard that was there is the same file to the end
         assert snapshot.items() <= final.items()

@@ -13,17 +13,18 @@ import torch
 
 from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
+from encore.data.records import RESPONSES
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.files import file_sha256
-from encore.model.opening import OpenedModel, open_reward_model
+from encore.model.opening import open_reward_model
 from encore.reporting import SilentReporter
-from encore.runs import run_key_of, shard_path
-from encore.scoring.head_scores import read_head_scores
-from encore.scoring.score_files import ScoreManifest, score_status
+from encore.runs import run_key_of, run_status, shard_path
+from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.scoring.scoring_run import OutOfDeviceMemoryError
 from tests.scoring.conftest import NUM_PAIRS
 from tests.scoring.models import make_model, score, score_pairs
+from tests.studies import create_study
 from tests.training.studies import RULES
 
 SHARD_SIZE = 5
@@ -34,61 +35,50 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in sorted(folder.glob("shard-*"))}
 
 
-def one_at_a_time(opened: OpenedModel, study: Path) -> dict[tuple[str, str], np.ndarray]:
-    """Every response scored by itself, by (pair id, response)."""
-    expected = {}
-    for pair in iter_pairs(open_study(study)):
-        [[chosen, rejected]] = score_pairs(opened, [pair], layout="single")
-        expected |= {(pair.pair_id, "chosen"): chosen, (pair.pair_id, "rejected"): rejected}
-    return expected
-
-
 def test_every_response_has_the_score_that_it_has_alone(study, opened):
-    result = score(study, opened)
-    expected = one_at_a_time(opened, study)
-    tables = [pq.read_table(path) for path in score_status(result.out).paths]
+    result = score(study, opened, shard_size=SHARD_SIZE)
+    pairs = list(iter_pairs(open_study(study)))
+    expected = {}
+    for pair in pairs:
+        [both] = score_pairs(opened, [pair], layout="single")
+        expected |= {(pair.pair_id, name): both[n] for n, name in enumerate(RESPONSES)}
+    tables = [pq.read_table(path) for path in run_status(result.out, ScoreManifest).paths]
     rows = [row for table in tables for row in table.to_pylist()]
     assert len(rows) == len(expected) == 2 * NUM_PAIRS
     for row in rows:
         found = [row[rule] for rule in RULES]
         assert found == pytest.approx(expected[row["pair_id"], row["response"]], abs=1e-5)
-        assert row["source"] == "mine"
-        assert row["subset"] is None
+        assert (row["source"], row["subset"]) == ("mine", None)
 
-
-def test_the_result_says_what_is_there(study, opened, model):
-    result = score(study, opened, shard_size=SHARD_SIZE)
     assert result.is_complete
     assert result.out == study / "scores" / result.key
-    assert result.head_ids == RULES
-    assert result.num_pairs == NUM_PAIRS
+    assert (result.head_ids, result.num_pairs) == (RULES, NUM_PAIRS)
     assert result.num_scores == NUM_PAIRS * 2 * len(RULES)
     assert (result.num_shards, result.num_reused) == (NUM_SHARDS, 0)
-    assert result.padding_share == 0
-    lengths = [
-        len(one.token_ids)
-        for pair in opened.tokenizer.encode_pairs(list(iter_pairs(open_study(study))))
-        for one in (pair.chosen, pair.rejected)
-    ]
-    assert result.num_tokens == sum(lengths)
-    assert result.notes == ()
-    manifest = json.loads((result.out / "score.json").read_text())
+    assert (result.padding_share, result.notes) == (0, ())
+    encoded = opened.tokenizer.encode_pairs(pairs)
+    assert result.num_tokens == sum(
+        len(one.token_ids) for pair in encoded for one in (pair.chosen, pair.rejected)
+    )
+    text = (result.out / "score.json").read_text()
+    manifest = json.loads(text)
     assert manifest["model"] == "model"
     assert manifest["identity"]["mean"] == [0.5, 0.25, 0.125]
     assert run_key_of(manifest["identity"]) == result.key
-    assert str(study.parent) not in (result.out / "score.json").read_text()
+    assert str(study.parent) not in text
 
 
-def test_scoring_again_computes_nothing(study, opened, monkeypatch):
+def test_what_is_there_is_not_scored_again(study, opened, monkeypatch):
     first = score(study, opened, shard_size=SHARD_SIZE)
     before = digests(first.out)
-    monkeypatch.setattr(
-        "encore.scoring.scoring_run.score_encoded", lambda *_, **__: pytest.fail("computed again")
-    )
-    again = score(study, opened, shard_size=SHARD_SIZE)
+    with monkeypatch.context() as patch:
+        patch.setattr("encore.scoring.scoring_run.score_encoded", None)  # would fail if called
+        again = score(study, opened, shard_size=SHARD_SIZE)
     assert again.num_reused == NUM_SHARDS
     assert (again.num_tokens, again.padding_share, again.tokens_per_second) == (0, None, None)
     assert again.num_scores == first.num_scores
+    shard_path(first.out, 2).unlink()
+    assert score(study, opened, shard_size=SHARD_SIZE).num_reused == NUM_SHARDS - 1
     assert digests(first.out) == before
 
 
@@ -200,43 +190,27 @@ def test_marks_of_synthetic_data_and_models_are_kept(tmp_path):
 # --- what fails -----------------------------------------------------------------------------------
 
 
-def refuse_one_pair(opened: OpenedModel, pair_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_fails_is_recorded_and_the_others_go_on(study, opened, monkeypatch):
+    in_third = sorted(pair.pair_id for pair in iter_pairs(open_study(study)))[12]
     encode = opened.tokenizer.encode_pairs
 
     def refusing(pairs):
-        if any(pair.pair_id == pair_id for pair in pairs):
-            raise InputError(f"pair {pair_id}: the template refuses it")
+        if any(pair.pair_id == in_third for pair in pairs):
+            raise InputError(f"pair {in_third}: the template refuses it")
         return encode(pairs)
 
-    monkeypatch.setattr(opened.tokenizer, "encode_pairs", refusing)
-
-
-def test_a_shard_that_fails_is_recorded_and_the_others_go_on(study, opened, monkeypatch):
-    third_shard = sorted(pair.pair_id for pair in iter_pairs(open_study(study)))[12]
     with monkeypatch.context() as patch:
-        refuse_one_pair(opened, third_shard, patch)
+        patch.setattr(opened.tokenizer, "encode_pairs", refusing)
         result = score(study, opened, shard_size=SHARD_SIZE)
     assert not result.is_complete
     assert list(result.failures) == [2]
-    assert third_shard in result.failures[2]
-    assert third_shard in score_status(result.out).shards[2].detail
+    assert in_third in result.failures[2]
+    assert in_third in run_status(result.out, ScoreManifest).shards[2].detail
     assert result.num_scores == (NUM_PAIRS - SHARD_SIZE) * 2 * len(RULES)
     before = digests(result.out)
     again = score(study, opened, shard_size=SHARD_SIZE)
-    assert again.is_complete
-    assert again.num_reused == NUM_SHARDS - 1
-    after = digests(result.out)
-    assert {name: after.get(name) for name in before if "failed" not in name} == {
-        name: digest for name, digest in before.items() if "failed" not in name
-    }
-
-
-def test_a_deleted_shard_comes_out_the_same(study, opened):
-    first = score(study, opened, shard_size=SHARD_SIZE)
-    before = digests(first.out)
-    shard_path(first.out, 2).unlink()
-    assert score(study, opened, shard_size=SHARD_SIZE).num_reused == NUM_SHARDS - 1
-    assert digests(first.out) == before
+    assert (again.is_complete, again.num_reused) == (True, NUM_SHARDS - 1)
+    assert before.items() <= digests(result.out).items()
 
 
 def test_a_score_that_is_no_number_is_never_written(study, tmp_path):
@@ -248,44 +222,32 @@ def test_a_score_that_is_no_number_is_never_written(study, tmp_path):
     assert not list(result.out.glob("shard-*"))
 
 
-def test_a_device_without_enough_memory_ends_it_in_one_line(study, opened, monkeypatch):
-    def too_much(*_: object, **__: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB")
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (torch.OutOfMemoryError("3 GiB"), OutOfDeviceMemoryError, "5000 tokens at a time; give"),
+        (RuntimeError("the device fell off the bus"), RuntimeError, "fell off"),
+    ],
+)
+def test_an_error_of_the_device_ends_the_scoring(study, opened, monkeypatch, error, kind, said):
+    def broken(*_: object, **__: object) -> None:
+        raise error
 
-    monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", too_much)
-    with pytest.raises(OutOfDeviceMemoryError, match="5000 tokens at a time; give fewer"):
+    monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", broken)
+    with pytest.raises(kind, match=said):
         score(study, opened, tokens_per_microbatch=5000)
 
 
-def test_an_unexpected_error_ends_the_scoring(study, opened, monkeypatch):
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("the device fell off the bus")
-
-    monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", broken)
-    with pytest.raises(RuntimeError, match="fell off"):
-        score(study, opened)
-
-
-def test_a_folder_of_another_scoring_is_refused(study, opened, tmp_path):
+def test_what_cannot_be_scored_is_refused(study, opened, tmp_path):
     score(study, opened, out=tmp_path / "scores")
     with pytest.raises(InputError, match="another model, other data or another plan"):
         score(study, opened, out=tmp_path / "scores", limit=3)
-
-
-def test_a_manifest_whose_means_were_changed_is_refused(study, opened):
-    path = score(study, opened).out / ScoreManifest.FILE
+    path = tmp_path / "scores" / ScoreManifest.FILE
     path.write_text(path.read_text().replace("0.125", "0.25"))
     with pytest.raises(EncoreError, match=r"score\.json is damaged.*delete that file"):
-        score(study, opened)
-
-
-def test_a_study_without_pairs_is_refused(tmp_path, opened):
-    (tmp_path / "study.json").write_text('{"encore_study": 1}')
+        score(study, opened, out=tmp_path / "scores")
     with pytest.raises(InputError, match="has no pairs"):
-        score(tmp_path, opened)
-
-
-def test_a_head_called_like_a_column_is_refused(study, tmp_path):
+        score(create_study(tmp_path / "empty").path, opened)
     model = make_model(tmp_path / "model", head_ids=("be-kind", "source"))
     with pytest.raises(InputError, match="head 'source'"):
         score(study, model)

@@ -20,7 +20,6 @@ from encore.rating_runs import list_runs
 from encore.runs import shard_path
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import read_head_scores
-from encore.scoring.score_files import choose_scores
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.scoring.models import make_model, score
 from tests.sql.studies import (
@@ -104,7 +103,7 @@ def test_a_damaged_shard_is_listed_and_not_read(copied: Path) -> None:
     path.write_bytes(data)
     # Files that only look like shards are not read either.
     shutil.copy(shard_path(run_dir, 0), run_dir / "shard-00099.parquet")
-    shard_path(choose_scores(copied), 0).write_bytes(b"damaged")
+    shard_path(scores, 0).write_bytes(b"damaged")
     states = ask(copied, "select state, num_ratings, sha256 from shards order by shard")
     assert [state for state, *_ in states] == ["done", "damaged", "done"]
     assert states[1][1:] == (None, None)
