@@ -103,6 +103,7 @@ def test_a_damaged_shard_is_listed_and_not_read(copied: Path) -> None:
     path.write_bytes(data)
     # Files that only look like shards are not read either.
     shutil.copy(shard_path(run_dir, 0), run_dir / "shard-00099.parquet")
+    [scores] = (copied / "scores").iterdir()
     shard_path(scores, 0).write_bytes(b"damaged")
     states = ask(copied, "select state, num_ratings, sha256 from shards order by shard")
     assert [state for state, *_ in states] == ["done", "damaged", "done"]
