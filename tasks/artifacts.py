@@ -11,7 +11,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 if TYPE_CHECKING:  # torch, which rating does not want
     from encore.analysis.analyze import Analysis
     from encore.benchmarks.run import BenchmarkRun
-    from encore.training.metrics_log import TrainingResult
+    from encore.training.run_folder import TrainingResult
     from encore.weighting.weigh import WeighedRules
     from tasks.track import Tracked
 

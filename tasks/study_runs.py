@@ -22,7 +22,7 @@ from encore.data.pairs import data_digest
 from encore.data.study import Study
 from encore.rating_runs import list_runs, read_run
 from encore.runs import run_key_of
-from encore.training.metrics_log import read_log
+from encore.training.run_folder import read_log
 
 NONE, NO_NUMBER = "none", "NaN"
 KEY_TAG, KIND_TAG, TABLE_TAG = "encore.run_key", "encore.kind", "encore.table"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from encore.data.study import open_study
 from encore.training.config import TrainConfig
-from encore.training.metrics_log import TrainingResult
+from encore.training.run_folder import TrainingResult
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, prefect_tags, run_stage
 from tasks.track import Tracked, Tracker, TrackingConfig

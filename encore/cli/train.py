@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+import logging
+import os
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from encore.cli.output import compact_table
-from encore.cli.rank_zero import is_rank_zero, rank_zero_only
+from encore.errors import EncoreError
 from encore.options import JsonOption, command
-from encore.terminal import TerminalReporter, out, print_json, progress_bar, say, warn
+from encore.terminal import TerminalReporter, console, out, print_json, progress_bar, say, warn
 from encore.training.config import TrainConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from encore.model.config import BackboneConfig
-    from encore.training.metrics_log import EvaluationRecord, TrainingResult
+    from encore.training.run_folder import EvaluationRecord, TrainingResult
 
 
 @command
@@ -43,7 +48,9 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
         return
     evaluation = result.final_evaluation
     if json:
-        print_json(_as_json(result))
+        shown = asdict(result)
+        places = {"out": str(shown.pop("out")), "model": str(shown.pop("model_dir"))}
+        print_json({**places, "evaluation": shown.pop("final_evaluation"), **shown})
     elif evaluation is not None:
         out.print(heads_table(evaluation))
     for note in result.notes:
@@ -140,21 +147,6 @@ def _warn_of_unused(config: TrainConfig) -> None:
         )
 
 
-def _as_json(result: TrainingResult) -> dict[str, Any]:
-    evaluation = result.final_evaluation
-    return {
-        "run_key": result.run_key,
-        "out": str(result.out),
-        "model": str(result.model_dir),
-        "num_steps": result.num_steps,
-        "is_new": result.is_new,
-        "seconds": result.seconds,
-        "evaluation": None if evaluation is None else dataclasses.asdict(evaluation),
-        "notes": list(result.notes),
-        "synthetic": list(result.synthetic),
-    }
-
-
 def heads_table(evaluation: EvaluationRecord) -> Table:
     """One line a head: how much of the ratings it explains, how often it ranks as people did."""
 
@@ -167,3 +159,37 @@ def heads_table(evaluation: EvaluationRecord) -> Table:
     ]
     title = f"Heads on {evaluation.num_pairs} held-out pairs"
     return compact_table(("head", "R²", "accuracy"), rows, title=title)
+
+
+# --- several processes --------------------------------------------------------------------------
+
+#: The same error ends rank 0 too, and its launcher then ends this process.
+_PATIENCE_SECONDS = 5.0
+
+
+def is_rank_zero() -> bool:
+    """Whether this process may print: no launcher, or the first of those it started."""
+    return int(os.environ.get("WORLD_SIZE", "1")) <= 1 or os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def rank_zero_only() -> Iterator[None]:
+    """Silence all ranks but rank 0 for the length of the block.
+
+    An error that this process alone has is printed after all: rank 0 does not have it, so nobody
+    ends this process for it.
+    """
+    if is_rank_zero():
+        yield
+        return
+    console.quiet = out.quiet = True
+    logging.disable(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except (EncoreError, OSError) as error:
+            time.sleep(_PATIENCE_SECONDS)
+            console.quiet = out.quiet = False
+            logging.disable(logging.NOTSET)
+            raise EncoreError(f"process {os.environ['RANK']}: {error}") from error

@@ -16,7 +16,7 @@ from encore.data.pairs import iter_pairs
 from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.scoring.head_scores import HeadScores, read_head_scores
-from encore.training.splits import group_of, place_of
+from encore.training.examples import group_of, place_of
 
 if TYPE_CHECKING:
     from encore.scoring.scoring_run import ScoreResult
@@ -71,7 +71,7 @@ def accuracy_of(score_P2: NDArray[np.float64], *, name: str) -> HeadAccuracy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedSplit:
-    """How a model's training parted prompts by content hash (`encore.training.splits.split`).
+    """How a model's training parted prompts by content hash (`encore.training.examples.split`).
 
     Attributes:
         evaluation_share: Prompts drawn below it were held out.

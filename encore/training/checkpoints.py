@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from encore.errors import EncoreError
+from encore.errors import EncoreError, InputError
 from encore.files import atomic_folder, file_sha256
 from encore.training.disk import check_room, named_when_full, tensor_bytes
-from encore.training.ranks import Ranks, local_part, put_whole
+from encore.training.optimizers import copy_whole
+from encore.training.ranks import Ranks, local_part
 from encore.training.run_folder import TrainingRun, first_difference, refuse_other_identity
 from encore.versions import package_versions
 
@@ -40,10 +40,6 @@ STATE_FILE = "state.json"
 _FORMAT_VERSION = 1
 _NAME = re.compile(r"step-(\d{8})")
 _NUMERIC_PACKAGES = ("python", "encore-reward", "numpy", "torch", "transformers")
-
-
-class _DamagedError(Exception):
-    """Why a checkpoint cannot be believed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,20 +79,13 @@ class CheckpointManager:
         ranks: Ranks,
     ) -> None:
         self._optimizer = optimizer
-        self._run = run
+        self._folder = run.checkpoints_dir
         self._keep = keep
         self._ranks = ranks
-        self.weights = {
-            name: parameter
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad
-        }
+        self.weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
         # The same settings mean other formats on other devices: a GPU's bfloat16 is not for a CPU.
-        trunk = next(model.trunk.parameters())
-        self._identity = {
-            **run.identity,
-            "weights": {"dtype": str(trunk.dtype).removeprefix("torch.")},
-        }
+        dtype = str(next(model.trunk.parameters()).dtype).removeprefix("torch.")
+        self._identity = {**run.identity, "weights": {"dtype": dtype}}
         self._environment = environment_of("cuda" if torch.cuda.is_available() else "cpu")
         if ranks.count > 1:  # the order of sums depends on it
             self._environment["num_processes"] = ranks.count
@@ -109,15 +98,14 @@ class CheckpointManager:
         """Go back to the newest whole checkpoint; its state, None where there is none.
 
         Raises:
-            InputError: It belongs to another run.
-            EncoreError: Other weights than this model's; processes that see other disks.
+            InputError: It belongs to another run or has other weights than this model.
+            EncoreError: Processes that see other disks.
         """
-        folder = self._run.checkpoints_dir
-        checkpoint = newest_checkpoint(folder, identity=self._identity)
+        checkpoint = newest_checkpoint(self._folder, identity=self._identity)
         if not self._ranks.agree(0 if checkpoint is None else checkpoint.state["step"]):
             raise EncoreError(
-                f"{folder}: not every process can read the same checkpoint; expected one disk that "
-                "all of them see: run the same command again, or train in one process"
+                f"{self._folder}: not every process can read the same checkpoint; expected one "
+                "disk that all of them see: run the same command again, or train in one process"
             )
         if checkpoint is None:
             return None
@@ -127,18 +115,10 @@ class CheckpointManager:
                 "last bits than an undisturbed run",
                 difference,
             )
-        for name in sorted({*checkpoint.weights, *self.weights}):
-            there, here = (
-                f"{tensor.dtype} {tuple(tensor.shape)}" if tensor is not None else "nothing"
-                for tensor in (checkpoint.weights.get(name), self.weights.get(name))
-            )
-            if there != here:
-                raise EncoreError(
-                    f"checkpoint {checkpoint.path}: weight {name} is {there} there and {here} in "
-                    "this backbone; delete the run's folder to train anew"
-                )
-            put_whole(self.weights[name], checkpoint.weights[name])
-        self._optimizer.load_state(checkpoint.optimizer)
+        copy_whole(self.weights, checkpoint.weights, what=f"{checkpoint.path}: weight")
+        copy_whole(
+            self._optimizer.state(), checkpoint.optimizer, what=f"{checkpoint.path}: state of"
+        )
         logger.info("continuing from %s", checkpoint.path)
         return checkpoint.state
 
@@ -164,11 +144,12 @@ class CheckpointManager:
         }
         weights = self._ranks.whole(self.weights)
         optimizer = self._ranks.whole(self._optimizer.state())
-        folder = self._run.checkpoints_dir
         if self._ranks.is_rank_zero:
-            write_checkpoint(folder, state, weights=weights, optimizer=optimizer, keep=self._keep)
+            write_checkpoint(
+                self._folder, state, weights=weights, optimizer=optimizer, keep=self._keep
+            )
         self._ranks.wait()  # all or none go on from a checkpoint
-        return checkpoint_path(folder, step)
+        return checkpoint_path(self._folder, step)
 
 
 def environment_of(device: str) -> dict[str, Any]:
@@ -200,7 +181,7 @@ def write_checkpoint(
     weights: Mapping[str, Tensor],
     optimizer: Mapping[str, Tensor],
     keep: int,
-) -> Path:
+) -> None:
     """Put a checkpoint on disk whole or not at all, then delete all but the newest ``keep``.
 
     Later steps than this one can only be checkpoints that were refused: they are deleted too.
@@ -212,31 +193,27 @@ def write_checkpoint(
         optimizer: The optimizer's states.
         keep: How many to keep, at least 1.
 
-    Returns:
-        The checkpoint's folder.
-
     Raises:
         NoRoomError: The disk is too full, before or while writing; older checkpoints are kept.
     """
     step = state["step"]
     folder.mkdir(parents=True, exist_ok=True)
-    path = checkpoint_path(folder, step)
-    purpose = f"the checkpoint of step {step}"
+    path, purpose = checkpoint_path(folder, step), f"the checkpoint of step {step}"
     check_room(folder, tensor_bytes(weights) + tensor_bytes(optimizer), purpose=purpose)
     older = [other for other in checkpoint_steps(folder) if other < step]
     last = f"the checkpoint of step {older[-1]} is kept" if older else "there is none before it"
     with named_when_full(folder, purpose=purpose, kept=last), atomic_folder(path) as temporary:
+        files = {}
         for name, tensors in ((WEIGHTS_FILE, weights), (OPTIMIZER_FILE, optimizer)):
             whole = {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
             save_file(whole, temporary / name)
-        files = {name: file_sha256(temporary / name) for name in (WEIGHTS_FILE, OPTIMIZER_FILE)}
+            files[name] = file_sha256(temporary / name)
         content = {"format": _FORMAT_VERSION, **state, "files": files}
         content["sha256"] = _digest(content)
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         (temporary / STATE_FILE).write_text(text, encoding="utf-8")
     for other in {*checkpoint_steps(folder)} - {*[*older, step][-keep:]}:
         shutil.rmtree(checkpoint_path(folder, other))
-    return path
 
 
 def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoint | None:
@@ -256,20 +233,26 @@ def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoin
     for step in reversed(steps):
         path = checkpoint_path(folder, step)
         try:
-            state = _read_state(path)
-            if state["step"] != step:
-                raise _DamagedError(f"{STATE_FILE} is of step {state['step']}")
-            refuse_other_identity(state["identity"], identity, place=str(path))
-            return _load(path, state)
-        except _DamagedError as damage:
+            state = _read_state(path, step)
+            refuse_other_identity(state["identity"], identity, place=path)
+            files = [_read_tensors(path / name, state) for name in (WEIGHTS_FILE, OPTIMIZER_FILE)]
+        except InputError:
+            raise
+        except _DAMAGE as damage:
             logger.warning(
                 "checkpoint %s is damaged (%s) and not used; going back to the one before it",
                 path,
                 damage,
             )
+            continue
+        return Checkpoint(path=path, state=state, weights=files[0], optimizer=files[1])
     if steps:
         logger.warning("%s: no checkpoint is whole; training starts from the beginning", folder)
     return None
+
+
+#: What reading a damaged checkpoint raises.
+_DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 def _digest(content: Mapping[str, Any]) -> str:
@@ -277,32 +260,19 @@ def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read_state(path: Path) -> dict[str, Any]:
+def _read_state(path: Path, step: int) -> dict[str, Any]:
     try:
-        content = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
-        recorded = content.pop("sha256")
-        if recorded != _digest(content):
-            raise _DamagedError(f"{STATE_FILE} does not match its SHA-256")
-        if content["format"] != _FORMAT_VERSION:
-            raise _DamagedError(f"format {content['format']!r}, expected {_FORMAT_VERSION}")
-        return dict(content)
-    except FileNotFoundError as error:
-        raise _DamagedError(f"{STATE_FILE} is missing") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _DamagedError(f"{STATE_FILE} cannot be read: {error}") from error
+        content: dict[str, Any] = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
+        if content.pop("sha256") != _digest(content):
+            raise ValueError("it does not match its SHA-256")
+        if (content["format"], content["step"]) != (_FORMAT_VERSION, step):
+            raise ValueError(f"it is of step {content['step']}, format {content['format']}")
+    except _DAMAGE as error:
+        raise ValueError(f"{STATE_FILE}: {error}") from error
+    return content
 
 
-def _load(path: Path, state: Mapping[str, Any]) -> Checkpoint:
-    tensors: dict[str, dict[str, Tensor]] = {}
-    for name in (WEIGHTS_FILE, OPTIMIZER_FILE):
-        try:
-            if file_sha256(path / name) != state["files"].get(name):
-                raise _DamagedError(f"{name} does not match its SHA-256")
-            tensors[name] = load_file(path / name)
-        except FileNotFoundError as error:
-            raise _DamagedError(f"{name} is missing") from error
-        except (OSError, SafetensorError) as error:
-            raise _DamagedError(f"{name} cannot be read: {error}") from error
-    return Checkpoint(
-        path=path, state=state, weights=tensors[WEIGHTS_FILE], optimizer=tensors[OPTIMIZER_FILE]
-    )
+def _read_tensors(path: Path, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    if file_sha256(path) != state["files"].get(path.name):
+        raise ValueError(f"{path.name} does not match its SHA-256")
+    return load_file(path)

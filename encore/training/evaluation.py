@@ -1,4 +1,7 @@
-"""A model on held-out pairs: its loss, how much of each rule it explains, how often it ranks right.
+"""The two losses, and a model on held-out pairs: what it explains and how often it ranks right.
+
+A loss is a sum, divided by `num_terms` of the whole step, so that it does not depend on how the
+step is cut up.
 
 Suffixes: P pairs, N responses (two a pair, chosen first), R heads.
 """
@@ -6,22 +9,22 @@ Suffixes: P pairs, N responses (two a pair, chosen first), R heads.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
 
 from encore.errors import EncoreError
-from encore.training.batches import plan_rows, score_microbatch
-from encore.training.config import TrainingConfig
-from encore.training.losses import loss_sum, num_terms
-from encore.training.metrics_log import EvaluationRecord
+from encore.training.batches import PlannedRows, plan_rows, score_microbatch
+from encore.training.config import Objective, TrainingConfig
 from encore.training.ranks import Ranks
+from encore.training.run_folder import EvaluationRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from encore.model.reward_model import MultiHeadRewardModel
     from encore.training.examples import TrainingExamples
 
@@ -48,6 +51,43 @@ class TrainingDivergedError(EncoreError):
             "checkpoint is kept: look at these pairs (encore show PAIR), or start a new run with a "
             "lower learning rate"
         )
+
+
+# --- losses -------------------------------------------------------------------------------------
+
+
+def loss_sum(score_NR: Tensor, target_NR: Tensor, *, objective: Objective) -> Tensor:
+    """The sum of an objective's loss over whole pairs, a chosen response before its rejected one.
+
+    multi-head: over responses, the mean squared error over the heads that have a target: the
+    paper's "multi-output regression loss" read head by head, (M_k - s_k)², since weights are no
+    part of training. A missing rating is masked: no gradient reaches its head. A response counts
+    once however many of its ratings are missing, and not at all when all are.
+
+    bradley-terry: over pairs, -log σ(chosen - rejected) (the paper's Bradley-Terry objective).
+
+    Args:
+        score_NR: The model's scores, float32, shape [N, R]; R is 1 for bradley-terry.
+        target_NR: Centred ratings, NaN where missing, shape [N, R]; not read for bradley-terry.
+        objective: Which loss.
+    """
+    if objective == "bradley-terry":
+        return F.softplus(score_NR[1::2, 0] - score_NR[::2, 0]).sum()
+    is_rated_NR = ~torch.isnan(target_NR)
+    # Zero before the subtraction: a NaN there would come back through the gradient of `where`.
+    known_NR = torch.where(is_rated_NR, target_NR, 0.0)
+    error_NR = torch.where(is_rated_NR, score_NR - known_NR, 0.0)
+    return (error_NR.square().sum(dim=1) / is_rated_NR.sum(dim=1).clamp(min=1)).sum()
+
+
+def num_terms(target_NR: _Floats, *, objective: Objective) -> int:
+    """What a step's sum is divided by: its responses with any target, or its pairs."""
+    if objective == "bradley-terry":
+        return len(target_NR) // 2
+    return int((~np.isnan(target_NR)).any(axis=1).sum())
+
+
+# --- held-out pairs -----------------------------------------------------------------------------
 
 
 def evaluate(
@@ -79,18 +119,10 @@ def evaluate(
     began, ranks = time.monotonic(), ranks or Ranks()
     device = model.heads.weight.device.type
     rows = plan_rows(examples, row_P, config=config, device=device, ranks=ranks)
-    # Other processes add theirs to the zeros.
-    score_NR = np.zeros((len(rows.sequences), len(model.head_ids)), dtype=np.float32)
     was_training = model.training
     model.eval()
     try:
-        for plan in rows.plans:
-            with torch.no_grad():
-                scored = score_microbatch(
-                    model, rows, plan, config=config, pad_token_id=pad_token_id
-                )
-            if plan.weight:
-                score_NR[scored.sequences] = scored.score_NR.float().cpu().numpy()
+        score_NR = _scores(model, rows, config, pad_token_id=pad_token_id)
     finally:
         model.train(was_training)
     score_NR = ranks.summed(torch.from_numpy(score_NR)).numpy()
@@ -100,35 +132,38 @@ def evaluate(
         raise TrainingDivergedError(
             what="a held-out score is not a finite number", step=step, pair_ids=bad
         )
-    return _summed_up(score_NR, rows.target_NR, model.head_ids, config, step=step, began=began)
-
-
-def _summed_up(
-    score_NR: _Floats,
-    target_NR: _Floats,
-    head_ids: Sequence[str],
-    config: TrainingConfig,
-    *,
-    step: int,
-    began: float,
-) -> EvaluationRecord:
     is_multi_head = config.objective == "multi-head"
     accuracies = [accuracy_half(score_N[::2], score_N[1::2]) for score_N in score_NR.T]
-    terms = num_terms(target_NR, objective=config.objective)
-    scores, targets = torch.from_numpy(score_NR), torch.from_numpy(target_NR)
+    terms = num_terms(rows.target_NR, objective=config.objective)
+    scores, targets = torch.from_numpy(score_NR), torch.from_numpy(rows.target_NR)
     total = float(loss_sum(scores, targets, objective=config.objective))
     return EvaluationRecord(
         step=step,
         loss=total / terms if terms else None,
         r2_by_head={
-            head_id: r_squared(score_NR[:, head], target_NR[:, head])
-            for head, head_id in enumerate(head_ids if is_multi_head else ())
+            head_id: r_squared(score_NR[:, head], rows.target_NR[:, head])
+            for head, head_id in enumerate(model.head_ids if is_multi_head else ())
         },
         accuracy_half=None if is_multi_head else accuracies[0],
-        num_pairs=len(score_NR) // 2,
-        accuracy_half_by_head=dict(zip(head_ids, accuracies, strict=True)),
+        num_pairs=len(row_P),
+        accuracy_half_by_head=dict(zip(model.head_ids, accuracies, strict=True)),
         seconds=time.monotonic() - began,
     )
+
+
+def _scores(
+    model: MultiHeadRewardModel, rows: PlannedRows, config: TrainingConfig, *, pad_token_id: int
+) -> _Floats:
+    """What this process's passes say; 0 where another process will say it. Shape [N, R]."""
+    score_NR = np.zeros((len(rows.sequences), len(model.head_ids)), dtype=np.float32)
+    for plan in rows.plans:
+        with torch.no_grad():
+            sequences, found_NR, _ = score_microbatch(
+                model, rows, plan, config=config, pad_token_id=pad_token_id
+            )
+        if plan.weight:
+            score_NR[sequences] = found_NR.float().cpu().numpy()
+    return score_NR
 
 
 def r_squared(score_N: _Floats, target_N: _Floats) -> float | None:

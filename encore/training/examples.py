@@ -1,4 +1,7 @@
-"""What a reward model is trained on: tokens of both responses of every pair, and their targets."""
+"""What a reward model is trained on: tokens and targets of every pair; which are held out.
+
+Suffixes: P pairs, N sequences, R heads, S responses of a pair (chosen, rejected), G prompt groups.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,26 +20,25 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from encore.data.pairs import read_pairs, records_of
+from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.errors import InputError
 from encore.training.config import Objective
-from encore.training.splits import group_of
 from encore.warehouse import PairRatings, open_ratings
 from encore.weighting.weigh import open_evidence
 
 if TYPE_CHECKING:
     from encore.model.conversation import ConversationTokenizer
 
-# Suffixes: P pairs, N sequences, R heads.
-
-_Floats = NDArray[np.float32]
-#: A pair's source and id.
-_PairKey = tuple[str, str]
-
 #: The one head of a model that learns from preferences instead of ratings.
 REWARD_HEAD = "reward"
 #: So many pairs have their texts in memory at a time.
 _PAIRS_PER_CHUNK = 1024
+
+_Floats = NDArray[np.float32]
+_Rows = NDArray[np.int64]
+#: A pair's source and id.
+_PairKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,29 +72,28 @@ class TokenTable:
 
     def __getitem__(self, index: int) -> NDArray[np.int32]:
         """One sequence: a view, not a copy."""
-        place = int(index)
-        if not 0 <= place < len(self):
-            raise IndexError(f"sequence {place} of a table of {len(self)}")
-        return self.flat[self.offsets[place] : self.offsets[place + 1]]
+        if not 0 <= index < len(self):
+            raise IndexError(f"sequence {index} of a table of {len(self)}")
+        return self.flat[self.offsets[index] : self.offsets[index + 1]]
 
-    def take(self, row_N: NDArray[np.int64] | Sequence[int]) -> TokenTable:
+    def take(self, row_N: _Rows | Sequence[int]) -> TokenTable:
         """Some sequences, in the order asked for."""
         return TokenTable.of(self[row] for row in row_N)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingExamples:
-    """Pairs of a study, tokenised, in the order of their content hash.
+    """Pairs of a study, tokenised, in the order of (pair_id, source).
 
-    The order is that of (pair_id, source), so it does not depend on how the study was made.
-    A rating is its target plus the mean of its head: ``target_*_PR + mean_R``. `read_examples`
-    gives ratings and means of 0; `encore.training.splits.centre` moves the means over.
+    The order does not depend on how the study was made. A rating is its target plus the mean of its
+    head: ``target_*_PR + mean_R``. `read_examples` gives ratings and means of 0; `centre` moves the
+    means over.
 
     Attributes:
         head_ids: The R heads: rules in rule-set order, or `REWARD_HEAD` alone.
         source_P: Data set of each pair, shape [P], text.
         pair_id_P: Id of each pair, shape [P], text.
-        group_P: Content hash of the first human turn of each prompt, shape [P].
+        group_P: `group_of` each pair, shape [P].
         chosen: Tokens of prompt and preferred response.
         rejected: Tokens of prompt and other response.
         prompt_tokens_P: How many tokens of ``chosen`` are the rendered prompt, shape [P].
@@ -110,8 +112,8 @@ class TrainingExamples:
     chosen: TokenTable
     rejected: TokenTable
     prompt_tokens_P: NDArray[np.int32]
-    target_chosen_PR: NDArray[np.float32]
-    target_rejected_PR: NDArray[np.float32]
+    target_chosen_PR: _Floats
+    target_rejected_PR: _Floats
     mean_R: NDArray[np.float64]
     digest: str
     notes: tuple[str, ...] = ()
@@ -122,24 +124,21 @@ class TrainingExamples:
         return len(self.pair_id_P)
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens of all sequences, each as if it stood alone."""
-        return len(self.chosen.flat) + len(self.rejected.flat)
+    def length_P(self) -> NDArray[np.int64]:
+        """Tokens of both responses of each pair, each as if it stood alone, shape [P]."""
+        return self.chosen.lengths + self.rejected.lengths
 
-    def take(self, row_N: NDArray[np.int64]) -> TrainingExamples:
+    def take(self, row_N: _Rows) -> TrainingExamples:
         """Some pairs, by index, in the order asked for. The digest says which."""
         rows = np.asarray(row_N, dtype=np.int64)
+        names = [field.name for field in dataclasses.fields(self)]
+        arrays = {name: getattr(self, name)[rows] for name in names if name.endswith(("_P", "_PR"))}
         return dataclasses.replace(
             self,
-            source_P=self.source_P[rows],
-            pair_id_P=self.pair_id_P[rows],
-            group_P=self.group_P[rows],
             chosen=self.chosen.take(rows),
             rejected=self.rejected.take(rows),
-            prompt_tokens_P=self.prompt_tokens_P[rows],
-            target_chosen_PR=self.target_chosen_PR[rows],
-            target_rejected_PR=self.target_rejected_PR[rows],
             digest=hashlib.sha256(self.digest.encode() + rows.tobytes()).hexdigest(),
+            **arrays,
         )
 
 
@@ -169,8 +168,8 @@ def read_examples(
         limit: Only so many pairs, drawn by content hash.
 
     Raises:
-        InputError: No pairs in the study; no ratings, ratings of other pairs only, a rule without
-            a single rating, a rating that is there more than once.
+        InputError: No pairs in the study; no ratings, ratings of other pairs only, a rating that is
+            there more than once.
     """
     pairs = read_pairs(study)
     if pairs.num_rows == 0:
@@ -179,29 +178,29 @@ def read_examples(
         )
     order = [("pair_id", "ascending"), ("source", "ascending")]
     pairs = pairs.take(pc.sort_indices(pairs, sort_keys=order))
+    notes: list[str] = []
     if objective == "bradley-terry":
         pairs = pairs.slice(0, limit)
         head_ids: tuple[str, ...] = (REWARD_HEAD,)
-        notes: list[str] = []
-        chosen_PR = rejected_PR = np.empty((pairs.num_rows, 0), dtype=np.float32)
+        target_PSR = np.empty((pairs.num_rows, 2, 0), dtype=np.float32)
     else:
         source = study.path if ratings is None else ratings
-        label = str(source) if isinstance(source, str | Path) else "table"
         with open_evidence(open_ratings(source, run=run, judge=judge)) as evidence:
             rated = evidence.read_pairs()
         head_ids = rated.rule_ids
-        used_P, (chosen_PR, rejected_PR), notes = _rated_rows(rated, pairs, label, limit)
+        label = str(source) if isinstance(source, str | Path) else "table"
+        used_P, target_PSR, notes = _rated_rows(rated, pairs, label, limit)
         pairs = pairs.take(pa.array(used_P))
-    tokens, notes_on_tokens = _encode(pairs, tokenizer)
+    tokens = _encode(pairs, tokenizer, notes)
     examples = TrainingExamples(
         head_ids=head_ids,
         source_P=np.array(pairs["source"].to_pylist(), dtype=np.object_),
         pair_id_P=np.array(pairs["pair_id"].to_pylist(), dtype=np.object_),
-        target_chosen_PR=chosen_PR,
-        target_rejected_PR=rejected_PR,
+        target_chosen_PR=target_PSR[:, 0],
+        target_rejected_PR=target_PSR[:, 1],
         mean_R=np.zeros(len(head_ids)),
         digest="",
-        notes=(*notes, *notes_on_tokens),
+        notes=tuple(notes),
         **tokens,
     )
     return dataclasses.replace(examples, digest=_digest(examples))
@@ -209,8 +208,8 @@ def read_examples(
 
 def _rated_rows(
     rated: PairRatings, pairs: pa.Table, label: str, limit: int | None
-) -> tuple[NDArray[np.int64], _Floats, list[str]]:
-    """Which pairs are learnt from, their ratings [2, P, R], NaN where missing, and notes."""
+) -> tuple[_Rows, _Floats, list[str]]:
+    """Which pairs are learnt from, their ratings [P, S, R], NaN where missing, and notes."""
     keys = list(zip(pairs["source"].to_pylist(), pairs["pair_id"].to_pylist(), strict=True))
     row_of = {key: row for row, key in enumerate(keys)}
     rated_keys = zip(rated.source_P.tolist(), rated.pair_id_P.tolist(), strict=True)
@@ -218,24 +217,30 @@ def _rated_rows(
     is_known_N = row_N >= 0
     if not is_known_N.any():
         raise InputError(_why_none_match(label, rated, keys))
-    target_SPR = np.full((2, len(keys), len(rated.rule_ids)), np.nan, dtype=np.float32)
-    for target_PR, rating_NR in zip(target_SPR, (rated.chosen_PR, rated.rejected_PR), strict=True):
-        target_PR[row_N[is_known_N]] = rating_NR[is_known_N]
-    is_missing_SPR = np.isnan(target_SPR)
-    is_unrated_R = np.asarray(is_missing_SPR.all(axis=(0, 1)))
-    for rule_id, is_unrated in zip(rated.rule_ids, is_unrated_R.tolist(), strict=True):
-        if is_unrated:
-            raise InputError(
-                f"ratings {label}: rule {rule_id} has no rating of any of the {len(keys)} pairs to "
-                "learn from, so its head has nothing to learn; leave the rule out of the ratings "
-                "or rate it again"
-            )
-    rated_P = np.flatnonzero(~is_missing_SPR.all(axis=(0, 2)))
+    target_PSR = np.full((len(keys), 2, len(rated.rule_ids)), np.nan, dtype=np.float32)
+    both_NSR = np.stack([rated.chosen_PR, rated.rejected_PR], axis=1)
+    target_PSR[row_N[is_known_N]] = both_NSR[is_known_N]
+    rated_P = np.flatnonzero(~np.isnan(target_PSR).all(axis=(1, 2)))
     used_P = rated_P[:limit]
-    notes = _notes_on_ratings(
-        target_SPR[:, used_P], len(rated_P), len(keys), int((~is_known_N).sum())
-    )
-    return used_P, target_SPR[:, used_P], notes
+    used_PSR = target_PSR[used_P]
+    num_unrated, num_unknown = len(keys) - len(rated_P), int((~is_known_N).sum())
+    num_missing = int(np.isnan(used_PSR).sum())
+    notes = [
+        (
+            num_unrated,
+            f"{num_unrated} of the study's {len(keys)} pairs have no rating and are left out",
+        ),
+        (num_unknown, f"{num_unknown} rated pairs are not in the study and are passed over"),
+        (
+            len(used_P) < len(rated_P),
+            f"{len(used_P)} of {len(rated_P)} rated pairs are used, as the limit says",
+        ),
+        (
+            num_missing,
+            f"{num_missing} of {used_PSR.size} ratings are missing; no head learns from its own",
+        ),
+    ]
+    return used_P, used_PSR, [note for is_so, note in notes if is_so]
 
 
 def _why_none_match(label: str, rated: PairRatings, keys: Sequence[_PairKey]) -> str:
@@ -243,8 +248,7 @@ def _why_none_match(label: str, rated: PairRatings, keys: Sequence[_PairKey]) ->
         f"ratings {label}: none of its {rated.num_pairs} rated pairs is among the "
         f"{len(keys)} pairs of the study"
     )
-    ids = {pair_id for _, pair_id in keys}
-    if ids.intersection(rated.pair_id_P.tolist()):
+    if {pair_id for _, pair_id in keys}.intersection(rated.pair_id_P.tolist()):
         found = ", ".join(sorted(set(rated.source_P.tolist())))
         expected = ", ".join(sorted({source for source, _ in keys}))
         return (
@@ -257,29 +261,8 @@ def _why_none_match(label: str, rated: PairRatings, keys: Sequence[_PairKey]) ->
     )
 
 
-def _notes_on_ratings(
-    used_SPR: _Floats, num_rated: int, num_pairs: int, num_unknown: int
-) -> list[str]:
-    num_missing, num_used = int(np.isnan(used_SPR).sum()), used_SPR.shape[1]
-    notes = []
-    if num_rated < num_pairs:
-        notes.append(
-            f"{num_pairs - num_rated} of the study's {num_pairs} pairs have no rating and are "
-            "left out"
-        )
-    if num_unknown:
-        notes.append(f"{num_unknown} rated pairs are not in the study and are passed over")
-    if num_used < num_rated:
-        notes.append(f"{num_used} of {num_rated} rated pairs are used, as the limit says")
-    if num_missing:
-        notes.append(
-            f"{num_missing} of {used_SPR.size} ratings are missing; no head learns from its own"
-        )
-    return notes
-
-
-def _encode(pairs: pa.Table, tokenizer: ConversationTokenizer) -> tuple[dict[str, Any], list[str]]:
-    """The fields of `TrainingExamples` that follow from the texts, read in chunks, and notes."""
+def _encode(pairs: pa.Table, tokenizer: ConversationTokenizer, notes: list[str]) -> dict[str, Any]:
+    """The fields of `TrainingExamples` that follow from the texts, read in chunks."""
     chosen, rejected, prompt_tokens, groups = [], [], [], []
     num_cut: list[int] = []
     for start in range(0, pairs.num_rows, _PAIRS_PER_CHUNK):
@@ -290,19 +273,17 @@ def _encode(pairs: pa.Table, tokenizer: ConversationTokenizer) -> tuple[dict[str
             rejected.append(np.asarray(encoded.rejected.token_ids, dtype=np.int32))
             prompt_tokens.append(encoded.chosen.num_prompt)
             num_cut += [encoded.chosen.num_cut, encoded.rejected.num_cut]
-    fields = {
+    if any(num_cut):
+        notes.append(
+            f"{sum(num > 0 for num in num_cut)} of {len(num_cut)} sequences were too long and lost "
+            f"{sum(num_cut)} tokens of their oldest text"
+        )
+    return {
         "chosen": TokenTable.of(chosen),
         "rejected": TokenTable.of(rejected),
         "prompt_tokens_P": np.array(prompt_tokens, dtype=np.int32),
         "group_P": np.array(groups, dtype=np.int64),
     }
-    if not any(num_cut):
-        return fields, []
-    note = (
-        f"{sum(num > 0 for num in num_cut)} of {len(num_cut)} sequences were too long and lost "
-        f"{sum(num_cut)} tokens of their oldest text"
-    )
-    return fields, [note]
 
 
 def _digest(examples: TrainingExamples) -> str:
@@ -319,3 +300,95 @@ def _digest(examples: TrainingExamples) -> str:
     ):
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+# --- held-out pairs and centres -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Split:
+    """Rows of examples to learn from and to measure on, ascending; no prompt group is in both."""
+
+    train_rows: _Rows
+    evaluation_rows: _Rows
+
+
+def group_of(pair: PreferencePair) -> int:
+    """A content hash of the prompt's first human turn, as a signed 64-bit number.
+
+    Conversations that begin alike continue alike: pairs of one group are never parted between
+    training and evaluation.
+    """
+    first = next((turn.content for turn in pair.prompt if turn.role == "user"), "")
+    digest = hashlib.sha256(first.strip().encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def place_of(group: int, *, seed: int) -> float:
+    """Where a group falls in [0, 1), evenly spread: it depends on its text and the seed alone."""
+    digest = hashlib.sha256(f"{seed}:{group}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2.0**48  # 48 bits: exact in a float, never 1
+
+
+def split(examples: TrainingExamples, *, evaluation_share: float, seed: int) -> Split:
+    """A share of the prompt groups, drawn by content hash, for evaluation.
+
+    The draw depends on a group's text and the seed alone: more data moves no pair from one side to
+    the other, and a larger share only adds to the evaluation. Where a share above 0 draws no group,
+    as it may in a handful of pairs, the group nearest to being drawn is held out.
+
+    Args:
+        examples: The pairs.
+        evaluation_share: From 0 (none) to below 1.
+        seed: Of the draw.
+
+    Raises:
+        InputError: No pair left to learn from.
+    """
+    group_G, index_P = np.unique(examples.group_P, return_inverse=True)
+    place_P = np.array([place_of(int(group), seed=seed) for group in group_G])[index_P]
+    is_evaluated_P = place_P < evaluation_share
+    if evaluation_share > 0 and len(group_G) > 1 and not is_evaluated_P.any():
+        is_evaluated_P = place_P == place_P.min()
+    if is_evaluated_P.all():
+        raise InputError(
+            f"evaluation_share {evaluation_share}: all {examples.num_pairs} pairs fall into the "
+            "evaluation and none is left to learn from; give a smaller share or more pairs"
+        )
+    return Split(
+        train_rows=np.flatnonzero(~is_evaluated_P), evaluation_rows=np.flatnonzero(is_evaluated_P)
+    )
+
+
+def centre(examples: TrainingExamples, *, train_rows: _Rows) -> TrainingExamples:
+    """The same examples with each head's mean over the training pairs taken off its targets.
+
+    Bias-free heads learn centred targets, so that composing them folds exactly into one head.
+    Evaluation pairs are centred by the same means and have no part in them. Chosen and rejected
+    responses count together. Objective bradley-terry has no targets, so nothing changes.
+
+    Raises:
+        InputError: A head without a rating in any training pair.
+    """
+    if examples.target_chosen_PR.shape[1] == 0:
+        return examples
+    sides = [side[train_rows] for side in (examples.target_chosen_PR, examples.target_rejected_PR)]
+    num_R = sum((~np.isnan(side)).sum(axis=0) for side in sides)
+    for head_id in compress(examples.head_ids, num_R == 0):
+        raise InputError(
+            f"rule {head_id}: it has no rating in any of the {len(train_rows)} training pairs, so "
+            "its head has nothing to learn; leave the rule out of the ratings, rate more pairs or "
+            "take another seed"
+        )
+    sum_R = sum(np.nansum(side, axis=0, dtype=np.float64) for side in sides)
+    return move_centres(examples, sum_R / num_R)
+
+
+def move_centres(examples: TrainingExamples, offset_R: NDArray[np.float64]) -> TrainingExamples:
+    """The same ratings, counted from centres that lie ``offset_R`` higher, shape [R]."""
+    return dataclasses.replace(
+        examples,
+        target_chosen_PR=(examples.target_chosen_PR - offset_R).astype(np.float32),
+        target_rejected_PR=(examples.target_rejected_PR - offset_R).astype(np.float32),
+        mean_R=examples.mean_R + offset_R,
+    )

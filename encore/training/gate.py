@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from encore.data.study import Study
     from encore.model.reward_model import MultiHeadRewardModel
     from encore.training.config import TrainingConfig
-    from encore.training.examples import TrainingExamples
+    from encore.training.examples import Split, TrainingExamples
     from encore.training.gating_network import TrainedGate
-    from encore.training.splits import Split
 
     _Floats = NDArray[np.float32]
 
@@ -125,9 +124,8 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
 
     from encore.model.saved_model import load_model
     from encore.synthetic import synthetic_in_training
-    from encore.training.examples import read_examples
+    from encore.training.examples import read_examples, split
     from encore.training.gating_network import fit_gate, save_gate
-    from encore.training.splits import split
 
     began = time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"

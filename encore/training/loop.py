@@ -8,11 +8,15 @@ Suffixes: P pairs, N sequences, M microbatches, R heads.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
+import resource
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,21 +26,37 @@ from torch import Tensor
 
 from encore.errors import InputError
 from encore.model.layouts import check_layout
-from encore.training.batches import PlannedRows, Scored, plan_rows, score_microbatch, step_rows
+from encore.training.backbone_shape import (
+    BackboneShape,
+    attention_length,
+    flops_per_token,
+    shape_from_config,
+)
+from encore.training.batches import (
+    PlannedRows,
+    plan_rows,
+    score_microbatch,
+    step_rows,
+    steps_per_epoch,
+)
 from encore.training.config import TrainingConfig
-from encore.training.evaluation import TrainingDivergedError, evaluate
-from encore.training.losses import loss_sum, num_terms
-from encore.training.meter import SpeedMeter, peak_memory_bytes, speed_meter_of
-from encore.training.metrics_log import EvaluationRecord, StepRecord
+from encore.training.evaluation import TrainingDivergedError, evaluate, loss_sum, num_terms
+from encore.training.gpus import peak_flops
 from encore.training.optimizers import NonFiniteGradientError
 from encore.training.ranks import Ranks
-from encore.training.schedule import intervals, learning_rate_at, steps_per_epoch
+from encore.training.run_folder import EvaluationRecord, Record, StepRecord
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.examples import TrainingExamples
+    from encore.training.examples import Split, TrainingExamples
     from encore.training.optimizers import StepOptimizer
-    from encore.training.splits import Split
+
+_EVALUATIONS_PER_EPOCH = 4
+#: Steps over which speed is measured.
+_WINDOW_STEPS = 20
+#: Low-rank adapters: frozen weights need gradients of activations (2 a weight and token) but none
+#: of their own, so 4 of full training's 6 operations remain.
+_LORA_SHARE = 4 / 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,24 +91,28 @@ class Steps:
         """Steps of one pass over the training pairs."""
         return steps_per_epoch(len(self.split.train_rows), batch_pairs=self.config.batch_pairs)
 
+    @property
+    def total(self) -> int:
+        """Steps of the whole run."""
+        return min(self.config.epochs * self.per_epoch, self.config.max_steps or sys.maxsize)
+
 
 def run_steps(
     steps: Steps,
     *,
     start_step: int,
-    num_steps: int,
-    on_step: Callable[[StepRecord], None],
-    on_evaluation: Callable[[EvaluationRecord], None],
+    on_record: Callable[[Record], None],
     save: Callable[[int, EvaluationRecord | None], object],
 ) -> None:
-    """Take the steps ``start_step + 1`` to ``num_steps``, evaluating and saving when it is due.
+    """Take the steps from ``start_step + 1`` to the last, evaluating and saving when it is due.
+
+    Both also come after the last step. By default a checkpoint is written where the model is
+    evaluated, so that it has its figures.
 
     Args:
         steps: See `Steps`.
         start_step: Steps already done.
-        num_steps: Of the whole run: the learning rate falls towards its end.
-        on_step: Called after each step.
-        on_evaluation: Called after each evaluation.
+        on_record: Called after each step and each evaluation.
         save: Writes a checkpoint of a step, given the evaluation of the same step if there is one.
 
     Raises:
@@ -96,7 +120,7 @@ def run_steps(
             gradient is not. Nothing is saved.
         InputError: A layout or a number of heads that does not fit the model.
     """
-    model, config = steps.model, steps.config
+    model, config, last_step = steps.model, steps.config, steps.total
     check_layout(config.layout, is_causal=model.is_causal)
     is_multi_head = config.objective == "multi-head"
     num_heads = steps.examples.target_chosen_PR.shape[1] if is_multi_head else 1
@@ -105,29 +129,22 @@ def run_steps(
             f"model: it has {len(model.head_ids)} heads, objective {config.objective} on these "
             f"examples needs {num_heads}; build it with head_ids of the examples"
         )
-    meter = speed_meter_of(model, method=config.method, num_devices=steps.ranks.count)
-    evaluate_every, checkpoint_every = intervals(config, steps_per_epoch=steps.per_epoch)
+    evaluate_every = config.evaluate_every or math.ceil(steps.per_epoch / _EVALUATIONS_PER_EPOCH)
+    checkpoint_every = config.checkpoint_every or evaluate_every
+    meter = speed_meter_of(steps)
     epoch, epoch_rows = -1, list[NDArray[np.int64]]()
     model.train()
-    for step in range(start_step + 1, num_steps + 1):
+    for step in range(start_step + 1, last_step + 1):
         if epoch != (step - 1) // steps.per_epoch:
             epoch = (step - 1) // steps.per_epoch
             epoch_rows = _epoch_rows(steps, epoch)
-        is_last = step == num_steps
+        row_P = steps.split.train_rows[epoch_rows[(step - 1) % steps.per_epoch]]
+        needs_checkpoint = step == last_step or step % checkpoint_every == 0
         needs_evaluation = len(steps.split.evaluation_rows) > 0 and (
-            is_last or step % evaluate_every == 0
+            step == last_step or step % evaluate_every == 0
         )
-        needs_checkpoint = is_last or step % checkpoint_every == 0
-        on_step(
-            _take_step(
-                steps,
-                step,
-                steps.split.train_rows[epoch_rows[(step - 1) % steps.per_epoch]],
-                num_steps=num_steps,
-                meter=meter,
-                is_waited_for=needs_evaluation or needs_checkpoint,
-            )
-        )
+        is_waited_for = needs_evaluation or needs_checkpoint
+        on_record(_take_step(steps, step, row_P, meter=meter, is_waited_for=is_waited_for))
         evaluation = None
         if needs_evaluation:
             evaluation = evaluate(
@@ -139,38 +156,50 @@ def run_steps(
                 step=step,
                 ranks=steps.ranks,
             )
-            on_evaluation(evaluation)
+            on_record(evaluation)
         if needs_checkpoint:
             save(step, evaluation)
 
 
+def learning_rate_at(step: int, *, config: TrainingConfig, num_steps: int) -> float:
+    """The rate of a step: linear warm-up to the peak, then linear decay towards 0.
+
+    No step is wasted on a rate of 0: with w warm-up steps the first has 1/w of the peak and step w
+    all of it, and the last one of n steps has 1/(n - w). A run shorter than its warm-up never
+    reaches the peak.
+
+    Args:
+        step: From 1 to ``num_steps``.
+        config: Says peak and warm-up.
+        num_steps: Of the whole run.
+    """
+    if step <= config.warmup_steps:
+        return config.learning_rate * step / config.warmup_steps
+    left = num_steps - step + 1
+    return config.learning_rate * left / (num_steps - config.warmup_steps)
+
+
 def _epoch_rows(steps: Steps, epoch: int) -> list[NDArray[np.int64]]:
     """Of each step of an epoch, which of the training rows it takes."""
-    examples, train_rows = steps.examples, steps.split.train_rows
-    length_P = examples.chosen.lengths + examples.rejected.lengths
+    train_rows = steps.split.train_rows
+    is_sorted = steps.config.layout == "sorted"
     return step_rows(
         len(train_rows),
         batch_pairs=steps.config.batch_pairs,
         seed=steps.config.seed,
         epoch=epoch,
-        pair_tokens_P=length_P[train_rows] if steps.config.layout == "sorted" else None,
+        pair_tokens_P=steps.examples.length_P[train_rows] if is_sorted else None,
     )
 
 
 def _take_step(
-    steps: Steps,
-    step: int,
-    row_P: NDArray[np.int64],
-    *,
-    num_steps: int,
-    meter: SpeedMeter,
-    is_waited_for: bool,
+    steps: Steps, step: int, row_P: NDArray[np.int64], *, meter: SpeedMeter, is_waited_for: bool
 ) -> StepRecord:
     """Forward and backward passes over some pairs, the finite check, the update."""
     began = time.monotonic()
     config, device = steps.config, steps.device
     rows = plan_rows(steps.examples, row_P, config=config, device=device.type, ranks=steps.ranks)
-    rate = learning_rate_at(step, config=config, num_steps=num_steps)
+    rate = learning_rate_at(step, config=config, num_steps=steps.total)
     mean_loss, num_computed = _backward(steps, rows, step=step, learning_rate=rate)
     try:
         grad_norm = steps.optimizer.finish()
@@ -183,7 +212,7 @@ def _take_step(
     if is_waited_for and device.type == "cuda":
         torch.cuda.synchronize(device)  # or the step's last work would be timed as another's
     seconds = time.monotonic() - began
-    lengths = rows.lengths.tolist()
+    lengths = [len(sequence) for sequence in rows.sequences]
     speed, mfu = meter.add(lengths, num_computed=num_computed, seconds=seconds)
     return StepRecord(
         step=step,
@@ -208,46 +237,51 @@ def _backward(
     config, ranks = steps.config, steps.ranks
     # Every pair has a rating somewhere, so a step has terms; 1 keeps an empty one harmless.
     terms = max(1, num_terms(rows.target_NR, objective=config.objective))
-    losses: list[Tensor] = []
-    scored: list[Scored] = []
-    found = 0.0, 0
+    # Of each pass: its loss, which sequences it scored, and their scores.
+    passes: list[tuple[Tensor, NDArray[np.int64], Tensor]] = []
+    num_computed, found = 0, (0.0, 0)
     for index, plan in enumerate(rows.plans):
         # All processes have as many passes, each with dropout masks of its own.
         _seed_dropout(config.seed, step=step, microbatch=ranks.rank * len(rows.plans) + index)
-        microbatch = score_microbatch(
+        sequences, score_NR, num_positions = score_microbatch(
             steps.model, rows, plan, config=config, pad_token_id=steps.pad_token_id
         )
-        target_NR = torch.from_numpy(rows.target_NR[microbatch.sequences])
+        num_computed += num_positions
+        target_NR = torch.from_numpy(rows.target_NR[sequences])
         target_NR = target_NR.to(steps.device, non_blocking=True)
-        total = loss_sum(microbatch.score_NR, target_NR, objective=config.objective)
+        total = loss_sum(score_NR, target_NR, objective=config.objective)
         loss = total * plan.weight / terms
-        losses.append(loss.detach())
-        scored.append(replace(microbatch, score_NR=microbatch.score_NR.detach()))
+        passes.append((loss.detach(), sequences, score_NR.detach()))
         if index == len(rows.plans) - 1:
             # From here on weights may change, in the backward pass itself.
-            found = _finite_sum(steps, losses, scored, rows, step=step)
+            found = _finite_sum(steps, rows, passes, num_computed, step=step)
             steps.optimizer.arm(step=step, learning_rate=learning_rate)
         loss.backward()
     return found
 
 
 def _finite_sum(
-    steps: Steps, losses: list[Tensor], scored: list[Scored], rows: PlannedRows, *, step: int
+    steps: Steps,
+    rows: PlannedRows,
+    passes: Sequence[tuple[Tensor, NDArray[np.int64], Tensor]],
+    num_computed: int,
+    *,
+    step: int,
 ) -> tuple[float, int]:
     """The step's loss and computed positions: the one place where the device is waited for."""
-    loss_M = torch.stack(losses).double().cpu().numpy()
-    own = [float(loss_M.sum()), sum(microbatch.num_computed for microbatch in scored)]
-    total = steps.ranks.summed(torch.tensor(own, dtype=torch.float64))
-    mean_loss, num_computed = total.tolist()
+    loss_M = torch.stack([loss for loss, _, _ in passes]).double().cpu().numpy()
+    own = torch.tensor([float(loss_M.sum()), num_computed], dtype=torch.float64)
+    mean_loss, num_computed_by_all = steps.ranks.summed(own).tolist()
     if math.isfinite(mean_loss):
-        return mean_loss, int(num_computed)
+        return mean_loss, int(num_computed_by_all)
     steps.model.zero_grad(set_to_none=True)
     # Pairs with a score that is not finite, or all pairs of these microbatches if there is none.
-    bad = [scored[index] for index in np.flatnonzero(~np.isfinite(loss_M))]
-    is_finite = [torch.isfinite(one.score_NR).all(dim=1).cpu().numpy() for one in bad]
-    suspects = [one.sequences[~finite] for one, finite in zip(bad, is_finite, strict=True)]
+    bad = [passes[index][1:] for index in np.flatnonzero(~np.isfinite(loss_M))]
+    suspects = [
+        sequences[~torch.isfinite(score_NR).all(dim=1).cpu().numpy()] for sequences, score_NR in bad
+    ]
     if not any(len(found) for found in suspects):
-        suspects = [one.sequences for one in bad]
+        suspects = [sequences for sequences, _ in bad]
     is_bad_P = np.zeros(len(rows.row_P), dtype=np.int64)
     for found in suspects:
         is_bad_P[found // 2] = 1
@@ -263,3 +297,67 @@ def _seed_dropout(seed: int, *, step: int, microbatch: int) -> None:
     """Set torch's random state from the step alone, so that it need not be saved."""
     digest = hashlib.blake2b(f"{seed}:{step}:{microbatch}".encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(digest, "big") >> 1)
+
+
+# --- speed and memory ---------------------------------------------------------------------------
+
+
+class SpeedMeter:
+    """Tokens per second and utilisation (MFU) over the last 20 steps.
+
+    Args:
+        shape: Of the trunk; None: no utilisation.
+        peak_flops: Of the device or devices, operations per second.
+        share: Of full training's operations that the method needs.
+    """
+
+    def __init__(
+        self, shape: BackboneShape | None = None, *, peak_flops: float = 0.0, share: float = 1.0
+    ) -> None:
+        self._shape = shape
+        self._peak_flops = peak_flops
+        self._share = share
+        # Real tokens, seconds and operations of each step.
+        self._steps: deque[tuple[int, float, float]] = deque(maxlen=_WINDOW_STEPS)
+
+    def add(
+        self, length_N: Sequence[int], *, num_computed: int, seconds: float
+    ) -> tuple[float, float | None]:
+        """Count a step; tokens per second and MFU (None without a shape) over the last steps.
+
+        Args:
+            length_N: Tokens of each sequence of the step.
+            num_computed: Token positions computed. Where prompts are shared these are fewer than
+                the sequences have, and only these count as work.
+            seconds: The step took.
+        """
+        num_tokens, operations = sum(length_N), 0.0
+        if self._shape is not None:
+            per_token = flops_per_token(self._shape, sequence_length=attention_length(length_N))
+            operations = min(num_tokens, num_computed) * per_token * self._share
+        self._steps.append((num_tokens, seconds, operations))
+        tokens, times, work = (sum(values) for values in zip(*self._steps, strict=True))
+        mfu = None if self._shape is None else work / times / self._peak_flops
+        return tokens / times, mfu
+
+
+def speed_meter_of(steps: Steps) -> SpeedMeter:
+    """A meter for a run; without MFU where the device's peak or the kind of model is unknown."""
+    if steps.device.type == "cuda":
+        trunk = steps.model.trunk
+        dtype = str(next(trunk.parameters()).dtype)
+        peak = peak_flops(torch.cuda.get_device_name(steps.device), dtype=dtype)
+        with contextlib.suppress(InputError):
+            shape = shape_from_config(trunk.config.to_dict(), name="trunk")
+            share = _LORA_SHARE if steps.config.method == "lora" else 1.0
+            if peak is not None:
+                return SpeedMeter(shape, peak_flops=peak * steps.ranks.count, share=share)
+    return SpeedMeter()
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """The most memory of this process so far: of tensors on its GPU, else what was resident."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB

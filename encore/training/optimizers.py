@@ -33,14 +33,7 @@ class StepOptimizer(Protocol):
         """
 
     def state(self) -> dict[str, Tensor]:
-        """The optimizer's own tensors by name: live, not copies."""
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from what `state` returned.
-
-        Raises:
-            InputError: Tensors of another model or another optimizer.
-        """
+        """The optimizer's own tensors by name: live, so that `copy_whole` can restore them."""
 
 
 class NonFiniteGradientError(EncoreError):
@@ -129,10 +122,6 @@ class PlainAdamW:
             for key, tensor in self._optimizer.state[parameter].items()
         }
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `StepOptimizer.load_state`."""
-        copy_state(self.state(), state)
-
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Parameters that require a gradient by name, a tied one once, under its first name.
@@ -196,11 +185,12 @@ def total_norm(norms: Mapping[str, Tensor], *, group: Any = None) -> float:
     return total
 
 
-def copy_state(target: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
-    """Copy whole tensors into those of the same names, which may be sharded.
+def copy_whole(target: Mapping[str, Tensor], source: Mapping[str, Tensor], *, what: str) -> None:
+    """Copy whole tensors of a checkpoint into those of the same names, which may be sharded.
 
     Raises:
-        InputError: Other names, shapes or number formats, with the first difference.
+        InputError: Other names, shapes or number formats, with the first difference; ``what`` says
+            of which tensors. Nothing was copied.
     """
 
     def described(tensor: Tensor | None) -> str:
@@ -208,12 +198,12 @@ def copy_state(target: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> No
             return "missing"
         return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
-    for name in (*target, *(name for name in source if name not in target)):
+    for name in sorted({*target, *source}):
         here, there = described(target.get(name)), described(source.get(name))
         if here != there:
             raise InputError(
-                f"optimizer state {name}: {there} in the checkpoint, {here} in this run; expected "
-                "a checkpoint of the same model and optimizer"
+                f"{what} {name}: {there} in the checkpoint, {here} in this run; expected a "
+                "checkpoint of the same model and optimizer; delete the run's folder to train anew"
             )
     for name, tensor in target.items():
         put_whole(tensor, source[name])

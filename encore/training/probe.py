@@ -63,7 +63,7 @@ def solve_heads(
         reporter: Hears of embedded pairs.
 
     Returns:
-        What belongs to the heads' centres, shape [R]: see `encore.training.splits.move_centres`.
+        What belongs to the heads' centres, shape [R]: see `encore.training.examples.move_centres`.
     """
     states = embed(
         model,

@@ -50,7 +50,7 @@ class Ranks:
     """This process among those that train one model; without a mesh it is alone.
 
     Attributes:
-        rank: Which one, from 0.
+        rank: Which one, from 0; rank 0 reports and writes.
         count: How many there are.
     """
 
@@ -70,31 +70,19 @@ class Ranks:
         Raises:
             InputError: A setting that several processes cannot have; what to give instead.
         """
+        if self.count == 1:
+            return
+        wanted = {
+            name: " or ".join("none" if value is None else value for value in values)
+            for name, values in _ALLOWED.items()
+            if getattr(config, name) not in values
+        }
         if config.batch_pairs < self.count:
+            wanted["batch_pairs"] = f"at least {self.count}, a pair for each"
+        for name, expected in wanted.items():
             raise InputError(
-                f"batch_pairs {config.batch_pairs} with {self.count} processes: expected at least "
-                "a pair for each; raise it, or start fewer processes"
-            )
-        for name, values in _ALLOWED.items():
-            value = getattr(config, name)
-            if self.count > 1 and value not in values:
-                expected = " or ".join("none" if value is None else value for value in values)
-                raise InputError(
-                    f"{name} {value!r} with {self.count} processes: expected {expected}; choose "
-                    "that, or train in one process"
-                )
-
-    def check_same_run(self, key: str) -> None:
-        """Refuse to train different runs together; ``key`` is this process's run key.
-
-        Raises:
-            EncoreError: Data or a model changed while the processes started.
-        """
-        if not self.agree(int(key[:15], 16)):  # as many digits as an int64 holds
-            raise EncoreError(
-                f"run key {key}: another process read other data or another backbone; expected the "
-                "same in all: wait until nothing changes them (a revision pins a model) and start "
-                "again"
+                f"{name} {getattr(config, name)!r} with {self.count} processes: expected "
+                f"{expected}; choose that, or train in one process"
             )
 
     def loading(self, backbone: BackboneConfig, *, device: str) -> tuple[BackboneConfig, str]:
@@ -142,11 +130,10 @@ class Ranks:
 
     def agree(self, number: int) -> bool:
         """Whether every process has the same number; all of them get the answer."""
-        if self.count == 1:
-            return True
         # The largest of the number and of its negative, which is the smallest.
         both = torch.tensor([number, -number])
-        distributed.all_reduce(both, op=distributed.ReduceOp.MAX)
+        if self.count > 1:
+            distributed.all_reduce(both, op=distributed.ReduceOp.MAX)
         return bool(both.sum() == 0)
 
     def summed(self, tensor: Tensor) -> Tensor:
@@ -214,8 +201,9 @@ def joined_ranks(device: str) -> Iterator[Ranks]:
         # gloo says only in words that a collective failed because a process is gone.
         if not isinstance(error, distributed.DistError) and "gloo" not in str(error):
             raise
+        first_line = str(error).strip().partition("\n")[0]
         raise EncoreError(
-            f"a connection to another process of this run broke ({_first_line(error)}); finished "
+            f"a connection to another process of this run broke ({first_line}); finished "
             "checkpoints are kept: see what the others said, put this right and start all of them "
             "again"
         ) from error
@@ -224,29 +212,29 @@ def joined_ranks(device: str) -> Iterator[Ranks]:
     time.sleep(_SETTLING_SECONDS)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
-
-
 def _check_launch(device: str) -> None:
+    """Refuse a launch that cannot work."""
     count = int(os.environ["WORLD_SIZE"])
     here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
-    if here != count:
-        raise InputError(
-            f"WORLD_SIZE {count}: {here} of the processes are on this machine; expected all of "
-            "them: launch on one machine (torchrun --nproc-per-node)"
-        )
     missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR") if name not in os.environ]
-    if missing:
-        raise InputError(
-            f"WORLD_SIZE {count}, but {', '.join(missing)} not in the environment; start with "
-            "torchrun or accelerate launch, or unset WORLD_SIZE"
+    problem = ""
+    if here != count:
+        problem = (
+            f"{here} of the processes are on this machine; expected all of them: launch on one "
+            "machine (torchrun --nproc-per-node)"
         )
-    if device == "cuda" and count > torch.cuda.device_count():
-        raise InputError(
-            f"WORLD_SIZE {count}: this machine has {torch.cuda.device_count()} GPUs; expected at "
-            "most one process a GPU: lower --nproc-per-node"
+    elif missing:
+        problem = (
+            f"{', '.join(missing)} not in the environment; start with torchrun or accelerate "
+            "launch, or unset WORLD_SIZE"
         )
+    elif device == "cuda" and count > torch.cuda.device_count():
+        problem = (
+            f"this machine has {torch.cuda.device_count()} GPUs; expected at most one process a "
+            "GPU: lower --nproc-per-node"
+        )
+    if problem:
+        raise InputError(f"WORLD_SIZE {count}: {problem}")
 
 
 # --- shards -------------------------------------------------------------------------------------

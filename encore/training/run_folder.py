@@ -1,11 +1,13 @@
-"""The folder of one training run: which run it is, which process trains in it, how it ended.
+"""The folder of one training run: which run it is, who trains in it, its metrics, how it ended.
 
 Files, in the order in which they are written:
 
 - ``training.json``: the run key, the identity that it is a digest of, and notes for people;
 - ``plan.json``: what the newest process set out to do (steps, pairs, tokens, parameters);
 - ``embeddings/``: hidden states of the frozen backbone (method and head_init ``probe``);
-- ``log.jsonl``, ``evaluations.jsonl``: see `encore.training.metrics_log`;
+- ``log.jsonl``, ``evaluations.jsonl``: a line each step and each evaluation, a record below as
+  JSON. No step is there twice: a run that goes on from a checkpoint first cuts both files back to
+  the checkpoint's step;
 - ``checkpoints/step-00000100/``: see `encore.training.checkpoints`;
 - ``model/``: the trained model;
 - ``result.json``: steps, last evaluation and the digest of each file of the model.
@@ -14,13 +16,16 @@ Files, in the order in which they are written:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
+import logging
+import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from encore.config import identity_of
 from encore.errors import EncoreError, InputError
@@ -29,26 +34,29 @@ from encore.model.config import BackboneConfig
 from encore.runs import run_key_of
 from encore.training.config import TrainingConfig
 
+logger = logging.getLogger(__name__)
+
 TRAINING_DIR = "training"
 MANIFEST_FILE = "training.json"
 PLAN_FILE = "plan.json"
 RESULT_FILE = "result.json"
+LOG_FILE = "log.jsonl"
+EVALUATIONS_FILE = "evaluations.jsonl"
 _LOCK_FILE = ".lock"
 #: Fields that say where something lies on this machine; what lies there is identified by content.
 _PLACES = frozenset({"model", "revision", "chat_template"})
-_MISSING = "nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """A run and where it is. ``key`` follows from ``identity`` alone."""
+    """A run and where it is. ``key`` (16 hex digits) follows from ``identity`` alone."""
 
     folder: Path
     identity: Mapping[str, Any]
 
     @property
     def key(self) -> str:
-        """16 hex digits."""
+        """See above."""
         return run_key_of(self.identity)
 
     @property
@@ -128,83 +136,6 @@ def opened_run(run: TrainingRun, *, about: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write one of the folder's JSON files, whole or not at all."""
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    atomic_write_bytes(path, text.encode())
-
-
-def write_result(run: TrainingRun, *, num_steps: int, evaluation: Mapping[str, Any] | None) -> None:
-    """Say that the run has ended, with the digest of every file of its model."""
-    files = sorted(path for path in run.model_dir.rglob("*") if path.is_file())
-    digests = {
-        path.relative_to(run.model_dir).as_posix(): {
-            "num_bytes": path.stat().st_size,
-            "sha256": file_sha256(path),
-        }
-        for path in files
-    }
-    content = {"run_key": run.key, "num_steps": num_steps, "evaluation": evaluation}
-    write_json(run.folder / RESULT_FILE, {**content, "model": digests})
-
-
-def read_result(run: TrainingRun) -> dict[str, Any] | None:
-    """What `write_result` wrote; None while the run has not ended or a model file is damaged."""
-    try:
-        content = json.loads((run.folder / RESULT_FILE).read_text(encoding="utf-8"))
-        is_whole = content["run_key"] == run.key and all(
-            (run.model_dir / name).stat().st_size == file["num_bytes"]
-            and file_sha256(run.model_dir / name) == file["sha256"]
-            for name, file in content["model"].items()
-        )
-        return {**content, "num_steps": int(content["num_steps"])} if is_whole else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def first_difference(recorded: Any, wanted: Any) -> str | None:
-    """The first place where two JSON values differ, with both; None where they are equal.
-
-    Example: ``config.learning_rate is 2e-05 there and 1e-05 here``.
-    """
-    # Tuples become what JSON makes of them; names are looked at in their order.
-    there, here = (json.loads(json.dumps(value, sort_keys=True)) for value in (recorded, wanted))
-    return next(_differences(there, here, name=""), None)
-
-
-def _differences(there: Any, here: Any, *, name: str) -> Iterator[str]:
-    if isinstance(there, dict) and isinstance(here, dict):
-        for key in (*there, *(key for key in here if key not in there)):
-            inner = f"{name}.{key}" if name else str(key)
-            yield from _differences(there.get(key, _MISSING), here.get(key, _MISSING), name=inner)
-    elif there != here:
-        shown = [
-            value if value == _MISSING else json.dumps(value, ensure_ascii=False)
-            for value in (there, here)
-        ]
-        yield f"{name} is {shown[0]} there and {shown[1]} here"
-
-
-def refuse_other_identity(
-    recorded: Mapping[str, Any], wanted: Mapping[str, Any], *, place: str
-) -> None:
-    """Refuse to continue what another configuration began.
-
-    Args:
-        recorded: Which run is on disk.
-        wanted: Which run is asked for now.
-        place: Which file or folder holds the former, for the message.
-
-    Raises:
-        InputError: They differ: the first place, both values, the next step.
-    """
-    if difference := first_difference(recorded, wanted):
-        raise InputError(
-            f"{place} belongs to another training run: {difference}; give the same settings to "
-            "continue it, or another --out to train anew"
-        )
-
-
 def _claim(run: TrainingRun, about: Mapping[str, Any]) -> None:
     """Write `training.json`, or compare it with this run."""
     path = run.folder / MANIFEST_FILE
@@ -221,4 +152,256 @@ def _claim(run: TrainingRun, about: Mapping[str, Any]) -> None:
             f"{path}: damaged ({error}); delete that file and run the same command again: "
             "checkpoints say themselves which run they belong to"
         ) from error
-    refuse_other_identity(recorded, run.identity, place=str(run.folder))
+    refuse_other_identity(recorded, run.identity, place=run.folder)
+
+
+def refuse_other_identity(recorded: Any, wanted: Any, *, place: Path) -> None:
+    """Refuse to continue what another configuration began in a file or folder.
+
+    Raises:
+        InputError: They differ: the first place, both values, the next step.
+    """
+    if difference := first_difference(recorded, wanted):
+        raise InputError(
+            f"{place} belongs to another training run: {difference}; give the same settings to "
+            "continue it, or another --out to train anew"
+        )
+
+
+def first_difference(recorded: Any, wanted: Any) -> str | None:
+    """The first place where two JSON values differ, with both; None where they are equal.
+
+    Example: ``config.learning_rate is 2e-05 there and 1e-05 here``.
+    """
+    there, here = dict(_leaves(recorded)), dict(_leaves(wanted))
+    for path in sorted(there | here):
+        if there.get(path) != here.get(path):
+            values = [side.get(path, "nothing") for side in (there, here)]
+            return f"{'.'.join(path)} is {values[0]} there and {values[1]} here"
+    return None
+
+
+def _leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What a JSON value holds, as text, by its path."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, *path, name)
+    else:
+        yield path, json.dumps(value, ensure_ascii=False)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one of the folder's JSON files, whole or not at all."""
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    atomic_write_bytes(path, text.encode())
+
+
+def write_result(run: TrainingRun, *, num_steps: int, evaluation: Mapping[str, Any] | None) -> None:
+    """Say that the run has ended, with the digest of every file of its model."""
+    digests = {
+        path.relative_to(run.model_dir).as_posix(): {
+            "num_bytes": path.stat().st_size,
+            "sha256": file_sha256(path),
+        }
+        for path in sorted(run.model_dir.rglob("*"))
+        if path.is_file()
+    }
+    content = {"run_key": run.key, "num_steps": num_steps, "evaluation": evaluation}
+    write_json(run.folder / RESULT_FILE, {**content, "model": digests})
+
+
+def read_result(run: TrainingRun) -> dict[str, Any] | None:
+    """What `write_result` wrote; None while the run has not ended or a model file is damaged."""
+    try:
+        content = json.loads((run.folder / RESULT_FILE).read_text(encoding="utf-8"))
+        is_whole = content["run_key"] == run.key and all(
+            file_sha256(run.model_dir / name) == file["sha256"]
+            for name, file in content["model"].items()
+        )
+        return {**content, "num_steps": int(content["num_steps"])} if is_whole else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+# --- metrics ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One optimizer step. Times, speeds and memory are no part of what a rerun repeats.
+
+    Attributes:
+        step: From 1: the steps done with this one.
+        epoch: Passes over the training pairs that are done with this step, with a fraction.
+        loss: Mean over the responses (multi-head) or pairs (bradley-terry) of the step, before it.
+        learning_rate: Of this step.
+        num_tokens: Real tokens, every response counted as if it stood alone.
+        num_computed: Token positions that were computed: more by padding, fewer by sharing.
+        seconds: Of this step, without evaluation and checkpoints.
+        tokens_per_second: Real tokens, over the last steps.
+        mfu: Share of the device's peak that the model's arithmetic used over the last steps,
+            recomputation not counted; None where the peak is not known, as on a CPU.
+        peak_memory_bytes: The most so far: allocated on the GPU, else resident in the process.
+        grad_norm: Of the whole gradient, before clipping; None where the optimizer does not know.
+        num_pairs: Of the step.
+    """
+
+    step: int
+    epoch: float
+    loss: float
+    learning_rate: float
+    num_tokens: int
+    num_computed: int
+    seconds: float
+    tokens_per_second: float
+    mfu: float | None
+    peak_memory_bytes: int
+    grad_norm: float | None
+    num_pairs: int = 0
+
+    @property
+    def summary(self) -> str:
+        """Loss, speed and memory in a few words."""
+        words = [f"loss {self.loss:.4g}", f"{self.tokens_per_second:,.0f} tokens/s"]
+        if self.mfu is not None:
+            words.append(f"{self.mfu:.0%} MFU")
+        return ", ".join([*words, f"{self.peak_memory_bytes / 2**30:.1f} GiB"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRecord:
+    """The model on the held-out pairs after a step.
+
+    Attributes:
+        step: Steps done.
+        loss: The training loss over the held-out responses or pairs; None where none has a target.
+        r2_by_head: 1 - squared error / squared deviation from the targets' own mean, over the
+            held-out responses that the rule rated; None where these targets are constant or absent.
+            Empty for bradley-terry.
+        accuracy_half: Share of held-out pairs that a bradley-terry model ranks as people did, a
+            tie counting half; None for multi-head models, whose weights are no part of training.
+        accuracy_half_by_head: The same for the ranking of each head alone.
+        num_pairs: Held-out pairs.
+        seconds: The evaluation took.
+    """
+
+    step: int
+    loss: float | None
+    r2_by_head: dict[str, float | None]
+    accuracy_half: float | None
+    num_pairs: int
+    accuracy_half_by_head: dict[str, float | None] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+Record = StepRecord | EvaluationRecord
+
+
+def metrics_of(record: Record) -> dict[str, float]:
+    """The figures of a record by name, nested ones as ``r2/RULE``; missing ones left out.
+
+    An evaluation's names begin with ``eval/``, a step's with ``train/``.
+    """
+    prefix = "train" if isinstance(record, StepRecord) else "eval"
+    metrics: dict[str, float | None] = {}
+    for name, value in dataclasses.asdict(record).items():
+        if isinstance(value, dict):
+            outer = name.removesuffix("_by_head")
+            metrics |= {f"{prefix}/{outer}/{key}": number for key, number in value.items()}
+        elif name != "step":
+            metrics[f"{prefix}/{name}"] = value
+    return {name: float(number) for name, number in metrics.items() if number is not None}
+
+
+class MetricsLog:
+    """Appends records to both files of a run's folder, each flushed as it comes.
+
+    Args:
+        folder: The run's.
+        start_step: Lines of later steps are cut off.
+    """
+
+    def __init__(self, folder: Path, *, start_step: int) -> None:
+        for name in (LOG_FILE, EVALUATIONS_FILE):
+            _cut(folder / name, step=start_step)
+        self._steps = (folder / LOG_FILE).open("a", encoding="utf-8")
+        self._evaluations = (folder / EVALUATIONS_FILE).open("a", encoding="utf-8")
+
+    def append(self, record: Record) -> None:
+        """Write one line; NaN and infinity are refused."""
+        stream = self._steps if isinstance(record, StepRecord) else self._evaluations
+        line = json.dumps(dataclasses.asdict(record), ensure_ascii=False, allow_nan=False)
+        stream.write(line + "\n")
+        stream.flush()
+
+    def sync(self) -> None:
+        """Wait until everything is on the disk: before a checkpoint, which must not be ahead."""
+        os.fsync(self._steps.fileno())
+        os.fsync(self._evaluations.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._steps.close()
+        self._evaluations.close()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a log in order, up to the first line that is none; empty without a file.
+
+    A killed process may leave half a line at the end.
+    """
+    records: list[dict[str, Any]] = []
+    if not path.exists():
+        return records
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            break
+        records.append(record)
+    return records
+
+
+def _cut(path: Path, *, step: int) -> None:
+    """Take the records after ``step`` off a log, whole lines only, by one rename."""
+    records = [record for record in read_log(path) if record["step"] <= step]
+    if path.name == LOG_FILE and [record["step"] for record in records] != [*range(1, step + 1)]:
+        logger.warning(
+            "%s has %d of the %d steps before the checkpoint: it was changed after it was written",
+            path,
+            len(records),
+            step,
+        )
+    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    atomic_write_bytes(path, "".join(lines).encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingResult:
+    """A finished run.
+
+    Attributes:
+        out: The run's folder.
+        run_key: 16 hex digits that follow from settings and data.
+        model_dir: The final model.
+        num_steps: Steps done over all processes.
+        final_evaluation: After the last step; None where nothing was held out.
+        notes: What the reader should know of the data and the steps, a sentence each.
+        synthetic: What of data and backbone is synthetic, in words.
+        is_new: False where the run was already finished and nothing was done.
+        seconds: Of this process.
+    """
+
+    out: Path
+    run_key: str
+    model_dir: Path
+    num_steps: int
+    final_evaluation: EvaluationRecord | None
+    notes: tuple[str, ...] = ()
+    synthetic: tuple[str, ...] = ()
+    is_new: bool = True
+    seconds: float = 0.0

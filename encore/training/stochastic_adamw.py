@@ -22,14 +22,14 @@ import hashlib
 import struct
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from encore.errors import EncoreError, InputError
 from encore.model.fusing import has_compiler
-from encore.training.optimizers import clip, copy_state, gradient_norm, total_norm
+from encore.training.optimizers import clip, gradient_norm, total_norm
 from encore.training.ranks import first_element, local_part, shard_group
 
 if TYPE_CHECKING:
@@ -85,7 +85,16 @@ class StochasticAdamW:
         self._norms: dict[str, Tensor] = {}
         self._is_armed = False
         for name, parameter in self._parameters.items():
-            _check(name, parameter)
+            if parameter.dtype not in (torch.bfloat16, torch.float32):
+                raise InputError(
+                    f"parameter {name} is {str(parameter.dtype).removeprefix('torch.')}; expected "
+                    "bfloat16 or float32: load the backbone with dtype bfloat16"
+                )
+            if parameter.numel() > _MAX_ELEMENTS:
+                raise InputError(
+                    f"parameter {name} has {parameter.numel():,} elements; expected at most "
+                    f"{_MAX_ELEMENTS:,}: use optimizer adamw"
+                )
             if is_in_backward:
                 parameter.register_post_accumulate_grad_hook(partial(self._accumulated, name))
         self._device = next(iter(self._parameters.values())).device
@@ -156,10 +165,6 @@ class StochasticAdamW:
             tensors[f"{name}/second_moment"] = second
         return tensors
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `StepOptimizer.load_state`."""
-        copy_state(self.state(), state)
-
     def _accumulated(self, name: str, parameter: nn.Parameter) -> None:
         if not self._is_armed:
             return
@@ -186,19 +191,6 @@ class StochasticAdamW:
             kernel(*pieces, self._coefficients, self._starts[name][number], self._keys[name])
 
 
-def _check(name: str, parameter: nn.Parameter) -> None:
-    if parameter.dtype not in (torch.bfloat16, torch.float32):
-        raise InputError(
-            f"parameter {name} is {str(parameter.dtype).removeprefix('torch.')}; expected "
-            "bfloat16 or float32: load the backbone with dtype bfloat16"
-        )
-    if parameter.numel() > _MAX_ELEMENTS:
-        raise InputError(
-            f"parameter {name} has {parameter.numel():,} elements; expected at most "
-            f"{_MAX_ELEMENTS:,}: use optimizer adamw"
-        )
-
-
 # --- one update ---------------------------------------------------------------------------------
 
 
@@ -208,13 +200,14 @@ def _kernels(*, is_compiled: bool) -> dict[torch.dtype, Callable[..., None]]:
         torch.bfloat16: _update_bfloat16,
         torch.float32: _update_float32,
     }
-    if not is_compiled:
-        return kernels
-    # dynamic: one kernel for all sizes.
-    return {
-        dtype: torch.compile(kernel, dynamic=True, fullgraph=True)
-        for dtype, kernel in kernels.items()
-    }
+    if is_compiled:  # dynamic: one kernel for all sizes
+        compiled = functools.partial(torch.compile, dynamic=True, fullgraph=True)
+        kernels = {dtype: compiled(kernel) for dtype, kernel in kernels.items()}
+    return kernels
+
+
+# An update changes weights and both moments in place. ``others`` are the gradient, the coefficients
+# of `StochasticAdamW.arm`, the number of the first element and the key of the random bits.
 
 
 def _adamw(
@@ -227,29 +220,15 @@ def _adamw(
     return weight * coefficients[5] - coefficients[2] * (first / denominator), first, second
 
 
-def _update_float32(
-    weight: Tensor,
-    first: Tensor,
-    second: Tensor,
-    gradient: Tensor,
-    coefficients: Tensor,
-    _start: Any,
-    _key: Any,
-) -> None:
+def _update_float32(weight: Tensor, first: Tensor, second: Tensor, *others: Tensor) -> None:
+    gradient, coefficients, _start, _key = others
     results = _adamw(weight, first, second, gradient, coefficients)
     for target, result in zip((weight, first, second), results, strict=True):
         target.copy_(result)
 
 
-def _update_bfloat16(
-    weight: Tensor,
-    first: Tensor,
-    second: Tensor,
-    gradient: Tensor,
-    coefficients: Tensor,
-    start: Tensor,
-    key: Tensor,
-) -> None:
+def _update_bfloat16(weight: Tensor, first: Tensor, second: Tensor, *others: Tensor) -> None:
+    gradient, coefficients, start, key = others
     new_weight, new_first, new_second = _adamw(
         weight.float(), first.float(), second.float(), gradient.float(), coefficients
     )

@@ -6,14 +6,14 @@ import dataclasses
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from encore.data.study import Study
-from encore.errors import InputError
+from encore.errors import EncoreError, InputError
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer
 from encore.model.saved_model import save_model
@@ -21,36 +21,40 @@ from encore.reporting import SILENT, Reporter
 from encore.runs import run_key_of
 from encore.synthetic import synthetic_in_training
 from encore.training.backbone_shape import find_shape
-from encore.training.batches import plan_rows, step_rows
+from encore.training.batches import plan_rows, step_rows, steps_per_epoch
 from encore.training.checkpoints import CheckpointManager, checkpoint_steps
 from encore.training.config import TrainConfig
 from encore.training.disk import check_room, named_when_full, tensor_bytes
 from encore.training.evaluation import TrainingDivergedError, evaluate
-from encore.training.examples import TrainingExamples, read_examples
+from encore.training.examples import (
+    Split,
+    TrainingExamples,
+    centre,
+    move_centres,
+    read_examples,
+    split,
+)
 from encore.training.loop import Steps, run_steps
 from encore.training.lora import add_adapters, merge_adapters
-from encore.training.metrics_log import (
-    EvaluationRecord,
-    MetricsLog,
-    StepRecord,
-    TrainingResult,
-    metrics_of,
-)
 from encore.training.optimizers import make_optimizer
 from encore.training.probe import solve_heads
 from encore.training.ranks import Ranks, joined_ranks
 from encore.training.run_folder import (
     PLAN_FILE,
     TRAINING_DIR,
+    EvaluationRecord,
+    MetricsLog,
+    Record,
+    StepRecord,
+    TrainingResult,
     TrainingRun,
+    metrics_of,
     opened_run,
     read_result,
     run_identity,
     write_json,
     write_result,
 )
-from encore.training.schedule import num_steps_of, steps_per_epoch
-from encore.training.splits import Split, centre, move_centres, split
 from encore.versions import package_versions
 
 if TYPE_CHECKING:
@@ -58,6 +62,9 @@ if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
 
 logger = logging.getLogger(__name__)
+
+#: The trained model, its number of steps and its last evaluation as JSON.
+_Fitted = tuple["MultiHeadRewardModel", int, dict[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,34 +107,14 @@ def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> 
         KeyboardInterrupt: The last checkpoint is kept.
     """
     began = time.monotonic()
-    with joined_ranks(_device()) as ranks:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with joined_ranks(device) as ranks:
         ranks.check(config)
-        tokenizer = load_tokenizer(config.backbone)
-        origin = backbone_identity(config.backbone, tokenizer)
-        job = _job(study, config, tokenizer, origin, ranks=ranks, reporter=reporter)
-        ranks.check_same_run(job.run.key)
-        notes = (*job.examples.notes, *_notes_on_passes(job))
-        synthetic = synthetic_in_training(
-            study,
-            backbone_identity=origin,
-            rating_run=config.run,
-            has_ratings_of_study=config.ratings is None and config.objective == "multi-head",
-        )
-        about = {
-            "backbone_name": str(origin["name"]),
-            "num_pairs": len(job.split.train_rows),
-            "num_evaluation_pairs": len(job.split.evaluation_rows),
-            "head_ids": list(job.examples.head_ids),
-            "notes": list(notes),
-            "synthetic": list(synthetic),
-            "versions": package_versions(),
-        }
+        job, about = _job(study, config, device=device, ranks=ranks, reporter=reporter)
         with opened_run(job.run, about=about) if ranks.is_rank_zero else nullcontext():
             ranks.wait()  # until the run is this one's
-            ended = read_result(job.run)
-            is_new = ended is None
-            if ended is None:
-                ended = _fit_and_save(job, about=about)
+            found = read_result(job.run)
+            ended = found or _fit_and_save(job, about=about)
     evaluation = ended["evaluation"]
     return TrainingResult(
         out=job.run.folder,
@@ -135,27 +122,19 @@ def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> 
         model_dir=job.run.model_dir,
         num_steps=ended["num_steps"],
         final_evaluation=None if evaluation is None else EvaluationRecord(**evaluation),
-        notes=notes,
-        synthetic=synthetic,
-        is_new=is_new,
+        notes=tuple(about["notes"]),
+        synthetic=tuple(about["synthetic"]),
+        is_new=found is None,
         seconds=time.monotonic() - began,
     )
 
 
-def _device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def _job(
-    study: Study,
-    config: TrainConfig,
-    tokenizer: ConversationTokenizer,
-    origin: Mapping[str, Any],
-    *,
-    ranks: Ranks,
-    reporter: Reporter,
-) -> _Job:
-    """Read the data, and find out which run it is."""
+    study: Study, config: TrainConfig, *, device: str, ranks: Ranks, reporter: Reporter
+) -> tuple[_Job, dict[str, Any]]:
+    """Read the data, and find out which run it is and what people may want to know of it."""
+    tokenizer = load_tokenizer(config.backbone)
+    origin = backbone_identity(config.backbone, tokenizer)
     examples = read_examples(
         study,
         tokenizer=tokenizer,
@@ -172,24 +151,63 @@ def _job(
         backbone_identity=origin,
         data_sha256=examples.digest,
     )
-    folder = config.out or study.path / TRAINING_DIR / run_key_of(identity)
-    return _Job(
-        run=TrainingRun(folder=folder, identity=identity),
+    key = run_key_of(identity)
+    if not ranks.agree(int(key[:15], 16)):  # as many digits as an int64 holds
+        raise EncoreError(
+            f"run key {key}: another process read other data or another backbone; expected the "
+            "same in all: wait until nothing changes them (a revision pins a model) and start again"
+        )
+    job = _Job(
+        run=TrainingRun(folder=config.out or study.path / TRAINING_DIR / key, identity=identity),
         config=config,
         examples=centre(examples, train_rows=parts.train_rows),
         split=parts,
         tokenizer=tokenizer,
-        device=_device(),
+        device=device,
         ranks=ranks,
         reporter=reporter if ranks.is_rank_zero else SILENT,
     )
+    synthetic = synthetic_in_training(
+        study,
+        backbone_identity=origin,
+        rating_run=config.run,
+        has_ratings_of_study=config.ratings is None and config.objective == "multi-head",
+    )
+    return job, {
+        "backbone_name": str(origin["name"]),
+        "num_pairs": len(parts.train_rows),
+        "num_evaluation_pairs": len(parts.evaluation_rows),
+        "head_ids": list(examples.head_ids),
+        "notes": [*examples.notes, *_notes_on_passes(job)],
+        "synthetic": list(synthetic),
+        "versions": package_versions(),
+    }
+
+
+def _notes_on_passes(job: _Job) -> list[str]:
+    """Say so when steps take several passes in bfloat16: this costs memory and accuracy."""
+    config, rows = job.config, job.split.train_rows
+    if config.method != "full" or job.bytes_per_weight != 2:
+        return []
+    batches = step_rows(len(rows), batch_pairs=config.batch_pairs, seed=config.seed, epoch=0)
+    how: dict[str, Any] = {"config": config, "device": job.device, "ranks": job.ranks}
+    num_cut = sum(len(plan_rows(job.examples, rows[batch], **how).plans) > 1 for batch in batches)
+    if not num_cut:
+        return []
+    budget = config.microbatch_tokens(job.device)
+    note = (
+        f"{num_cut} of the {len(batches)} steps of an epoch take two or more passes of {budget:,} "
+        "tokens: the gradients of all weights are then kept between the passes and add up in "
+        "bfloat16; raise tokens_per_microbatch or lower batch_pairs to have one pass"
+    )
+    return [note]
 
 
 def _fit_and_save(job: _Job, *, about: Mapping[str, Any]) -> dict[str, Any]:
     """Fit, save the model, and say last of all that the run has ended."""
     _check_room_for_backbone(job)
     model, num_steps, evaluation = _fit(job)
-    run, config = job.run, job.config
+    run = job.run
     ended = {"num_steps": num_steps, "evaluation": evaluation}
     if not job.ranks.is_rank_zero:
         return ended
@@ -197,7 +215,7 @@ def _fit_and_save(job: _Job, *, about: Mapping[str, Any]) -> dict[str, Any]:
         "run_key": run.key,
         **run.identity,
         **about,
-        "objective": config.objective,
+        "objective": job.config.objective,
         "mean": model.mean_R.tolist(),
         **ended,
     }
@@ -209,8 +227,8 @@ def _fit_and_save(job: _Job, *, about: Mapping[str, Any]) -> dict[str, Any]:
     return ended
 
 
-def _fit(job: _Job) -> tuple[MultiHeadRewardModel, int, dict[str, Any] | None]:
-    """The fitted model, adapters merged, its number of steps and its last evaluation as JSON.
+def _fit(job: _Job) -> _Fitted:
+    """The fitted model, adapters merged.
 
     Of several processes rank 0's model is whole on the CPU, the others' are not to be used.
     """
@@ -224,38 +242,29 @@ def _fit(job: _Job) -> tuple[MultiHeadRewardModel, int, dict[str, Any] | None]:
         head_init="own" if config.head_init == "own" else "zero",
         device=device,
     )
-    model.mean_R.copy_(torch.from_numpy(job.examples.mean_R))
     if config.method == "probe" or config.head_init == "probe":
         # Also before going on from a checkpoint: the centres follow from the probe. States of the
         # untouched backbone are on disk by then.
-        job = _with_solved_heads(model, job)
-    if config.method == "probe":
-        return model, 0, _evaluate_probe(model, job)
-    return _take_steps(model, job)
+        job.reporter.started("embedding", total=len(job.split.train_rows))
+        offset_R = solve_heads(
+            model,
+            job.examples.take(job.split.train_rows),
+            config,
+            cache=job.run.embeddings_dir,
+            pad_token_id=job.tokenizer.pad_token_id,
+            reporter=job.reporter,
+        )
+        job = replace(job, examples=move_centres(job.examples, offset_R))
+    model.mean_R.copy_(torch.from_numpy(job.examples.mean_R))
+    return (_evaluate_probe if config.method == "probe" else _take_steps)(model, job)
 
 
-def _with_solved_heads(model: MultiHeadRewardModel, job: _Job) -> _Job:
-    """Write the best linear heads on the frozen backbone; their constants move into the centres."""
-    job.reporter.started("embedding", total=len(job.split.train_rows))
-    offset_R = solve_heads(
-        model,
-        job.examples.take(job.split.train_rows),
-        job.config,
-        cache=job.run.embeddings_dir,
-        pad_token_id=job.tokenizer.pad_token_id,
-        reporter=job.reporter,
-    )
-    examples = move_centres(job.examples, offset_R)
-    model.mean_R.copy_(torch.from_numpy(examples.mean_R))
-    return replace(job, examples=examples)
-
-
-def _evaluate_probe(model: MultiHeadRewardModel, job: _Job) -> dict[str, Any] | None:
+def _evaluate_probe(model: MultiHeadRewardModel, job: _Job) -> _Fitted:
     _say_plan(model, job, num_steps=0, start_step=0, num_trained=model.heads.weight.numel())
     # Its one evaluation is of step 0: a line that a killed process left goes, too.
     with MetricsLog(job.run.folder, start_step=-1) as log:
         if not len(job.split.evaluation_rows):
-            return None
+            return model, 0, None
         evaluation = evaluate(
             model,
             job.examples,
@@ -266,35 +275,35 @@ def _evaluate_probe(model: MultiHeadRewardModel, job: _Job) -> dict[str, Any] | 
         )
         log.append(evaluation)
     job.reporter.measured(metrics_of(evaluation), step=0)
-    return dataclasses.asdict(evaluation)
+    return model, 0, dataclasses.asdict(evaluation)
 
 
-def _take_steps(
-    model: MultiHeadRewardModel, job: _Job
-) -> tuple[MultiHeadRewardModel, int, dict[str, Any] | None]:
+def _take_steps(model: MultiHeadRewardModel, job: _Job) -> _Fitted:
     config, ranks, reporter = job.config, job.ranks, job.reporter
     _prepare(model, job)
-    optimizer = make_optimizer(model, config)
+    steps = Steps(
+        model=model,
+        examples=job.examples,
+        split=job.split,
+        config=config,
+        optimizer=make_optimizer(model, config),
+        pad_token_id=job.tokenizer.pad_token_id,
+        ranks=ranks,
+    )
     manager = CheckpointManager(
-        model, optimizer, run=job.run, keep=config.keep_checkpoints, ranks=ranks
+        model, steps.optimizer, run=job.run, keep=config.keep_checkpoints, ranks=ranks
     )
-    state = manager.restore()
-    start_step, evaluation = (0, None) if state is None else (state["step"], state["evaluation"])
-    _check_room(
-        job,
-        checkpoint_bytes=manager.checkpoint_bytes(),
-        model_bytes=tensor_bytes(dict(model.named_parameters())),
-    )
-    num_steps = num_steps_of(len(job.split.train_rows), config)
+    state = manager.restore() or {"step": 0, "evaluation": None}
+    start_step, evaluation = state["step"], state["evaluation"]
+    model_bytes = tensor_bytes(dict(model.named_parameters()))
+    _check_room(job, checkpoint_bytes=manager.checkpoint_bytes(), model_bytes=model_bytes)
     num_trained = sum(tensor.numel() for tensor in manager.weights.values())
-    _say_plan(model, job, num_steps=num_steps, start_step=start_step, num_trained=num_trained)
-    reporter.started("training", total=num_steps, done=start_step)
-    with ExitStack() as stack:
-        log = None
-        if ranks.is_rank_zero:
-            log = stack.enter_context(MetricsLog(job.run.folder, start_step=start_step))
+    _say_plan(model, job, num_steps=steps.total, start_step=start_step, num_trained=num_trained)
+    reporter.started("training", total=steps.total, done=start_step)
+    opened = MetricsLog(job.run.folder, start_step=start_step) if ranks.is_rank_zero else None
+    with opened or nullcontext() as log:
 
-        def keep(record: StepRecord | EvaluationRecord) -> None:
+        def keep(record: Record) -> None:
             if log is not None:
                 log.append(record)
             reporter.measured(metrics_of(record), step=record.step)
@@ -311,27 +320,12 @@ def _take_steps(
             evaluation = None if found is None else dataclasses.asdict(found)
             reporter.saved(manager.save(step, evaluation=evaluation), kind="checkpoint")
 
-        run_steps(
-            Steps(
-                model=model,
-                examples=job.examples,
-                split=job.split,
-                config=config,
-                optimizer=optimizer,
-                pad_token_id=job.tokenizer.pad_token_id,
-                ranks=ranks,
-            ),
-            start_step=start_step,
-            num_steps=num_steps,
-            on_step=keep,
-            on_evaluation=keep,
-            save=save,
-        )
+        run_steps(steps, start_step=start_step, on_record=keep, save=save)
     reporter.finished()
     ranks.gather(model)
     if config.method == "lora":
         merge_adapters(model)
-    return model, num_steps, evaluation
+    return model, steps.total, evaluation
 
 
 def _prepare(model: MultiHeadRewardModel, job: _Job) -> None:
@@ -356,14 +350,13 @@ def _say_plan(
     model: MultiHeadRewardModel, job: _Job, *, num_steps: int, start_step: int, num_trained: int
 ) -> None:
     """Write `plan.json` and say it in a line."""
-    train_rows, batch_pairs = job.split.train_rows, job.config.batch_pairs
-    length_P = job.examples.chosen.lengths + job.examples.rejected.lengths
+    train_rows = job.split.train_rows
     plan = {
         "num_steps": num_steps,
-        "steps_per_epoch": steps_per_epoch(len(train_rows), batch_pairs=batch_pairs),
+        "steps_per_epoch": steps_per_epoch(len(train_rows), batch_pairs=job.config.batch_pairs),
         "num_pairs": len(train_rows),
         "num_evaluation_pairs": len(job.split.evaluation_rows),
-        "num_tokens_per_epoch": int(length_P[train_rows].sum()),
+        "num_tokens_per_epoch": int(job.examples.length_P[train_rows].sum()),
         "num_parameters": model.num_parameters,
         "num_trained_parameters": num_trained,
         "device": job.device,
@@ -377,32 +370,6 @@ def _say_plan(
         f"heads, {num_trained:,} of {model.num_parameters:,} weights are trained"
         + (f"; going on after step {start_step:,} of {num_steps:,}" if start_step else "")
     )
-
-
-def _notes_on_passes(job: _Job) -> tuple[str, ...]:
-    """Say so when steps take several passes in bfloat16: this costs memory and accuracy."""
-    config, train_rows = job.config, job.split.train_rows
-    if config.method != "full" or job.bytes_per_weight != 2:
-        return ()
-    batches = step_rows(len(train_rows), batch_pairs=config.batch_pairs, seed=config.seed, epoch=0)
-    num_cut = sum(
-        len(
-            plan_rows(
-                job.examples, train_rows[rows], config=config, device=job.device, ranks=job.ranks
-            ).plans
-        )
-        > 1
-        for rows in batches
-    )
-    if not num_cut:
-        return ()
-    budget = config.microbatch_tokens(job.device)
-    note = (
-        f"{num_cut} of the {len(batches)} steps of an epoch take two or more passes of {budget:,} "
-        "tokens: the gradients of all weights are then kept between the passes and add up in "
-        "bfloat16; raise tokens_per_microbatch or lower batch_pairs to have one pass"
-    )
-    return (note,)
 
 
 def _check_room_for_backbone(job: _Job) -> None:

@@ -170,7 +170,7 @@ def _training(
                 plan,
                 config=config,
                 pad_token_id=opened.tokenizer.pad_token_id,
-            ).num_computed
+            )[2]
         seconds = time.perf_counter() - began
         opened.model.eval()
         num_tokens = int(examples.length_N.sum())

@@ -11,8 +11,7 @@ from encore.data.study import open_study
 from encore.model.opening import open_reward_model
 from encore.scoring.head_accuracy import TrainedSplit, head_accuracies, held_out_P, trained_split
 from encore.scoring.head_scores import HeadScores, read_head_scores
-from encore.training.examples import read_examples
-from encore.training.splits import split
+from encore.training.examples import read_examples, split
 from tests.scoring.models import make_model, score
 from tests.training.studies import make_study
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from encore.data.study import open_study
 from encore.model.config import BackboneConfig
 from encore.schemas import RATINGS_CONTRACT
 from encore.training.config import TrainingConfig
-from encore.training.metrics_log import read_log
+from encore.training.run_folder import read_log
 from tests.tiny_judge import make_tiny_judge
 
 RULES = ("be-kind", "be-honest", "be-brief")
@@ -76,6 +77,38 @@ def make_backbone(folder: Path, *, seed: int = 0) -> Path:
 
 def backbone_config(folder: Path) -> BackboneConfig:
     return BackboneConfig(model=str(folder), max_length=64)
+
+
+def train_command(folder: Path, *, out: Path, **others: object) -> list[str]:
+    """Arguments of `encore` that train ``study`` in the folder on ``ratings.parquet`` and ``tiny``.
+
+    An option whose value is None is a flag.
+    """
+    options = {
+        "backbone": folder / "tiny",
+        "ratings": folder / "ratings.parquet",
+        "out": out,
+        "max-length": 64,
+        "epochs": 100,
+        "learning-rate": 1e-3,
+        **{name.replace("_", "-"): value for name, value in others.items()},
+    }
+    pairs = [(f"--{name}", value) for name, value in options.items()]
+    texts = [str(text) for pair in pairs for text in pair if text is not None]
+    return ["-m", "encore.cli", "train", str(folder / "study"), *texts]
+
+
+def one_thread() -> dict[str, str]:
+    """An environment in which the order of a sum, which is part of its bits, is fixed."""
+    return os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def make_world(folder: Path, *, num_pairs: int) -> Path:
+    """What `train_command` trains."""
+    make_backbone(folder / "tiny")
+    make_study(folder / "study", num_pairs=num_pairs)
+    write_ratings(folder / "study", folder / "ratings.parquet")
+    return folder
 
 
 #: Figures of the machine, not of the run: two runs' logs are equal but for these.

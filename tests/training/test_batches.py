@@ -7,57 +7,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.training.batches import cut_step, shard_batch, step_rows
-from encore.training.ranks import Ranks
+from encore.training.batches import cut_step, step_rows
+from tests.training.tiny_training import OneOf
 
 LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
-BUDGET = 16_384
+lengths_of_pairs = st.lists(st.integers(1, 300), min_size=2, max_size=40).map(
+    lambda lengths: lengths[: len(lengths) // 2 * 2]
+)
 
 
-def skewed_lengths(num_pairs: int, *, seed: int = 0) -> np.ndarray:
-    """Two lengths a pair as preference data has them: mean about 200 tokens, a tail cut at 1024.
-
-    A pair's prompt is shared, so its lengths go together but are not equal.
-    """
-    generator = np.random.default_rng(seed)
+def skewed_lengths(num_pairs: int) -> np.ndarray:
+    """Two lengths a pair as preference data has them: mean about 200 tokens, a tail cut at 1024."""
+    generator = np.random.default_rng(0)
     prompt_P = generator.lognormal(np.log(70), 0.9, num_pairs)
     response_N = generator.lognormal(np.log(75), 0.8, 2 * num_pairs)
     return np.clip(np.repeat(prompt_P, 2) + response_N, 8, 1024).astype(np.int64)
-
-
-def cut_epoch(length_N: np.ndarray, *, layout: str, is_paired: bool) -> list[tuple[int, int]]:
-    """Real and computed tokens of every part of an epoch of 32 pairs a step."""
-    num_pairs = len(length_N) // 2
-    pair_tokens_P = length_N[::2] + length_N[1::2]
-    steps = step_rows(
-        num_pairs,
-        batch_pairs=32,
-        seed=0,
-        epoch=0,
-        pair_tokens_P=pair_tokens_P if layout == "sorted" else None,
-    )
-    parts = []
-    for rows in steps:
-        lengths = length_N.reshape(-1, 2)[rows].reshape(-1)
-        plans = cut_step(lengths, layout=layout, tokens_per_microbatch=BUDGET, is_paired=is_paired)
-        assert sorted(n for plan in plans for n in plan.sequences) == list(range(len(lengths)))
-        for plan in plans:
-            parts += [computed(lengths, part, layout=layout) for part in plan.parts]
-    return parts
-
-
-def computed(lengths: np.ndarray, part: tuple[int, ...], *, layout: str) -> tuple[int, int]:
-    chosen = lengths[list(part)]
-    width = chosen.max() * len(part) if layout in ("sorted", "single") else chosen.sum()
-    return int(chosen.sum()), int(width)
 
 
 @pytest.mark.parametrize("is_paired", [True, False])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_under_2_percent_of_what_is_computed_is_padding_and_nothing_is_dropped(layout, is_paired):
     length_N = skewed_lengths(1600)
-    parts = cut_epoch(length_N, layout=layout, is_paired=is_paired)
-    real, positions = (sum(values) for values in zip(*parts, strict=True))
+    tokens_P = length_N.reshape(-1, 2).sum(axis=1) if layout == "sorted" else None
+    real = positions = 0
+    for rows in step_rows(1600, batch_pairs=32, seed=0, epoch=0, pair_tokens_P=tokens_P):
+        lengths = length_N.reshape(-1, 2)[rows].ravel()
+        plans = cut_step(lengths, layout=layout, tokens_per_microbatch=16_384, is_paired=is_paired)
+        for part in (lengths[list(part)] for plan in plans for part in plan.parts):
+            real += part.sum()
+            positions += part.max() * len(part) if layout in ("sorted", "single") else part.sum()
     assert real == length_N.sum()
     assert positions - real < 0.02 * positions
 
@@ -78,12 +56,12 @@ def test_an_epoch_has_every_pair_once_in_steps_of_equal_size(
 
 
 def test_the_order_is_a_function_of_seed_and_epoch():
-    def order(**settings):
-        return np.concatenate(step_rows(100, batch_pairs=8, **settings)).tolist()
-
-    assert order(seed=1, epoch=2) == order(seed=1, epoch=2)
-    assert order(seed=1, epoch=2) != order(seed=1, epoch=3)
-    assert order(seed=1, epoch=2) != order(seed=2, epoch=2)
+    first, other_epoch, other_seed, again = (
+        np.concatenate(step_rows(100, batch_pairs=8, seed=seed, epoch=epoch)).tolist()
+        for seed, epoch in [(1, 2), (1, 3), (2, 2), (1, 2)]
+    )
+    assert first == again
+    assert first not in (other_epoch, other_seed)
 
 
 def test_a_window_sorts_by_length_and_draws_the_order_of_its_steps():
@@ -95,12 +73,7 @@ def test_a_window_sorts_by_length_and_draws_the_order_of_its_steps():
     assert spans != sorted(spans)
 
 
-lengths_of_pairs = st.lists(st.integers(1, 60), min_size=2, max_size=40).map(
-    lambda lengths: lengths[: len(lengths) // 2 * 2]
-)
-
-
-@given(lengths_of_pairs, st.sampled_from(LAYOUTS), st.booleans(), st.integers(1, 300))
+@given(lengths_of_pairs, st.sampled_from(LAYOUTS), st.booleans(), st.integers(1, 600))
 def test_every_sequence_is_computed_once_and_within_the_budget(lengths, layout, is_paired, budget):
     plans = cut_step(lengths, layout=layout, tokens_per_microbatch=budget, is_paired=is_paired)
     assert sorted(n for plan in plans for n in plan.sequences) == list(range(len(lengths)))
@@ -108,29 +81,11 @@ def test_every_sequence_is_computed_once_and_within_the_budget(lengths, layout, 
         num_units = len(plan.sequences) // (1 if layout == "sorted" and not is_paired else 2)
         tokens = sum(lengths[n] for n in plan.sequences)
         assert tokens <= budget or num_units <= 1
-
-
-@given(lengths_of_pairs, st.sampled_from(LAYOUTS), st.integers(1, 300))
-def test_both_responses_of_a_pair_meet_where_the_loss_needs_it(lengths, layout, budget):
-    plans = cut_step(lengths, layout=layout, tokens_per_microbatch=budget, is_paired=True)
-    for plan in plans:
         pairs = [n // 2 for n in plan.sequences]
-        assert all(pairs.count(pair) == 2 for pair in pairs)
-
-
-@given(lengths_of_pairs, st.integers(1, 300), st.booleans())
-def test_a_pair_is_computed_in_one_part_where_its_prompt_is_shared(lengths, budget, is_paired):
-    plans = cut_step(
-        lengths,
-        layout="prefix-shared",
-        tokens_per_microbatch=budget,
-        is_paired=is_paired,
-        shared_P=[min(pair) - 1 for pair in zip(lengths[::2], lengths[1::2], strict=True)],
-    )
-    for plan in plans:
-        (part,) = plan.parts
-        assert [n % 2 for n in part] == [0, 1] * (len(part) // 2)
-        assert all(first + 1 == second for first, second in zip(part[::2], part[1::2], strict=True))
+        if is_paired:  # the loss needs both
+            assert all(pairs.count(pair) == 2 for pair in pairs)
+        if layout == "prefix-shared":  # the shared beginning is computed in one part
+            assert plan.parts == (tuple(2 * pair + side for pair in pairs[::2] for side in (0, 1)),)
 
 
 def test_a_shared_prompt_takes_its_room_once():
@@ -143,34 +98,15 @@ def test_a_shared_prompt_takes_its_room_once():
 # --- several processes --------------------------------------------------------------------------
 
 
-longer_lengths = st.lists(st.integers(1, 300), min_size=2, max_size=40).map(
-    lambda values: values[: len(values) // 2 * 2]
-)
-
-
-class Rank(Ranks):
-    """One of several processes."""
-
-    def __init__(self, rank: int, count: int) -> None:
-        super().__init__()
-        self.rank, self.count = rank, count
-
-
-def shares(length_N, *, num_ranks, layout="packed", budget=400, is_paired=False, shared_P=None):
+def shares(length_N, *, num_ranks, layout="packed", budget=400, **others):
+    others = {"is_paired": False, "tokens_per_microbatch": budget} | others
     return [
-        shard_batch(
-            length_N,
-            ranks=Rank(rank, num_ranks),
-            layout=layout,
-            tokens_per_microbatch=budget,
-            is_paired=is_paired,
-            shared_P=shared_P,
-        )
+        cut_step(length_N, ranks=OneOf(rank, num_ranks), layout=layout, **others)
         for rank in range(num_ranks)
     ]
 
 
-@given(length_N=longer_lengths, num_ranks=st.integers(1, 5), is_paired=st.booleans())
+@given(length_N=lengths_of_pairs, num_ranks=st.integers(1, 5), is_paired=st.booleans())
 def test_every_sequence_counts_once_and_all_processes_have_as_many_passes(
     length_N, num_ranks, is_paired
 ):
@@ -192,11 +128,7 @@ def test_a_process_without_a_pair_repeats_the_cheapest_one_for_nothing():
         [((2, 3), 1.0)],
         [((2, 3), 0.0)],
     ]
-
-
-def test_a_shared_beginning_is_not_counted_twice():
     # 100 + 100 tokens of which 90 are shared cost 110, less than the other pair's 60 + 60.
-    dealt = shares(
-        [100, 100, 60, 60], num_ranks=2, layout="prefix-shared", budget=120, shared_P=[90, 0]
-    )
+    lengths = [100, 100, 60, 60]
+    dealt = shares(lengths, num_ranks=2, layout="prefix-shared", budget=120, shared_P=[90, 0])
     assert [plan.sequences for plans in dealt for plan in plans] == [(2, 3), (0, 1)]

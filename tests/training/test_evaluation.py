@@ -1,4 +1,4 @@
-"""R² and accuracy by hand, and one evaluation whatever the layout."""
+"""Losses, R² and accuracy by hand, and one evaluation whatever the layout."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from encore.training.evaluation import (
     TrainingDivergedError,
     accuracy_half,
     evaluate,
+    loss_sum,
+    num_terms,
     r_squared,
 )
 from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
@@ -21,37 +23,53 @@ NAN = math.nan
 RULES = ("honesty", "privacy", "calm")
 
 
-def floats(*values: float) -> np.ndarray:
-    return np.array(values, dtype=np.float32)
+def test_a_response_counts_the_mean_over_its_valid_heads():
+    score_NR = torch.tensor([[1.0, 2.0, 3.0], [0, 0, 0], [1, 1, 1]], requires_grad=True)
+    target_NR = torch.tensor([[0.0, 0.0, 1.0], [NAN, 2.0, NAN], [NAN, NAN, NAN]])
+    # First response (1 + 4 + 4) / 3 = 3, second 4 / 1 = 4, the third nothing and not NaN.
+    total = loss_sum(score_NR, target_NR, objective="multi-head")
+    assert total.item() == 7.0
+    assert num_terms(target_NR.numpy(), objective="multi-head") == 2
+    total.backward()
+    # d/ds (s - t)² / n = 2 (s - t) / n where rated, exactly 0 elsewhere.
+    expected = [[2 / 3, 4 / 3, 4 / 3], [0, -4, 0], [0, 0, 0]]
+    torch.testing.assert_close(score_NR.grad, torch.tensor(expected))
 
 
-def test_r_squared_by_hand():
-    # Targets 0, 1, 2 deviate from 1 by 1 + 0 + 1; the errors are 0, 1, 0: R² = 1 - 1/2.
-    assert r_squared(floats(0, 2, 2), floats(0, 1, 2)) == pytest.approx(0.5)
-    assert r_squared(floats(0, 1, 2), floats(0, 1, 2)) == 1.0
+def test_bradley_terry_by_hand():
+    # -log σ(0) = log 2; -log σ(1) = log(1 + 1/e); -log σ(-200) = 200 + log(1 + e^-200) = 200.
+    # Pairs are neighbours, chosen first.
+    score_NR = torch.tensor([[0.0], [0.0], [1.0], [0.0], [-100.0], [100.0]])
+    none_NR = torch.empty(6, 0)
+    total = loss_sum(score_NR, none_NR, objective="bradley-terry").item()
+    assert total == pytest.approx(math.log(2) + math.log1p(math.exp(-1)) + 200)
+    assert num_terms(none_NR.numpy(), objective="bradley-terry") == 3
 
 
-def test_r_squared_measures_against_the_held_out_targets_own_mean():
-    # Targets centred on other pairs: saying their mean, 5, explains nothing; saying 0 is worse.
-    targets = floats(4, 6)
-    assert r_squared(floats(5, 5), targets) == pytest.approx(0.0)
-    # Errors 16 + 36 against a deviation of 2.
-    assert r_squared(floats(0, 0), targets) == pytest.approx(1 - 52 / 2)
-
-
-def test_r_squared_leaves_missing_ratings_out():
-    assert r_squared(floats(0, 99, 2, 2), floats(0, NAN, 1, 2)) == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("targets", [(NAN, NAN, NAN), (1, NAN, NAN), (0.1, 0.1, 0.1)])
-def test_there_is_no_r_squared_where_nothing_is_to_be_explained(targets):
-    assert r_squared(floats(0, 1, 2), floats(*targets)) is None
+@pytest.mark.parametrize(
+    ("scores", "targets", "expected"),
+    [
+        # Targets 0, 1, 2 deviate from 1 by 1 + 0 + 1; the errors are 0, 1, 0: R² = 1 - 1/2.
+        ((0, 2, 2), (0, 1, 2), 0.5),
+        # Targets centred on other pairs: saying their mean, 5, explains nothing.
+        ((5, 5), (4, 6), 0.0),
+        # Errors 16 + 36 against a deviation of 2.
+        ((0, 0), (4, 6), 1 - 52 / 2),
+        ((0, 99, 2, 2), (0, NAN, 1, 2), 0.5),
+        ((0, 1, 2), (NAN, NAN, NAN), None),
+        ((0, 1, 2), (1, NAN, NAN), None),
+        ((0, 1, 2), (0.1, 0.1, 0.1), None),
+    ],
+)
+def test_r_squared_by_hand(scores, targets, expected):
+    found = r_squared(np.array(scores, dtype=np.float32), np.array(targets, dtype=np.float32))
+    assert found == (None if expected is None else pytest.approx(expected))
 
 
 def test_a_tie_is_half_right():
     # Right, wrong, tie, right: 2.5 of 4.
-    assert accuracy_half(floats(1, 0, 3, 2), floats(0, 1, 3, 1)) == 0.625
-    assert accuracy_half(floats(), floats()) is None
+    assert accuracy_half(np.float32([1, 0, 3, 2]), np.float32([0, 1, 3, 1])) == 0.625
+    assert accuracy_half(np.float32([]), np.float32([])) is None
 
 
 def evaluation_of(model, examples, **settings):
@@ -75,32 +93,21 @@ def test_every_layout_and_cut_gives_the_same_evaluation(layout):
 
 def test_a_zero_head_has_r_squared_of_its_mean_and_only_ties():
     examples = random_examples(40, head_ids=RULES)
+    examples.target_chosen_PR[2:, 1] = examples.target_rejected_PR[2:, 1] = NAN
     model = tiny_llama(RULES)
     torch.nn.init.zeros_(model.heads.weight)
     found = evaluation_of(model, examples)
     assert found.accuracy_half_by_head == dict.fromkeys(RULES, 0.5)
+    assert found.r2_by_head["privacy"] is None  # it rated no held-out response
     targets = np.concatenate([examples.target_chosen_PR[2:], examples.target_rejected_PR[2:]])
-    targets = targets.astype(np.float64)
+    targets = targets[:, [0, 2]].astype(np.float64)
     # Saying 0 costs the mean square; the deviation from the mean is the variance.
     expected = 1 - np.square(targets).mean(axis=0) / targets.var(axis=0)
-    assert list(found.r2_by_head.values()) == pytest.approx(expected.tolist(), rel=1e-4)
+    r2 = [found.r2_by_head["honesty"], found.r2_by_head["calm"]]
+    assert r2 == pytest.approx(expected.tolist(), rel=1e-4)
     assert found.loss == pytest.approx(float(np.square(targets).mean()), rel=1e-5)
-
-
-def test_a_rule_that_rated_no_held_out_response_has_no_r_squared():
-    examples = random_examples(8, head_ids=RULES)
-    examples.target_chosen_PR[2:, 1] = NAN
-    examples.target_rejected_PR[2:, 1] = NAN
-    found = evaluation_of(tiny_llama(RULES), examples)
-    assert found.r2_by_head["privacy"] is None
-    assert found.r2_by_head["calm"] is not None
-
-
-def test_without_any_held_out_rating_there_is_no_loss():
-    examples = random_examples(8, head_ids=RULES)
-    examples.target_chosen_PR[2:] = NAN
-    examples.target_rejected_PR[2:] = NAN
-    assert evaluation_of(tiny_llama(RULES), examples).loss is None
+    examples.target_chosen_PR[2:] = examples.target_rejected_PR[2:] = NAN
+    assert evaluation_of(model, examples).loss is None
 
 
 def test_bradley_terry_has_an_accuracy_and_no_r_squared():
@@ -110,10 +117,6 @@ def test_bradley_terry_has_an_accuracy_and_no_r_squared():
     assert found.r2_by_head == {}
     assert 0 < found.accuracy_half < 1
     assert found.accuracy_half_by_head == {"reward": found.accuracy_half}
-    torch.nn.init.zeros_(model.heads.weight)
-    tied = evaluation_of(model, examples, objective="bradley-terry")
-    assert tied.accuracy_half == 0.5
-    assert tied.loss == pytest.approx(math.log(2))
 
 
 @pytest.mark.parametrize("is_training", [True, False])
@@ -134,13 +137,5 @@ def test_scores_that_are_not_finite_are_an_error_that_names_the_pairs():
         model.trunk.embed_tokens.weight[int(examples.chosen[3][0])] = math.inf
     with pytest.raises(TrainingDivergedError, match=r"held-out score .* at step 7 on .*pair-3"):
         evaluation_of(model, examples, objective="bradley-terry")
-
-
-def test_a_divergence_names_a_few_of_many_pairs():
-    error = TrainingDivergedError(what="the loss is nan", step=3, pair_ids=list("abcdefg"))
-    assert str(error).startswith(
-        "training diverged: the loss is nan at step 3 on pairs a, b, c, d, e and 2 more; "
-    )
-    assert (error.step, error.pair_ids) == (3, tuple("abcdefg"))
-    assert "on pair x;" in str(TrainingDivergedError(what="nan", step=1, pair_ids=["x"]))
-    assert "at step 1;" in str(TrainingDivergedError(what="nan", step=1))
+    many = TrainingDivergedError(what="the loss is nan", step=3, pair_ids=list("abcdefg"))
+    assert "at step 3 on pairs a, b, c, d, e and 2 more; " in str(many)

@@ -10,21 +10,20 @@ import pytest
 import torch
 
 from encore.errors import InputError
+from encore.training.backbone_shape import find_shape, flops_per_token
 from encore.training.batches import step_rows
 from encore.training.config import TrainingConfig
-from encore.training.evaluation import TrainingDivergedError
+from encore.training.evaluation import TrainingDivergedError, loss_sum, num_terms
 from encore.training.examples import TokenTable
-from encore.training.loop import Steps, run_steps
-from encore.training.losses import loss_sum, num_terms
-from encore.training.metrics_log import EvaluationRecord, StepRecord
+from encore.training.loop import SpeedMeter, learning_rate_at, peak_memory_bytes
 from encore.training.optimizers import make_optimizer
-from encore.training.ranks import Ranks
-from encore.training.splits import Split
+from encore.training.run_folder import EvaluationRecord, StepRecord
+from tests.training.studies import make_backbone
 from tests.training.tiny_training import (
     PAD,
     VOCABULARY,
+    OneOf,
     WatchedOptimizer,
-    everything_trains,
     random_examples,
     tiny_bert,
     tiny_llama,
@@ -33,51 +32,43 @@ from tests.training.tiny_training import (
 
 RULES = ("honesty", "privacy", "calm")
 LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
+both_objectives = pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
 
 
-def examples_for(objective: str, num_pairs: int, **settings):
+def examples_for(objective: str, num_pairs: int):
     if objective == "bradley-terry":
-        return random_examples(num_pairs, **settings)
-    return random_examples(num_pairs, head_ids=RULES, missing_share=0.4, **settings)
-
-
-def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return copy.deepcopy(dict(model.named_parameters()))
-
-
-def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    assert found.keys() == expected.keys()
-    scale = max(gradient.abs().max() for gradient in expected.values())
-    for name, gradient in expected.items():
-        assert (found[name] - gradient).abs().max() <= 1e-5 * scale, name
+        return random_examples(num_pairs)
+    return random_examples(num_pairs, head_ids=RULES, missing_share=0.4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
+@both_objectives
 def test_batch_8_at_once_equals_8_batches_of_1_in_loss_and_gradients(objective, layout):
     examples = examples_for(objective, 8)
 
     def step(tokens_per_microbatch, layout):
-        model = tiny_llama(examples.head_ids)
         config = TrainingConfig(
             objective=objective,
             batch_pairs=8,
             tokens_per_microbatch=tokens_per_microbatch,
             layout=layout,
         )
-        listener, optimizer = train(model, examples, config)
-        return listener.steps[0].loss, optimizer.gradients[0], optimizer.num_forwards
+        taken, optimizer = train(tiny_llama(examples.head_ids), examples, config)
+        return taken.steps[0].loss, optimizer.gradients[0], optimizer.num_forwards
 
     loss, gradients, num_forwards = step(10_000, "packed")
     assert num_forwards == 1
+    scale = max(gradient.abs().max() for gradient in gradients.values())
     for tokens_per_microbatch in (10_000, 60, 1):
         cut_loss, cut_gradients, num_forwards = step(tokens_per_microbatch, layout)
         assert cut_loss == pytest.approx(loss, rel=1e-6)
-        assert_close(cut_gradients, gradients)
+        assert cut_gradients.keys() == gradients.keys()
+        for name, gradient in gradients.items():
+            assert (cut_gradients[name] - gradient).abs().max() <= 1e-5 * scale, name
     assert num_forwards >= 8
 
 
-@pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
+@both_objectives
 def test_the_loss_is_the_mean_over_the_step_as_a_plain_forward_pass_gives_it(objective):
     examples = examples_for(objective, 5)
     model = tiny_llama(examples.head_ids)
@@ -95,13 +86,12 @@ def test_the_loss_is_the_mean_over_the_step_as_a_plain_forward_pass_gives_it(obj
     target_NR = torch.stack(targets)
     total = loss_sum(torch.stack(scores), target_NR, objective=objective)
     expected = total.item() / num_terms(target_NR.numpy(), objective=objective)
-    config = TrainingConfig(objective=objective, batch_pairs=5)
-    listener, _ = train(model, examples, config)
-    assert listener.steps[0].loss == pytest.approx(expected, rel=1e-5)
+    taken, _ = train(model, examples, TrainingConfig(objective=objective, batch_pairs=5))
+    assert taken.steps[0].loss == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("layout", ["packed", "sorted"])
-@pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
+@both_objectives
 def test_a_resumed_run_ends_bit_identical_even_with_dropout(objective, layout):
     examples = examples_for(objective, 20)
     config = TrainingConfig(
@@ -109,11 +99,10 @@ def test_a_resumed_run_ends_bit_identical_even_with_dropout(objective, layout):
         batch_pairs=6,
         tokens_per_microbatch=60,
         layout=layout,
-        epochs=2,
         learning_rate=1e-2,
     )
     undisturbed = tiny_bert(examples.head_ids, dropout=0.3)
-    whole, _ = train(undisturbed, examples, config, num_steps=8)
+    whole, _ = train(undisturbed, examples, config, num_steps=8)  # two epochs
 
     ended = tiny_bert(examples.head_ids, dropout=0.3)
     first, optimizer = train(ended, examples, config, num_steps=8, until_step=5)
@@ -132,73 +121,35 @@ def test_a_resumed_run_ends_bit_identical_even_with_dropout(objective, layout):
         assert torch.equal(weight, again), name
 
 
-def test_dropout_differs_from_step_to_step_and_from_microbatch_to_microbatch():
-    examples = random_examples(1)
-    examples = examples.take(np.zeros(2, dtype=np.int64))  # the same pair twice
-    model = tiny_bert(examples.head_ids, dropout=0.5)
-    config = TrainingConfig(
-        objective="bradley-terry", batch_pairs=2, tokens_per_microbatch=1, learning_rate=1e-12
-    )
+def test_every_step_microbatch_and_process_draws_dropout_masks_of_its_own():
+    """The same pair four times over, computed by two processes: no two scores are equal."""
+    examples = random_examples(1).take(np.zeros(4, dtype=np.int64))
     scores: list[torch.Tensor] = []
-    model.register_forward_hook(lambda _model, _inputs, score_NR: scores.append(score_NR.detach()))
-    train(model, examples, config, num_steps=2)
-    assert len(scores) == 4
-    for first in range(4):
-        for second in range(first):
-            assert not torch.equal(scores[first], scores[second])
-
-
-def test_processes_draw_dropout_masks_of_their_own(monkeypatch):
-    """Both compute the same pair here; their masks, and so their scores, differ."""
-    examples = random_examples(1).take(np.zeros(2, dtype=np.int64))
-    config = TrainingConfig(objective="bradley-terry", batch_pairs=2, learning_rate=1e-12)
-    scores = []
+    config = TrainingConfig(
+        objective="bradley-terry", batch_pairs=4, tokens_per_microbatch=1, learning_rate=1e-12
+    )
     for rank in (0, 1):
         model = tiny_bert(examples.head_ids, dropout=0.5)
         model.register_forward_hook(lambda _model, _inputs, score: scores.append(score.detach()))
-        steps = Steps(
-            model=model,
-            examples=examples,
-            split=everything_trains(examples),
-            config=config,
-            optimizer=WatchedOptimizer(model),
-            pad_token_id=PAD,
-            ranks=OneOfTwo(rank),
-        )
-        nothing = lambda *_: None  # noqa: E731
-        run_steps(
-            steps, start_step=0, num_steps=1, on_step=nothing, on_evaluation=nothing, save=nothing
-        )
-    assert scores[0].shape == scores[1].shape
-    assert not torch.equal(*scores)
+        train(model, examples, config, num_steps=2, ranks=OneOf(rank))
+    assert len(scores) == 2 * 2 * 2
+    for place, score in enumerate(scores):
+        assert not any(torch.equal(score, other) for other in scores[:place])
 
 
-class OneOfTwo(Ranks):
-    """One of two processes; sums are its own alone."""
-
-    def __init__(self, rank: int) -> None:
-        super().__init__()
-        self.rank, self.count = rank, 2
-
-    def summed(self, tensor):
-        return tensor
-
-
-@pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
-def test_no_padding_token_outside_the_vocabulary_is_looked_up(objective):
-    """A tokenizer may name a padding token that the model has no row for."""
+@both_objectives
+def test_no_score_depends_on_the_padding_token(objective):
     examples = examples_for(objective, 6)
     config = TrainingConfig(objective=objective, batch_pairs=6, layout="sorted")
-    losses = []
-    for pad_token_id in (PAD, VOCABULARY - 1):
-        taken, _ = train(tiny_llama(examples.head_ids), examples, config, pad_token_id=pad_token_id)
-        losses.append(taken.steps[0].loss)
-    assert losses[0] == losses[1]  # nothing attends to padding, whichever token it is
+    losses = {
+        train(tiny_llama(examples.head_ids), examples, config, pad_token_id=token)[0].steps[0].loss
+        for token in (PAD, VOCABULARY - 1)
+    }
+    assert len(losses) == 1
 
 
 def test_the_optimizer_is_armed_for_the_last_microbatch_of_a_step_alone():
     examples = random_examples(8)
-    model = tiny_llama(examples.head_ids)
     config = TrainingConfig(
         objective="bradley-terry",
         batch_pairs=4,
@@ -206,14 +157,10 @@ def test_the_optimizer_is_armed_for_the_last_microbatch_of_a_step_alone():
         learning_rate=0.5,
         warmup_steps=2,
     )
-    _, optimizer = train(model, examples, config, num_steps=2)
+    _, optimizer = train(tiny_llama(examples.head_ids), examples, config, num_steps=2)
     # Four microbatches a step; armed after the fourth forward pass. Warm-up: 1/2, then the peak.
-    assert optimizer.calls == [
-        ("arm", 1, 0.25, 4),
-        ("finish", 4),
-        ("arm", 2, 0.5, 8),
-        ("finish", 8),
-    ]
+    expected = [("arm", 1, 0.25, 4), ("finish", 4), ("arm", 2, 0.5, 8), ("finish", 8)]
+    assert optimizer.calls == expected
 
 
 def test_a_loss_that_is_not_finite_stops_before_any_weight_changes_and_names_step_and_pairs():
@@ -243,47 +190,56 @@ def test_a_gradient_that_is_not_finite_names_step_and_pairs():
     # A finite loss whose gradient overflows on its way back.
     model.heads.weight.register_hook(lambda gradient: gradient * math.inf)
     optimizer = make_optimizer(model, TrainingConfig())
-    before = weights_of(model)
+    before = copy.deepcopy(model.state_dict())
     with pytest.raises(TrainingDivergedError) as caught:
         train(model, examples, TrainingConfig(objective="bradley-terry"), optimizer=optimizer)
     assert "the gradient of heads.weight is not finite at step 1" in str(caught.value)
     assert sorted(caught.value.pair_ids) == ["pair-0", "pair-1"]
-    for name, weight in model.named_parameters():
+    for name, weight in model.state_dict().items():
         assert torch.equal(weight, before[name]), name
 
 
-def test_evaluations_come_before_the_checkpoint_of_their_step_and_go_with_it():
-    examples = random_examples(10)
-    split = Split(train_rows=np.arange(8), evaluation_rows=np.arange(8, 10))
+STEP, EVALUATION, CHECKPOINT = StepRecord, EvaluationRecord, tuple
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        # Evaluations come before the checkpoint of their step; both come after the last step.
+        (
+            {"evaluate_every": 3, "checkpoint_every": 2},
+            [STEP, STEP, CHECKPOINT, STEP, EVALUATION, STEP, EVALUATION, CHECKPOINT],
+        ),
+        (
+            {"evaluate_every": 3},
+            [*[STEP] * 3, EVALUATION, CHECKPOINT, STEP, EVALUATION, CHECKPOINT],
+        ),
+        # Four evaluations an epoch of 8 steps, each with a checkpoint.
+        ({}, [STEP, STEP, EVALUATION, CHECKPOINT] * 2),
+    ],
+)
+def test_evaluations_and_checkpoints_have_their_intervals(settings, expected):
+    examples = random_examples(18)
+    config = TrainingConfig(objective="bradley-terry", batch_pairs=2, **settings)
     model = tiny_llama(examples.head_ids)
-    config = TrainingConfig(
-        objective="bradley-terry", batch_pairs=2, evaluate_every=3, checkpoint_every=2
-    )
-    heard = train(model, examples, config, split=split, num_steps=4)[0].heard
-    kinds = [type(record) for record in heard]
-    step, evaluation, checkpoint = StepRecord, EvaluationRecord, tuple
-    assert kinds == [step, step, checkpoint, step, evaluation, step, evaluation, checkpoint]
-    assert heard[2] == (2, None)
-    assert heard[-1] == (4, heard[-2])
+    heard = train(model, examples, config, num_held_out=2, num_steps=4)[0].heard
+    assert [type(record) for record in heard] == expected
+    assert heard[-1] == (4, heard[-2])  # a checkpoint knows the evaluation of its step
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_step_counts_real_and_computed_tokens_and_how_long_it_took(layout):
     examples = random_examples(6)
-    model = tiny_llama(examples.head_ids)
     config = TrainingConfig(objective="bradley-terry", batch_pairs=6, layout=layout)
-    listener, _ = train(model, examples, config)
-    record = listener.steps[0]
-    assert record.num_tokens == examples.num_tokens
+    record = train(tiny_llama(examples.head_ids), examples, config)[0].steps[0]
+    assert record.num_tokens == examples.length_P.sum()
     if layout == "prefix-shared":
         assert record.num_computed < record.num_tokens
     else:
         assert record.num_tokens <= record.num_computed < record.num_tokens / 0.98
-    assert record.num_pairs == 6
-    assert record.epoch == 1.0
+    assert (record.num_pairs, record.epoch) == (6, 1.0)
     assert record.tokens_per_second == pytest.approx(record.num_tokens / record.seconds)
     assert record.mfu is None  # a CPU's peak is not known
-    assert record.peak_memory_bytes > 10e6  # no Python with torch is smaller
 
 
 def test_a_head_count_that_does_not_match_is_refused():
@@ -302,12 +258,58 @@ def test_a_tiny_model_learns_which_response_is_preferred():
     for name, token in (("chosen", 2), ("rejected", 3)):
         table = TokenTable.of([np.append(prompt, token) for prompt in prompts])
         object.__setattr__(examples, name, table)
-    split = Split(train_rows=np.arange(48), evaluation_rows=np.arange(48, 64))
     config = TrainingConfig(
-        objective="bradley-terry", batch_pairs=8, epochs=2, learning_rate=1e-2, evaluate_every=99
+        objective="bradley-terry", batch_pairs=8, learning_rate=1e-2, evaluate_every=99
     )
-    model = tiny_llama(examples.head_ids)
-    listener, _ = train(model, examples, config, split=split, num_steps=12)
-    (evaluation,) = listener.evaluations
+    taken, _ = train(tiny_llama(examples.head_ids), examples, config, num_held_out=16, num_steps=12)
+    (evaluation,) = taken.evaluations
     assert evaluation.accuracy_half == 1.0
-    assert evaluation.loss < 0.1 * listener.steps[0].loss
+    assert evaluation.loss < 0.1 * taken.steps[0].loss
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "warmup_steps", "expected"),
+    [
+        # Two steps up to the peak, then from (6 - 3 + 1) / (6 - 2) down by quarters.
+        (6, 2, [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]),
+        (4, 0, [1.0, 0.75, 0.5, 0.25]),
+        (2, 4, [0.25, 0.5]),
+    ],
+)
+def test_linear_warm_up_then_linear_decay(num_steps, warmup_steps, expected):
+    config = TrainingConfig(learning_rate=1.0, warmup_steps=warmup_steps)
+    steps = range(1, num_steps + 1)
+    rates = [learning_rate_at(step, config=config, num_steps=num_steps) for step in steps]
+    assert rates == expected
+
+
+# --- speed --------------------------------------------------------------------------------------
+
+
+def test_speed_is_over_the_last_twenty_steps():
+    meter = SpeedMeter()
+    # 100 tokens in 1 s, then 300 in 1 s: 400 in 2 s.
+    assert meter.add([60, 40], num_computed=100, seconds=1.0) == (100, None)
+    assert meter.add([300], num_computed=300, seconds=1.0) == (200, None)
+    for _ in range(20):
+        speed, _ = meter.add([50], num_computed=50, seconds=0.5)
+    assert speed == 100
+
+
+def test_utilisation_is_arithmetic_over_time_over_the_peak(tmp_path):
+    shape = find_shape(str(make_backbone(tmp_path / "tiny")))
+    # All sequences have 128 tokens, so the average token is in a sequence of 128.
+    work = 1280 * flops_per_token(shape, sequence_length=128)
+
+    def used(num_computed: int) -> float | None:
+        meter = SpeedMeter(shape, peak_flops=1e12)
+        return meter.add([128] * 10, num_computed=num_computed, seconds=2.0)[1]
+
+    assert used(1280) == pytest.approx(work / 2.0 / 1e12)
+    assert used(2000) == used(1280)  # padding is no work
+    assert used(640) == pytest.approx(used(1280) / 2)  # a shared prompt is work once
+
+
+def test_memory_of_a_process_on_a_cpu():
+    held = torch.ones(200 << 20, dtype=torch.uint8)
+    assert peak_memory_bytes(torch.device("cpu")) >= held.numel()

@@ -15,9 +15,8 @@ from encore.data.study import open_study
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.training.embeddings import embed
-from encore.training.examples import TrainingExamples, read_examples
+from encore.training.examples import TrainingExamples, read_examples, split
 from encore.training.probe import fit_bradley_terry, fit_ridge
-from encore.training.splits import split
 from tests.training.minilm import minilm_folder
 from tests.training.test_probe import NOISE_HEAD, explained, planted_targets
 

@@ -34,16 +34,6 @@ def unsigned(bits: torch.Tensor) -> np.ndarray:
     return bits.numpy().view(np.uint32).astype(np.int64)
 
 
-def along(name: str) -> torch.Tensor:
-    """Bits of one element under 65,536 seeds, steps or parameters; or of as many elements."""
-    if name == "element":
-        return random_bits(ELEMENTS, KEY)
-    keys = [
-        stream_key(**({"seed": 5, "step": 5, "parameter": 5} | {name: n})) for n in range(2**16)
-    ]
-    return random_bits(torch.tensor(9, dtype=torch.int32), torch.tensor(keys, dtype=torch.int32).T)
-
-
 @given(element=INT32, first=INT32, second=INT32)
 def test_bits_are_those_of_the_hash_written_with_whole_numbers(element, first, second):
     def mixed(x: int) -> int:  # lowbias32 on unsigned numbers, as its author states it
@@ -61,7 +51,12 @@ def test_bits_are_those_of_the_hash_written_with_whole_numbers(element, first, s
 
 @pytest.mark.parametrize("name", ["element", "seed", "step", "parameter"])
 def test_bits_are_uniform_and_neighbours_independent(name):
-    bits = along(name)
+    """Of 65,536 elements; of one element under as many seeds, steps or parameters."""
+    bits = random_bits(ELEMENTS, KEY)
+    if name != "element":
+        same = {"seed": 5, "step": 5, "parameter": 5}
+        keys = [stream_key(**(same | {name: number})) for number in range(2**16)]
+        bits = random_bits(torch.tensor(9).int(), torch.tensor(keys, dtype=torch.int32).T)
     for stream in (bits, further_bits(bits)):
         for byte in stream.numpy().view(np.uint8).reshape(-1, 4).T:
             assert_uniform(byte)
@@ -69,15 +64,6 @@ def test_bits_are_uniform_and_neighbours_independent(name):
     value = unsigned(bits)
     for left, right in itertools.product((value & 15, value >> 28), repeat=2):
         assert_uniform(left[:-1] * 16 + right[1:])
-
-
-def test_the_three_roundings_of_an_update_are_independent():
-    bits = random_bits(ELEMENTS, KEY)
-    streams = [unsigned(s) & 0xFFFF for s in (bits, high_bits(bits), further_bits(bits))]
-    for left, right in itertools.combinations(streams, 2):
-        # Coarse (top 4 of 16 bits) and fine (bottom 4): both decide on roundings.
-        for shift in (12, 0):
-            assert_uniform(((left >> shift) & 15) * 16 + ((right >> shift) & 15))
 
 
 def test_keys_differ_in_every_argument():

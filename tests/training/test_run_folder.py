@@ -11,23 +11,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from encore.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
 from encore.training.config import TrainingConfig
-from encore.training.metrics_log import (
+from encore.training.run_folder import (
+    MANIFEST_FILE,
     EvaluationRecord,
     MetricsLog,
     StepRecord,
-    metrics_of,
-    read_log,
-)
-from encore.training.run_folder import (
-    MANIFEST_FILE,
-    RESULT_FILE,
     TrainingRun,
     first_difference,
+    metrics_of,
     opened_run,
+    read_log,
     read_result,
     run_identity,
     write_result,
@@ -106,6 +104,33 @@ def test_no_setting_is_missing_above_and_places_do_not_count():
     assert run_in().key == "0321771c891c675a"
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"learning_rat": 1e-5},
+        {"learning_rate": 0},
+        {"batch_pairs": 0},
+        {"evaluation_share": 1},
+        {"adam_betas": (0.9, 1.0)},
+        {"seed": -1},
+        {"optimizer": "adamw-8bit"},
+        {"clip_gradient": 0},
+        {"method": "probe", "head_init": "own"},
+    ],
+)
+def test_what_is_unknown_or_out_of_range_is_refused(settings):
+    with pytest.raises(ValidationError):
+        TrainingConfig(**settings)
+
+
+def test_reading_a_config_loads_no_torch():
+    code = "import sys, encore.training.config; print(*sys.modules)"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not {"torch", "transformers", "peft"} & set(answer.stdout.split())
+
+
 @given(VALUES, VALUES)
 def test_unequal_values_differ_somewhere(left, right):
     assert first_difference(left, json.loads(json.dumps(left))) is None
@@ -117,44 +142,40 @@ def test_unequal_values_differ_somewhere(left, right):
 # --- folder -------------------------------------------------------------------------------------
 
 
-def test_a_run_says_which_it_is_and_refuses_another(tmp_path):
-    run = run_in(tmp_path / "run", learning_rate=2e-5)
+def open_once(run: TrainingRun) -> None:
     with opened_run(run, about={"versions": {"torch": "2"}}):
         pass
+
+
+def test_a_run_says_which_it_is_and_refuses_another(tmp_path):
+    run = run_in(tmp_path / "run", learning_rate=2e-5)
+    open_once(run)
     content = json.loads((run.folder / MANIFEST_FILE).read_text())
     assert (content["run_key"], content["identity"]) == (run.key, run.identity)
     assert content["versions"] == {"torch": "2"}
-    other = run_in(tmp_path / "run", learning_rate=1e-5)
-    message = r"config\.learning_rate is 2e-05 there and 1e-05 here"
-    with pytest.raises(InputError, match=message), opened_run(other, about={}):
-        pass
-    later = run_in(tmp_path / "run", learning_rate=2e-5, clip_gradient=1.0)
-    message = r"config\.clip_gradient is nothing there and 1\.0 here"
-    with pytest.raises(InputError, match=message), opened_run(later, about={}):
-        pass
+    for others, message in (
+        ({"learning_rate": 1e-5}, r"config\.learning_rate is 2e-05 there and 1e-05 here"),
+        ({"clip_gradient": 1.0}, r"config\.clip_gradient is nothing there and 1\.0 here"),
+    ):
+        with pytest.raises(InputError, match=message):
+            open_once(run_in(tmp_path / "run", **others))
 
 
-def test_a_place_with_other_things_is_refused(tmp_path):
+def test_a_place_with_other_things_or_a_damaged_manifest_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     for folder, message in (
         (tmp_path, r"other things in it \(thesis\.tex\)"),
         (tmp_path / "thesis.tex", "this is a file"),
     ):
-        with pytest.raises(EncoreError, match=message), opened_run(run_in(folder), about={}):
-            pass
+        with pytest.raises(EncoreError, match=message):
+            open_once(run_in(folder))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_a_damaged_manifest_is_named_with_the_next_step(tmp_path):
-    run = run_in(tmp_path)
-    with opened_run(run, about={}):
-        pass
-    content = json.loads((tmp_path / MANIFEST_FILE).read_text())
-    content["identity"]["config"]["seed"] = 5
-    (tmp_path / MANIFEST_FILE).write_text(json.dumps(content))
-    message = r"training\.json: damaged .*delete that file"
-    with pytest.raises(EncoreError, match=message), opened_run(run, about={}):
-        pass
+    run = run_in(tmp_path / "run")
+    open_once(run)
+    text = (run.folder / MANIFEST_FILE).read_text()
+    (run.folder / MANIFEST_FILE).write_text(text.replace('"seed": 0', '"seed": 5'))
+    with pytest.raises(EncoreError, match=r"training\.json: damaged .*delete that file"):
+        open_once(run)
 
 
 HOLD = """
@@ -168,17 +189,14 @@ time.sleep(60)
 
 def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
     run = run_in(tmp_path)
-    with opened_run(run, about={}):
-        pass
+    open_once(run)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdout=subprocess.PIPE, text=True
     )
     try:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        message = "another process is training here"
-        with pytest.raises(EncoreError, match=message), opened_run(run, about={}):
-            pass
+        with pytest.raises(EncoreError, match="another process is training here"):
+            open_once(run)
     finally:
         holder.kill()
         holder.communicate()
@@ -190,33 +208,21 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
         assert not list(tmp_path.rglob(".*-abcd"))
 
 
-# --- result -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def finished(tmp_path: Path) -> TrainingRun:
-    run = run_in(tmp_path)
-    run.model_dir.mkdir()
-    (run.model_dir / "weights").write_bytes(b"1234")
-    write_result(run, num_steps=12, evaluation={"loss": 0.5})
-    return run
-
-
-def test_a_finished_run_says_how_it_ended(finished, tmp_path):
-    found = read_result(finished)
-    assert (found["num_steps"], found["evaluation"]) == (12, {"loss": 0.5})
-    (tmp_path / RESULT_FILE).unlink()
-    assert read_result(finished) is None
-
-
 @pytest.mark.parametrize(
     "harm",
     [Path.unlink, lambda path: path.write_bytes(b"12"), lambda path: path.write_bytes(b"1235")],
     ids=["gone", "cut-short", "one-bit"],
 )
-def test_a_run_with_a_damaged_model_is_not_finished(finished, harm):
-    harm(finished.model_dir / "weights")
-    assert read_result(finished) is None
+def test_a_run_has_ended_unless_its_model_is_damaged(tmp_path, harm):
+    run = run_in(tmp_path)
+    assert read_result(run) is None
+    run.model_dir.mkdir()
+    (run.model_dir / "weights").write_bytes(b"1234")
+    write_result(run, num_steps=12, evaluation={"loss": 0.5})
+    found = read_result(run)
+    assert (found["num_steps"], found["evaluation"]) == (12, {"loss": 0.5})
+    harm(run.model_dir / "weights")
+    assert read_result(run) is None
 
 
 # --- logs ---------------------------------------------------------------------------------------
@@ -261,19 +267,14 @@ def test_logs_are_cut_back_to_a_step_byte_for_byte(tmp_path, caplog):
     assert "has 3 of the 4 steps" in caplog.text
 
 
-def test_a_record_is_there_at_once_and_no_nan_ever(tmp_path):
+def test_a_record_is_there_at_once_on_the_disk_when_asked_and_no_nan_ever(tmp_path, monkeypatch):
+    synced: list[int] = []
     with MetricsLog(tmp_path, start_step=0) as log:
         log.append(step_record(1))
         assert [record["loss"] for record in read_log(tmp_path / "log.jsonl")] == [1 / 3]
         with pytest.raises(ValueError, match="JSON"):
             log.append(step_record(2, loss=float("nan")))
-
-
-def test_logs_are_on_the_disk_before_a_checkpoint(tmp_path, monkeypatch):
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
-    with MetricsLog(tmp_path, start_step=0) as log:
-        synced.clear()
+        monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
         log.sync()
     files = [tmp_path / name for name in ("log.jsonl", "evaluations.jsonl")]
     assert sorted(synced) == sorted(path.stat().st_ino for path in files)
@@ -283,10 +284,5 @@ def test_records_become_metrics_by_name():
     metrics = metrics_of(step_record(3))
     assert metrics["train/loss"] == 1.0
     assert not {"train/step", "train/mfu"} & metrics.keys()
-    assert metrics_of(evaluation_record(4)) == {
-        "eval/loss": 0.25,
-        "eval/r2/calm": 0.5,
-        "eval/num_pairs": 3.0,
-        "eval/seconds": 0.0,
-    }
-    assert step_record(3).summary == "loss 1, 20 tokens/s, 1.0 GiB"
+    evaluation = {"loss": 0.25, "r2/calm": 0.5, "num_pairs": 3.0, "seconds": 0.0}
+    assert metrics_of(evaluation_record(4)) == {f"eval/{k}": v for k, v in evaluation.items()}

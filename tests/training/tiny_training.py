@@ -12,11 +12,11 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 from encore.model.attention import register_segment_attention
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.config import TrainingConfig
-from encore.training.examples import TokenTable, TrainingExamples
+from encore.training.examples import Split, TokenTable, TrainingExamples
 from encore.training.loop import Steps, run_steps
-from encore.training.metrics_log import EvaluationRecord, StepRecord
 from encore.training.optimizers import StepOptimizer
-from encore.training.splits import Split
+from encore.training.ranks import Ranks
+from encore.training.run_folder import EvaluationRecord, Record, StepRecord
 
 VOCABULARY = 64
 PAD = 0
@@ -120,6 +120,17 @@ class WatchedOptimizer:
         return None
 
 
+class OneOf(Ranks):
+    """One of several processes; sums are its own alone."""
+
+    def __init__(self, rank: int, count: int = 2) -> None:
+        super().__init__()
+        self.rank, self.count = rank, count
+
+    def summed(self, tensor):
+        return tensor
+
+
 class Ended(Exception):
     """A process that ends in the middle of a run."""
 
@@ -139,48 +150,44 @@ class Taken:
         return [record for record in self.heard if isinstance(record, EvaluationRecord)]
 
 
-def everything_trains(examples: TrainingExamples) -> Split:
-    return Split(
-        train_rows=np.arange(examples.num_pairs), evaluation_rows=np.arange(0, dtype=np.int64)
-    )
-
-
 def train(
     model: MultiHeadRewardModel,
     examples: TrainingExamples,
     config: TrainingConfig,
     *,
-    split: Split | None = None,
+    num_held_out: int = 0,
     optimizer: StepOptimizer | None = None,
     pad_token_id: int = PAD,
     start_step: int = 0,
     num_steps: int = 1,
     until_step: int | None = None,
+    ranks: Ranks | None = None,
 ) -> tuple[Taken, StepOptimizer]:
     """Take steps; with ``until_step`` as a process does that ends before the run is over."""
     taken = Taken()
     watched = optimizer or WatchedOptimizer(model)
+    rows = np.arange(examples.num_pairs)
+    cut = len(rows) - num_held_out
     steps = Steps(
         model=model,
         examples=examples,
-        split=split or everything_trains(examples),
-        config=config,
+        split=Split(train_rows=rows[:cut], evaluation_rows=rows[cut:]),
+        config=config.model_copy(update={"max_steps": num_steps, "epochs": 100}),
         optimizer=watched,
         pad_token_id=pad_token_id,
+        ranks=ranks or Ranks(),
     )
 
-    def on_step(record: StepRecord) -> None:
+    def on_record(record: Record) -> None:
         taken.heard.append(record)
-        if record.step == until_step:
+        if isinstance(record, StepRecord) and record.step == until_step:
             raise Ended
 
     with contextlib.suppress(Ended):
         run_steps(
             steps,
             start_step=start_step,
-            num_steps=num_steps,
-            on_step=on_step,
-            on_evaluation=taken.heard.append,
+            on_record=on_record,
             save=lambda step, evaluation: taken.heard.append((step, evaluation)),
         )
     return taken, watched

@@ -24,7 +24,6 @@ def main() -> None:
     from encore.model.loading import load_reward_model, load_tokenizer
     from encore.training.config import TrainingConfig
     from encore.training.optimizers import make_optimizer
-    from encore.training.schedule import num_steps_of
     from tests.perf.training.data import Pairs
     from tests.perf.training.ours import NEVER, train_round
 
@@ -44,7 +43,7 @@ def main() -> None:
     if options.checkpointing:
         model.enable_gradient_checkpointing()
     optimizer = make_optimizer(model, config)
-    num_steps = num_steps_of(len(pairs.chosen), config)
+    num_steps = -(-len(pairs.chosen) // options.batch_pairs)
 
     def steps(count: int) -> Round:
         return train_round(

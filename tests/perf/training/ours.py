@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from encore.training.loop import Steps, run_steps
-from encore.training.meter import peak_memory_bytes
-from encore.training.metrics_log import StepRecord
+from encore.training.loop import Steps, peak_memory_bytes, run_steps
+from encore.training.run_folder import StepRecord
 from tests.perf.training.data import Pairs
 from tests.perf.training.rounds import Round
 
@@ -46,14 +45,12 @@ def train_round(
             model=model,
             examples=pairs,
             split=_Rows(len(pairs.chosen)),
-            config=config,
+            config=config.model_copy(update={"max_steps": num_steps, "epochs": 100}),
             optimizer=optimizer,
             pad_token_id=pad_token_id,
         ),
         start_step=start_step,
-        num_steps=num_steps,
-        on_step=records.append,
-        on_evaluation=lambda _: None,
+        on_record=records.append,
         save=lambda *_: None,
     )
     _wait_for(device)

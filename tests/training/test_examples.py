@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.model.conversation import ConversationTokenizer, EncodedPair, EncodedResponse
-from encore.training.examples import REWARD_HEAD, TokenTable, read_examples
-from encore.training.splits import centre, move_centres, split
+from encore.training.examples import (
+    REWARD_HEAD,
+    TokenTable,
+    centre,
+    move_centres,
+    read_examples,
+    split,
+)
 from tests.studies import create_study
 from tests.training.rated_study import (
     RULES,
@@ -44,32 +50,34 @@ def study(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("data"))
 
 
-lists_of_tokens = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=6)
+@pytest.fixture(scope="module")
+def ratings(study):
+    return write_ratings(study.parent / "ratings.parquet", pairs_of(study))
 
 
-@given(lists_of_tokens)
+@given(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=6))
 def test_a_table_gives_back_every_sequence(sequences):
     table = TokenTable.of(sequences)
     assert [row.tolist() for row in table] == sequences
     assert table.lengths.tolist() == [len(tokens) for tokens in sequences]
     backwards = np.arange(len(table))[::-1]
     assert [row.tolist() for row in table.take(backwards)] == sequences[::-1]
-    with pytest.raises(IndexError, match="of a table of"):
-        table[len(table)]
 
 
 # --- what is read -----------------------------------------------------------------------------
 
 
-def test_every_pair_has_its_own_tokens_and_ratings(study, tmp_path):
+def test_every_pair_has_its_own_tokens_ratings_and_group(study, ratings):
     pairs = {pair.pair_id: pair for pair in pairs_of(study)}
-    examples = read(study, write_ratings(tmp_path / "r.parquet", list(pairs.values())))
+    examples = read(study, ratings)
     assert examples.head_ids == tuple(sorted(RULES))  # no rule set is known: sorted
     assert examples.num_pairs == len(pairs) == 12
     assert examples.notes == ()
     tokenizer = demo_tokenizer()
+    groups: dict[str, set[int]] = {}
     for row, pair_id in enumerate(examples.pair_id_P):
         pair = pairs[pair_id]
+        groups.setdefault(pair.prompt[0].content, set()).add(int(examples.group_P[row]))
         for response, table, target_PR in (
             ("chosen", examples.chosen, examples.target_chosen_PR),
             ("rejected", examples.rejected, examples.target_rejected_PR),
@@ -77,17 +85,18 @@ def test_every_pair_has_its_own_tokens_and_ratings(study, tmp_path):
             expected = tokenizer.encode(pair.prompt, pair.response_text(response))
             assert table[row].tolist() == expected.token_ids.tolist()
             assert examples.prompt_tokens_P[row] == expected.num_prompt
-            ratings = [text_rating(pair, response, rule_id) for rule_id in examples.head_ids]
-            assert target_PR[row].tolist() == pytest.approx(ratings)
-    assert examples.num_tokens == sum(examples.chosen.lengths) + sum(examples.rejected.lengths)
+            own = [text_rating(pair, response, rule_id) for rule_id in examples.head_ids]
+            assert target_PR[row].tolist() == pytest.approx(own)
+    # 12 pairs, three to a first turn: four turns, each one number, and no number twice.
+    assert all(len(numbers) == 1 for numbers in groups.values())
+    assert len(set.union(*groups.values())) == len(groups) == 4
 
 
-def test_the_order_of_the_data_changes_nothing(study, tmp_path):
+def test_the_order_of_the_data_changes_nothing(study, ratings, tmp_path):
     turned, pairs = make_study(tmp_path, step=-1), pairs_of(study)
     assert [pair.pair_id for pair in pairs] == [pair.pair_id for pair in pairs_of(turned)][::-1]
-    ratings = write_ratings(tmp_path / "r.parquet", pairs)
-    other_ratings = write_ratings(tmp_path / "other.parquet", pairs[::-1], rules=RULES[::-1])
-    first, second = read(study, ratings), read(turned, other_ratings)
+    others = write_ratings(tmp_path / "other.parquet", pairs[::-1], rules=RULES[::-1])
+    first, second = read(study, ratings), read(turned, others)
     assert first.digest == second.digest
     assert first.pair_id_P.tolist() == second.pair_id_P.tolist() == sorted(first.pair_id_P)
 
@@ -96,71 +105,52 @@ def test_a_preference_objective_reads_no_ratings(study):
     examples = read(study, objective="bradley-terry")
     assert examples.head_ids == (REWARD_HEAD,)
     assert examples.target_chosen_PR.shape == examples.target_rejected_PR.shape == (12, 0)
+    assert centre(examples, train_rows=np.arange(4)).mean_R.tolist() == [0.0]
+    assert read(study, objective="bradley-terry", limit=5).num_pairs == 5
     with pytest.raises(InputError, match="no ratings yet; run `encore rate"):
         read(study)
 
 
-def test_pairs_that_begin_alike_are_one_group(study):
-    examples = read(study, objective="bradley-terry")
-    first_turn = {pair.pair_id: pair.prompt[0].content for pair in pairs_of(study)}
-    groups: dict[str, set[int]] = {}
-    for pair_id, group in zip(examples.pair_id_P, examples.group_P.tolist(), strict=True):
-        groups.setdefault(first_turn[pair_id], set()).add(group)
-    # 12 pairs, three to a first turn: four turns, each one number, and no number twice.
-    assert sorted(groups) == [f"Question {index}?" for index in range(4)]
-    assert all(len(numbers) == 1 for numbers in groups.values())
-    assert len(set.union(*groups.values())) == 4
-
-
-def test_a_limit_takes_the_first_by_content_hash(study, tmp_path):
-    ratings = write_ratings(tmp_path / "r.parquet", pairs_of(study))
+def test_a_limit_takes_the_first_by_content_hash(study, ratings):
     every, some = read(study, ratings), read(study, ratings, limit=5)
     assert some.pair_id_P.tolist() == every.pair_id_P[:5].tolist()
     assert some.notes == ("5 of 12 rated pairs are used, as the limit says",)
-    assert read(study, objective="bradley-terry", limit=5).num_pairs == 5
 
 
-def test_a_cut_sequence_is_counted(study):
-    whole = read(study, objective="bradley-terry")
-    cut = read(study, objective="bradley-terry", tokenizer=demo_tokenizer(max_length=16))
-    assert max(cut.chosen.lengths) == 16
-    lost = whole.num_tokens - cut.num_tokens
-    assert cut.notes == (
-        f"24 of 24 sequences were too long and lost {lost} tokens of their oldest text",
-    )
-
-
-def test_some_pairs_are_taken_with_all_that_is_theirs(study, tmp_path):
-    examples = read(study, write_ratings(tmp_path / "r.parquet", pairs_of(study)))
+def test_some_pairs_are_taken_with_all_that_is_theirs(study, ratings):
+    examples = read(study, ratings)
     rows = np.array([7, 2])
     some = examples.take(rows)
     assert some.pair_id_P.tolist() == examples.pair_id_P[rows].tolist()
     assert some.rejected[0].tolist() == examples.rejected[7].tolist()
     assert np.array_equal(some.target_rejected_PR, examples.target_rejected_PR[rows])
-    assert some.digest != examples.take(rows[::-1]).digest != examples.digest
+    assert len({some.digest, examples.take(rows[::-1]).digest, examples.digest}) == 3
 
 
-def test_the_digest_sees_every_rating_every_token_and_every_source(study, tmp_path):
+def test_the_digest_sees_every_ingredient_of_the_data_and_its_order(study, ratings, tmp_path):
+    """Of pairs and ratings; a cut sequence is counted, too."""
     pairs = pairs_of(study)
-    digests = [read(study, write_ratings(tmp_path / "r.parquet", pairs)).digest]
 
     def other(pair, response, rule_id):
         is_it = (pair, response, rule_id) == (pairs[3], "rejected", RULES[1])
         return 0.123 if is_it else text_rating(pair, response, rule_id)
 
     changed = write_ratings(tmp_path / "other.parquet", pairs, rate=other)
-    digests.append(read(study, changed).digest)
-    digests.append(read(study, objective="bradley-terry").digest)
-    short = demo_tokenizer(max_length=16)
-    digests.append(read(study, objective="bradley-terry", tokenizer=short).digest)
-    digests.append(read(make_study(tmp_path, label="yours"), objective="bradley-terry").digest)
-    assert len(set(digests)) == 5
+    renamed = write_ratings(tmp_path / "names.parquet", pairs, rules=("a", *RULES[1:]))
+    whole = read(study, objective="bradley-terry")
+    cut = read(study, objective="bradley-terry", tokenizer=demo_tokenizer(max_length=16))
+    yours = read(make_study(tmp_path, label="yours"), objective="bradley-terry")
+    others = (read(study, path) for path in (ratings, changed, renamed))
+    assert len({one.digest for one in (whole, cut, yours, *others)}) == 6
+    assert max(cut.chosen.lengths) == 16
+    lost = (whole.length_P - cut.length_P).sum()
+    text = f"24 of 24 sequences were too long and lost {lost} tokens of their oldest text"
+    assert cut.notes == (text,)
 
 
 def test_a_padding_token_has_a_row_in_the_embedding_table():
     """Rows are numbered from 0: the token with as many rows below it as there are has none."""
-    hf_tokenizer = demo_tokenizer().hf_tokenizer
-    own = demo_tokenizer().pad_token_id
+    hf_tokenizer, own = demo_tokenizer().hf_tokenizer, demo_tokenizer().pad_token_id
     whole = ConversationTokenizer(hf_tokenizer, max_length=64, num_embeddings=own + 1)
     assert whole.pad_token_id == own
     with pytest.raises(InputError, match="no token to pad with"):
@@ -188,32 +178,29 @@ def test_tokens_take_four_bytes_each(tmp_path):
         tracemalloc.stop()
     # Per pair: two offsets, group, prompt length, and an id of 32 characters (81 bytes) with its
     # and the source's references.
-    expected = examples.num_tokens * 4 + examples.num_pairs * (16 + 8 + 4 + 81 + 16)
-    assert expected == pytest.approx(3000 * 600 * 4, rel=0.06)
-    assert retained < 1.15 * expected
-
-
-def test_a_study_without_pairs_is_refused(tmp_path):
-    create_study(tmp_path / "empty")
-    with pytest.raises(InputError, match=r"it has no pairs to train on; run `encore ingest` first"):
-        read(tmp_path / "empty", objective="bradley-terry")
+    assert examples.length_P.sum() == 3000 * 600
+    assert retained < 1.15 * 3000 * (600 * 4 + 16 + 8 + 4 + 81 + 16)
 
 
 # --- ratings of other pairs, missing ratings ----------------------------------------------------
 
 
-def test_ratings_of_other_pairs_alone_are_refused(study, tmp_path):
-    other = pairs_of(make_study(tmp_path, num_pairs=30))[12:]
-    ratings = write_ratings(tmp_path / "r.parquet", other)
-    start = f"ratings {ratings}: none of its 18 rated pairs is among the 12 pairs"
-    with pytest.raises(InputError) as caught:
-        read(study, ratings)
-    assert str(caught.value).startswith(start)
-    assert "ingest the data that was rated" in str(caught.value)
-    relabelled = pairs_of(make_study(tmp_path, label="yours", step=-1))
-    ratings = write_ratings(tmp_path / "relabelled.parquet", relabelled)
+def test_what_cannot_be_learnt_is_refused(study, ratings, tmp_path):
+    create_study(tmp_path / "empty")
+    with pytest.raises(InputError, match=r"it has no pairs to train on; run `encore ingest` first"):
+        read(tmp_path / "empty", objective="bradley-terry")
+    path = tmp_path / "r.parquet"
+    write_ratings(path, pairs_of(make_study(tmp_path, num_pairs=30))[12:])
+    message = r"none of its 18 rated pairs is among the 12 pairs.* ingest the data that was rated"
+    with pytest.raises(InputError, match=message):
+        read(study, path)
+    write_ratings(path, pairs_of(make_study(tmp_path, label="yours", step=-1)))
     with pytest.raises(InputError, match=r"sources are not \(ratings: yours; study: mine\)"):
-        read(study, ratings)
+        read(study, path)
+    table = pq.read_table(ratings)
+    pq.write_table(pa.concat_tables([table, table.slice(5, 1)]), path)
+    with pytest.raises(InputError, match=r"2 ratings for .*; expected one"):
+        read(study, path)
 
 
 def test_some_ratings_of_other_pairs_are_passed_over_and_counted(study, tmp_path):
@@ -247,31 +234,7 @@ def test_a_missing_rating_is_missing_for_its_rule_alone(study, tmp_path):
     )
 
 
-def test_a_rule_without_a_rating_of_these_pairs_is_refused(study, tmp_path):
-    ours = {pair.pair_id for pair in pairs_of(study)}
-    more = pairs_of(make_study(tmp_path, num_pairs=15))
-    for missing, message in (
-        (lambda _: True, "rule be-kind: none of its 30 ratings is a number"),
-        (ours.__contains__, "rule be-kind has no rating of any of the 12 pairs"),
-    ):
-
-        def rate(pair, response, rule_id, missing=missing):
-            is_missing = rule_id == "be-kind" and missing(pair.pair_id)
-            return None if is_missing else text_rating(pair, response, rule_id)
-
-        with pytest.raises(InputError, match=message):
-            read(study, write_ratings(tmp_path / "r.parquet", more, rate=rate))
-
-
-def test_a_repeated_rating_is_refused(study, tmp_path):
-    path = write_ratings(tmp_path / "r.parquet", pairs_of(study))
-    table = pq.read_table(path)
-    pq.write_table(pa.concat_tables([table, table.slice(5, 1)]), path)
-    with pytest.raises(InputError, match=r"2 ratings for .*; expected one"):
-        read(study, path)
-
-
-# --- splits -------------------------------------------------------------------------------------
+# --- splits and centres -------------------------------------------------------------------------
 
 
 def examples_of(group_P):
@@ -314,22 +277,12 @@ def test_a_larger_share_only_adds_and_another_seed_draws_others():
     assert len(large) == pytest.approx(800, abs=4 * 25)
 
 
-@pytest.mark.parametrize(
-    ("groups", "share", "num_evaluated"), [([5, 6, 7], 1e-6, 1), ([7, 7], 1e-6, 0), ([1, 2], 0, 0)]
-)
-def test_a_handful_of_pairs_still_has_one_to_evaluate(groups, share, num_evaluated):
-    parts = split(examples_of(groups), evaluation_share=share, seed=0)
-    assert len(parts.evaluation_rows) == num_evaluated
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan"), 1 - 1e-12])
-def test_a_share_that_cannot_be_held_out_is_refused(share):
-    message = "all 1 pairs fall into" if share == 1 - 1e-12 else "a share from 0 to below 1"
-    with pytest.raises(InputError, match=message):
-        split(examples_of([1]), evaluation_share=share, seed=0)
-
-
-# --- centres ----------------------------------------------------------------------------------
+def test_a_handful_of_pairs_has_one_to_evaluate_and_one_to_learn_from():
+    for some, share, num_evaluated in (([5, 6, 7], 1e-6, 1), ([7, 7], 1e-6, 0), ([1, 2], 0, 0)):
+        parts = split(examples_of(some), evaluation_share=share, seed=0)
+        assert len(parts.evaluation_rows) == num_evaluated
+    with pytest.raises(InputError, match="all 1 pairs fall into"):
+        split(examples_of([1]), evaluation_share=1 - 1e-12, seed=0)
 
 
 def test_means_come_from_the_ratings_of_training_pairs_alone():
@@ -339,21 +292,12 @@ def test_means_come_from_the_ratings_of_training_pairs_alone():
     both = [centred.target_chosen_PR[train_rows], centred.target_rejected_PR[train_rows]]
     assert np.nanmean(np.concatenate(both), axis=0) == pytest.approx(0, abs=1e-6)
     # A rating is its target plus the mean, wherever it stands.
-    again = centred.target_chosen_PR + centred.mean_R
-    assert np.allclose(again, examples.target_chosen_PR, atol=1e-6, equal_nan=True)
-    evaluated = examples.target_chosen_PR.copy()
-    evaluated[others] += 100
-    other = dataclasses.replace(examples, target_chosen_PR=evaluated)
-    assert np.array_equal(centre(other, train_rows=train_rows).mean_R, centred.mean_R)
     moved = move_centres(centred, np.array([0.5, -1.0, 0.0]))
-    again = moved.target_rejected_PR + moved.mean_R
-    assert np.allclose(again, examples.target_rejected_PR, atol=1e-6, equal_nan=True)
-
-
-def test_a_head_without_a_rating_in_training_is_refused():
-    examples = random_examples(10, head_ids=RULES, seed=1)
-    examples.target_chosen_PR[:8, 1] = np.nan
-    examples.target_rejected_PR[:8, 1] = np.nan
-    with pytest.raises(InputError, match="rule be-brief: it has no rating in any of the 8 train"):
-        centre(examples, train_rows=np.arange(8))
-    assert centre(random_examples(4), train_rows=np.arange(4)).mean_R.tolist() == [0.0]
+    for one in (centred, moved):
+        again = one.target_rejected_PR + one.mean_R
+        assert np.allclose(again, examples.target_rejected_PR, atol=1e-6, equal_nan=True)
+    examples.target_chosen_PR[others] += 100
+    assert np.array_equal(centre(examples, train_rows=train_rows).mean_R, centred.mean_R)
+    examples.target_chosen_PR[train_rows, 1] = examples.target_rejected_PR[train_rows, 1] = np.nan
+    with pytest.raises(InputError, match="rule be-brief: it has no rating in any of the 20 train"):
+        centre(examples, train_rows=train_rows)
