@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from encore.benchmarks.definition import load_benchmark
-from encore.errors import InputError
 
 TableName = Literal["main", "fsfairx", "selection"]
 
@@ -36,7 +35,6 @@ class PaperRow:
         num_trials: How many trials the paper says the row is the mean of.
         scores: Of each subset, as printed.
         printed_safety: The last column, as printed.
-        recomputed_safety: The mean of ``scores`` weighted by RewardBench's numbers of pairs.
     """
 
     table: TableName
@@ -44,10 +42,16 @@ class PaperRow:
     kind: Literal["judge", "model", "scheme"]
     label: str
     base_model: str
-    num_trials: int
+    num_trials: int = 1
     scores: Mapping[str, float]
     printed_safety: float
-    recomputed_safety: float
+
+    @property
+    def recomputed_safety(self) -> float:
+        """The mean of ``scores`` weighted by RewardBench's numbers of pairs."""
+        counts = subset_counts()
+        total = sum(self.scores[subset] * count for subset, count in counts.items())
+        return total / sum(counts.values())
 
     @property
     def follows(self) -> bool:
@@ -62,14 +66,7 @@ class PaperRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperTable:
-    """One of the three tables.
-
-    Attributes:
-        name: Ours.
-        place: Number and label in the paper.
-        title: What it shows.
-        rows: In the paper's order.
-    """
+    """One of the three tables: our name, its place in the paper, what it shows, its rows."""
 
     name: TableName
     place: str
@@ -81,31 +78,15 @@ class PaperTable:
 def paper_tables() -> tuple[PaperTable, ...]:
     """The three tables, in the paper's order."""
     return tuple(
-        PaperTable(
-            name=table["name"],
-            place=table["place"],
-            title=table["title"],
-            rows=tuple(_row(row, table["name"]) for row in table["rows"]),
-        )
+        PaperTable(**table | {"rows": tuple(_row(row, table["name"]) for row in table["rows"])})
         for table in _read()["tables"]
     )
 
 
 def paper_row(table: str, method: str) -> PaperRow:
-    """One row, by the table's name and the method's key.
-
-    Raises:
-        InputError: No such table or method; the message names those there are.
-    """
-    rows: dict[tuple[str, str], PaperRow] = {
-        (one.name, row.method): row for one in paper_tables() for row in one.rows
-    }
-    if (table, method) not in rows:
-        known = ", ".join(f"{one}/{name}" for one, name in rows)
-        raise InputError(
-            f"method {method!r} of the paper's table {table!r}: expected one of {known}"
-        )
-    return rows[table, method]
+    """One row, by the table's name and the method's key."""
+    [found] = (one for one in paper_tables() if one.name == table)
+    return next(row for row in found.rows if row.method == method)
 
 
 @cache
@@ -116,17 +97,9 @@ def subset_counts() -> Mapping[str, int]:
 
 
 def _row(row: Mapping[str, Any], table: TableName) -> PaperRow:
-    counts = subset_counts()
-    scores = dict(zip(counts, row["scores"], strict=True))
-    total = sum(scores[subset] * count for subset, count in counts.items())
-    return PaperRow(
-        table=table,
-        scores=scores,
-        printed_safety=row["safety"],
-        recomputed_safety=total / sum(counts.values()),
-        num_trials=row.get("num_trials", 1),
-        **{name: row[name] for name in ("method", "kind", "label", "base_model")},
-    )
+    named = {name: value for name, value in row.items() if name not in ("scores", "safety")}
+    scores = dict(zip(subset_counts(), row["scores"], strict=True))
+    return PaperRow(table=table, **named, scores=scores, printed_safety=row["safety"])
 
 
 @cache

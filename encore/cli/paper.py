@@ -33,37 +33,37 @@ def paper(*, json: JsonOption = False) -> None:
 
     check = check_paper()
     if json:
-        print_json(check.as_dict())
+        print_json(check)
         return
-    for table in check.tables:
-        columns = ("method", *(_SHORT[name] for name in check.subset_counts), "Safety", "follows")
+    for table in check["tables"]:
+        columns = ("method", *map(_SHORT.__getitem__, check["subset_counts"]), "Safety", "follows")
         rows = [
             (
-                row.title,
-                *(f"{score:.1f}" for score in row.scores.values()),
-                f"{row.printed_safety:.1f}",
-                f"{row.recomputed_safety:.2f}{' ' if row.follows else '*'}",
+                f"{row['label']}, {row['base_model']}",
+                *(f"{score:.1f}" for score in row["scores"].values()),
+                f"{row['printed_safety']:.1f}",
+                f"{row['recomputed_safety']:.2f}{' ' if row['follows'] else '*'}",
             )
-            for row in table.rows
+            for row in table["rows"]
         ]
-        out.print(compact_table(columns, rows, title=f"{table.place}: {table.title}"))
-    subsets = (f"{_SHORT[name]} {name} ({num})" for name, num in check.subset_counts.items())
+        out.print(compact_table(columns, rows, title=f"{table['place']}: {table['title']}"))
+    subsets = (f"{_SHORT[name]} {name} ({num})" for name, num in check["subset_counts"].items())
     out.print(f"With pairs: {', '.join(subsets)}. * printed otherwise.\n")
     columns = ("setting, entropy, place", "n", "r", "95 %", "p from r", "printed", "follows")
     cells = [
         (
-            f"{row.setting}, {row.entropy}, {row.where.partition(' (')[0]}",
-            row.num_rules,
-            f"{row.r:.2f}",
-            f"{row.ci_low:.2f}…{row.ci_high:.2f}",
-            f"{row.p_value:.1e}",
-            "–" if row.printed_p is None else f"{row.printed_p:.0e}",
-            {None: "–", True: "yes", False: "NO"}[row.follows],
+            f"{row['setting']}, {row['entropy']}, {row['where'].partition(' (')[0]}",
+            row["num_rules"],
+            f"{row['r']:.2f}",
+            f"{row['ci_low']:.2f}…{row['ci_high']:.2f}",
+            f"{row['p_value']:.1e}",
+            "–" if row["printed_p"] is None else f"{row['printed_p']:.0e}",
+            {None: "–", True: "yes", False: "NO"}[row["follows"]],
         )
-        for row in check.correlations
+        for row in check["correlations"]
     ]
     title = "Correlation of entropy with accuracy over rules"
     out.print(compact_table(columns, cells, title=title))
     out.print("p is of independent rules, with r and n as printed; 95 %: Fisher's interval.\n")
-    every = [row.follows for table in check.tables for row in table.rows]
+    every = [row["follows"] for table in check["tables"] for row in table["rows"]]
     out.print(f"{sum(every)} of {len(every)} rows of Safety follow.")
