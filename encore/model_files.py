@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,16 @@ def folder_digest(folder: Path) -> str:
         line = f"{path.name} {path.stat().st_size} {_file_digest(path)}\n"
         digest.update(line.encode())
     return digest.hexdigest()
+
+
+def is_demo_judge(revision: object) -> bool:
+    """Whether a model's revision is the content of the judge that the demo ships."""
+    return revision == f"sha256:{_demo_judge_digest()}"
+
+
+@cache
+def _demo_judge_digest() -> str:
+    return folder_digest(Path(__file__).parent / "demo" / "judge")
 
 
 def _file_digest(path: Path) -> str:

@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import model_validator
 
 from encore import runs
 from encore.data.records import RESPONSES
 from encore.data.rules import rules_digest
 from encore.data.study import open_study
+from encore.model_files import is_demo_judge
 from encore.runs import RunManifest, RunStatus
 
 RUN_FILE = "run.json"
@@ -40,6 +42,13 @@ class RatingManifest(RunManifest):
     run_key: str
     rule_set: str
     rules: tuple[dict[str, str], ...]
+
+    @model_validator(mode="after")
+    def _knows_the_demos_judge(self) -> Self:
+        """By the content of its folder; also in manifests that do not say it."""
+        if is_demo_judge((self.identity.get("judge") or {}).get("revision")):
+            object.__setattr__(self, "synthetic", (f"judge of run {self.run_key}",))
+        return self
 
     @property
     def title(self) -> str:

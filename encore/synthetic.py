@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from encore.data.pairs import PairsManifest, labels_of, read_manifest
 from encore.data.study import MARKER, Study, open_study
-from encore.model_files import folder_digest
+from encore.model_files import is_demo_judge
 from encore.rating_runs import RatingManifest, list_runs, read_run
-
-#: A source whose label begins like this is synthetic, whoever made it.
-SYNTHETIC_LABEL = "synthetic"
-#: What the demo ships: its files are known by name, its judge by content.
-_DEMO = Path(__file__).parent / "demo"
-
-
-def is_synthetic_source(manifest: PairsManifest) -> bool:
-    """Whether a label says that its pairs are synthetic, or they come from the demo's files."""
-    demo_files = {path.name for path in (_DEMO / "data").glob("*.jsonl.gz")}
-    return manifest.label.casefold().startswith(SYNTHETIC_LABEL) or any(
-        origin.kind == "local" and origin.name in demo_files for origin in manifest.origins
-    )
-
-
-def is_synthetic_judge(manifest: RatingManifest) -> bool:
-    """Whether a run's judge is the demo's, by the content of its folder."""
-    return is_demo_judge(manifest.identity["judge"].get("revision"))
-
-
-def is_demo_judge(revision: str | None) -> bool:
-    """Whether a judge's revision is the content of the demo's folder."""
-    return revision == f"sha256:{_demo_judge_digest()}"
 
 
 def synthetic_parts(
     sources: Iterable[PairsManifest], runs: Iterable[RatingManifest]
 ) -> tuple[str, ...]:
-    """What of a study is synthetic, in words; empty where nothing is."""
-    return (
-        *(f"source {source.label}" for source in sources if is_synthetic_source(source)),
-        *(f"judge of run {run.run_key}" for run in runs if is_synthetic_judge(run)),
-    )
+    """What of a study is synthetic, in words, as its manifests say; empty where nothing is."""
+    of_sources = (f"source {source.label}" for source in sources if source.synthetic)
+    return (*of_sources, *(part for run in runs for part in run.synthetic))
 
 
 def synthetic_in(path: Path, *, run: str | None = None) -> tuple[str, ...]:
@@ -56,17 +30,9 @@ def synthetic_in(path: Path, *, run: str | None = None) -> tuple[str, ...]:
     if not (path / MARKER).is_file():
         return ()
     study = open_study(path)
-    run_dirs = [
-        folder for folder in list_runs(study.ratings_dir) if folder.name.startswith(run or "")
-    ]
-    return synthetic_parts(
-        (read_manifest(study, label) for label in labels_of(study)), map(read_run, run_dirs)
-    )
-
-
-@cache
-def _demo_judge_digest() -> str:
-    return folder_digest(_DEMO / "judge")
+    run_dirs = [one for one in list_runs(study.ratings_dir) if one.name.startswith(run or "")]
+    sources = (read_manifest(study, label) for label in labels_of(study))
+    return synthetic_parts(sources, map(read_run, run_dirs))
 
 
 def synthetic_in_training(

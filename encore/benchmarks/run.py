@@ -31,13 +31,13 @@ from encore.benchmarks.table import (
     make_table,
 )
 from encore.config import identity_of
-from encore.data.pairs import labels_of, verified_path
+from encore.data.pairs import SYNTHETIC_LABEL, labels_of, verified_path
 from encore.data.study import Study
 from encore.errors import InputError
 from encore.files import atomic_write_bytes, file_sha256
 from encore.reporting import SILENT, Reporter
 from encore.runs import run_key_of
-from encore.synthetic import SYNTHETIC_LABEL, synthetic_in
+from encore.synthetic import synthetic_in
 from encore.training.disk import named_when_full
 from encore.warehouse import open_ratings
 from encore.weighting.scheme import Evidence

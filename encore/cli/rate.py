@@ -48,12 +48,11 @@ def rate_and_report(
     from encore.demo import JUDGE_NAME
     from encore.rating.rating_run import open_run, rate_run
     from encore.runs import choose_shards
-    from encore.synthetic import is_synthetic_judge
 
     run = open_run(open_study(study), config)
     manifest = run.manifest
     num_pairs = sum(shard.num_pairs for shard in choose_shards(manifest, only))
-    judge = JUDGE_NAME if is_synthetic_judge(manifest) else f"judge {manifest.judge}"
+    judge = JUDGE_NAME if manifest.synthetic else f"judge {manifest.judge}"
     say(
         f"run {manifest.run_key}: {judge}, {len(manifest.rules)} rules, "
         f"{manifest.num_pairs} pairs in {len(manifest.shards)} shards, "

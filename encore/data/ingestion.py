@@ -55,7 +55,10 @@ class IngestReport:
             "study": str(self.study),
             "data_digest": self.data_digest,
             "sources": [
-                {"status": source.status, **source.manifest.model_dump(mode="json")}
+                {
+                    "status": source.status,
+                    **source.manifest.model_dump(mode="json", exclude={"synthetic"}),
+                }
                 for source in self.sources
             ],
         }
@@ -161,7 +164,7 @@ def _ingest_label(
 
 def _content(manifest: PairsManifest) -> dict[str, Any]:
     """What must agree for two ingests to be the same: the pairs and every count."""
-    return manifest.model_dump(exclude={"origins", "parquet_sha256", "encore_version"})
+    return manifest.model_dump(exclude={"origins", "parquet_sha256", "encore_version", "synthetic"})
 
 
 def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> Origin:

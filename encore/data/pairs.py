@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO, Literal, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from encore.data.records import Message, PreferencePair, pair_id_of
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
@@ -25,6 +25,9 @@ from encore.schemas import PAIRS, SET_ASIDE_FIELDS
 from encore.versions import installed_version
 
 _MANIFEST_SUFFIX = ".manifest.json"
+#: A source whose label begins like this is synthetic, whoever made it.
+SYNTHETIC_LABEL = "synthetic"
+_DEMO_DATA = Path(__file__).parents[1] / "demo" / "data"
 #: A row group is closed at either; the texts in hand bound the memory, whatever the input's size.
 _ROWS_PER_GROUP = 4096
 _CHARACTERS_PER_GROUP = 16 << 20
@@ -49,7 +52,8 @@ class PairsManifest(BaseModel):
     """What is recorded beside the pairs of one label.
 
     ``num_read`` = ``num_kept`` + ``num_duplicates`` + ``num_set_aside``. ``data_digest`` is
-    SHA-256 over the sorted pair ids; ``parquet_sha256`` is that of the file.
+    SHA-256 over the sorted pair ids; ``parquet_sha256`` is that of the file. ``synthetic``: nobody
+    may take figures from these pairs for evidence.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,6 +69,16 @@ class PairsManifest(BaseModel):
     data_digest: str
     parquet_sha256: str
     encore_version: str
+    synthetic: bool = False
+
+    @model_validator(mode="after")
+    def _knows_synthetic_pairs(self) -> Self:
+        """By their label, or as the demo's files; also in manifests that do not say it."""
+        demo_files = {path.name for path in _DEMO_DATA.glob("*.jsonl.gz")}
+        is_from_demo = any(one.kind == "local" and one.name in demo_files for one in self.origins)
+        if is_from_demo or self.label.casefold().startswith(SYNTHETIC_LABEL):
+            object.__setattr__(self, "synthetic", True)
+        return self
 
 
 class PairFiles(NamedTuple):

@@ -14,7 +14,6 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from encore.publish.licences import joint_identifier, licences_of
 from encore.publish.provenance import origin_text, provenance
 from encore.query.study_tables import StudyTables
-from encore.synthetic import is_synthetic_source
 
 _SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"))
 
@@ -58,7 +57,7 @@ def data_set_card(facts: CardFacts) -> DatasetCard:
     run = status.manifest
     sources = [
         {
-            "label": f"{source.label} (synthetic)" if is_synthetic_source(source) else source.label,
+            "label": f"{source.label} (synthetic)" if source.synthetic else source.label,
             "num_pairs": facts.num_pairs_of_source.get(source.label, 0),
             "origins": "; ".join(map(origin_text, source.origins)),
             "licences": "; ".join(licence.note for licence in licences_of(source)),

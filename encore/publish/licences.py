@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from encore.data.pairs import Origin, PairsManifest
-from encore.synthetic import is_synthetic_source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +38,7 @@ _SYNTHETIC = Licence(
 
 def licences_of(source: PairsManifest) -> tuple[Licence, ...]:
     """The licence of each origin of a source, in order; one for a synthetic source."""
-    if is_synthetic_source(source):
+    if source.synthetic:
         return (_SYNTHETIC,)
     return tuple(dict.fromkeys(_licence(origin) for origin in source.origins))
 

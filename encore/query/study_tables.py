@@ -25,7 +25,7 @@ from encore.scoring.head_scores import (
     head_scores_schema,
     score_statuses,
 )
-from encore.synthetic import is_synthetic_judge, is_synthetic_source, synthetic_parts
+from encore.synthetic import synthetic_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ def _source_row(manifest: PairsManifest) -> dict[str, Any]:
     fields = manifest.model_dump(mode="json")
     return fields | {
         "source": manifest.label,
-        "is_synthetic": is_synthetic_source(manifest),
+        "is_synthetic": manifest.synthetic,
         "origins": json.dumps(fields["origins"], ensure_ascii=False),
     }
 
@@ -333,7 +333,7 @@ def _run_row(found: RatingStatus) -> dict[str, Any]:
         "num_shards": len(found.shards),
         "num_done": found.count("done"),
         "is_complete": found.is_complete,
-        "is_synthetic_judge": is_synthetic_judge(manifest),
+        "is_synthetic_judge": bool(manifest.synthetic),
         "overlong": identity["plan"].get("overlong"),
         **{name: identity.get(name) for name in digests},
         "identity": _json(identity),

@@ -9,12 +9,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from encore.analysis.statistics import RuleStats
-from encore.data.pairs import labels_of, read_manifest
+from encore.data.pairs import SYNTHETIC_LABEL, labels_of, read_manifest
 from encore.data.study import MARKER, open_study
 from encore.files import file_sha256
 from encore.rating_runs import RatingManifest, RatingStatus, null_reasons, run_status
 from encore.report.words import count, plural, printable
-from encore.synthetic import SYNTHETIC_LABEL, is_synthetic_judge, is_synthetic_source
 from encore.versions import installed_version, package_versions
 from encore.warehouse import Ratings
 
@@ -198,7 +197,7 @@ def _synthetic(
     if named:
         pairs = "all pairs" if len(named) == len(sources) else "the pairs"
         yield f"{pairs} (source {', '.join(map(printable, named))})"
-    is_demo_judge = status is not None and is_synthetic_judge(status.manifest)
+    is_demo_judge = status is not None and bool(status.manifest.synthetic)
     if judge is not None and (is_demo_judge or _is_called_synthetic(judge)):
         yield f"the judge ({printable(judge)})"
 
@@ -210,7 +209,7 @@ def _synthetic_labels(status: RatingStatus) -> set[str]:
         return set()
     study = open_study(folder)
     manifests = [read_manifest(study, label) for label in labels_of(study)]
-    return {manifest.label for manifest in manifests if is_synthetic_source(manifest)}
+    return {manifest.label for manifest in manifests if manifest.synthetic}
 
 
 def _is_called_synthetic(name: str) -> bool:

@@ -14,9 +14,9 @@ import pytest
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
 from encore.benchmarks.paper_tables import BENCHMARK
+from encore.data.pairs import SYNTHETIC_LABEL
 from encore.data.rules import load_rule_set
 from encore.demo import benchmark_data_path, benchmark_path, data_paths
-from encore.synthetic import SYNTHETIC_LABEL
 from examples.demo_judge.make_data import PAIRS_SEED, SUBSETS, demo_pairs, render_data
 from examples.demo_judge.world import (
     LABEL_NOISE,

@@ -8,7 +8,7 @@ from encore.data.pairs import Origin, PairsManifest
 from encore.demo import data_paths, judge_path
 from encore.model_files import folder_digest
 from encore.rating_runs import RatingManifest
-from encore.synthetic import is_synthetic_judge, is_synthetic_source, synthetic_parts
+from encore.synthetic import synthetic_parts
 
 
 def source(label: str, *, file: str, kind: str = "local") -> PairsManifest:
@@ -31,19 +31,19 @@ def run(revision: str | None) -> RatingManifest:
 
 @pytest.mark.parametrize(("label", "path"), data_paths().items())
 def test_the_demos_pairs_are_synthetic_under_any_label(label: str, path) -> None:
-    assert is_synthetic_source(source(label, file="anything.jsonl"))
-    assert is_synthetic_source(source("mine", file=path.name))
+    assert source(label, file="anything.jsonl").synthetic
+    assert source("mine", file=path.name).synthetic
 
 
 def test_other_pairs_are_not() -> None:
-    assert not is_synthetic_source(source("hh", file="Anthropic/hh-rlhf", kind="hub"))
-    assert not is_synthetic_source(source("mine", file="pairs.jsonl"))
+    assert not source("hh", file="Anthropic/hh-rlhf", kind="hub").synthetic
+    assert not source("mine", file="pairs.jsonl").synthetic
 
 
 def test_the_demos_judge_is_known_by_its_content() -> None:
-    assert is_synthetic_judge(run(f"sha256:{folder_digest(judge_path())}"))
-    assert not is_synthetic_judge(run("sha256:" + "0" * 64))
-    assert not is_synthetic_judge(run(None))
+    assert run(f"sha256:{folder_digest(judge_path())}").synthetic == ("judge of run k",)
+    assert run("sha256:" + "0" * 64).synthetic == ()
+    assert run(None).synthetic == ()
 
 
 def test_the_parts_are_named() -> None:

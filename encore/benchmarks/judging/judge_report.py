@@ -36,14 +36,16 @@ from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
 from encore.benchmarks.results import write_pair_results
 from encore.benchmarks.rows import RowAbout, TableRow
 from encore.config import MAX_RATING_REPLY_TOKENS
+from encore.data.pairs import SYNTHETIC_LABEL
 from encore.data.records import slug
 from encore.data.rules import load_rule_set
 from encore.errors import InputError
 from encore.judges import open_judge
 from encore.judges.base import Judge
+from encore.model_files import is_demo_judge
 from encore.options import UsageError
 from encore.reporting import SILENT, Reporter
-from encore.synthetic import SYNTHETIC_LABEL, is_demo_judge, synthetic_in
+from encore.synthetic import synthetic_in
 from encore.warehouse import open_ratings
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh
