@@ -15,8 +15,6 @@ from encore.analysis.statistics import EntropyKind, TiePolicy
 
 #: The two policies that make the headline together.
 HEADLINE_POLICIES: tuple[TiePolicy, TiePolicy] = ("half", "untied")
-#: The two whose correlation is not around 0 when labels mean nothing.
-BIASED_POLICIES: tuple[TiePolicy, TiePolicy] = ("strict", "inclusive")
 
 VerdictName = Literal["reproduced", "not reproduced", "depends on ties"]
 _Side = Literal["below", "above", "inside", "nowhere"]

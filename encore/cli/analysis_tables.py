@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from encore.analysis.analyze import Analysis
+from encore.analysis.correlation import Correlation
 from encore.analysis.paper_figures import READING, PaperComparison
-from encore.analysis.statistics import ENTROPY_KINDS, POOLED, RuleStats, TiePolicy
-from encore.analysis.verdicts import BIASED_POLICIES, HEADLINE_POLICIES, Verdict
-from encore.cli.output import compact_table
+from encore.analysis.statistics import POOLED, RuleStats, TiePolicy
 from encore.cli.rule_tables import (
     NOTHING,
     NumberedRules,
     number,
     percent,
+    record_table,
     short_count,
     span,
     with_margin,
@@ -26,13 +26,13 @@ from encore.cli.rule_tables import (
 from encore.evidence.run_comparison import Estimate, RunComparison
 from encore.terminal import visible
 
+#: In the order of the tables: the two that make the headline, then the two that ties bias.
 _POLICY_NAMES: dict[TiePolicy, str] = {
     "half": "half",
     "untied": "untied",
     "strict": "strict*",
     "inclusive": ">=*",
 }
-_two_digits = partial(number, digits=2)
 _KINDS = {"discrete": "discrete", "differential": "KDE"}
 _LEGEND = (
     "H ± half of its 95 % interval; M-M: corrected for bias (Miller and Madow); KDE: differential "
@@ -40,46 +40,47 @@ _LEGEND = (
     "* biased by ties: were the labels meaningless, r would lie in the null band here, away from "
     "0. Read half and untied, together."
 )
+_two_digits = partial(number, digits=2)
 
 
-def analysis_tables(analysis: Analysis) -> Group:
+def analysis_tables(analysis: Analysis) -> Iterator[RenderableType]:
     """Entropy, accuracy, correlation and verdicts by source, and the paper's numbers beside ours.
 
     Of ratings with one source alone, only that is shown: all together are the same.
     """
     sources = list(dict.fromkeys(rule.source for rule in analysis.rules))
-    sources = sources[:1] if len(sources) == 2 else sources
     rules = NumberedRules(rule.rule_id for rule in analysis.rules)
-    parts: list[RenderableType] = []
-    for source in sources:
-        parts += _source_tables(analysis, rules, source)
-    return Group(*parts, rules.legend(), Text(_LEGEND), *_paper_tables(analysis.paper), Text())
+    for source in sources[:1] if len(sources) == 2 else sources:
+        yield from _source_tables(analysis, rules, source)
+    yield rules.legend()
+    yield Text(_LEGEND)
+    yield from _paper_tables([row for row in analysis.paper if row.our_source is not None])
+    yield ""
 
 
-def comparison_tables(comparison: RunComparison) -> Group:
+def comparison_tables(comparison: RunComparison) -> Iterator[RenderableType]:
     """How far two runs agree, rule by rule."""
+
+    def shown(one: Estimate, *, digits: int = 2, scale: float = 1) -> str:
+        return with_margin(one.value, one.low, one.high, digits=digits, scale=scale)
+
     rules = NumberedRules(row.rule_id for row in comparison.rules)
-    columns = ("both", "equal", "r", "κ", "ΔH", "Δ half", "Δ weight")
-    rows = [
-        (
-            row.rule_id,
-            short_count(row.num_ratings),
-            percent(row.agreement.value),
-            _estimate(row.correlation, digits=2),
-            _estimate(row.kappa, digits=2),
-            _estimate(row.entropy_difference, digits=2),
-            _estimate(row.accuracy_difference, digits=1, scale=100),
-            _estimate(row.weight_difference, digits=3),
-        )
-        for row in comparison.rules
-    ]
-    title = "Two runs: other minus this one, ± half of the 95 % interval (half in points)"
-    return Group(
-        rules.table(columns, rows, title=title),
-        rules.legend(),
-        Text(visible(f"{comparison.sentence}.")),
-        Text("κ: Cohen's kappa with squared differences; weights at tau 2."),
+    yield rules.table(
+        comparison.rules,
+        {
+            "both": lambda row: short_count(row.num_ratings),
+            "equal": lambda row: percent(row.agreement.value),
+            "r": lambda row: shown(row.correlation),
+            "κ": lambda row: shown(row.kappa),
+            "ΔH": lambda row: shown(row.entropy_difference),
+            "Δ half": lambda row: shown(row.accuracy_difference, digits=1, scale=100),
+            "Δ weight": lambda row: shown(row.weight_difference, digits=3),
+        },
+        title="Two runs: other minus this one, ± half of the 95 % interval (half in points)",
     )
+    yield rules.legend()
+    yield Text(visible(f"{comparison.sentence}."))
+    yield Text("κ: Cohen's kappa with squared differences; weights at tau 2.")
 
 
 def _source_tables(
@@ -87,114 +88,92 @@ def _source_tables(
 ) -> Iterator[RenderableType]:
     where = "all sources" if source == POOLED else f"source {source}"
     rules = [rule for rule in analysis.rules if rule.source == source]
-    intervals = [row for row in analysis.intervals if row.source == source]
-    pairs = list(zip(rules, intervals, strict=True))
-    entropy_rows = [
-        (
-            rule.rule_id,
-            with_margin(rule.entropy_nats, interval.entropy_low, interval.entropy_high),
-            number(rule.entropy_miller_madow_nats),
-            number(rule.differential_entropy_nats),
-            short_count(rule.num_levels),
-            _top_level(rule),
-            short_count(rule.num_ratings),
-            short_count(rule.num_unparsed),
-        )
-        for rule, interval in pairs
-    ]
-    columns = ("H", "M-M", "KDE", "levels", "top", "ratings", "nulls")
-    yield numbered.table(columns, entropy_rows, title=f"Entropy of ratings in nats, {where}")
-    accuracy_rows = [
-        (
-            rule.rule_id,
-            *(
-                with_margin(
-                    rule.accuracy.under(policy),
-                    getattr(interval, f"{policy}_low"),
-                    getattr(interval, f"{policy}_high"),
-                    digits=1,
-                    scale=100,
-                )
-                for policy in _POLICY_NAMES
-            ),
-            percent(rule.tie_rate),
-            percent(rule.coverage),
-        )
-        for rule, interval in pairs
-    ]
-    title = f"Accuracy in % (± half of its 95 % interval) by tie policy, {where}"
-    yield numbered.table((*_POLICY_NAMES.values(), "ties", "cover"), accuracy_rows, title=title)
-    yield _correlation_table(analysis, source, where=where)
-    yield from (
-        Text(visible(_sentence(verdict)))
-        for verdict in analysis.verdicts
-        if verdict.source == source
+    interval_of = {row.rule_id: row for row in analysis.intervals if row.source == source}
+
+    def shown(
+        rule: RuleStats, name: str, value: float | None, *, digits: int = 3, scale: float = 1
+    ) -> str:
+        ends = interval_of[rule.rule_id]
+        low, high = getattr(ends, f"{name}_low"), getattr(ends, f"{name}_high")
+        return with_margin(value, low, high, digits=digits, scale=scale)
+
+    def accuracy(policy: TiePolicy, rule: RuleStats) -> str:
+        return shown(rule, policy, rule.accuracy.under(policy), digits=1, scale=100)
+
+    yield numbered.table(
+        rules,
+        {
+            "H": lambda rule: shown(rule, "entropy", rule.entropy_nats),
+            "M-M": lambda rule: number(rule.entropy_miller_madow_nats),
+            "KDE": lambda rule: number(rule.differential_entropy_nats),
+            "levels": lambda rule: short_count(rule.num_levels),
+            "top": _top_level,
+            "ratings": lambda rule: short_count(rule.num_ratings),
+            "nulls": lambda rule: short_count(rule.num_unparsed),
+        },
+        title=f"Entropy of ratings in nats, {where}",
     )
-    yield Text()
+    yield numbered.table(
+        rules,
+        {
+            **{name: partial(accuracy, policy) for policy, name in _POLICY_NAMES.items()},
+            "ties": lambda rule: percent(rule.tie_rate),
+            "cover": lambda rule: percent(rule.coverage),
+        },
+        title=f"Accuracy in % (± half of its 95 % interval) by tie policy, {where}",
+    )
+    rows = [row for row in analysis.correlation if row.source == source]
+    yield _correlation_table(rows, where=where)
+    for one in analysis.verdicts:
+        if one.source == source:
+            verdict = f"Verdict ({_KINDS[one.entropy]} entropy): {one.verdict}."
+            yield Text(visible(f"{verdict} In words: {one.reason}."))
+    yield ""
 
 
-def _correlation_table(analysis: Analysis, source: str, *, where: str) -> Table:
-    by_key = {
-        (row.entropy, row.accuracy): row for row in analysis.correlation if row.source == source
-    }
-    ordered = [
-        by_key[entropy, policy]
-        for entropy in ENTROPY_KINDS
-        for policy in (*HEADLINE_POLICIES, *BIASED_POLICIES)
-    ]
-    rows = [
-        (
-            f"{_KINDS[row.entropy]}, {_POLICY_NAMES[row.accuracy]}",
-            number(row.pearson_r),
-            NOTHING if row.p_value is None else f"{row.p_value:.1g}",
-            span(row.ci_low, row.ci_high, _two_digits),
-            number(row.spearman_rho),
-            span(row.null_low, row.null_high, _two_digits),
-        )
-        for row in ordered
-    ]
-    columns = ("entropy, accuracy", "r", "p", "95 %", "Spearman", "null band")
-    title = f"Correlation of entropy (+H) with accuracy over rules, {where}"
-    return compact_table(columns, rows, title=title)
+def _correlation_table(rows: Sequence[Correlation], *, where: str) -> Table:
+    places = [*_KINDS, *_POLICY_NAMES]
+    return record_table(
+        sorted(rows, key=lambda row: (places.index(row.entropy), places.index(row.accuracy))),
+        {
+            "entropy, accuracy": lambda r: f"{_KINDS[r.entropy]}, {_POLICY_NAMES[r.accuracy]}",
+            "r": lambda row: number(row.pearson_r),
+            "p": lambda row: NOTHING if row.p_value is None else f"{row.p_value:.1g}",
+            "95 %": lambda row: span(row.ci_low, row.ci_high, _two_digits),
+            "Spearman": lambda row: number(row.spearman_rho),
+            "null band": lambda row: span(row.null_low, row.null_high, _two_digits),
+        },
+        title=f"Correlation of entropy (+H) with accuracy over rules, {where}",
+    )
 
 
-def _paper_tables(comparisons: Sequence[PaperComparison]) -> Iterator[RenderableType]:
+def _paper_tables(rows: Sequence[PaperComparison]) -> Iterator[RenderableType]:
     """The paper's numbers beside ours; none where the ratings hold none of its quantities."""
-    ours = [row for row in comparisons if row.our_source is not None]
-    if not ours:
+
+    def figure(row: PaperComparison, value: float | None) -> str:
+        is_p = value is not None and row.quantity == "p, discrete"
+        return f"{value:.0e}" if is_p else _two_digits(value)
+
+    if not rows:
         return
-    rows = [
-        (
-            row.setting,
-            row.quantity,
-            _paper_number(row, row.paper_value),
-            row.source_in_paper.partition(" (")[0],
-            *(_paper_number(row, x) for x in (row.our_value, row.our_half, row.our_untied)),
-        )
-        for row in ours
-    ]
-    columns = ("setting", "entropy", "paper", "where", "strict", "half", "untied")
-    yield compact_table(columns, rows, title="The paper's correlations, and ours beside them")
-    for remark in (READING, *dict.fromkeys(row.remark for row in ours if row.remark)):
+    yield record_table(
+        rows,
+        {
+            "setting": lambda row: row.setting,
+            "entropy": lambda row: row.quantity,
+            "paper": lambda row: figure(row, row.paper_value),
+            "where": lambda row: row.source_in_paper.partition(" (")[0],
+            "strict": lambda row: figure(row, row.our_value),
+            "half": lambda row: figure(row, row.our_half),
+            "untied": lambda row: figure(row, row.our_untied),
+        },
+        title="The paper's correlations, and ours beside them",
+    )
+    for remark in (READING, *dict.fromkeys(row.remark for row in rows if row.remark)):
         yield Text(f"Note: {remark}.")
-
-
-def _sentence(verdict: Verdict) -> str:
-    kind = _KINDS[verdict.entropy]
-    return f"Verdict ({kind} entropy): {verdict.verdict}. In words: {verdict.reason}."
-
-
-def _estimate(one: Estimate, *, digits: int, scale: float = 1) -> str:
-    return with_margin(one.value, one.low, one.high, digits=digits, scale=scale)
 
 
 def _top_level(rule: RuleStats) -> str:
     if rule.top_level is None or rule.top_level_share is None:
         return NOTHING
     return f"{rule.top_level:.2g} {rule.top_level_share:.0%}"
-
-
-def _paper_number(row: PaperComparison, value: float | None) -> str:
-    if value is None:
-        return NOTHING
-    return f"{value:.0e}" if row.quantity == "p, discrete" else number(value, digits=2)

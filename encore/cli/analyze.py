@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from encore.analysis.analyze_config import AnalyzeConfig
@@ -33,41 +35,35 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     Exit code 3: the run is not complete; the figures are those of its finished shards.
     """
     from encore.analysis.analyze import analyze as analyze_ratings
+    from encore.cli.analysis_tables import analysis_tables, comparison_tables
     from encore.evidence.run_comparison import compare_runs
     from encore.warehouse import open_other_ratings, open_ratings
 
     warn_of_synthetic(config.ratings, run=config.run)
     ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
     analysis = analyze_ratings(ratings, by_source=config.by_source)
-    comparison = (
-        compare_runs(ratings, open_other_ratings(config.ratings, config.compare))
-        if config.compare
-        else None
-    )
+    comparison = None
+    if config.compare:
+        comparison = compare_runs(ratings, open_other_ratings(config.ratings, config.compare))
     if json:
-        extra = {} if comparison is None else {"comparison": comparison.as_dict()}
+        extra = {"comparison": asdict(comparison)} if comparison else {}
         print_json(analysis.as_dict() | extra)
     else:
-        from encore.cli.analysis_tables import analysis_tables, comparison_tables
-
-        out.print(analysis_tables(analysis))
-        _say_how_many_are_enough(analysis, ratings)
-        if comparison is not None:
-            out.print(comparison_tables(comparison))
+        tables = [*analysis_tables(analysis), *_how_many_are_enough(analysis, ratings)]
+        for table in [*tables, *(comparison_tables(comparison) if comparison else ())]:
+            out.print(table)
     for note in (*analysis.notes, *(comparison.notes if comparison else ())):
         say(f"note: {note}")
     exit_if_incomplete(analysis.num_missing_shards, analysis.num_shards)
 
 
-def _say_how_many_are_enough(analysis: Analysis, ratings: Ratings) -> None:
+def _how_many_are_enough(analysis: Analysis, ratings: Ratings) -> Iterator[str]:
     """One sentence on the error of ENCORE's weights, where every rule has a weight."""
     from encore.analysis.statistics import POOLED
-
-    counts = [rule.num_ratings for rule in analysis.rules if rule.source == POOLED]
-    if 0 in counts or sum(counts) > _MAX_RATINGS:
-        return
     from encore.evidence.ratings_needed import ratings_needed
     from encore.warehouse import read_pairs_of
 
-    sentence = ratings_needed(read_pairs_of(ratings)).sentence
-    out.print(f"How many ratings are enough? {sentence[:1].upper()}{sentence[1:]}.\n")
+    counts = [rule.num_ratings for rule in analysis.rules if rule.source == POOLED]
+    if 0 not in counts and sum(counts) <= _MAX_RATINGS:
+        sentence = ratings_needed(read_pairs_of(ratings)).sentence
+        yield f"How many ratings are enough? {sentence[:1].upper()}{sentence[1:]}.\n"

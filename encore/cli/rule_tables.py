@@ -1,4 +1,4 @@
-"""Tables with a row for each rule, and how their cells show numbers.
+"""Tables with a row for each record, and how their cells show numbers.
 
 Rules are numbered 1…R as in the report, so that no name is broken over lines at 80 columns; a
 legend under the tables has the names.
@@ -6,7 +6,7 @@ legend under the tables has the names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich.columns import Columns
@@ -19,6 +19,9 @@ from encore.terminal import out, print_json, say, visible
 
 NOTHING = "–"
 _MAX_EXACT_COUNT = 99_999
+
+#: The columns of a table: what each is called, and what it shows of a record.
+Cells = Mapping[str, Callable[[Any], object]]
 
 
 def show_result(
@@ -39,6 +42,12 @@ def show_result(
     exit_if_incomplete(found.num_missing_shards, found.num_shards)
 
 
+def record_table(records: Iterable[Any], cells: Cells, *, title: str) -> Table:
+    """A table with a row for each record."""
+    rows = [[show(one) for show in cells.values()] for one in records]
+    return compact_table(tuple(cells), rows, title=title)
+
+
 class NumberedRules:
     """The rules of some tables, in their order."""
 
@@ -47,12 +56,11 @@ class NumberedRules:
             rule_id: str(number) for number, rule_id in enumerate(dict.fromkeys(rule_ids), start=1)
         }
 
-    def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str
-    ) -> Table:
-        """A table whose rows begin with a rule id, which is shown as its number."""
-        cells = [(self.number_of[str(rule_id)], *rest) for rule_id, *rest in rows]
-        return compact_table(("#", *columns), cells, title=title)
+    def table(self, records: Iterable[Any], cells: Cells, *, title: str) -> Table:
+        """A table with a row for each record of a rule, which begins with the rule's number."""
+        return record_table(
+            records, {"#": lambda one: self.number_of[one.rule_id], **cells}, title=title
+        )
 
     def legend(self) -> Padding:
         """The rules by number, several on a line where they fit."""
@@ -72,7 +80,7 @@ def percent(value: float | None) -> str:
 
 
 def span(
-    low: float | None, high: float | None, show: Callable[[float | None], str] = number
+    low: float | None, high: float | None, show: Callable[[float | None], str] = percent
 ) -> str:
     """An interval for a table."""
     return NOTHING if low is None or high is None else f"{show(low)}…{show(high)}"

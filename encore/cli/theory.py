@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from encore.cli.output import compact_table, warn_of_synthetic
-from encore.cli.rule_tables import NumberedRules, number, percent, show_result
+from encore.cli.rule_tables import Cells, NumberedRules, number, percent, record_table, show_result
 from encore.evidence.theory_config import TheoryConfig
 from encore.options import JsonOption, UsageError, command
 from encore.terminal import visible
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from encore.evidence.theory import CounterExample, Theory
-    from encore.evidence.theory_examination import Examination
+    from encore.evidence.theory_examination import Examination, TheoryRule
 
 
 @command
@@ -57,102 +58,82 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
 
 def _tables(found: Theory) -> Iterator[RenderableType]:
     what = ": SYNTHETIC DATA" if found.is_synthetic else ""
-    rules = NumberedRules(rule.rule_id for rule in found.examination.rules)
-    yield from _rule_tables(found.examination, rules, what=what)
+    examined = found.examination
+    rules = NumberedRules(rule.rule_id for rule in examined.rules)
+    four_digits = partial(number, digits=4)
+    entropy: Cells = {"entropy": lambda rule: number(rule.entropy_nats)}
+    yield rules.table(
+        examined.rules,
+        {
+            **entropy,
+            "half": lambda rule: percent(rule.half_accuracy),
+            "margin": lambda rule: four_digits(rule.mean_margin),
+            "gradient": lambda rule: four_digits(rule.gradient_at_zero),
+            "z": lambda rule: number(rule.z, digits=1),
+            "near zero": lambda rule: four_digits(rule.gradient_near_zero),
+        },
+        title=f"Gradient of the mean loss at zero weights, {examined.num_pairs:,} pairs{what}",
+    )
+    encore: Cells = {"ENCORE": lambda rule: number(rule.encore_weight)}
+    steps: Cells = {
+        f"step {record.step}": partial(_learned_weight, place)
+        for place, record in enumerate(examined.steps[1:])
+    }
+    yield rules.table(
+        examined.rules,
+        {**entropy, **encore, **steps},
+        title=f"Weights by gradient descent from zero, beside ENCORE's{what}",
+    )
     yield rules.legend()
-    yield _step_table(found.examination)
-    yield _correlation_table(found.examination)
+    yield record_table(
+        examined.steps,
+        {
+            "step": lambda record: record.step,
+            "mean loss": lambda record: four_digits(record.loss),
+            "largest |D|": lambda record: four_digits(record.largest_slope),
+            "largest gradient": lambda record: f"{max(map(abs, record.gradient)):.2g}",
+        },
+        title=f"The way down, step size {examined.step_size:.3g}",
+    )
+    yield _correlation_table(examined)
     for one in found.counter_examples:
-        yield _counter_example_table(one)
+        yield _counter_example_table(one, {**entropy, **encore})
         yield f"The claim: {one.claim}\nWhat happens: {one.finding}\n"
     for statement in found.statements:
         yield visible(f"- {statement}")
 
 
-def _rule_tables(found: Examination, rules: NumberedRules, *, what: str) -> Iterator[Table]:
-    """Each rule's gradients beside its entropy; its learned weights beside ENCORE's."""
-    yield rules.table(
-        ("entropy", "half", "margin", "gradient", "z", "near zero"),
-        [
-            (
-                rule.rule_id,
-                number(rule.entropy_nats),
-                percent(rule.half_accuracy),
-                number(rule.mean_margin, digits=4),
-                number(rule.gradient_at_zero, digits=4),
-                number(rule.z, digits=1),
-                number(rule.gradient_near_zero, digits=4),
-            )
-            for rule in found.rules
-        ],
-        title=f"Gradient of the mean loss at zero weights, {found.num_pairs:,} pairs{what}",
-    )
-    yield rules.table(
-        ("entropy", "ENCORE", *(f"step {record.step}" for record in found.steps[1:])),
-        [
-            (
-                rule.rule_id,
-                number(rule.entropy_nats),
-                number(rule.encore_weight),
-                *map(number, rule.learned_weights),
-            )
-            for rule in found.rules
-        ],
-        title=f"Weights by gradient descent from zero, beside ENCORE's{what}",
+def _counter_example_table(one: CounterExample, cells: Cells) -> Table:
+    return record_table(
+        (rule for rule in one.examination.rules if rule.rule_id in one.rule_ids),
+        {
+            "rule": lambda rule: rule.rule_id,
+            **cells,
+            "half": lambda rule: percent(rule.half_accuracy),
+            "ties": lambda rule: percent(rule.tie_rate),
+            "gradient": lambda rule: number(rule.gradient_at_zero),
+            f"step {one.examination.steps[-1].step}": partial(_learned_weight, -1),
+        },
+        title=f"Counter-example (synthetic): {one.name}",
     )
 
 
-def _step_table(found: Examination) -> Table:
-    """The loss on the way, the largest |D| and the largest gradient."""
-    rows = [
-        (
-            record.step,
-            number(record.loss, digits=4),
-            number(record.largest_slope, digits=4),
-            f"{max(map(abs, record.gradient)):.2g}",
-        )
-        for record in found.steps
-    ]
-    columns = ("step", "mean loss", "largest |D|", "largest gradient")
-    return compact_table(columns, rows, title=f"The way down, step size {found.step_size:.3g}")
+def _learned_weight(place: int, rule: TheoryRule) -> str:
+    return number(rule.learned_weights[place])
 
 
 def _correlation_table(found: Examination) -> Table:
     """How what is learned from labels goes with entropy and with ENCORE's weights."""
     names = {"gradient_size": "|gradient at zero|", "z_size": "|z|"}
     half = len(found.correlations) // 2  # first against entropy, then against ENCORE's weights
-    rows: Sequence[Sequence[object]] = [
+    both = zip(found.correlations[:half], found.correlations[half:], strict=True)
+    rows = [
         (
             names.get(entropy.quantity, f"learned weight, step {entropy.step}"),
-            *(
-                number(value, digits=2)
-                for row in (entropy, weight)
-                for value in (row.pearson_r, row.spearman_rho)
-            ),
+            *(number(r, digits=2) for r in (entropy.pearson_r, entropy.spearman_rho)),
+            *(number(r, digits=2) for r in (weight.pearson_r, weight.spearman_rho)),
         )
-        for entropy, weight in zip(
-            found.correlations[:half], found.correlations[half:], strict=True
-        )
+        for entropy, weight in both
     ]
     columns = ("over rules", "entropy r", "Spearman", "ENCORE r", "Spearman")
     return compact_table(columns, rows, title="Correlation with entropy and with ENCORE's weights")
-
-
-def _counter_example_table(one: CounterExample) -> Table:
-    """The rules of a counter-example."""
-    last = one.examination.steps[-1].step
-    rows = [
-        (
-            rule.rule_id,
-            number(rule.entropy_nats),
-            number(rule.encore_weight),
-            percent(rule.half_accuracy),
-            percent(rule.tie_rate),
-            number(rule.gradient_at_zero),
-            number(rule.learned_weights[-1]),
-        )
-        for rule in one.examination.rules
-        if rule.rule_id in one.rule_ids
-    ]
-    columns = ("rule", "entropy", "ENCORE", "half", "ties", "gradient", f"step {last}")
-    return compact_table(columns, rows, title=f"Counter-example (synthetic): {one.name}")

@@ -9,40 +9,44 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 
 from encore.cli.output import compact_table
-from encore.cli.rule_tables import NumberedRules, number, percent, span
+from encore.cli.rule_tables import NumberedRules, number, percent, record_table, span
 
 if TYPE_CHECKING:
+    from encore.analysis.statistics import Accuracy
     from encore.weighting.comparison import SchemeComparison, TauSweep
     from encore.weighting.weigh import WeighedRules
 
 
 def weights_tables(weighed: WeighedRules) -> Iterator[RenderableType]:
     """Weight, effective weight, entropy, accuracy, ties and coverage of every rule."""
-    rules = NumberedRules(rule.rule_id for rule in weighed.rules)
-    columns = ("weight", "w × sd", "entropy", "levels", "half", "untied", "ties", "cover")
-    rows = [
-        (
-            rule.rule_id,
-            number(weight, digits=4),
-            number(None if sd is None else weight * sd, digits=4),
-            number(rule.entropy_nats),
-            rule.num_levels,
-            percent(rule.accuracy.half),
-            percent(rule.accuracy.untied),
-            percent(rule.tie_rate),
-            percent(rule.coverage),
-        )
-        for rule, weight, sd in zip(
-            weighed.rules, weighed.vector.weights, weighed.margin_sds, strict=True
-        )
-    ]
+    vector = weighed.vector
+    rules = NumberedRules(vector.rule_ids)
+    weight_of = dict(zip(vector.rule_ids, vector.weights, strict=True))
+    sd_of = dict(zip(vector.rule_ids, weighed.margin_sds, strict=True))
+
+    def effect(rule_id: str) -> float | None:
+        sd = sd_of[rule_id]
+        return None if sd is None else weight_of[rule_id] * sd
+
     params = ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in weighed.vector.params.items()
+        for name, value in vector.params.items()
     )
-    scheme = weighed.vector.scheme + (f" ({params})" if params else "")
-    title = f"Weights by scheme {scheme}; leakage: {_leakage(weighed.uses_labels)}"
-    yield rules.table(columns, rows, title=title)
+    scheme = vector.scheme + (f" ({params})" if params else "")
+    yield rules.table(
+        weighed.rules,
+        {
+            "weight": lambda rule: number(weight_of[rule.rule_id], digits=4),
+            "w × sd": lambda rule: number(effect(rule.rule_id), digits=4),
+            "entropy": lambda rule: number(rule.entropy_nats),
+            "levels": lambda rule: rule.num_levels,
+            "half": lambda rule: percent(rule.accuracy.half),
+            "untied": lambda rule: percent(rule.accuracy.untied),
+            "ties": lambda rule: percent(rule.tie_rate),
+            "cover": lambda rule: percent(rule.coverage),
+        },
+        title=f"Weights by scheme {scheme}; leakage: {_leakage(weighed.uses_labels)}",
+    )
     yield rules.legend()
     if test := weighed.held_out:
         yield (
@@ -55,40 +59,39 @@ def weights_tables(weighed: WeighedRules) -> Iterator[RenderableType]:
 
 def comparison_tables(comparison: SchemeComparison) -> Iterator[RenderableType]:
     """What the schemes compose, what chance composes, and the weights, plain and effective."""
+
+    def half(accuracy: Accuracy | None) -> str:
+        return percent(accuracy.half) if accuracy else ""
+
     schemes = comparison.rows
-    columns: tuple[str, ...]
-    columns = ("scheme", "leakage", "half", "95 %", "held out", "untied", "beats random")
-    rows = [
-        (
-            row.label,
-            _leakage(row.uses_labels),
-            percent(row.accuracy.half),
-            span(row.accuracy_low, row.accuracy_high, percent),
-            percent(row.held_out_accuracy.half) if row.held_out_accuracy else "",
-            percent(row.accuracy.untied),
-            percent(row.beats_random),
-        )
-        for row in schemes
-    ]
     title = f"Accuracy of the composed ratings, {comparison.num_pairs} pairs"
     if comparison.folds_grouped_by is not None:
         title += f"; held out: {comparison.num_folds} folds by {comparison.folds_grouped_by}"
-    yield compact_table(columns, rows, title=title)
-    columns = ("by chance", "draws", "half, mean", "95 % of draws")
-    drawn = [
-        (
-            one.scheme,
-            one.num_draws,
-            percent(one.half_mean),
-            span(one.half_low, one.half_high, percent),
-        )
-        for one in comparison.draws
-    ]
-    yield compact_table(columns, drawn, title="What chance reaches; leakage: none")
-    rules = NumberedRules(rule.rule_id for rule in comparison.rules)
-    columns = tuple(
-        row.vector.scheme.replace("-", "\n-") + "*" * row.uses_labels for row in schemes
+    yield record_table(
+        schemes,
+        {
+            "scheme": lambda row: row.label,
+            "leakage": lambda row: _leakage(row.uses_labels),
+            "half": lambda row: percent(row.accuracy.half),
+            "95 %": lambda row: span(row.accuracy_low, row.accuracy_high),
+            "held out": lambda row: half(row.held_out_accuracy),
+            "untied": lambda row: percent(row.accuracy.untied),
+            "beats random": lambda row: percent(row.beats_random),
+        },
+        title=title,
     )
+    yield record_table(
+        comparison.draws,
+        {
+            "by chance": lambda drawn: drawn.scheme,
+            "draws": lambda drawn: drawn.num_draws,
+            "half, mean": lambda drawn: percent(drawn.half_mean),
+            "95 % of draws": lambda drawn: span(drawn.half_low, drawn.half_high),
+        },
+        title="What chance reaches; leakage: none",
+    )
+    rules = NumberedRules(rule.rule_id for rule in comparison.rules)
+    heads = [row.vector.scheme.replace("-", "\n-") + "*" * row.uses_labels for row in schemes]
     for title, weights in (
         ("Weights", [row.vector.weights for row in schemes]),
         (
@@ -96,15 +99,15 @@ def comparison_tables(comparison: SchemeComparison) -> Iterator[RenderableType]:
             [row.effective_weights for row in schemes],
         ),
     ):
-        cells = [
-            (rule.rule_id, *map(number, of_rule))
-            for rule, *of_rule in zip(comparison.rules, *weights, strict=True)
+        rows = [
+            (place, *map(number, of_rule))
+            for place, *of_rule in zip(rules.number_of.values(), *weights, strict=True)
         ]
-        yield rules.table(columns, cells, title=f"{title} (* learnt from labels)")
+        yield compact_table(("#", *heads), rows, title=f"{title} (* learnt from labels)")
     yield rules.legend()
 
 
-def sweep_table(sweep: TauSweep) -> Iterator[RenderableType]:
+def sweep_tables(sweep: TauSweep) -> Iterator[RenderableType]:
     """Accuracy of ENCORE's composed ratings at each temperature, and how its weights spread."""
     columns = ("τ", "half", "95 %", "untied", "rules in effect", "largest weight")
     first, last = (
@@ -118,7 +121,7 @@ def sweep_table(sweep: TauSweep) -> Iterator[RenderableType]:
         (
             f"{tau:g}",
             percent(accuracy.half),
-            span(low, high, percent),
+            span(low, high),
             percent(accuracy.untied),
             # Perplexity of the weights: R for uniform weights, 1 for a single rule.
             number(math.exp(-math.fsum(w * math.log(w) for w in weights if w > 0)), digits=2),

@@ -39,7 +39,7 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
 
     Exit code 3: the run is not complete; the weights are those of its finished shards.
     """
-    from encore.cli.weight_tables import comparison_tables, sweep_table, weights_tables
+    from encore.cli.weight_tables import comparison_tables, sweep_tables, weights_tables
     from encore.warehouse import open_ratings
     from encore.weighting.comparison import DEFAULT_TAUS, compare_schemes, sweep
     from encore.weighting.weigh import open_evidence, weigh_rules
@@ -59,7 +59,7 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     elif config.sweep:
         with open_evidence(ratings) as evidence:
             swept = sweep(evidence, taus=sorted({*DEFAULT_TAUS, options.tau}))
-        show_result(swept, sweep_table(swept), swept.notes, as_json=json)
+        show_result(swept, sweep_tables(swept), swept.notes, as_json=json)
     else:
         weighed = weigh_rules(ratings, scheme=config.scheme, options=options)
         show_result(weighed, weights_tables(weighed), _notes(weighed, options), as_json=json)

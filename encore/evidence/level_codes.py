@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.warehouse import PairRatings
-
 # Suffixes: P pairs, R rules, N rows taken, L cells: one for each level of each rule, the rules one
 # after another.
 
@@ -32,21 +30,20 @@ class LevelCodes:
     num_cells: int
 
     @classmethod
-    def of(cls, pairs: PairRatings) -> LevelCodes:
-        """The codes of some pairs; NaN is missing."""
-        code_P2R = np.empty((pairs.num_pairs, 2 * len(pairs.rule_ids)), dtype=np.int32)
+    def of(cls, rating_2PR: _Floats) -> LevelCodes:
+        """The codes of ratings of chosen and rejected responses; NaN is missing."""
+        code_2PR = np.full(rating_2PR.shape, -1, dtype=np.int32)
         first_cells = []
         num_cells = 0
-        for place in range(len(pairs.rule_ids)):
-            rating_2P = np.stack([pairs.chosen_PR[:, place], pairs.rejected_PR[:, place]])
+        for place in range(rating_2PR.shape[2]):
+            rating_2P = rating_2PR[:, :, place]
             is_there_2P = ~np.isnan(rating_2P)
             levels, level = np.unique(rating_2P[is_there_2P], return_inverse=True)
-            code_2P = np.full(rating_2P.shape, -1, dtype=np.int32)
-            code_2P[is_there_2P] = num_cells + 1 + level
-            code_P2R[:, place :: len(pairs.rule_ids)] = code_2P.T
+            code_2PR[is_there_2P, place] = num_cells + 1 + level
             first_cells.append(num_cells)
             num_cells += 1 + len(levels)
-        code_P2R[code_P2R < 0] = num_cells
+        code_2PR[code_2PR < 0] = num_cells
+        code_P2R = np.ascontiguousarray(code_2PR.transpose(1, 0, 2)).reshape(len(code_2PR[0]), -1)
         return cls(
             code_P2R=code_P2R,
             first_cell_R=np.array(first_cells, dtype=np.intp),

@@ -47,7 +47,6 @@ class RatingsNeeded:
 
     Attributes:
         sentence: The answer in words, without a full stop.
-        target: Largest error of any weight, as a share.
         error_now: What the fitted curve says of the weights from all pairs; None, as the next,
             where it promises nothing.
         num_pairs_needed: Pairs that the target takes, also beyond those at hand.
@@ -55,7 +54,6 @@ class RatingsNeeded:
     """
 
     sentence: str
-    target: float
     error_now: float | None = None
     num_pairs_needed: int | None = None
     errors: tuple[tuple[int, float], ...] = ()
@@ -79,9 +77,7 @@ class _Curve:
         return max(math.ceil((root / (2 * error)) ** 2), self.smallest_size)
 
 
-def ratings_needed(
-    pairs: PairRatings, *, tau: float = 2.0, seed: int = 0, target: float = TARGET
-) -> RatingsNeeded:
+def ratings_needed(pairs: PairRatings, *, seed: int = 0, target: float = TARGET) -> RatingsNeeded:
     """How close ENCORE's weights of these pairs are to the true ones, and how many are enough.
 
     Every draw takes whole pairs without replacement, in random order; its first n pairs are the
@@ -89,35 +85,44 @@ def ratings_needed(
 
     Args:
         pairs: Each rule has at least one rating.
-        tau: Temperature of the weights (the paper's default).
         seed: Of the draws.
-        target: The error to name a number of ratings for.
+        target: The largest error of any weight, as a share, to name a number of ratings for.
     """
     if pairs.num_pairs < MIN_PAIRS:
         return RatingsNeeded(
-            target=target,
             sentence=f"{pairs.num_pairs} pairs are too few to learn from samples of them how sure "
             f"the weights are; at least {MIN_PAIRS} are needed",
         )
-    codes = LevelCodes.of(pairs)
+    codes = LevelCodes.of(pairs.rating_2PR)
     sizes = _sample_sizes(pairs.num_pairs)
-    error_DS = _errors(codes, sizes, tau=tau, seed=seed)
+    error_DS = _errors(codes, sizes, seed=seed)
     error_S = np.quantile(error_DS, 0.95, axis=0, method="inverted_cdf")
     known = [
-        (size, float(error)) for size, error in zip(sizes, error_S, strict=True) if error < math.inf
+        (size, error)
+        for size, error in zip(sizes, error_S.tolist(), strict=True)
+        if error < math.inf
     ]
     curve = _fit(known, num_pairs=pairs.num_pairs)
     problem = _problem(codes, curve, pairs.rule_ids)
     if problem or curve is None:
-        return RatingsNeeded(sentence=problem, target=target, errors=tuple(known))
+        return RatingsNeeded(sentence=problem, errors=tuple(known))
+    needed, error_now = curve.num_pairs(target), curve.error(pairs.num_pairs)
     per_pair = float(codes.by_rule(codes.count()).mean()) / pairs.num_pairs
-    needed = curve.num_pairs(target)
+    if needed <= pairs.num_pairs:
+        sentence = (
+            f"these weights are within {_percent(target)} of the true ones after "
+            f"{_about(needed * per_pair)} ratings per rule ({_about(needed)} pairs), 95 % "
+            "confidence"
+        )
+    else:
+        sentence = (
+            f"{_about(pairs.num_pairs * per_pair)} ratings per rule are too few for "
+            f"{_percent(target)}: these weights are within {_percent(error_now)} of the true ones, "
+            f"95 % confidence; {_percent(target)} would take about {_about(needed * per_pair)} "
+            "(extrapolated)"
+        )
     return RatingsNeeded(
-        sentence=_sentence(curve, pairs.num_pairs, needed, per_pair=per_pair, target=target),
-        target=target,
-        error_now=curve.error(pairs.num_pairs),
-        num_pairs_needed=needed,
-        errors=tuple(known),
+        sentence=sentence, error_now=error_now, num_pairs_needed=needed, errors=tuple(known)
     )
 
 
@@ -128,10 +133,10 @@ def _sample_sizes(num_pairs: int) -> list[int]:
     return sorted(set(sizes.tolist()))
 
 
-def _errors(codes: LevelCodes, sizes: Sequence[int], *, tau: float, seed: int) -> _Floats:
+def _errors(codes: LevelCodes, sizes: Sequence[int], *, seed: int) -> _Floats:
     """Largest relative error of a weight in every draw and size, [D, S]; infinite where none."""
     num_pairs, width = codes.code_P2R.shape
-    weight_R = entropy_weights(codes.entropies(codes.count()), tau=tau)
+    weight_R = entropy_weights(codes.entropies(codes.count()))
     known_R = weight_R > 0  # one that is 0 to all digits (a tiny tau) has no relative error
     work = sizes[-1] * width + len(sizes) * codes.num_cells
     num_draws = min(_NUM_DRAWS, max(_MIN_DRAWS, _WORK // work))
@@ -144,7 +149,7 @@ def _errors(codes: LevelCodes, sizes: Sequence[int], *, tau: float, seed: int) -
             count_L += codes.count(row_N[start:stop])
             entropy_R = codes.entropies(count_L)
             if not np.isnan(entropy_R).any():
-                found_R = entropy_weights(entropy_R, tau=tau)
+                found_R = entropy_weights(entropy_R)
                 error_S[place] = np.abs(found_R[known_R] / weight_R[known_R] - 1).max()
     return error_DS
 
@@ -200,21 +205,6 @@ def _problem(codes: LevelCodes, curve: _Curve | None, rule_ids: Sequence[str]) -
             "1/sqrt(n), so they may never settle"
         )
     return ""
-
-
-def _sentence(curve: _Curve, num_pairs: int, needed: int, *, per_pair: float, target: float) -> str:
-    if needed <= num_pairs:
-        return (
-            f"these weights are within {_percent(target)} of the true ones after "
-            f"{_about(needed * per_pair)} ratings per rule ({_about(needed)} pairs), 95 % "
-            "confidence"
-        )
-    return (
-        f"{_about(num_pairs * per_pair)} ratings per rule are too few for {_percent(target)}: "
-        f"these weights are within {_percent(curve.error(num_pairs))} of the true ones, 95 % "
-        f"confidence; {_percent(target)} would take about {_about(needed * per_pair)} "
-        "(extrapolated)"
-    )
 
 
 def _about(number: float) -> str:

@@ -7,8 +7,7 @@ samples cost little. (scikit-learn's kappa for each of them would take minutes; 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.encore import entropy_weights
 from encore.weighting.scheme import SchemeOptions
 
-# Suffixes: P pairs, R rules, D draws, K sums, N rows taken; 2 before PR: chosen and rejected.
+# Suffixes: P pairs, R rules, D draws, K sums, N rows taken; 2 before PR: chosen and rejected, and
+# before that the two runs.
 
 NUM_DRAWS = 1000
 _MIN_DRAWS = 100
@@ -97,13 +97,9 @@ class RunComparison:
     seed: int
     num_draws: int
     sentence: str
-    notes: tuple[str, ...] = ()
-    num_missing_shards: int = 0
-    num_shards: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything, as JSON has it."""
-        return dataclasses.asdict(self)
+    notes: tuple[str, ...]
+    num_missing_shards: int
+    num_shards: int
 
 
 def compare_runs(
@@ -130,70 +126,61 @@ def compare_runs(
         InputError: No ratings table, no rule or no pair in common.
     """
     tau = SchemeOptions(tau=tau).tau
-    both = [open_ratings(one) for one in (ratings, other)]
-    all_pairs = [read_pairs_of(one) for one in both]
-    first, second = _in_common(*all_pairs, labels=[one.label for one in both])
-    affordable = min(num_draws, max(_MIN_DRAWS, _WORK // max(first.chosen_PR.size * 4, 1)))
-    rules = tuple(_compare(first, second, tau=tau, seed=seed, num_draws=affordable))
+    opened = [open_ratings(one) for one in (ratings, other)]
+    both = [read_pairs_of(one) for one in opened]
+    rule_ids, rating_22PR = _in_common(both, labels=[one.label for one in opened])
+    num_pairs = rating_22PR.shape[2]
+    affordable = min(num_draws, max(_MIN_DRAWS, _WORK // rating_22PR.size))
+    rules = tuple(_compare(rule_ids, rating_22PR, tau=tau, seed=seed, num_draws=affordable))
+    notes = [*_notes(both, rules, num_pairs)]
+    if affordable < num_draws:
+        notes.append(f"{affordable} resamples instead of {num_draws}: the two share many ratings")
     return RunComparison(
         rules=rules,
-        num_pairs=first.num_pairs,
+        num_pairs=num_pairs,
         tau=tau,
         seed=seed,
         num_draws=affordable,
-        sentence=_sentence(rules, first.num_pairs),
-        notes=tuple(_notes(all_pairs, rules, first.num_pairs, affordable, num_draws)),
-        num_missing_shards=sum(one.num_missing_shards for one in both),
-        num_shards=sum(one.num_shards for one in both),
+        sentence=_sentence(rules, num_pairs),
+        notes=tuple(notes),
+        num_missing_shards=sum(one.num_missing_shards for one in opened),
+        num_shards=sum(one.num_shards for one in opened),
     )
 
 
 def _in_common(
-    first: PairRatings, second: PairRatings, *, labels: list[str]
-) -> tuple[PairRatings, PairRatings]:
-    """The pairs and rules that are in both, in one order, with the ratings that both have."""
-    rule_ids = [rule_id for rule_id in first.rule_ids if rule_id in second.rule_ids]
-    row_of = {key: row for row, key in enumerate(_keys(second))}
-    rows = [(row, row_of[key]) for row, key in enumerate(_keys(first)) if key in row_of]
+    both: Sequence[PairRatings], *, labels: Sequence[str]
+) -> tuple[tuple[str, ...], _Floats]:
+    """The rules in both, and of each run the ratings that both have, shape [2, 2, P, R]."""
+    rule_ids = tuple(rule_id for rule_id in both[0].rule_ids if rule_id in both[1].rule_ids)
+    first, second = (
+        list(zip(one.source_P.tolist(), one.pair_id_P.tolist(), strict=True)) for one in both
+    )
+    row_of = {key: row for row, key in enumerate(second)}
+    rows = [(row, row_of[key]) for row, key in enumerate(first) if key in row_of]
     if not rule_ids or not rows:
         raise InputError(
             f"{labels[0]} and {labels[1]}: no {'pair' if rule_ids else 'rule'} in common, so "
             "nothing to compare; rate the same pairs under the same rules (pairs are matched by "
             "source and pair_id)"
         )
-    row_P, other_row_P = np.array(rows, dtype=np.intp).T
-    ours = _rated(first.take(row_P), rule_ids)
-    theirs = _rated(second.take(other_row_P), rule_ids)
-    is_missing_2PR = np.isnan(ours) | np.isnan(theirs)
-    found = [
-        dataclasses.replace(
-            first.take(row_P), rule_ids=tuple(rule_ids), chosen_PR=rated[0], rejected_PR=rated[1]
-        )
-        for rated in (np.where(is_missing_2PR, np.nan, one) for one in (ours, theirs))
-    ]
-    return found[0], found[1]
-
-
-def _keys(pairs: PairRatings) -> Iterator[tuple[str, str]]:
-    return zip(pairs.source_P.tolist(), pairs.pair_id_P.tolist(), strict=True)
-
-
-def _rated(pairs: PairRatings, rule_ids: list[str]) -> _Floats:
-    """Ratings of chosen and rejected responses under some rules, shape [2, P, R]."""
-    places = [pairs.rule_ids.index(rule_id) for rule_id in rule_ids]
-    return np.stack([pairs.chosen_PR, pairs.rejected_PR])[:, :, places]
+    rating_22PR = np.stack(
+        [
+            one.rating_2PR[:, row_P][:, :, [one.rule_ids.index(rule_id) for rule_id in rule_ids]]
+            for one, row_P in zip(both, np.array(rows, dtype=np.intp).T, strict=True)
+        ]
+    )
+    return rule_ids, np.where(np.isnan(rating_22PR).any(axis=0), np.nan, rating_22PR)
 
 
 def _compare(
-    first: PairRatings, second: PairRatings, *, tau: float, seed: int, num_draws: int
+    rule_ids: Sequence[str], rating_22PR: _Floats, *, tau: float, seed: int, num_draws: int
 ) -> Iterator[RuleComparison]:
-    sums_PKR = _sums_of_pairs(
-        _rated(first, list(first.rule_ids)), _rated(second, list(first.rule_ids))
-    )
-    codes = (LevelCodes.of(first), LevelCodes.of(second))
-    num_pairs = first.num_pairs
+    sums_PKR = _sums_of_pairs(*rating_22PR)
+    codes = [LevelCodes.of(rating_2PR) for rating_2PR in rating_22PR]
+    num_pairs = len(sums_PKR)
     flat_PK = sums_PKR.reshape(num_pairs, -1)
-    is_rated_R = sums_PKR[:, 0].sum(axis=0) > 0
+    is_rated_R = sums_PKR[:, 0].any(axis=0)
 
     def figures(row_N: NDArray[np.intp]) -> dict[str, _Floats]:
         times_P = np.bincount(row_N, minlength=num_pairs).astype(np.float64)
@@ -210,7 +197,7 @@ def _compare(
     rng = np.random.default_rng(seed)
     draws = [figures(rng.integers(0, num_pairs, num_pairs)) for _ in range(num_draws)]
     drawn = {name: np.array([draw[name] for draw in draws]) for name in found}
-    for place, rule_id in enumerate(first.rule_ids):
+    for place, rule_id in enumerate(rule_ids):
         yield RuleComparison(
             rule_id=rule_id,
             num_ratings=int(sums_PKR[:, 0, place].sum()),
@@ -280,21 +267,15 @@ def _sentence(rules: tuple[RuleComparison, ...], num_pairs: int) -> str:
 
 
 def _notes(
-    both: list[PairRatings],
-    rules: tuple[RuleComparison, ...],
-    num_pairs: int,
-    affordable: int,
-    num_draws: int,
+    both: Sequence[PairRatings], rules: Sequence[RuleComparison], num_pairs: int
 ) -> Iterator[str]:
     left_out = sorted(set(both[0].rule_ids) ^ set(both[1].rule_ids))
     if left_out:
         yield f"rules in one of the two only, and not compared: {', '.join(left_out)}"
-    more = [f"{one.num_pairs - num_pairs:,}" for one in both]
-    if more != ["0", "0"]:
-        yield f"pairs in one of the two only, and not compared: {more[0]} and {more[1]}"
+    first, second = (one.num_pairs - num_pairs for one in both)
+    if first or second:
+        yield f"pairs in one of the two only, and not compared: {first:,} and {second:,}"
     if silent := [row.rule_id for row in rules if not row.num_ratings]:
         yield f"no response rated in both, so no figures: {', '.join(silent)}"
     if num_pairs < _FEW_PAIRS:
         yield f"{num_pairs} pairs are few: intervals from so small a sample are too narrow"
-    if affordable < num_draws:
-        yield f"{affordable} resamples instead of {num_draws}: the two share many ratings"

@@ -171,30 +171,7 @@ def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> Examinati
     if num_pairs > num_sampled:
         sample_PR = margin_PR[rng.choice(num_pairs, num_sampled, replace=False)]
     steps = descend(sample_PR)
-    codes = LevelCodes.of(pairs)
-    entropy_R = codes.entropies(codes.count())
-    # With signs drawn by lot the sum of margins has mean 0 and variance sum of squares.
-    norm_R = np.linalg.norm(margin_PR, axis=0)
-    z_R = margin_PR.sum(axis=0) / np.where(norm_R, norm_R, np.nan)
-    tie_R = (margin_PR == 0).mean(axis=0)
-    figures = {
-        "entropy_nats": entropy_R,
-        "encore_weight": entropy_weights(entropy_R, tau=tau),
-        "mean_margin": margin_PR.mean(axis=0),
-        "tie_rate": tie_R,
-        "half_accuracy": (margin_PR > 0).mean(axis=0) + tie_R / 2,
-        "gradient_at_zero": loss_gradient(np.zeros(num_rules), margin_PR),
-        "gradient_near_zero": loss_gradient(near_zero_R, margin_PR),
-    }
-    rules = tuple(
-        TheoryRule(
-            rule_id=rule_id,
-            z=None if np.isnan(z_R[place]) else float(z_R[place]),
-            learned_weights=tuple(record.weights[place] for record in steps[1:]),
-            **{name: float(value_R[place]) for name, value_R in figures.items()},
-        )
-        for place, rule_id in enumerate(pairs.rule_ids)
-    )
+    rules = tuple(_rules(pairs, margin_PR, near_zero_R, steps, tau=tau))
     return Examination(
         num_pairs=num_pairs,
         num_pairs_left_out=pairs.num_pairs - num_pairs,
@@ -207,6 +184,37 @@ def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> Examinati
         steps=steps,
         correlations=tuple(_correlations(rules)),
     )
+
+
+def _rules(
+    pairs: PairRatings,
+    margin_PR: _Floats,
+    near_zero_R: _Floats,
+    steps: Sequence[DescentStep],
+    *,
+    tau: float,
+) -> Iterator[TheoryRule]:
+    codes = LevelCodes.of(pairs.rating_2PR)
+    entropy_R = codes.entropies(codes.count())
+    tie_R = (margin_PR == 0).mean(axis=0)
+    figures = {
+        "entropy_nats": entropy_R,
+        "encore_weight": entropy_weights(entropy_R, tau=tau),
+        "mean_margin": margin_PR.mean(axis=0),
+        "tie_rate": tie_R,
+        "half_accuracy": (margin_PR > 0).mean(axis=0) + tie_R / 2,
+        "gradient_at_zero": loss_gradient(np.zeros_like(near_zero_R), margin_PR),
+        "gradient_near_zero": loss_gradient(near_zero_R, margin_PR),
+    }
+    # With signs drawn by lot the sum of margins has mean 0 and variance sum of squares.
+    norm_R, sum_R = np.linalg.norm(margin_PR, axis=0), margin_PR.sum(axis=0)
+    for place, rule_id in enumerate(pairs.rule_ids):
+        yield TheoryRule(
+            rule_id=rule_id,
+            z=float(sum_R[place] / norm_R[place]) if norm_R[place] else None,
+            learned_weights=tuple(record.weights[place] for record in steps[1:]),
+            **{name: float(value_R[place]) for name, value_R in figures.items()},
+        )
 
 
 def loss_slope(composed_P: _Floats) -> _Floats:

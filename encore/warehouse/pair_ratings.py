@@ -45,6 +45,11 @@ class PairRatings:
         return len(self.pair_id_P)
 
     @property
+    def rating_2PR(self) -> _Floats:
+        """Ratings of chosen, then of rejected responses, shape [2, P, R]."""
+        return np.stack([self.chosen_PR, self.rejected_PR])
+
+    @property
     def margin_PR(self) -> _Floats:
         """rating(chosen) - rating(rejected), shape [P, R]; NaN unless both are there."""
         return self.chosen_PR - self.rejected_PR

@@ -7,74 +7,78 @@ import pytest
 
 from encore.evidence.ratings_needed import ratings_needed
 from encore.warehouse import PairRatings
-from tests.evidence.evidence_pairs import drawn_pairs, exact_weights, rated_pairs, skewed_masses
+from tests.weighting.evidence_for_tests import rated_pairs
 
-MASSES = skewed_masses(5)
+# Five rules on eleven levels, from nearly uniform to nearly constant.
+MASSES = np.exp(-np.linspace(0.05, 1.5, 5)[:, None] * np.linspace(0, 10, 11))
+MASSES /= MASSES.sum(axis=1, keepdims=True)
+
+
+def drawn_pairs(seed: int, *, num_pairs: int, copied: float = 0.0) -> PairRatings:
+    """Pairs whose ratings have these probabilities.
+
+    With probability ``copied`` the rejected response has the rating of the chosen one, so that the
+    two ratings of a pair depend on each other.
+    """
+    rng = np.random.default_rng(seed)
+    shape = (2, num_pairs, len(MASSES))
+    level = (rng.random(shape)[..., None] > np.cumsum(MASSES, axis=1)[:, :-1]).sum(axis=-1)
+    level[1] = np.where(rng.random(shape[1:]) < copied, level[0], level[1])
+    return rated_pairs(*(level / 10))
+
+
+def weights_of(entropies: list[float]) -> np.ndarray:
+    mass_R = np.exp(-np.array(entropies) / 2)
+    return mass_R / mass_R.sum()
 
 
 def largest_error(pairs: PairRatings) -> float:
     """Of ENCORE's weights from these pairs against those of the probabilities they came from."""
     columns = np.concatenate([pairs.chosen_PR, pairs.rejected_PR]).T
-    counts = [np.unique(column, return_counts=True)[1] for column in columns]
-    entropy_R = np.array([-np.sum(c / c.sum() * np.log(c / c.sum())) for c in counts])
-    mass_R = np.exp(-entropy_R / 2)
-    return float(np.abs(mass_R / mass_R.sum() / exact_weights(MASSES, tau=2.0) - 1).max())
+    shares = [np.unique(column, return_counts=True)[1] / len(column) for column in columns]
+    found = weights_of([-np.sum(p * np.log(p)) for p in shares])
+    return float(np.abs(found / weights_of(-np.sum(MASSES * np.log(MASSES), axis=1)) - 1).max())
 
 
 @pytest.mark.parametrize("copied", [0.0, 0.8])
 def test_the_error_that_it_states_holds_19_times_in_20(copied: float) -> None:
     # Ratings that are copied within a pair say half as much: whole pairs are drawn, so it knows.
-    rng = np.random.default_rng(1)
-    pairs = drawn_pairs(MASSES, num_pairs=1000, rng=rng, copied=copied)
-    stated = ratings_needed(pairs).error_now
+    stated = ratings_needed(drawn_pairs(1, num_pairs=1000, copied=copied)).error_now
     assert stated is not None
-    samples = (drawn_pairs(MASSES, num_pairs=1000, rng=rng, copied=copied) for _ in range(200))
+    samples = (drawn_pairs(2 + i, num_pairs=1000, copied=copied) for i in range(200))
     share = np.mean([largest_error(one) <= stated for one in samples])
     assert 0.85 <= share <= 1.0  # the curve is fitted to one sample, whose quantile is unsure
 
 
 def test_errors_fall_with_the_root_of_pairs_and_so_does_the_recommendation() -> None:
-    pairs = drawn_pairs(MASSES, num_pairs=4000, rng=np.random.default_rng(2))
-    found = ratings_needed(pairs, target=0.02)
+    pairs = drawn_pairs(2, num_pairs=4000)
+    found, other, far = (ratings_needed(pairs, target=x) for x in (0.02, 0.01, 0.0002))
     sizes, errors = np.array(found.errors).T
     assert (sizes[0], sizes[-1]) == (25, 2000)
     assert (np.diff(errors) < 0).all()
-    other = ratings_needed(pairs, target=0.01)
     # Half the error takes some four times as many pairs.
     assert other.num_pairs_needed == pytest.approx(4 * found.num_pairs_needed, rel=0.1)
-    assert "2 %" in found.sentence
-
-
-def test_a_target_beyond_the_data_is_extrapolated_and_said() -> None:
-    pairs = drawn_pairs(MASSES, num_pairs=500, rng=np.random.default_rng(3))
-    found = ratings_needed(pairs, target=0.001)
-    assert found.num_pairs_needed > 500
-    assert "1,000 ratings per rule are too few for 0.1 %" in found.sentence
-    assert "(extrapolated)" in found.sentence
-
-
-def test_the_same_seed_gives_the_same_sentence() -> None:
-    pairs = drawn_pairs(MASSES, num_pairs=300, rng=np.random.default_rng(4))
-    assert ratings_needed(pairs) == ratings_needed(pairs)
-    assert ratings_needed(pairs).errors != ratings_needed(pairs, seed=1).errors
+    assert "within 2 % of the true ones after" in found.sentence
+    assert far.num_pairs_needed > 4000
+    assert "8,000 ratings per rule are too few for 0.02 %" in far.sentence
+    assert "(extrapolated)" in far.sentence
+    assert ratings_needed(pairs, target=0.02) == found
+    assert ratings_needed(pairs, seed=1).errors != found.errors
 
 
 def test_few_pairs_unknown_levels_and_silent_rules_promise_nothing() -> None:
     rng = np.random.default_rng(5)
-    few = ratings_needed(drawn_pairs(MASSES, num_pairs=99, rng=rng))
+    few = ratings_needed(drawn_pairs(5, num_pairs=99))
     assert "at least 100 are needed" in few.sentence
     unknown = rng.random((2, 300, 2))
     unknown[:, :, 0] = 0.5
     found = ratings_needed(rated_pairs(*unknown))
-    assert "100% of the ratings of rule rule-1 occur once only" in found.sentence
+    assert "100% of the ratings of rule rule-01 occur once only" in found.sentence
     rare = np.full((2, 300, 2), np.nan)
     rare[:, :, 0] = np.round(rng.random((2, 300)), 1)
     rare[:, :3, 1] = 0.5
     silent = ratings_needed(rated_pairs(*rare))
     assert "most samples hold no rating of some rule" in silent.sentence
     assert (silent.error_now, silent.num_pairs_needed) == (None, None)
-
-
-def test_constant_rules_have_no_error() -> None:
-    half = np.full((200, 2), 0.5)
+    half = np.full((200, 2), 0.5)  # constant rules have no error
     assert ratings_needed(rated_pairs(half, half)).error_now == 0.0

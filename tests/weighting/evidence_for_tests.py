@@ -1,4 +1,4 @@
-"""Evidence made up for a test: entropies or whole tables of margins, without any file."""
+"""Rated pairs and evidence made up for a test: from margins, entropies or tables of ratings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,49 @@ from tests.ratings_files import ratings_table
 
 # Suffixes: P pairs, R rules.
 
-
 RESPONSES = ("chosen", "rejected")
+
+
+def rule_names(num_rules: int) -> tuple[str, ...]:
+    """rule-00, rule-01, …"""
+    return tuple(f"rule-{place:02d}" for place in range(num_rules))
+
+
+def rated_pairs(
+    chosen_PR: Any, rejected_PR: Any, *, rule_ids: Sequence[str] = (), source: str = "s"
+) -> PairRatings:
+    """Pairs with these ratings; NaN is missing."""
+    chosen_PR, rejected_PR = np.array([chosen_PR, rejected_PR], dtype=np.float64)
+    num_pairs, num_rules = chosen_PR.shape
+    return PairRatings(
+        rule_ids=tuple(rule_ids) or rule_names(num_rules),
+        source_P=np.array([source] * num_pairs, dtype=object),
+        pair_id_P=np.array([f"{place:032x}" for place in range(num_pairs)], dtype=object),
+        chosen_PR=chosen_PR,
+        rejected_PR=rejected_PR,
+    )
+
+
+def table_of_pairs(pairs: PairRatings) -> pa.Table:
+    """The pairs as a table of the contract; NaN is null."""
+    num_rules = len(pairs.rule_ids)
+    rating = pairs.rating_2PR.transpose(1, 0, 2).ravel()
+    return pa.table(
+        {
+            "pair_id": np.repeat(pairs.pair_id_P, 2 * num_rules),
+            "source": np.repeat(pairs.source_P, 2 * num_rules),
+            "response": np.tile(np.repeat(RESPONSES, num_rules), pairs.num_pairs),
+            "rule_id": np.tile(np.array(pairs.rule_ids), 2 * pairs.num_pairs),
+            "rating": pa.array(rating, mask=np.isnan(rating)),
+        }
+    )
+
+
+def table_of(
+    chosen_PR: Any, rejected_PR: Any, *, rule_ids: Sequence[str], source: str = "s"
+) -> pa.Table:
+    """Ratings as a table of the contract; NaN is null."""
+    return table_of_pairs(rated_pairs(chosen_PR, rejected_PR, rule_ids=rule_ids, source=source))
 
 
 @cache
@@ -29,24 +70,11 @@ def _some_rule() -> RuleStats:
 
 
 def stats(rule_id: str, entropy_nats: float | None, **changes: Any) -> RuleStats:
-    """Statistics of a rule with an entropy; 7 nulls, and two levels unless told otherwise."""
+    """Statistics of a rule with an entropy; 7 nulls and two levels unless told otherwise."""
     num_ratings = 0 if entropy_nats is None else 100
-    return dataclasses.replace(
-        _some_rule(),
-        **{
-            "rule_id": rule_id,
-            "entropy_nats": entropy_nats,
-            "num_ratings": num_ratings,
-            "num_unparsed": 7,
-            "num_levels": 2,
-            **changes,
-        },
-    )
-
-
-def rule_names(num_rules: int) -> tuple[str, ...]:
-    """rule-00, rule-01, …"""
-    return tuple(f"rule-{place:02d}" for place in range(num_rules))
+    made: dict[str, Any] = {"num_ratings": num_ratings, "num_unparsed": 7, "num_levels": 2}
+    made |= {"rule_id": rule_id, "entropy_nats": entropy_nats, **changes}
+    return dataclasses.replace(_some_rule(), **made)
 
 
 def evidence_of_entropies(
@@ -67,41 +95,13 @@ def evidence_of_entropies(
     return Evidence(rules=rules, read_pairs=read_pairs)
 
 
-def pairs_of_margins(
-    margin_PR: np.ndarray | Sequence[Sequence[float]], *, rule_ids: Sequence[str] | None = None
-) -> PairRatings:
+def pairs_of_margins(margin_PR: Any, *, rule_ids: Sequence[str] = ()) -> PairRatings:
     """Pairs whose margins are these (the rejected response is rated 0)."""
-    chosen_PR = np.array(margin_PR, dtype=np.float64)
-    num_pairs, num_rules = chosen_PR.shape
-    return PairRatings(
-        rule_ids=tuple(rule_ids or rule_names(num_rules)),
-        source_P=np.array(["s"] * num_pairs, dtype=object),
-        pair_id_P=np.array([f"{place:032x}" for place in range(num_pairs)], dtype=object),
-        chosen_PR=chosen_PR,
-        rejected_PR=np.where(np.isnan(chosen_PR), np.nan, 0.0),
-    )
+    return rated_pairs(margin_PR, np.multiply(margin_PR, 0.0), rule_ids=rule_ids)
 
 
-def evidence_of_margins(margin_PR: np.ndarray | Sequence[Sequence[float]]) -> Evidence:
+def evidence_of_margins(margin_PR: Any) -> Evidence:
     """Rules of rising entropy over pairs with these margins."""
     pairs = pairs_of_margins(margin_PR)
     entropies = [0.1 * (place + 1) for place in range(len(pairs.rule_ids))]
     return evidence_of_entropies(entropies, pairs=pairs)
-
-
-def table_of(
-    chosen_PR: np.ndarray, rejected_PR: np.ndarray, *, rule_ids: Sequence[str], source: str = "s"
-) -> pa.Table:
-    """The same ratings as a table of the contract; NaN is null."""
-    num_pairs, num_rules = chosen_PR.shape
-    rating = np.stack([chosen_PR, rejected_PR], axis=1).ravel()
-    pair_ids = np.array([f"{place:032x}" for place in range(num_pairs)])
-    return pa.table(
-        {
-            "pair_id": np.repeat(pair_ids, 2 * num_rules),
-            "source": pa.array([source] * len(rating)),
-            "response": np.tile(np.repeat(RESPONSES, num_rules), num_pairs),
-            "rule_id": np.tile(np.array(rule_ids), 2 * num_pairs),
-            "rating": pa.array(rating, mask=np.isnan(rating)),
-        }
-    )
