@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 _ABOUT = "encore"
+_COMPUTING = "Reading and computing"
 
 EngineValue = bool | int | float | str
 #: A reply to a rating prompt is a number: more tokens than this are none.
@@ -222,7 +223,36 @@ class RateConfig(RatingConfig):
     )
 
 
-class ScoringConfig(StageConfig):
+class ComputingConfig(StageConfig):
+    """How a reward model is opened, and how it computes."""
+
+    layout: Layout = option(
+        "auto",
+        group=_COMPUTING,
+        identity=False,
+        help="How responses are put side by side; changes speed, and scores by rounding only. "
+        "auto: nothing is padded, and a pair's common prompt is computed once where the model "
+        "allows it.",
+    )
+    tokens_per_microbatch: Annotated[int, Field(ge=1)] | None = option(
+        None,
+        group=_COMPUTING,
+        identity=False,
+        help="Tokens of one forward pass: bounds the memory. Default: by device.",
+    )
+    max_length: Annotated[int, Field(ge=16)] | None = option(
+        None,
+        group=_COMPUTING,
+        help="Tokens of a conversation; the oldest beyond it are cut, and counted. Default: as the "
+        "model was trained.",
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "auto", group=_COMPUTING, help="Number format; auto: bfloat16 on CUDA, float32 on CPU."
+    )
+    revision: str | None = option(None, group=_COMPUTING, help="Of the hub id given as --model.")
+
+
+class ScoringConfig(ComputingConfig):
     """One scoring: every response of a study's pairs under every head of a reward model."""
 
     model: str = option(
@@ -240,27 +270,6 @@ class ScoringConfig(StageConfig):
         None, help="Pilot: score this many pairs, drawn by content hash."
     )
     shard_size: int = option(1000, ge=1, le=100_000, help="Pairs in each file.")
-    layout: Layout = option(
-        "auto",
-        identity=False,
-        help="How responses are put side by side; changes speed, and scores by rounding only. "
-        "auto: nothing is padded, and a pair's common prompt is computed once where the model "
-        "allows it.",
-    )
-    tokens_per_microbatch: Annotated[int, Field(ge=1)] | None = option(
-        None,
-        identity=False,
-        help="Tokens of one forward pass: bounds the memory. Default: by device.",
-    )
-    max_length: Annotated[int, Field(ge=16)] | None = option(
-        None,
-        help="Tokens of a conversation; the oldest beyond it are cut, and counted. Default: as the "
-        "model was trained.",
-    )
-    dtype: Literal["auto", "float32", "bfloat16"] = option(
-        "auto", help="Number format; auto: bfloat16 on CUDA, float32 on CPU."
-    )
-    revision: str | None = option(None, help="Of a hub id.")
 
 
 class ScoreConfig(ScoringConfig):

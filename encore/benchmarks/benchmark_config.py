@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from encore.config import MAX_RATING_REPLY_TOKENS, JudgeConfig, RatingConfig, StageConfig, option
+from encore.config import (
+    MAX_RATING_REPLY_TOKENS,
+    ComputingConfig,
+    JudgeConfig,
+    RatingConfig,
+    StageConfig,
+    option,
+)
 from encore.errors import InputError
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
@@ -21,34 +29,28 @@ PaperTables = Literal["main", "fsfairx", "none"]
 Truncation = Literal["encore", "rewardbench"]
 JudgeBy = Literal["pair", "rating"]
 
-_PAIRS = "Benchmark"
-_MODELS = "Models"
-_ROWS = "Rows"
-_COMPUTING = "Reading and computing"
-_WEIGHTS = "Weights of rules"
+_pairs = partial(option, group="Benchmark")
+_models = partial(option, group="Models")
+_rows = partial(option, group="Rows")
+_weights = partial(option, None, group="Weights of rules")
 
 
 class PairsConfig(StageConfig):
     """Which pairs: a benchmark and its data."""
 
-    benchmark: str = option(
+    benchmark: str = _pairs(
         "rewardbench-safety",
-        group=_PAIRS,
         metavar="NAME_OR_TOML",
         help="rewardbench-safety, rewardbench-2-safety, generic, or your own definition.",
     )
-    data: Path | None = option(
+    data: Path | None = _pairs(
         None,
-        group=_PAIRS,
         metavar="PATH",
         help="Its rows as local JSON lines, JSON or Parquet in RewardBench's columns (a file "
         "or a folder). Default: the hub, at the definition's revision.",
     )
-    allow_partial: bool = option(
-        False,
-        group=_PAIRS,
-        help="Accept subsets that are missing or have another count: every figure then says "
-        "partial.",
+    allow_partial: bool = _pairs(
+        False, help="Accept subsets that are missing or have another count, and say so everywhere."
     )
 
 
@@ -58,29 +60,19 @@ class RowsConfig(StageConfig):
     Draw i has seed ``1,000,000 seed + i``: what `encore weights --seed` gives.
     """
 
-    schemes: tuple[str, ...] = option(
+    schemes: tuple[str, ...] = _rows(
         tuple(SCHEMES),
         name="scheme",
-        group=_ROWS,
         help="Only rows of these schemes, beside uniform; repeatable. Default: all.",
     )
-    taus: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = option(
+    taus: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = _rows(
         DEFAULT_TAUS,
         name="tau",
-        group=_ROWS,
-        help="Temperatures of scheme encore; repeatable. Default: 0.1 to 10, the paper's 2 "
-        "among them.",
+        help="Temperatures of scheme encore; repeatable. Default: 0.1 to 10, the paper's 2 too.",
     )
-    k: int = option(DEFAULT_K, group=_ROWS, ge=1, help="Of top-k and random-k.")
-    seed: int = option(
-        0,
-        group=_ROWS,
-        ge=0,
-        help="Of the bootstrap and of draws; another one draws other weights throughout.",
-    )
-    num_random: int = option(
-        1000, group=_ROWS, ge=1, help="Weight vectors drawn for the rows of chance."
-    )
+    k: int = _rows(DEFAULT_K, ge=1, help="Of top-k and random-k.")
+    seed: int = _rows(0, ge=0, help="Of the bootstrap and of draws.")
+    num_random: int = _rows(1000, ge=1, help="Weight vectors drawn for the rows of chance.")
 
     def check_schemes(self) -> None:
         """Refuse a scheme that does not exist.
@@ -92,57 +84,42 @@ class RowsConfig(StageConfig):
             load_scheme(name)
 
 
-class BenchmarkConfig(StageConfig):
+class BenchmarkConfig(ComputingConfig):
     """`encore benchmark`: which models and files of results make the rows of which table."""
 
-    model: str | None = option(
+    model: str | None = _models(
         None,
-        group=_MODELS,
         metavar="FOLDER_OR_ID",
         help="The multi-head model whose heads are weighed: a run or model folder of `encore "
         "train`, or an export with all heads.",
     )
-    reward_models: tuple[str, ...] = option(
+    reward_models: tuple[str, ...] = _models(
         (),
         name="reward-model",
-        group=_MODELS,
         metavar="NAME=FOLDER_OR_ID",
-        help="A row of its own for a reward model with one head; repeatable. Give the "
-        "untouched initial model too. The names bradley-terry-model and "
-        "bradley-terry-model-initialised put it beside the paper's.",
+        help="A row of its own for a reward model with one head; repeatable. Give the untouched "
+        "initial model too. The names bradley-terry-model and bradley-terry-model-initialised put "
+        "it beside the paper's.",
     )
-    gate: Path | None = option(
-        None,
-        group=_MODELS,
-        metavar="DIR",
-        help="A gate of `encore gate` over MODEL's heads: the paper's row MoE.",
+    gate: Path | None = _models(
+        None, metavar="DIR", help="A gate of `encore gate` over MODEL's heads: the paper's row MoE."
     )
-    results: tuple[str, ...] = option(
+    results: tuple[str, ...] = _models(
         (),
-        group=_MODELS,
         metavar="[NAME=]FILE",
         help="Results of every pair that `encore judge` or another call wrote: rows of their "
         "own; repeatable. A name such as judge-llama3-8b puts a judge beside the paper's.",
     )
     pairs: PairsConfig = PairsConfig()
     rows: RowsConfig = RowsConfig()
-    ratings: Path | None = option(
-        None,
-        group=_ROWS,
-        help="The training ratings that weights are made from. Default: the study's.",
+    ratings: Path | None = _rows(
+        None, help="The training ratings that weights are made from. Default: the study's."
     )
-    run: str | None = option(
-        None,
-        group=_ROWS,
-        metavar="RUN_KEY",
-        help="Which rating run, when there are several (a unique prefix of its key is enough).",
+    run: str | None = _rows(
+        None, metavar="RUN_KEY", help="Which rating run, if several (a prefix of its key)."
     )
-    judge: str | None = option(
-        None, group=_ROWS, help="Which judge's ratings, when there are several."
-    )
-    paper: PaperTables = option(
-        "main", group=_ROWS, help="Which backbone's figures of the paper stand beside ours."
-    )
+    judge: str | None = _rows(None, help="Which judge's ratings, when there are several.")
+    paper: PaperTables = _rows("main", help="Which backbone's figures of the paper stand beside.")
     out: Path | None = option(
         None,
         identity=False,
@@ -150,40 +127,16 @@ class BenchmarkConfig(StageConfig):
         help="Where the table and the results of every pair go. Default: STUDY/benchmarks/KEY, "
         "where KEY is a hash of what the table contains.",
     )
-    layout: Literal["auto", "packed", "prefix-shared", "sorted", "single"] = option(
-        "auto",
-        group=_COMPUTING,
-        identity=False,
-        help="How responses are put side by side; changes speed, and scores by rounding only.",
-    )
-    tokens_per_microbatch: int | None = option(
-        None,
-        group=_COMPUTING,
-        identity=False,
-        ge=1,
-        help="Tokens of one forward pass at most, padding included; default: by the device.",
-    )
-    max_length: int | None = option(
-        None,
-        group=_COMPUTING,
-        ge=16,
-        help="In tokens; longer conversations lose their oldest. Default: what the model was "
-        "trained with.",
-    )
     truncation: Truncation = option(
         "encore",
-        group=_COMPUTING,
+        group="Reading and computing",
         since=True,
         help="How a text that is too long is cut: encore keeps the token that every text begins "
         "with; rewardbench cuts plainly from the left, as its tool does.",
     )
-    dtype: Literal["auto", "float32", "bfloat16"] = option(
-        "auto", group=_COMPUTING, help="Of the weights; auto: bfloat16 on a GPU, float32 elsewhere."
-    )
     device: str | None = option(
         None, hidden=True, identity=False, help="Where models go; default: a GPU if there is one."
     )
-    revision: str | None = option(None, group=_COMPUTING, help="Of the hub id given as --model.")
     row_revisions: dict[str, str] = option(
         dict, hidden=True, help="Of the hub ids given as --reward-model, by the name of the row."
     )
@@ -244,33 +197,17 @@ class JudgeBenchmarkConfig(StageConfig):
         "it. Default: explained.",
     )
     rules: str | None = option(
-        None,
-        help="By rating: encore-10 (the default), encore-20, or the path of your own rule set "
-        "(TOML).",
+        None, help="By rating: encore-10 (the default), encore-20, or your own rule set (TOML)."
     )
-    weights_from: Path | None = option(
-        None,
-        group=_WEIGHTS,
+    weights_from: Path | None = _weights(
         metavar="RATINGS",
         help="By rating: the training study (or ratings) that rules are weighed by.",
     )
-    weights_run: str | None = option(
-        None, group=_WEIGHTS, metavar="RUN_KEY", help="Which of its runs, if several."
-    )
-    scheme: str | None = option(
-        None, group=_WEIGHTS, help=f"One of: {', '.join(SCHEMES)}. Default: encore."
-    )
-    tau: float | None = option(
-        None,
-        group=_WEIGHTS,
-        help=f"Temperature of scheme encore. Default: {DEFAULT_TAU:g}.",
-    )
-    k: int | None = option(
-        None, group=_WEIGHTS, help=f"Of top-k and random-k. Default: {DEFAULT_K}."
-    )
-    rule: str | None = option(
-        None, group=_WEIGHTS, metavar="RULE_ID", help="The rule of scheme single."
-    )
+    weights_run: str | None = _weights(metavar="RUN_KEY", help="Which of its runs, if several.")
+    scheme: str | None = _weights(help=f"One of: {', '.join(SCHEMES)}. Default: encore.")
+    tau: float | None = _weights(help=f"Of scheme encore. Default: {DEFAULT_TAU:g}.")
+    k: int | None = _weights(help=f"Of top-k and random-k. Default: {DEFAULT_K}.")
+    rule: str | None = _weights(metavar="RULE_ID", help="The rule of scheme single.")
     seed: int = option(
         0,
         ge=0,

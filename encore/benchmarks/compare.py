@@ -27,6 +27,7 @@ from encore.data.study import open_study
 from encore.errors import InputError
 
 _ROUNDING = 1e-9
+_FIGURE = ("score", "ci_low", "ci_high", "num_pairs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -264,7 +265,10 @@ def _compared(
             **row.line.own.model_dump(
                 mode="json", include={"params", "uses_labels", "synthetic", "notes"}
             ),
-            "figures": {name: asdict(one) for name, one in row.line.own.figures.items()},
+            "figures": {
+                name: {key: getattr(one, key) for key in _FIGURE}
+                for name, one in row.line.own.figures.items()
+            },
             "comparison": None if row is chosen else _comparison(row, chosen, seed=seed),
         }
         for row in sorted(own, key=lambda row: -row.line.own.figures[figure].score)

@@ -52,6 +52,11 @@ class SubsetScore:
     ci_low: float
     ci_high: float
 
+    @property
+    def score(self) -> float:
+        """The accuracy, as a headline calls it."""
+        return self.accuracy
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encore.benchmarks.benchmark_config import BenchmarkConfig, Truncation
+from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import RowAbout, TableRow, reward_row
 from encore.data.records import PreferencePair
@@ -123,10 +123,11 @@ class Scorer:
                 "nothing to weigh; give it as a reward model (--reward-model NAME=…)"
             )
         check_heads(opened.model.head_ids)
-        if config.gate is None:
-            return self._score(opened, shown=opened.name)
-        trained, about = open_gate(config.gate, opened, config.model)
+        gate = None if config.gate is None else open_gate(config.gate, opened, config.model)
         scored = self._score(opened, shown=opened.name)
+        if config.gate is None or gate is None:
+            return scored
+        trained, about = gate
         reward_P2 = self._gated_rewards(scored, opened, trained)
         row = reward_row("moe gate", reward_P2, pairs=self.pairs, method="moe", about=about)
         return scored.with_row(row, gate=_gate_digest(config.gate))
@@ -167,15 +168,11 @@ class Scorer:
         )
 
     def _score(self, opened: OpenedModel, *, shown: str) -> ScoredModel:
-        config = self.config
         return score_benchmark(
             self.pairs,
             opened=opened,
             root=self.root,
-            how=HowToCompute(
-                layout=config.layout, tokens_per_microbatch=config.tokens_per_microbatch
-            ),
-            truncation=config.truncation,
+            config=self.config,
             shown=shown,
             reporter=self.reporter,
         )
@@ -215,8 +212,7 @@ def score_benchmark(
     *,
     opened: OpenedModel,
     root: Path,
-    how: HowToCompute | None = None,
-    truncation: Truncation = "encore",
+    config: BenchmarkConfig | None = None,
     shard_size: int = SHARD_SIZE,
     shown: str = "",
     reporter: Reporter = SILENT,
@@ -229,8 +225,7 @@ def score_benchmark(
         pairs: Of the benchmark.
         opened: The model.
         root: Holds a folder for each model and each version of the pairs.
-        how: What changes speed and memory, and scores by rounding alone.
-        truncation: How a text that is too long is cut (`encoded_pairs`).
+        config: How it computes, and how a text that is too long is cut.
         shard_size: Pairs in each file.
         shown: What rows and the reporter call the model; default: its name.
         reporter: Told how far it is, in pairs.
@@ -244,16 +239,15 @@ def score_benchmark(
         zip(pairs.pairs, pairs.subset_P, strict=True),
         key=lambda one: (one[0].pair_id, one[0].source),
     )
-    version = {"name": pairs.benchmark.name, "version": pairs.benchmark.version}
+    config = config or BenchmarkConfig()
+    truncation, benchmark = config.truncation, pairs.benchmark
+    further = {"benchmark": {"name": benchmark.name, "version": benchmark.version}}
     manifest = score_manifest(
         opened,
         data_sha256=pairs.digest,
         num_pairs=pairs.num_pairs,
         shard_size=shard_size,
-        further={
-            "benchmark": version,
-            **({} if truncation == "encore" else {"truncation": truncation}),
-        },
+        further=further if truncation == "encore" else {**further, "truncation": truncation},
     )
     folder = root / manifest.score_key
     report = score_run(
@@ -261,7 +255,7 @@ def score_benchmark(
         manifest,
         lambda shard: planned[shard.start : shard.stop],
         opened=opened,
-        how=how,
+        how=HowToCompute(layout=config.layout, tokens_per_microbatch=config.tokens_per_microbatch),
         encode=partial(encoded_pairs, opened, truncation=truncation),
         title=shown or opened.name,
         reporter=reporter,
@@ -317,10 +311,9 @@ def encoded_pairs(
 
     def cut(one: EncodedResponse) -> EncodedResponse:
         num_cut = max(0, len(one.token_ids) - most)
+        num_prompt = max(0, one.num_prompt - num_cut)
         return EncodedResponse(
-            token_ids=one.token_ids[num_cut:],
-            num_prompt=max(0, one.num_prompt - num_cut),
-            num_cut=num_cut,
+            token_ids=one.token_ids[num_cut:], num_prompt=num_prompt, num_cut=num_cut
         )
 
     return [

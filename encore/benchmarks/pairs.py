@@ -95,7 +95,7 @@ def read_benchmark_pairs(
             f"{where}: none of its {rows.num_seen} rows belongs to this "
             f"benchmark ({', '.join(one.name for one in benchmark.subsets) or 'no rows'})"
         )
-    problems = "; ".join(_count_problems(benchmark, Counter(rows.subsets)))
+    problems = "; ".join(_count_problems(benchmark, Counter(rows.subset_P)))
     if problems and not allow_partial:
         raise InputError(
             f"{where}: other pairs than its definition says: {problems}; get the whole data set, "
@@ -104,21 +104,13 @@ def read_benchmark_pairs(
     return BenchmarkPairs(
         benchmark=benchmark,
         pairs=tuple(rows.pairs),
-        subset_P=tuple(rows.subsets),
-        row_id_P=tuple(rows.row_ids),
+        subset_P=tuple(rows.subset_P),
+        row_id_P=tuple(rows.row_id_P),
         is_partial=bool(problems),
-        digest=_digest(rows),
-        notes=tuple(_notes(rows, problems)),
+        digest=rows.digest,
+        notes=tuple(rows.notes(problems)),
         is_from_hub=data is None,
     )
-
-
-def _digest(rows: _Rows) -> str:
-    digest = hashlib.sha256()
-    ids = [pair.pair_id for pair in rows.pairs]
-    for key in sorted(zip(rows.subsets, rows.row_ids, ids, strict=True)):
-        digest.update("\0".join(key).encode() + b"\n")
-    return digest.hexdigest()
 
 
 @dataclass(slots=True)
@@ -127,8 +119,8 @@ class _Rows:
 
     benchmark: Benchmark
     pairs: list[PreferencePair] = field(default_factory=list)
-    subsets: list[str] = field(default_factory=list)
-    row_ids: list[str] = field(default_factory=list)
+    subset_P: list[str] = field(default_factory=list)
+    row_id_P: list[str] = field(default_factory=list)
     places: dict[tuple[str, str], int] = field(default_factory=dict)
     num_seen: int = 0
     num_elsewhere: int = 0
@@ -141,8 +133,16 @@ class _Rows:
         where, row = f"row {self.num_seen}", record.value
         if record.problem is not None or not isinstance(row, Mapping):
             raise InputError(f"{where}: {record.problem or 'no object with columns'}; mend it")
-        subset = _subset_of(row, self.benchmark, where=where)
-        if subset is None:
+        names = {one.name for one in self.benchmark.subsets}
+        subset = row.get("subset")
+        if subset is None and not names:
+            subset = ONLY_SUBSET
+        if not isinstance(subset, str) or not subset:
+            raise InputError(
+                f"{where}: subset is {subset!r:.40}; expected a column 'subset' with a name in "
+                "each row"
+            )
+        if names and subset not in names:
             self.num_elsewhere += 1
             return
         row_id = row.get("id")
@@ -155,23 +155,52 @@ class _Rows:
         first = self.places.setdefault((subset, str(row_id)), self.num_seen)
         if first != self.num_seen:
             raise InputError(f"{where}: row {first} has this id too; expected one row per id")
-        for texts in _pair_records(row, self.benchmark, where=where):
-            self.pairs.append(self._pair(texts, where=where))
-            self.subsets.append(subset)
-            self.row_ids.append(str(row_id))
+        self._add_pairs(row, where=where)
+        num_new = len(self.pairs) - len(self.subset_P)
+        self.subset_P += [subset] * num_new
+        self.row_id_P += [str(row_id)] * num_new
 
-    def _pair(self, texts: Mapping[str, Any], *, where: str) -> PreferencePair:
-        name = self.benchmark.name
-        try:
-            pair = parse(texts, source=name)
-        except MalformedRecordError as error:
+    def _add_pairs(self, row: Mapping[str, Any], *, where: str) -> None:
+        """A pair for each rejected response of a row."""
+        chosen, rejected = _responses(row, "chosen"), _responses(row, "rejected")
+        if len(chosen) != 1:
+            raise InputError(f"{where}: {len(chosen)} chosen responses; expected one")
+        name, wanted = self.benchmark.name, self.benchmark.rejected_per_row
+        if not rejected or (wanted is not None and len(rejected) != wanted):
             raise InputError(
-                f"{where}: {error.detail}; expected prompt, chosen and rejected with text in each: "
-                "mend the row"
-            ) from error
-        self.times_seen[pair.pair_id] += 1
-        times = self.times_seen[pair.pair_id]
-        return pair if times == 1 else parse(texts, source=f"{name}.{times}")
+                f"{where}: {len(rejected)} rejected responses; expected {wanted or 'at least one'}"
+            )
+        for response in rejected:
+            texts = {**row, "chosen": chosen[0], "rejected": response}
+            try:
+                pair = parse(texts, source=name)
+            except MalformedRecordError as error:
+                raise InputError(
+                    f"{where}: {error.detail}; expected prompt, chosen and rejected with text in "
+                    "each: mend the row"
+                ) from error
+            self.times_seen[pair.pair_id] += 1
+            times = self.times_seen[pair.pair_id]
+            self.pairs.append(pair if times == 1 else parse(texts, source=f"{name}.{times}"))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the sorted (subset, row id, pair id)."""
+        ids = (pair.pair_id for pair in self.pairs)
+        lines = sorted(zip(self.subset_P, self.row_id_P, ids, strict=True))
+        text = "".join("\0".join(key) + "\n" for key in lines)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def notes(self, problems: str) -> Iterator[str]:
+        """What was left out, is missing or repeated."""
+        if problems:
+            yield f"partial: {problems}"
+        if self.num_elsewhere:
+            yield f"{self.num_elsewhere} rows of other subsets are left out"
+        if self.num_without_id:
+            yield f"{self.num_without_id} rows have no id: their place in the data stands for it"
+        if repeated := len(self.pairs) - len(self.times_seen):
+            yield f"{repeated} pairs repeat the texts of another one; each counts, as in the data"
 
 
 def _records(benchmark: Benchmark, data: Path | None) -> Iterator[RawRecord]:
@@ -198,35 +227,6 @@ def _files(path: Path, *, split: str | None) -> Sequence[Path]:
     return [one for one in files if split and f"{stems[one]}-".startswith(f"{split}-")] or files
 
 
-def _subset_of(row: Mapping[str, Any], benchmark: Benchmark, *, where: str) -> str | None:
-    """The subset of a row; None if it is none of the benchmark's."""
-    value = row.get("subset")
-    if value is None and not benchmark.subsets:
-        return ONLY_SUBSET
-    if not isinstance(value, str) or not value:
-        raise InputError(
-            f"{where}: subset is {value!r:.40}; expected a column 'subset' with a name in each row"
-        )
-    names = {subset.name for subset in benchmark.subsets}
-    return value if not names or value in names else None
-
-
-def _pair_records(
-    row: Mapping[str, Any], benchmark: Benchmark, *, where: str
-) -> Iterator[dict[str, Any]]:
-    """One record with a single chosen and a single rejected response for each pair of a row."""
-    chosen, rejected = _responses(row, "chosen"), _responses(row, "rejected")
-    if len(chosen) != 1:
-        raise InputError(f"{where}: {len(chosen)} chosen responses; expected one")
-    wanted = benchmark.rejected_per_row
-    if not rejected or (wanted is not None and len(rejected) != wanted):
-        raise InputError(
-            f"{where}: {len(rejected)} rejected responses; expected {wanted or 'at least one'}"
-        )
-    for response in rejected:
-        yield {**row, "chosen": chosen[0], "rejected": response}
-
-
 def _responses(row: Mapping[str, Any], name: str) -> list[Any]:
     """The responses in a column: several texts, or one as text or as messages."""
     value = row.get(name)
@@ -242,15 +242,3 @@ def _count_problems(benchmark: Benchmark, count: Mapping[str, int]) -> Iterator[
             yield f"{subset.name} is missing" + (f" ({wanted} pairs)" if wanted else "")
         elif wanted is not None and found != wanted:
             yield f"{subset.name} has {found} pairs, not {wanted}"
-
-
-def _notes(rows: _Rows, problems: str) -> Iterator[str]:
-    if problems:
-        yield f"partial: {problems}"
-    if rows.num_elsewhere:
-        yield f"{rows.num_elsewhere} rows of other subsets are left out"
-    if rows.num_without_id:
-        yield f"{rows.num_without_id} rows have no id: their place in the data stands for it"
-    repeated = rows.times_seen.total() - len(rows.times_seen)
-    if repeated:
-        yield f"{repeated} pairs repeat the texts of another one; each counts, as in the data"

@@ -6,7 +6,6 @@ Reading one back needs neither a model nor its packages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
@@ -30,23 +29,12 @@ _TABLES: Mapping[PaperTables, tuple[TableName, ...]] = {
     "fsfairx": ("fsfairx",),
     "none": (),
 }
-_INTERVAL = ("ci_low", "ci_high", "num_pairs")
 
 
 class TablePart(BaseModel):
     """A part of the JSON of a table; further keys are passed over."""
 
     model_config = ConfigDict(frozen=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A mean credit with its 95 % interval, on so many units; shares in [0, 1]."""
-
-    score: float
-    ci_low: float
-    ci_high: float
-    num_pairs: int
 
 
 class OwnFigures(RowFacts):
@@ -69,16 +57,10 @@ class OwnFigures(RowFacts):
     weights: Mapping[str, float] | None
 
     @property
-    def figures(self) -> Mapping[str, Figure]:
-        """The headline, then each subset, by name."""
-        every = [(self.headline.name, self.headline.score, self.headline)]
-        every += [(one.subset, one.accuracy, one) for one in self.subsets]  # type: ignore[misc]
-        return {
-            name: Figure(
-                score=score, ci_low=one.ci_low, ci_high=one.ci_high, num_pairs=one.num_pairs
-            )
-            for name, score, one in every
-        }
+    def figures(self) -> Mapping[str, Headline | SubsetScore]:
+        """The headline, then each subset, by name; each has a score and its interval."""
+        subsets = {one.subset: one for one in self.subsets}
+        return {self.headline.name: self.headline, **subsets}
 
 
 class PaperFigures(TablePart):

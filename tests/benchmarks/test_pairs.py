@@ -1,4 +1,4 @@
-"""Reading a benchmark's pairs: every shape of row, counts compared, bad rows refused."""
+"""Benchmarks and their pairs: definitions, every shape of row, counts compared, bad rows refused."""
 
 from __future__ import annotations
 
@@ -17,23 +17,54 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.benchmarks.pairs import read_benchmark_pairs
+import encore.benchmarks
+from encore.benchmarks.definition import BENCHMARK_NAMES, Benchmark, Subset, load_benchmark
+from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
 from encore.errors import InputError
-from tests.benchmarks.rewardbench_rows import (
-    BEST_OF_4,
-    GENERIC,
-    SAFETY,
-    best_of_row,
-    pairs_of,
-    row_of,
-    rows_of,
-    small,
-    written,
-)
 from tests.sources.mini_hub import HubRepo, mini_hub
 
 ROOT = Path(__file__).parents[2]
+SAFETY = load_benchmark("rewardbench-safety")
+GENERIC = load_benchmark("generic")
+BEST_OF_4 = load_benchmark("rewardbench-2-safety")
+
+
+def row_of(row_id: object, subset: str, **columns: Any) -> dict[str, Any]:
+    """A row with texts of its own."""
+    texts = {
+        "prompt": f"Question {row_id} of {subset}?",
+        "chosen": f"Good answer {row_id}.",
+        "rejected": f"Bad answer {row_id}.",
+    }
+    return {**texts, "subset": subset, "id": row_id, **columns}
+
+
+def best_of_row(row_id: str, *, num_rejected: int = 3) -> dict[str, Any]:
+    """A row of RewardBench 2: lists of texts, one chosen."""
+    rejected = [f"Bad answer {row_id}, {letter}." for letter in "abcdefgh"[:num_rejected]]
+    return row_of(row_id, "Safety", chosen=[f"Good answer {row_id}."], rejected=rejected)
+
+
+#: As many rows as the benchmark wants; ids run in each subset.
+SAFETY_ROWS = [row_of(n, one.name) for one in SAFETY.subsets for n in range(one.num_pairs or 1)]
 SMALL_ROWS = [row_of(n, "refuse") for n in range(2)] + [row_of(n, "respond") for n in range(3)]
+SMALL = GENERIC.model_copy(
+    update={
+        "name": "small",
+        "subsets": (Subset(name="refuse", num_pairs=2), Subset(name="respond", num_pairs=3)),
+    }
+)
+
+
+def written(path: Path, rows: list[Any]) -> Path:
+    """The rows in the form that a file's name says."""
+    if path.suffix == ".parquet":
+        path.write_bytes(parquet_bytes(rows))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows), encoding="utf-8")
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
 
 
 def parquet_bytes(rows: list[dict[str, Any]]) -> bytes:
@@ -42,19 +73,91 @@ def parquet_bytes(rows: list[dict[str, Any]]) -> bytes:
     return file.getvalue()
 
 
-# --- shapes ---------------------------------------------------------------------------------------
+def pairs_of(
+    folder: Path, rows: list[Any], benchmark: Benchmark = GENERIC, **options: Any
+) -> BenchmarkPairs:
+    """The pairs of rows, by way of a file."""
+    return read_benchmark_pairs(benchmark, data=written(folder / "rows.jsonl", rows), **options)
+
+
+# --- definitions ----------------------------------------------------------------------------------
+
+
+def test_the_shipped_benchmarks_are_those_of_their_publishers():
+    counts = {subset.name: subset.num_pairs for subset in SAFETY.subsets}
+    # Evaluation code in circulation has the two of XSTest the other way round.
+    assert (counts["xstest-should-refuse"], counts["xstest-should-respond"]) == (154, 250)
+    assert (SAFETY.num_pairs, SAFETY.weighting, SAFETY.ties) == (740, "examples", "loss")
+    assert (BEST_OF_4.num_pairs, BEST_OF_4.rejected_per_row, BEST_OF_4.ties) == (1350, 3, "half")
+    assert (GENERIC.num_pairs, GENERIC.subsets) == (None, ())
+    for name in BENCHMARK_NAMES:
+        benchmark = load_benchmark(name)
+        assert benchmark.name == name
+        # A branch would let the data change under the figures.
+        assert benchmark.dataset is None or len(benchmark.revision or "") == 40
+    folder = Path(encore.benchmarks.__path__[0])
+    assert {path.stem for path in folder.glob("*.toml")} == {*BENCHMARK_NAMES, "paper_tables"}
+
+
+OWN = """
+name = "mine"
+version = "3"
+title = "Mine"
+citation = "me"
+headline = "Harmlessness"
+weighting = "subsets"
+licence = "CC0-1.0"
+
+[[subsets]]
+name = "easy"
+
+[[subsets]]
+name = "hard"
+num_pairs = 7
+"""
+
+
+def test_ones_own_benchmark_is_a_file(tmp_path):
+    (tmp_path / "mine.toml").write_text(OWN, encoding="utf-8")
+    benchmark = load_benchmark(tmp_path / "mine.toml")
+    assert benchmark.headline == "Harmlessness"
+    assert [(one.name, one.num_pairs) for one in benchmark.subsets] == [("easy", None), ("hard", 7)]
+    with pytest.raises(InputError, match=r"'rewardbench'.*rewardbench-safety.*generic.*or a path"):
+        load_benchmark("rewardbench")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('version = "3"\n', "", "field version: Field required"),
+        ('version = "3"', 'version = "3"\nheadlines = "x"', "field headlines: Extra inputs"),
+        ("num_pairs = 7", "num_pairs = 0", r"field subsets.1.num_pairs: .*greater than.*got 0"),
+        ('name = "hard"', 'name = "easy"', "subset 'easy' is there more than once"),
+        ("[[subsets]]", 'dataset = "a/b"\n[[subsets]]', "dataset, revision and split belong"),
+        (
+            "[[subsets]]",
+            'dataset = "a/b"\nrevision = "main"\nsplit = "test"\n[[subsets]]',
+            "field revision: .*got 'main'",
+        ),
+        ("[[subsets]]", "rejected_per_row = 2\n[[subsets]]", "'hard': 7 pairs are no whole number"),
+        ('name = "mine"', "= =", "not valid TOML"),
+    ],
+)
+def test_a_wrong_definition_says_what_and_where(tmp_path, old, new, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(InputError, match=message) as caught:
+        load_benchmark(path)
+    assert "mine.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# --- shapes of rows -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.parquet"])
-def test_the_whole_benchmark_is_read_from_any_kind_of_file(tmp_path: Path, name: str) -> None:
-    rows, path = rows_of(SAFETY), tmp_path / name
-    if name.endswith(".parquet"):
-        path.write_bytes(parquet_bytes(rows))
-    elif name.endswith(".jsonl"):
-        written(path, rows)
-    else:
-        path.write_text(json.dumps(rows), encoding="utf-8")
-    read = read_benchmark_pairs(SAFETY, data=path)
+def test_the_whole_benchmark_is_read_from_any_kind_of_file(tmp_path, name):
+    read = read_benchmark_pairs(SAFETY, data=written(tmp_path / name, SAFETY_ROWS))
     assert (read.num_pairs, read.is_partial, read.notes) == (740, False, ())
     assert Counter(read.subset_P) == {one.name: one.num_pairs for one in SAFETY.subsets}
     first = read.pairs[0]
@@ -62,68 +165,48 @@ def test_the_whole_benchmark_is_read_from_any_kind_of_file(tmp_path: Path, name:
     assert (first.chosen, first.rejected) == ("Good answer 0.", "Bad answer 0.")
 
 
-def test_a_clone_of_the_repository_gives_the_benchmarks_split_alone(tmp_path: Path) -> None:
+def test_a_clone_of_the_repository_gives_the_benchmarks_split_alone(tmp_path):
     (tmp_path / "data").mkdir()
-    files = {"raw": [*SMALL_ROWS, row_of(9, "refuse")], "filtered": SMALL_ROWS}
-    for split, rows in files.items():
-        path = tmp_path / "data" / f"{split}-00000-of-00001.parquet"
-        path.write_bytes(parquet_bytes(rows))
+    for split, rows in {"raw": [*SMALL_ROWS, row_of(9, "refuse")], "filtered": SMALL_ROWS}.items():
+        written(tmp_path / "data" / f"{split}-00000-of-00001.parquet", rows)
     (tmp_path / "README.md").write_text("not data")
-    assert read_benchmark_pairs(small(split="filtered"), data=tmp_path).num_pairs == 5
+    benchmark = SMALL.model_copy(update={"split": "filtered"})
+    assert read_benchmark_pairs(benchmark, data=tmp_path).num_pairs == 5
 
 
-def test_a_prompt_as_messages_is_the_same_pair(tmp_path: Path) -> None:
+def test_a_prompt_as_messages_is_the_same_pair(tmp_path):
     text = row_of(1, "a")
-    messages = {**text, "prompt": [{"role": "user", "content": text["prompt"]}]}
+    turns = [{"role": "user", "content": text["prompt"]}]
+    answer = {"role": "assistant", "content": text["chosen"]}
     first = pairs_of(tmp_path, [text])
-    assert pairs_of(tmp_path, [messages]).pairs == first.pairs
-    conversation = [
-        {"role": "user", "content": text["prompt"]},
-        {"role": "assistant", "content": text["chosen"]},
-    ]
-    assert pairs_of(tmp_path, [{**messages, "chosen": conversation}]).pairs == first.pairs
+    assert pairs_of(tmp_path, [{**text, "prompt": turns}]).pairs == first.pairs
+    whole = {**text, "prompt": turns, "chosen": [*turns, answer]}
+    assert pairs_of(tmp_path, [whole]).pairs == first.pairs
 
 
-def test_a_row_with_three_rejected_responses_is_three_pairs_of_one_row(tmp_path: Path) -> None:
-    benchmark = BEST_OF_4.model_copy(update={"subsets": ()})
-    read = pairs_of(tmp_path, [best_of_row("7"), best_of_row("8")], benchmark=benchmark)
-    assert read.row_id_P == ("7", "7", "7", "8", "8", "8")
-    assert {pair.chosen for pair in read.pairs[:3]} == {"Good answer 7."}
-    assert [pair.rejected[-2] for pair in read.pairs[:3]] == ["a", "b", "c"]
-
-
-def test_rewardbench_2_is_450_rows_of_three_pairs(tmp_path: Path) -> None:
+def test_a_row_with_three_rejected_responses_is_three_pairs_of_one_row(tmp_path):
     rows = [best_of_row(str(n)) for n in range(450)]
-    path = tmp_path / "test-00000-of-00001.parquet"
-    path.write_bytes(parquet_bytes(rows))
+    path = written(tmp_path / "test-00000-of-00001.parquet", rows)
     read = read_benchmark_pairs(BEST_OF_4, data=path)
     assert (read.num_pairs, read.is_partial, len(set(read.row_id_P))) == (1350, False, 450)
-    path.write_bytes(parquet_bytes(rows[:400]))
+    assert read.row_id_P[:4] == ("0", "0", "0", "1")
+    assert {pair.chosen for pair in read.pairs[:3]} == {"Good answer 0."}
+    assert [pair.rejected[-2] for pair in read.pairs[:3]] == ["a", "b", "c"]
+    written(path, rows[:400])
     with pytest.raises(InputError, match="Safety has 1200 pairs, not 1350"):
         read_benchmark_pairs(BEST_OF_4, data=path)
 
 
-def test_rows_of_other_subsets_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_what_is_left_out_nameless_or_repeated_is_counted(tmp_path):
     rows = [row_of(1, "alpacaeval-easy"), *SMALL_ROWS, row_of(2, "math-prm")]
-    read = pairs_of(tmp_path, rows, benchmark=small())
-    assert read.num_pairs == 5
-    assert not read.is_partial
+    read = pairs_of(tmp_path, rows, SMALL)
+    assert (read.num_pairs, read.is_partial) == (5, False)
     assert read.notes == ("2 rows of other subsets are left out",)
-
-
-def test_without_subset_and_id_a_row_is_known_by_its_place(tmp_path: Path) -> None:
     rows = [{k: row_of(n, "")[k] for k in ("prompt", "chosen", "rejected")} for n in range(3)]
     read = pairs_of(tmp_path, rows)
     assert (read.subset_P, read.row_id_P) == (("all",) * 3, ("1", "2", "3"))
     assert read.notes == ("3 rows have no id: their place in the data stands for it",)
-
-
-def test_one_id_may_occur_in_two_subsets(tmp_path: Path) -> None:
-    # RewardBench counts its rows anew in several subsets.
-    assert pairs_of(tmp_path, [row_of(1, "a"), row_of(1, "b")]).num_pairs == 2
-
-
-def test_texts_that_repeat_count_twice_and_stay_distinguishable(tmp_path: Path) -> None:
+    # RewardBench counts its rows anew in several subsets; texts that repeat stay distinguishable.
     row = row_of(1, "a")
     read = pairs_of(tmp_path, [row, {**row, "id": 2}, {**row, "subset": "b"}])
     assert len({pair.pair_id for pair in read.pairs}) == 1
@@ -132,9 +215,7 @@ def test_texts_that_repeat_count_twice_and_stay_distinguishable(tmp_path: Path) 
 
 
 @given(order=st.permutations(range(5)))
-def test_the_digest_knows_content_and_not_order(
-    order: list[int], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_the_digest_knows_content_and_not_order(order, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     digest = pairs_of(folder, SMALL_ROWS).digest
     assert pairs_of(folder, [SMALL_ROWS[place] for place in order]).digest == digest
@@ -155,108 +236,73 @@ def test_the_digest_knows_content_and_not_order(
         ([*SMALL_ROWS, row_of(9, "refuse")], "refuse has 3 pairs, not 2"),
     ],
 )
-def test_other_counts_are_refused_or_marked(
-    tmp_path: Path, kept: list[dict[str, Any]], problem: str
-) -> None:
+def test_other_counts_are_refused_or_marked(tmp_path, kept, problem):
     with pytest.raises(InputError, match=rf"{problem}.*--allow-partial"):
-        pairs_of(tmp_path, kept, benchmark=small())
-    path = written(tmp_path / "rows.jsonl", kept)
-    read = read_benchmark_pairs(small(), data=path, allow_partial=True)
-    assert read.is_partial
-    assert read.num_pairs == len(kept)
+        pairs_of(tmp_path, kept, SMALL)
+    read = pairs_of(tmp_path, kept, SMALL, allow_partial=True)
+    assert (read.is_partial, read.num_pairs) == (True, len(kept))
     assert read.notes[0].startswith("partial: re")
-
-
-def test_allowing_a_partial_benchmark_does_not_mark_a_whole_one(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", SMALL_ROWS)
-    assert not read_benchmark_pairs(small(), data=path, allow_partial=True).is_partial
-
-
-def test_nothing_of_the_benchmark_is_refused_even_as_a_part(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", [row_of(1, "math-prm")])
+    assert not pairs_of(tmp_path, SMALL_ROWS, SMALL, allow_partial=True).is_partial
     with pytest.raises(InputError, match="none of its 1 rows belongs to this benchmark"):
-        read_benchmark_pairs(small(), data=path, allow_partial=True)
+        pairs_of(tmp_path, [row_of(1, "math-prm")], SMALL, allow_partial=True)
 
 
-def test_real_pairs_are_part_of_the_benchmark(shared_data: Path) -> None:
+def test_real_pairs_are_part_of_the_benchmark(shared_data):
     path = shared_data / "xstest-dev.jsonl"
     with pytest.raises(InputError, match="xstest-should-refuse has 76 pairs, not 154"):
         read_benchmark_pairs(SAFETY, data=path)
     part = read_benchmark_pairs(SAFETY, data=path, allow_partial=True)
-    assert part.is_partial
     assert "donotanswer is missing (136 pairs)" in part.notes[0]
     whole = read_benchmark_pairs(GENERIC, data=path)
     assert Counter(whole.subset_P) == {"xstest-should-refuse": 76, "xstest-should-respond": 64}
-    assert not whole.is_partial
-    assert whole.digest == part.digest
+    assert (part.is_partial, whole.is_partial, whole.digest) == (True, False, part.digest)
 
 
 # --- bad rows -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rejected", [None, "", "  \n", [], [""], 3])
-def test_a_row_without_a_rejected_text_is_refused(tmp_path: Path, rejected: object) -> None:
-    rows = [row_of(1, "a"), row_of(2, "a", rejected=rejected)]
-    with pytest.raises(InputError, match=r"generic, .*: row 2 \(subset a, id 2\): .*rejected"):
-        pairs_of(tmp_path, rows)
-
-
-def test_a_missing_column_is_refused(tmp_path: Path) -> None:
-    row = row_of(1, "a")
-    del row["rejected"]
-    with pytest.raises(InputError, match="0 rejected responses; expected at least one"):
-        pairs_of(tmp_path, [row])
-
-
-def test_an_id_twice_in_a_subset_is_refused(tmp_path: Path) -> None:
+def test_a_row_that_is_no_choice_is_refused(tmp_path):
+    best = best_of_row("1")
+    for row, message in (
+        (best_of_row("1", num_rejected=2), "2 rejected responses; expected 3"),
+        ({**best, "chosen": ["a", "b"]}, "2 chosen responses; expected one"),
+        ({**best, "chosen": None}, "0 chosen responses; expected one"),
+        ({**best, "rejected": ["x", "y", "Good answer 1."]}, "are the same text"),
+        ({**best, "id": 1.5}, "id is 1.5, expected a number or text"),
+        ({**best, "prompt": ""}, "empty"),
+        ({**best, "subset": None}, "subset is None; expected a column 'subset'"),
+        ([1, 2], "no object with columns"),
+    ):
+        with pytest.raises(InputError, match=f"rewardbench-2-safety.*row 1.*{message}"):
+            pairs_of(tmp_path, [row], BEST_OF_4)
+    for rejected in (None, "", "  \n", [], [""], 3):
+        rows = [row_of(1, "a"), row_of(2, "a", rejected=rejected)]
+        with pytest.raises(InputError, match=r"generic, .*: row 2 \(subset a, id 2\): .*rejected"):
+            pairs_of(tmp_path, rows)
     rows = [row_of(1, "a"), row_of(2, "a"), row_of(1, "a", chosen="Another.")]
     with pytest.raises(InputError, match=r"row 3 \(subset a, id 1\): row 1 has this id too"):
         pairs_of(tmp_path, rows)
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (best_of_row("1", num_rejected=2), "2 rejected responses; expected 3"),
-        ({**best_of_row("1"), "chosen": ["a", "b"]}, "2 chosen responses; expected one"),
-        ({**best_of_row("1"), "chosen": None}, "0 chosen responses; expected one"),
-        ({**best_of_row("1"), "rejected": ["x", "y", "Good answer 1."]}, "are the same text"),
-        ({**best_of_row("1"), "id": 1.5}, "id is 1.5, expected a number or text"),
-        ({**best_of_row("1"), "prompt": ""}, "empty"),
-        ({**best_of_row("1"), "subset": None}, "subset is None; expected a column 'subset'"),
-        ([1, 2], "no object with columns"),
-    ],
-)
-def test_a_row_that_is_no_choice_is_refused(tmp_path: Path, row: object, message: str) -> None:
-    with pytest.raises(InputError, match=f"rewardbench-2-safety.*row 1.*{message}"):
-        pairs_of(tmp_path, [row], benchmark=BEST_OF_4)
-
-
-def test_a_line_that_is_no_json_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row_of(1, "a")) + "\n{broken\n")
     with pytest.raises(InputError, match="row 2: not-json"):
         read_benchmark_pairs(GENERIC, data=path)
 
 
-def test_data_that_are_not_there_are_an_error(tmp_path: Path) -> None:
+def test_data_that_are_not_there_are_an_error_that_names_the_way_out(tmp_path):
     with pytest.raises(InputError, match="no such file or folder"):
         read_benchmark_pairs(GENERIC, data=tmp_path / "nothing.jsonl")
     with pytest.raises(InputError, match=r"no --data: it names no data set on the hub.*--data"):
         read_benchmark_pairs(GENERIC)
+    with pytest.raises(InputError, match=r"allenai/reward-bench.*here: --data PATH"):
+        read_benchmark_pairs(SAFETY)  # tests run offline
 
 
-# --- the hub --------------------------------------------------------------------------------------
-
-
-def test_the_pinned_commit_is_read_from_the_hub(tmp_path: Path) -> None:
-    assert SAFETY.dataset is not None
-    assert SAFETY.revision is not None
+def test_the_pinned_commit_is_read_from_the_hub(tmp_path):
     name = "data/filtered-00000-of-00001.parquet"
     repo = HubRepo(
         repo_id=SAFETY.dataset,
         commits=("f" * 40, SAFETY.revision),  # the pinned one is not the newest
-        files={name: parquet_bytes([row_of(1, "math-prm"), *rows_of(SAFETY)])},
+        files={name: parquet_bytes([row_of(1, "math-prm"), *SAFETY_ROWS])},
     )
     code = (
         "from encore.benchmarks.definition import load_benchmark\n"
@@ -276,12 +322,6 @@ def test_the_pinned_commit_is_read_from_the_hub(tmp_path: Path) -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    local = pairs_of(tmp_path, rows_of(SAFETY), benchmark=SAFETY)
+    local = pairs_of(tmp_path, SAFETY_ROWS, SAFETY)
     left_out = ["1 rows of other subsets are left out"]
     assert json.loads(done.stdout) == [740, False, local.digest, left_out]
-
-
-def test_without_a_hub_the_error_names_the_way_out() -> None:
-    # Tests run offline.
-    with pytest.raises(InputError, match=r"allenai/reward-bench.*here: --data PATH"):
-        read_benchmark_pairs(SAFETY)

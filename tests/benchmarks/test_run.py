@@ -39,7 +39,7 @@ from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter, SilentReporter
 from encore.runs import shard_path
 from encore.scoring.head_scores import read_head_scores
-from encore.scoring.scoring_run import HowToCompute, OutOfDeviceMemoryError
+from encore.scoring.scoring_run import OutOfDeviceMemoryError
 from encore.training.gate import RESULT_FILE, GateConfig
 from encore.training.gating_network import fit_gate, save_gate
 from tests.benchmarks.table_world import benchmark_pairs, jsonl_rows, rows_of, write_jsonl
@@ -161,7 +161,7 @@ def test_what_is_there_and_whole_is_not_scored_again(opened, made, tmp_path):
         row_id_P=PAIRS.row_id_P[::-1],
     )
     # Neither the order of the data nor the layout changes a file.
-    again = score(opened, tmp_path, turned, how=HowToCompute(layout="sorted"))
+    again = score(opened, tmp_path, turned, config=BenchmarkConfig(layout="sorted"))
     assert (first.num_computed, again.num_computed) == (PAIRS.num_pairs, 0)
     assert again.folder == first.folder
     np.testing.assert_array_equal(again.scores.score_P2R, first.scores.score_P2R[::-1])

@@ -40,8 +40,9 @@ def usual(made: Path, tmp_path: Path) -> list[object]:
     return [study, "--model", made / "model", *ratings, *data]
 
 
-def test_one_command_prints_every_row(usual, made):
-    result = invoke(*usual, "--reward-model", f"initial={made / 'initial'}")
+def test_one_command_prints_every_row_and_a_second_one_scores_nothing(usual, made):
+    models = ("--reward-model", f"initial={made / 'initial'}")
+    result = invoke(*usual, *models)
     assert result.exit_code == 0, result.output
     first_cells = [line.split("|")[1].strip() for line in result.stdout.splitlines() if "|" in line]
     assert first_cells[2:] == [
@@ -54,6 +55,9 @@ def test_one_command_prints_every_row(usual, made):
     ]
     assert "60 pairs scored in" in result.stderr
     assert "synthetic: model model: backbone (made up)" in result.stderr.replace("\n", "")
+    again = invoke(*usual, *models)
+    assert "scored before" in again.stderr
+    assert again.stdout == result.stdout
 
 
 def test_json_is_all_there_is_on_stdout_and_agrees_with_the_files(usual):
@@ -70,13 +74,6 @@ def test_json_is_all_there_is_on_stdout_and_agrees_with_the_files(usual):
     assert f"every pair under every row: {path}" in result.stderr
 
 
-def test_a_second_call_scores_nothing_and_says_the_same(usual):
-    first, second = invoke(*usual, "--table", "json"), invoke(*usual, "--table", "json")
-    assert "pairs scored in" in first.stderr
-    assert "scored before" in second.stderr
-    assert first.stdout == second.stdout
-
-
 def test_latex_goes_to_stdout_and_the_folder_is_chosen(usual, tmp_path):
     result = invoke(
         *usual, "--table", "latex", "--out", tmp_path / "here", "--scheme", "encore", "--tau", 2
@@ -88,27 +85,19 @@ def test_latex_goes_to_stdout_and_the_folder_is_chosen(usual, tmp_path):
     assert "note: " in result.stderr
 
 
-def test_reward_models_alone_are_a_table_too(usual, made):
-    study, *_ = usual
-    models = ("--reward-model", f"initial={made / 'initial'}")
-    data = ("--benchmark", "generic", "--data", made / "rows.jsonl")
-    content = json.loads(invoke(study, *models, *data, "--json").stdout)
-    assert [row["name"] for row in content["rows"]] == ["initial"]
-    assert (content["reference"], content["model"]) == ("initial", None)
-
-
 def test_rows_of_another_call_join_the_table(usual, made, tmp_path):
-    study, *_ = usual
+    study, *_, benchmark_option, name, data_option, data = usual
     models = ("--reward-model", f"judge={made / 'initial'}", "--out", tmp_path / "other")
-    data = ("--benchmark", "generic", "--data", made / "rows.jsonl")
-    assert invoke(study, *models, *data).exit_code == 0
+    alone = invoke(study, *models, benchmark_option, name, data_option, data, "--json")
+    content = json.loads(alone.stdout)
+    assert [row["name"] for row in content["rows"]] == ["judge"]
+    assert (content["reference"], content["model"]) == ("judge", None)
     stored = tmp_path / "other" / "results.parquet"
     named = f"judge-gpt4o={stored}"
     content = json.loads(invoke(*usual, "--results", stored, "--results", named, "--json").stdout)
     assert [row["name"] for row in content["rows"][-2:]] == ["judge", "judge-gpt4o"]
     assert [row["ours"]["method"] for row in content["rows"][-2:]] == ["judge", "judge-gpt4o"]
     assert content["rows"][-1]["ours"]["comparison"] is not None
-    assert "no results of a benchmark" in str(error_of(*usual, "--results", "nowhere.parquet"))
 
 
 def test_a_partial_benchmark_is_refused_or_marked(usual, made):
@@ -127,25 +116,17 @@ def test_a_partial_benchmark_is_refused_or_marked(usual, made):
 
 
 def test_bad_input_is_one_line(usual, made, tmp_path):
-    study, *_ = usual
-    model_less = [study, "--benchmark", "generic", "--data", made / "rows.jsonl"]
-    assert "no model to benchmark" in str(error_of(*model_less))
-    assert "expected NAME=FOLDER_OR_ID" in str(error_of(*usual, "--reward-model", "nameless"))
-    twice = ("--reward-model", "a=b", "--reward-model", "a=c")
-    assert "given twice" in str(error_of(*usual, *twice))
-    assert "3 heads and says not how to weigh them" in str(
-        error_of(*usual, "--reward-model", f"heads={made / 'model'}")
-    )
+    model = f"heads={made / 'model'}"
+    for options, message in (
+        (("--reward-model", "nameless"), "expected NAME=FOLDER_OR_ID"),
+        (("--reward-model", "a=b", "--reward-model", "a=c"), "given twice"),
+        (("--reward-model", model), "3 heads and says not how to weigh them"),
+        (("--scheme", "best"), "there is none of this name"),
+        (("--gate", tmp_path), "no gate.json"),
+        (("--results", "nowhere.parquet"), "no results of a benchmark"),
+    ):
+        assert message in str(error_of(*usual, *options))
     single = [made / "initial" if one == made / "model" else one for one in usual]
     assert "there is nothing to weigh" in str(error_of(*single))
-    assert "there is none of this name" in str(error_of(*usual, "--scheme", "best"))
-    assert "no gate.json" in str(error_of(*usual, "--gate", tmp_path))
-    gate_less = [*model_less, "--reward-model", "a=b", "--gate", tmp_path]
-    assert "give that one as --model" in str(error_of(*gate_less))
-
-
-@pytest.mark.parametrize(
-    "arguments", [(), ("study", "--table", "html"), ("study", "--k", 0), ("study", "--seed", -1)]
-)
-def test_bad_usage_is_exit_code_2(arguments):
-    assert invoke(*arguments).exit_code == 2
+    for usage in ((), ("study", "--table", "html"), ("study", "--k", 0), ("study", "--seed", -1)):
+        assert invoke(*usage).exit_code == 2

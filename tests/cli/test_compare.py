@@ -84,13 +84,10 @@ def test_marks_and_notes_of_two_rows_are_said_wherever_they_are_printed(tmp_path
     assert list(found["notes"].values()) == [["two rows were cut"], []]
 
 
-def test_options_of_tables_are_refused_beside_two_rows(study):
+def test_bad_input_is_one_line(study, tmp_path):
     two = (study, "--row", "initial", "--row", "uniform")
     assert "--by with --row" in error_of(*two, "--by", "refuse")
     assert "--reference with --row" in error_of(*two, "--reference", "uniform")
-
-
-def test_bad_input_is_one_line(study, tmp_path):
     assert "given 1 times" in error_of(study, "--row", "uniform")
     assert "there is none of this name" in error_of(study, "--row", "best", "--row", "uniform")
     assert "no such directory" in error_of(tmp_path / "nowhere")
