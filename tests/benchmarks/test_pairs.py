@@ -1,4 +1,4 @@
-"""Benchmarks and their pairs: definitions, every shape of row, counts compared, bad rows refused."""
+"""Benchmarks and their pairs: definitions, shapes of rows, counts compared, bad rows refused."""
 
 from __future__ import annotations
 
