@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -15,10 +15,9 @@ from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, visible, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from encore.data.records import PreferencePair
-    from encore.inspection import PairInRun, RatedResponse
 
 
 class ShowConfig(StageConfig):
@@ -41,7 +40,7 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
     rating that became; in every run of the study, or in the one given with --run.
     """
     from encore.data.study import open_study
-    from encore.inspection import find_pair, pair_in_run
+    from encore.query.pair_details import find_pair, pair_in_run
     from encore.rating_runs import choose_run, list_runs
 
     opened = open_study(config.study)
@@ -52,19 +51,15 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
     )
     found = [(one, [pair_in_run(one, run_dir) for run_dir in run_dirs]) for one in pairs]
     if json:
-        shown = [_as_dict(one, runs) for one, runs in found]
+        shown = [dataclasses.asdict(one) | {"runs": runs} for one, runs in found]
         print_json(shown[0] if len(shown) == 1 else shown)
         return
     for one, runs in found:
         _print_pair(one)
         for in_run in runs:
-            _print_run(in_run, rule=config.rule, all_prompts=config.all_prompts)
+            _print_run(**in_run, config=config)
     if not run_dirs:
         say("no ratings yet; run `encore rate` first")
-
-
-def _as_dict(pair: PreferencePair, runs: Sequence[PairInRun]) -> dict[str, object]:
-    return dataclasses.asdict(pair) | {"runs": [dataclasses.asdict(in_run) for in_run in runs]}
 
 
 def _print_pair(pair: PreferencePair) -> None:
@@ -75,39 +70,47 @@ def _print_pair(pair: PreferencePair) -> None:
     _print_block("rejected", pair.rejected)
 
 
-def _print_run(in_run: PairInRun, *, rule: str | None, all_prompts: bool) -> None:
+def _print_run(
+    *,
+    run_key: str,
+    judge: str,
+    is_prompt_current: bool,
+    ratings: Sequence[Mapping[str, Any]],
+    config: ShowConfig,
+) -> None:
     out.print()
-    out.print(Text(f"run {in_run.run_key}  judge {in_run.judge}", style="bold"))
-    if not in_run.ratings:
+    out.print(Text(f"run {run_key}  judge {judge}", style="bold"))
+    if not ratings:
         out.print("not rated in this run (its shard is not done, or a pilot left it out)")
         return
-    rule_ids = list(dict.fromkeys(rated.rule_id for rated in in_run.ratings))
-    if rule is not None and rule not in rule_ids:
-        raise InputError(f"--rule {rule!r}: not in run {in_run.run_key}; {', '.join(rule_ids)}")
+    rule_ids = list(dict.fromkeys(one["rule_id"] for one in ratings))
+    if config.rule is not None and config.rule not in rule_ids:
+        raise InputError(f"--rule {config.rule!r}: not in run {run_key}; {', '.join(rule_ids)}")
     columns = ("rule", "response", "rating", "raw reply", "null because", "tokens cut")
-    rows = [_rating_row(rated) for rated in in_run.ratings]
+    rows = [
+        (
+            one["rule_id"],
+            one["response"],
+            "null" if one["rating"] is None else f"{one['rating']:g}",
+            "" if one["raw_reply"] is None else repr(one["raw_reply"]),
+            one["null_reason"] or "",
+            one["num_truncated_tokens"] or "",
+        )
+        for one in ratings
+    ]
     out.print(compact_table(columns, rows, title=""))
-    if not in_run.is_prompt_current:
-        warn(f"run {in_run.run_key} asked with another version's prompt than the one shown")
-    for rated in in_run.ratings:
-        is_sample = rule is None and rated is in_run.ratings[0]
-        if all_prompts or is_sample or rated.rule_id == rule:
-            cut = f" · {rated.num_truncated_tokens} tokens of it were cut"
-            title = f"rating prompt · {rated.rule_id} · {rated.response}"
-            _print_block(title + (cut if rated.num_truncated_tokens else ""), rated.prompt)
-    if rule is None and not all_prompts:
+    if not is_prompt_current:
+        warn(f"run {run_key} asked with another version's prompt than the one shown")
+    if config.all_prompts or config.rule is not None:
+        shown = [one for one in ratings if config.all_prompts or one["rule_id"] == config.rule]
+    else:
+        shown = list(ratings[:1])
+    for one in shown:
+        num_cut = one["num_truncated_tokens"]
+        cut = f" · {num_cut} tokens of it were cut" if num_cut else ""
+        _print_block(f"rating prompt · {one['rule_id']} · {one['response']}{cut}", one["prompt"])
+    if config.rule is None and not config.all_prompts:
         say("the other prompts differ in criterion and response: --rule RULE_ID or --all-prompts")
-
-
-def _rating_row(rated: RatedResponse) -> tuple[object, ...]:
-    return (
-        rated.rule_id,
-        rated.response,
-        "null" if rated.rating is None else f"{rated.rating:g}",
-        "" if rated.raw_reply is None else repr(rated.raw_reply),
-        rated.null_reason or "",
-        rated.num_truncated_tokens or "",
-    )
 
 
 def _print_block(title: str, text: str) -> None:

@@ -1,0 +1,64 @@
+"""Everything a study knows about one pair: text, prompts, replies, ratings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from encore.data.pairs import read_pairs, records_of
+from encore.data.records import PreferencePair
+from encore.data.study import Study
+from encore.errors import InputError
+from encore.rating.prompts import prompt_digest, render_conversation, render_rating_prompt
+from encore.rating_runs import run_status
+
+_SHOWN = ("rule_id", "response", "rating", "null_reason", "raw_reply", "num_truncated_tokens")
+
+
+def find_pair(study: Study, pair_id: str) -> tuple[PreferencePair, ...]:
+    """The pair whose id is, or begins with, ``pair_id``: once for each source that has it.
+
+    Raises:
+        InputError: None matches, or several do.
+    """
+    pairs = read_pairs(study)
+    found = records_of(pairs.filter(pc.starts_with(pairs["pair_id"], pattern=pair_id.lower())))
+    ids = sorted({pair.pair_id for pair in found})
+    if not ids:
+        raise InputError(
+            f"pair {pair_id!r}: not in {study.path}; ids are the pair_id column of its "
+            "pairs/*.parquet files"
+        )
+    if len(ids) > 1:
+        shown = ", ".join(ids[:4])
+        raise InputError(f"pair {pair_id!r}: {len(ids)} pairs match ({shown}, …); give more digits")
+    return tuple(found)
+
+
+def pair_in_run(pair: PreferencePair, run_dir: Path) -> dict[str, Any]:
+    """A pair's ratings in a run, each with its prompt before any cut from the left, as JSON values.
+
+    There are none where its shard is not done or it was not planned. ``is_prompt_current`` is False
+    where the run was made with another rating prompt than this version's, so that the prompts shown
+    are not the ones asked.
+    """
+    status = run_status(run_dir)
+    filters = [("pair_id", "=", pair.pair_id), ("source", "=", pair.source)]
+    rows = [
+        row for path in status.paths for row in pq.read_table(path, filters=filters).to_pylist()
+    ]
+    rating_rules = {rule["rule_id"]: rule["rating_rule"] for rule in status.manifest.rules}
+    ratings = []
+    for row in rows:
+        conversation = render_conversation(pair.prompt, pair.response_text(row["response"]))
+        prompt = render_rating_prompt(conversation, rating_rule=rating_rules[row["rule_id"]])
+        ratings.append({**{name: row[name] for name in _SHOWN}, "prompt": prompt})
+    return {
+        "run_key": status.manifest.run_key,
+        "judge": status.manifest.judge,
+        "is_prompt_current": status.manifest.identity["prompt_sha256"] == prompt_digest(),
+        "ratings": ratings,
+    }
