@@ -2,20 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import pyarrow as pa
 from huggingface_hub import DatasetCard, DatasetCardData
 
-from encore.publish.licences import joint_identifier, licences_of
+from encore.data.pairs import PairsManifest
 from encore.publish.provenance import origin_text, provenance
 from encore.query.study_tables import StudyTables
 
 _SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"))
+
+
+# --- licences -----------------------------------------------------------------------------------
+
+
+class Licence(NamedTuple):
+    """A licence: its identifier on the Hugging Face hub, and what to say about it."""
+
+    identifier: str
+    note: str
+
+
+_MIT, _NC = "mit", "cc-by-nc-4.0"
+_NON_COMMERCIAL = "CC BY-NC 4.0: no commercial use"
+#: Of the repositories that ENCORE knows by name, as their cards say.
+_OF_REPOSITORY: Mapping[str, Licence] = {
+    "Anthropic/hh-rlhf": Licence(_MIT, "MIT"),
+    "PKU-Alignment/PKU-SafeRLHF": Licence(_NC, _NON_COMMERCIAL),
+    "PKU-Alignment/PKU-SafeRLHF-10K": Licence(_NC, _NON_COMMERCIAL),
+    "PKU-Alignment/PKU-SafeRLHF-30K": Licence(_NC, _NON_COMMERCIAL),
+    "RLHFlow/HH-RLHF-Harmless-and-RedTeam-standard": Licence(
+        _MIT, "derived from Anthropic/hh-rlhf, MIT"
+    ),
+    "RLHFlow/PKU-SafeRLHF-30K-standard": Licence(
+        _NC, f"derived from PKU-Alignment/PKU-SafeRLHF-30K, {_NON_COMMERCIAL}"
+    ),
+}
+_SYNTHETIC = Licence("other", "synthetic: the terms of whoever made it (ENCORE's demo: Apache-2.0)")
+
+
+def licences_of(source: PairsManifest) -> list[Licence]:
+    """The licence of each origin of a source, in order; one for a synthetic source."""
+    if source.synthetic:
+        return [_SYNTHETIC]
+    licences = []
+    for origin in source.origins:
+        where = "data set" if origin.kind == "hub" else "local file"
+        note = f"not known ({where} {origin.name}): state it before you pass this on"
+        known = _OF_REPOSITORY.get(origin.name) if origin.kind == "hub" else None
+        licences.append(known or Licence("unknown", note))
+    return list(dict.fromkeys(licences))
+
+
+def joint_identifier(licences: Sequence[Licence]) -> str:
+    """The one identifier of several licences; ``other`` where they differ."""
+    identifiers = {licence.identifier for licence in licences}
+    return identifiers.pop() if len(identifiers) == 1 else "other"
+
+
+# --- the card -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +117,11 @@ def data_set_card(facts: CardFacts) -> DatasetCard:
     judge = run.identity["judge"]
     settings = {name: judge[name] for name in ("revision", "backend", "dtype") if name in judge}
     overlong = run.identity["plan"].get("overlong", "unknown")
-    wanted = {"publication", f"run {run.run_key}"}
-    wanted |= {f"source {source.label}" for source in found.sources}
+    wanted = {
+        "publication",
+        f"run {run.run_key}",
+        *(f"source {one.label}" for one in found.sources),
+    }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=False,  # noqa: S701  # Markdown; cells of tables are escaped by the filter
@@ -83,40 +136,40 @@ def data_set_card(facts: CardFacts) -> DatasetCard:
         run=run,
         synthetic=found.synthetic_parts,
         num_shards=len(status.shards),
-        num_open=len(status.shards) - status.count("done"),
+        num_open=len(status.problems),
         sources=sources,
         settings=settings | run.identity.get("decoding", {}) | {"over-long prompts": overlong},
-        provenance=[fact for fact in provenance(found) if fact.about in wanted],
+        provenance=[fact for fact in provenance(found) if fact[0] in wanted],
     )
     return DatasetCard(f"---\n{_metadata(facts).to_yaml()}\n---\n\n{words}")
 
 
 def _metadata(facts: CardFacts) -> DatasetCardData:
     licences = [one for source in facts.found.sources for one in licences_of(source)]
+    size = next((name for limit, name in _SIZES if facts.num_pairs < limit), "n>1M")
+    synthetic = ["synthetic"] if facts.found.synthetic_parts else []
     split = {
         "name": "train",
         "num_bytes": facts.num_memory_bytes,
         "num_examples": facts.num_pairs,
     }
-    synthetic = ["synthetic"] if facts.found.synthetic_parts else []
+    info = {
+        "config_name": "default",
+        "features": [_feature(field) for field in facts.schema],
+        "splits": [split],
+        "download_size": facts.num_file_bytes,
+        "dataset_size": facts.num_memory_bytes,
+    }
     return DatasetCardData(
         pretty_name=facts.name,
         license=joint_identifier(licences),
-        size_categories=[next((name for limit, name in _SIZES if facts.num_pairs < limit), "n>1M")],
+        size_categories=[size],
         tags=["preference", "reward-model", "safety", "rule-ratings", *synthetic],
         configs=[
             {"config_name": "default", "default": True, "data_files": _files("data")},
             {"config_name": "rules", "data_files": _files("rules")},
         ],
-        dataset_info=[
-            {
-                "config_name": "default",
-                "features": [_feature(field) for field in facts.schema],
-                "splits": [split],
-                "download_size": facts.num_file_bytes,
-                "dataset_size": facts.num_memory_bytes,
-            }
-        ],
+        dataset_info=[info],
     )
 
 

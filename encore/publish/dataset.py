@@ -6,23 +6,24 @@ per pair.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from encore.data.records import RESPONSES
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.files import atomic_folder
 from encore.publish.card import CardFacts, data_set_card
-from encore.publish.folder import refuse_occupied
+from encore.publish.provenance import Publication, run_facts
 from encore.query.query_files import query_file
 from encore.query.study_database import StudyDatabase, literal, open_database, quoted
 from encore.query.study_tables import StudyTables, study_tables
-from encore.schemas import MESSAGE
+from encore.schemas import PAIRS
 
 DEFAULT_ROWS_PER_FILE = 100_000
 
@@ -30,48 +31,20 @@ _CARD, _DATA, _RULES = "README.md", "data", "rules"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedDataset:
+class PublishedDataset(Publication):
     """A written data set folder.
 
     Attributes:
-        path: The folder.
         num_rows: Pairs.
         num_files: Parquet files of pairs.
-        num_bytes: Their size.
         rule_ids: The rules, in order: the fields of both rating columns.
-        run_key: The run the ratings are of.
-        synthetic_parts: What of it is synthetic, in words.
         num_unrated_pairs: Pairs of the study that the run has not rated; they are not in it.
-        num_shards: Shards of the run's plan.
-        num_missing_shards: Those that are not in it.
     """
 
-    path: Path
     num_rows: int
     num_files: int
-    num_bytes: int
     rule_ids: tuple[str, ...]
-    run_key: str
-    synthetic_parts: tuple[str, ...]
     num_unrated_pairs: int
-    num_shards: int
-    num_missing_shards: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore publish --json``, part ``dataset``."""
-        return {
-            "path": str(self.path),
-            "num_rows": self.num_rows,
-            "num_files": self.num_files,
-            "num_bytes": self.num_bytes,
-            "rule_ids": list(self.rule_ids),
-            "run_key": self.run_key,
-            "is_synthetic": bool(self.synthetic_parts),
-            "synthetic_parts": list(self.synthetic_parts),
-            "num_unrated_pairs": self.num_unrated_pairs,
-            "num_shards": self.num_shards,
-            "num_missing_shards": self.num_missing_shards,
-        }
 
 
 def publish_dataset(
@@ -102,55 +75,65 @@ def publish_dataset(
             longer has; something else at ``out``.
         EncoreError: A damaged `run.json`.
     """
-    refuse_occupied(out, ours=(_CARD, _DATA, _RULES), force=force)
+    _refuse_occupied(out, force=force)
     found = study_tables(open_study(study), run=run, judge=judge)
-    status = found.the_run()
+    of_run = run_facts(found)
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(out) as folder:
-        paths, facts = _write(folder, found, name=out.name, rows_per_file=rows_per_file)
+        num_files, facts = _write(folder, found, name=out.name, rows_per_file=rows_per_file)
     return PublishedDataset(
         path=out,
         num_rows=facts.num_pairs,
-        num_files=len(paths),
+        num_files=num_files,
         num_bytes=facts.num_file_bytes,
-        rule_ids=status.manifest.rule_ids,
-        run_key=status.manifest.run_key,
-        synthetic_parts=found.synthetic_parts,
+        rule_ids=found.the_run().manifest.rule_ids,
         num_unrated_pairs=facts.num_unrated_pairs,
-        num_shards=len(status.shards),
-        num_missing_shards=len(status.shards) - status.count("done"),
+        **of_run,
     )
 
 
-def pair_schema(rule_ids: Sequence[str]) -> pa.Schema:
-    """Schema of the data set's rows under some rules."""
-    ratings = pa.struct([pa.field(rule_id, pa.float64()) for rule_id in rule_ids])
-    return pa.schema(
-        [
-            pa.field("pair_id", pa.string()),
-            pa.field("source", pa.string()),
-            pa.field("prompt", pa.list_(MESSAGE)),
-            pa.field("chosen", pa.string()),
-            pa.field("rejected", pa.string()),
-            pa.field("chosen_ratings", ratings),
-            pa.field("rejected_ratings", ratings),
-        ]
-    )
+def _refuse_occupied(out: Path, *, force: bool) -> None:
+    """Refuse a place that holds anything but a folder that an earlier call wrote."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise InputError(f"--dataset {out}: there is a file of this name; name a new folder")
+    names = {path.name for path in out.iterdir()}
+    if names and names != {_CARD, _DATA, _RULES}:
+        raise InputError(
+            f"--dataset {out}: this folder has other things in it; name a new or empty one"
+        )
+    if names and not force:
+        raise InputError(
+            f"--dataset {out}: there is a data set already; name another folder, or give --force"
+        )
 
 
 def _write(
     folder: Path, found: StudyTables, *, name: str, rows_per_file: int
-) -> tuple[list[Path], CardFacts]:
+) -> tuple[int, CardFacts]:
+    """Write everything; returns the number of files of pairs, and what the card says."""
     manifest = found.the_run().manifest
-    schema = pair_schema(manifest.rule_ids)
+    ratings = pa.struct([pa.field(rule_id, pa.float64()) for rule_id in manifest.rule_ids])
+    rated = [pa.field(f"{response}_ratings", ratings) for response in RESPONSES]
+    schema = pa.schema([*PAIRS, *rated])
     with open_database(found.tables) as database:
         num_pairs_of_source = _num_pairs_of_source(database, found)
         num_files = max(1, -(-sum(num_pairs_of_source.values()) // rows_per_file))
         paths = _file_paths(folder / _DATA, num_files)
         batches = database.select(_rated_pairs_query(manifest.rule_ids))
         num_memory_bytes = _write_files(batches, paths, schema, rows_per_file=rows_per_file)
-        nulls = _nulls(database, manifest.run_key)
-    _write_rules(_file_paths(folder / _RULES, 1)[0], found)
+        nulls = database.fetch(
+            "select rule_id, coalesce(null_reason, 'unknown'), sum(num_nulls)::bigint "  # noqa: S608 - our own text
+            f"from ({query_file('null_ratings').text}) where run_key = $run_key "
+            "group by all order by all",
+            run_key=manifest.run_key,
+        )
+    rules = found.tables["rules"]
+    assert isinstance(rules, pa.Table)
+    rules = rules.filter(pc.equal(rules["run_key"], manifest.run_key)).drop_columns("run_key")
+    [path] = _file_paths(folder / _RULES, 1)
+    pq.write_table(rules, path, compression="zstd")
     facts = CardFacts(
         name=name,
         found=found,
@@ -158,10 +141,10 @@ def _write(
         num_pairs_of_source=num_pairs_of_source,
         num_file_bytes=sum(path.stat().st_size for path in paths),
         num_memory_bytes=num_memory_bytes,
-        nulls=nulls,
+        nulls=tuple(tuple(row.values()) for row in nulls.to_pylist()),
     )
     (folder / _CARD).write_text(str(data_set_card(facts)), encoding="utf-8")
-    return paths, facts
+    return num_files, facts
 
 
 def _num_pairs_of_source(database: StudyDatabase, found: StudyTables) -> dict[str, int]:
@@ -216,7 +199,7 @@ def _file_paths(folder: Path, num_files: int) -> list[Path]:
 
 
 def _write_files(
-    batches: Iterator[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
     paths: Sequence[Path],
     schema: pa.Schema,
     *,
@@ -224,39 +207,17 @@ def _write_files(
 ) -> int:
     """Fill files one after another; returns the bytes that the rows take in memory."""
     num_bytes = 0
-    rest: pa.Table = schema.empty_table()
+    rest = iter(batches)
+    batch = next(rest, None)
     for path in paths:
         num_left = rows_per_file
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-            while num_left:
-                if rest.num_rows == 0:
-                    batch = next(batches, None)
-                    if batch is None:
-                        break
-                    rest = pa.Table.from_batches([batch]).cast(schema)
-                    num_bytes += rest.nbytes
-                head = rest.slice(0, num_left)
-                rest = rest.slice(head.num_rows)
-                num_left -= head.num_rows
-                writer.write_table(head)
+            while batch is not None and num_left:
+                piece = pa.Table.from_batches([batch.slice(0, num_left)]).cast(schema)
+                writer.write_table(piece)
+                num_bytes += piece.nbytes
+                num_left -= piece.num_rows
+                batch = batch.slice(piece.num_rows)
+                if not batch.num_rows:
+                    batch = next(rest, None)
     return num_bytes
-
-
-def _write_rules(path: Path, found: StudyTables) -> None:
-    run_key = found.the_run().manifest.run_key
-    rules = found.tables["rules"]
-    assert isinstance(rules, pa.Table)
-    rows = [row for row in rules.to_pylist() if row["run_key"] == run_key]
-    schema = rules.schema.remove(rules.schema.get_field_index("run_key"))
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")
-
-
-def _nulls(database: StudyDatabase, run_key: str) -> tuple[tuple[str, str, int], ...]:
-    rows = database.fetch(
-        "select rule_id, null_reason, sum(num_nulls)::bigint as num_nulls "  # noqa: S608 - our own text
-        f"from ({query_file('null_ratings').text}) where run_key = {literal(run_key)} "
-        "group by rule_id, null_reason order by rule_id, null_reason"
-    ).to_pylist()
-    return tuple(
-        (row["rule_id"], row["null_reason"] or "unknown", row["num_nulls"]) for row in rows
-    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from encore.data.pairs import Origin, PairsManifest, data_digest
+from encore.data.pairs import Origin, data_digest
 from encore.query.study_tables import StudyTables
-from encore.rating_runs import RatingStatus
 from encore.versions import package_versions
 
 #: Table ``provenance`` of a published database.
@@ -22,75 +23,86 @@ FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """One line of provenance: of what, which property, its value."""
+class Publication:
+    """What was written: a database file or a data set's folder.
 
-    about: str
-    name: str
-    value: str | None
+    Attributes:
+        path: Where.
+        num_bytes: Size of the data.
+        run_key: The run whose ratings are in it.
+        synthetic_parts: What of it is synthetic, in words.
+        num_shards: Shards of the run's plan.
+        num_missing_shards: Those that are not in it.
+    """
+
+    path: Path
+    num_bytes: int
+    run_key: str
+    synthetic_parts: tuple[str, ...]
+    num_shards: int
+    num_missing_shards: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """A part of the JSON of ``encore publish --json``."""
+        synthetic = bool(self.synthetic_parts)
+        return asdict(self) | {"path": str(self.path), "is_synthetic": synthetic}
 
 
-def provenance(found: StudyTables) -> tuple[Fact, ...]:
-    """Everything that identifies a study's data and what made it."""
-    return tuple(_facts(found))
+def run_facts(found: StudyTables) -> dict[str, Any]:
+    """The fields of a `Publication` that tell of its run.
+
+    Raises:
+        InputError: No run, or several and none is chosen.
+    """
+    status = found.the_run()
+    return {
+        "run_key": status.manifest.run_key,
+        "synthetic_parts": found.synthetic_parts,
+        "num_shards": len(status.shards),
+        "num_missing_shards": len(status.problems),
+    }
+
+
+def provenance(found: StudyTables) -> Iterator[tuple[str, str, str | None]]:
+    """Everything that identifies a study's data and what made it: about what, name, value."""
+    synthetic = found.synthetic_parts
+    about = "publication"
+    yield about, "format", str(FORMAT_VERSION)
+    yield about, "is_synthetic", json.dumps(bool(synthetic))
+    yield about, "synthetic_parts", ", ".join(synthetic) or None
+    yield about, "run_of_ratings", found.chosen.manifest.run_key if found.chosen else None
+    yield about, "data_sha256", data_digest(found.study)
+    for package, version in package_versions().items():
+        yield about, f"version of {package}", version
+    for source in found.sources:
+        about = f"source {source.label}"
+        for name in ("data_digest", "parquet_sha256", "encore_version"):
+            yield about, name, getattr(source, name)
+        for number, origin in enumerate(source.origins, start=1):
+            yield about, f"origin {number}", origin_text(origin)
+    for status in found.statuses:
+        manifest = status.manifest
+        about = f"run {manifest.run_key}"
+        yield about, "judge", manifest.judge
+        yield about, "judge_revision", manifest.identity["judge"].get("revision")
+        yield about, "rule_set", manifest.rule_set
+        for name in ("rules_sha256", "prompt_sha256", "data_sha256"):
+            yield about, name, manifest.identity.get(name)
+        yield about, "num_shards", str(len(status.shards))
+        yield about, "num_missing_shards", str(len(status.problems))
+        for package, version in manifest.versions.items():
+            yield about, f"version of {package}", version
 
 
 def provenance_table(found: StudyTables) -> pa.Table:
     """The same as a table of schema `PROVENANCE`."""
-    rows = [{"about": f.about, "name": f.name, "value": f.value} for f in provenance(found)]
+    rows = [dict(zip(PROVENANCE.names, fact, strict=True)) for fact in provenance(found)]
     return pa.Table.from_pylist(rows, schema=PROVENANCE)
 
 
 def origin_text(origin: Origin) -> str:
     """Where records came from, in one line."""
-    parts = [origin.name]
-    if origin.revision is not None:
-        parts.append(f"at {origin.revision}")
-    if origin.subset is not None:
-        parts.append(f"subset {origin.subset}")
-    if origin.split is not None:
-        parts.append(f"split {origin.split}")
-    if origin.prefer is not None:
-        parts.append(f"preferring {origin.prefer}")
+    words = {"at": "revision", "subset": "subset", "split": "split", "preferring": "prefer"}
+    given = [(word, getattr(origin, field)) for word, field in words.items()]
+    parts = [origin.name, *(f"{word} {value}" for word, value in given if value is not None)]
     return f"{' '.join(parts)} ({origin.kind}, format {origin.format})"
-
-
-def _facts(found: StudyTables) -> Iterator[Fact]:
-    synthetic = found.synthetic_parts
-    chosen = None if found.chosen is None else found.chosen.manifest.run_key
-    yield Fact(about="publication", name="format", value=str(FORMAT_VERSION))
-    yield Fact(about="publication", name="is_synthetic", value=json.dumps(bool(synthetic)))
-    yield Fact(about="publication", name="synthetic_parts", value=", ".join(synthetic) or None)
-    yield Fact(about="publication", name="run_of_ratings", value=chosen)
-    yield Fact(about="publication", name="data_sha256", value=data_digest(found.study))
-    for package, version in package_versions().items():
-        yield Fact(about="publication", name=f"version of {package}", value=version)
-    for source in found.sources:
-        yield from _source_facts(source)
-    for status in found.statuses:
-        yield from _run_facts(status)
-
-
-def _source_facts(source: PairsManifest) -> Iterator[Fact]:
-    about = f"source {source.label}"
-    yield Fact(about=about, name="data_digest", value=source.data_digest)
-    yield Fact(about=about, name="parquet_sha256", value=source.parquet_sha256)
-    yield Fact(about=about, name="encore_version", value=source.encore_version)
-    for number, origin in enumerate(source.origins, start=1):
-        yield Fact(about=about, name=f"origin {number}", value=origin_text(origin))
-
-
-def _run_facts(status: RatingStatus) -> Iterator[Fact]:
-    manifest = status.manifest
-    about = f"run {manifest.run_key}"
-    judge = manifest.identity["judge"]
-    yield Fact(about=about, name="judge", value=manifest.judge)
-    yield Fact(about=about, name="judge_revision", value=judge.get("revision"))
-    yield Fact(about=about, name="rule_set", value=manifest.rule_set)
-    for name in ("rules_sha256", "prompt_sha256", "data_sha256"):
-        yield Fact(about=about, name=name, value=manifest.identity.get(name))
-    yield Fact(about=about, name="num_shards", value=str(len(status.shards)))
-    num_open = len(status.shards) - status.count("done")
-    yield Fact(about=about, name="num_missing_shards", value=str(num_open))
-    for package, version in manifest.versions.items():
-        yield Fact(about=about, name=f"version of {package}", value=version)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from encore.data.pairs import Origin, PairsManifest, read_pairs
 from encore.data.rules import load_rule_set
 from encore.data.study import open_study
 from encore.errors import InputError
+from encore.publish.card import joint_identifier, licences_of
 from encore.publish.dataset import publish_dataset
-from encore.publish.licences import joint_identifier, licences_of
 from encore.rating_runs import list_runs, run_status
 from tests.cli.invoking import Command
 from tests.sql.studies import NUM_PAIRS, digest_of_tree, make_pairs, rate_study
@@ -74,23 +73,18 @@ def test_datasets_loads_every_pair_with_its_ratings(
     keys = [(row["source"], row["pair_id"]) for row in loaded]
     assert keys == sorted(keys)
 
-
-def test_the_rules_texts_are_a_configuration_of_their_own(published: Path, tmp_path: Path) -> None:
-    loaded = load(published, "rules", cache=tmp_path)
-    rules = load_rule_set("encore-10").rules
-    assert loaded["rule_id"] == [rule.rule_id for rule in rules]
-    assert loaded["rating_rule"] == [rule.rating_rule for rule in rules]
-
-
-def test_the_header_describes_the_files(published: Path, tmp_path: Path) -> None:
+    rules = load(published, "rules", cache=tmp_path)
+    assert rules["rule_id"] == list(RULE_IDS)
+    texts = [rule.rating_rule for rule in load_rule_set("encore-10").rules]
+    assert rules["rating_rule"] == texts
+    # The header describes the files.
     header = header_of(published)
     [info] = header["dataset_info"]
     [split] = info["splits"]
-    files = sorted((published / "data").iterdir())
-    assert [path.name for path in files] == ["train-00000-of-00001.parquet"]
-    assert split["num_examples"] == ALL_PAIRS
-    assert info["download_size"] == files[0].stat().st_size
-    assert info["features"] == load(published, cache=tmp_path).features._to_yaml_list()
+    [file] = (published / "data").iterdir()
+    assert file.name == "train-00000-of-00001.parquet"
+    assert (split["num_examples"], info["download_size"]) == (ALL_PAIRS, file.stat().st_size)
+    assert info["features"] == loaded.features._to_yaml_list()
     assert header["size_categories"] == ["n<1K"]
     assert "synthetic" not in header["tags"]
 
@@ -166,20 +160,31 @@ def test_ratings_of_pairs_that_are_gone_are_refused(tmp_path: Path) -> None:
 def test_the_folder_is_written_whole_and_replaces_only_its_like(
     one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before_study = digest_of_tree(one_run)
     out = tmp_path / "out"
     out.mkdir()
     publish_dataset(one_run, out=out)  # an empty folder is as good as none
     before = digest_of_tree(tmp_path)
     with pytest.raises(InputError, match="--force"):
         publish_dataset(one_run, out=out)
+    rename = Path.rename
+
+    def fail_to_publish(self: Path, target: Path) -> Path:
+        if ".tmp-" in self.name:
+            raise OSError("disk full")
+        return rename(self, target)
 
     def fail(_facts: object) -> str:
         raise OSError("disk full")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-        patch.setattr("encore.publish.dataset.data_set_card", fail)
-        publish_dataset(one_run, out=out, force=True)
-    assert digest_of_tree(tmp_path) == before
+    for name, broken in (
+        ("encore.publish.dataset.data_set_card", fail),
+        ("pathlib.Path.rename", fail_to_publish),
+    ):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+            patch.setattr(name, broken)
+            publish_dataset(one_run, out=out, force=True)
+        assert digest_of_tree(tmp_path) == before
     publish_dataset(one_run, out=out, force=True)
     assert digest_of_tree(tmp_path) == before
     (out / "notes.txt").write_text("mine")
@@ -187,32 +192,7 @@ def test_the_folder_is_written_whole_and_replaces_only_its_like(
         with pytest.raises(InputError, match=r"other things in it|a file of this name"):
             publish_dataset(one_run, out=place, force=True)
     assert (out / "notes.txt").read_text() == "mine"
-
-
-def test_a_failed_replacement_puts_the_old_folder_back(
-    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    publish_dataset(one_run, out=out)
-    before = digest_of_tree(tmp_path)
-    rename = Path.rename
-
-    def fail_once(self: Path, target: Path) -> Path:
-        if ".tmp-" in self.name:
-            raise OSError("no space")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", fail_once)
-    with pytest.raises(OSError, match="no space"):
-        publish_dataset(one_run, out=out, force=True)
-    assert digest_of_tree(tmp_path) == before
-
-
-def test_publishing_leaves_the_study_as_it_was(one_run: Path, tmp_path: Path) -> None:
-    study = Path(shutil.copytree(one_run, tmp_path / "study"))
-    before = digest_of_tree(study)
-    publish_dataset(study, out=tmp_path / "out")
-    assert digest_of_tree(study) == before
+    assert digest_of_tree(one_run) == before_study
 
 
 def source_from(*origins: Origin, label: str = "hh") -> PairsManifest:
