@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from encore.errors import StudyIncompleteError
+from pathlib import Path
+
+from encore.cli.output import exit_if_incomplete
+from encore.config import RatingsConfig, option
 from encore.options import JsonOption, command
-from encore.report.report_config import ReportConfig
 from encore.terminal import console, out, print_json, say, warn
+
+
+class ReportConfig(RatingsConfig):
+    """One page about some ratings."""
+
+    out: Path | None = option(
+        None,
+        metavar="FOLDER",
+        help="Where the report goes. Default: STUDY/reports/RUN_KEY, or `report` in this "
+        "directory for ratings that are not of a study.",
+    )
 
 
 @command
@@ -22,11 +35,12 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
     """
     from encore.report.write_report import default_folder
     from encore.report.write_report import report as write_report
+    from encore.warehouse import open_ratings
 
-    chosen = {"run": config.run, "judge": config.judge}
-    folder = config.out or default_folder(config.ratings, **chosen)
+    ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
+    folder = config.out or default_folder(ratings)
     with console.status("measuring rules") as status:
-        written = write_report(config.ratings, out=folder, on_step=status.update, **chosen)
+        written = write_report(ratings, out=folder, on_step=status.update)
     findings = written.findings
     if json:
         print_json(written.as_dict())
@@ -45,9 +59,4 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
             f"synthetic: {' and '.join(synthetic)}; the report says so, and its figures are no "
             "evidence"
         )
-    if missing := findings.analysis.num_missing_shards:
-        raise StudyIncompleteError(
-            f"{missing} of {findings.analysis.num_shards} shards are missing, damaged or failed "
-            "and not in these figures; `encore status` lists them, `encore rate` with the same "
-            "parameters rates exactly these"
-        )
+    exit_if_incomplete(findings.analysis.num_missing_shards, findings.analysis.num_shards)

@@ -1,8 +1,7 @@
 """What a figure of the report is, and drawing it: light and dark for the page, SVG and PNG files.
 
 A chart function turns data into a `Chart`: panels that draw on Matplotlib's axes, words in their
-place, and the figures behind as a table. Colours come from the style sheets in ``styles/``: ``C0``
-to ``C3``, and what `colour` names.
+place, and the figures behind as a table. Colours are those of the style sheets in ``styles/``.
 """
 
 from __future__ import annotations
@@ -12,34 +11,43 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from encore.report.words import NUMBER_STARTS, printable
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 Theme = Literal["light", "dark"]
+Floats = NDArray[np.float64]
 
 _STYLES = Path(__file__).parent / "styles"
 _POINTS_PER_INCH = 72.0
 _PNG_DPI = 180
-#: Of a title in a file: points that one character takes at its size.
-_CHARACTER_POINTS = 6.2
 _NO_GLYPH = re.compile(r"Glyph (\d+) .*missing from font")
-_COLOURS = {"ink": "text.color", "muted": "axes.labelcolor", "paper": "figure.facecolor"}
-#: Height of a row with its name above it, and of what surrounds the rows, in points.
-_ROW_HEIGHT, _FRAME_HEIGHT = 29.0, 70.0
-_NAME_LENGTH = 46
+
+# Colours of both themes beside the first four: of text, of labels, of the ground, of what lies
+# behind.
+INK, MUTED, PAPER, BAND = "C4", "C5", "C6", "C7"
+#: The look of a line at a value that others are read against.
+REFERENCE: Mapping[str, Any] = {
+    "color": MUTED,
+    "linewidth": 0.9,
+    "linestyle": (0, (3, 2)),
+    "zorder": 1.5,
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DataTable:
     """The figures behind a chart, written out."""
 
@@ -47,13 +55,11 @@ class DataTable:
     rows: tuple[tuple[str, ...], ...]
 
     @property
-    def are_numbers(self) -> tuple[bool, ...]:
+    def are_numbers(self) -> list[bool]:
         """For each column whether its cells are numbers or dashes, the first one never."""
         by_column = list(zip(*self.rows, strict=True)) or [()] * len(self.columns)
-        return tuple(
-            place > 0 and all(cell[:1] in NUMBER_STARTS for cell in cells)
-            for place, cells in enumerate(by_column)
-        )
+        is_number = re.compile("[0-9+−–]").match
+        return [place > 0 and all(map(is_number, cells)) for place, cells in enumerate(by_column)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,14 +87,14 @@ class Panel:
 class Chart:
     """A figure of the report; ``columns`` is of panels in a file."""
 
-    panels: tuple[Panel, ...]
+    panels: Sequence[Panel]
     table: DataTable
     columns: int = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Missing:
-    """In the place of something that the ratings cannot give, and why."""
+    """In the place of something that the ratings cannot give, and why: a sentence."""
 
     reason: str
     title: str = ""
@@ -102,17 +108,15 @@ class DrawnChart:
         chart: What was drawn.
         title: Of the files.
         panels: Each panel as SVG in a data URI, by theme.
-        svg: All panels as a file, light.
-        png: The same as pixels.
+        files: All panels in one picture, light, by format: ``svg`` and ``png``.
         missing_glyphs: Characters that the PNG shows as boxes, because its font lacks them.
     """
 
     chart: Chart
     title: str
-    panels: dict[Theme, tuple[str, ...]]
-    svg: bytes
-    png: bytes
-    missing_glyphs: tuple[str, ...]
+    panels: Mapping[Theme, Sequence[str]]
+    files: Mapping[str, bytes]
+    missing_glyphs: Sequence[str]
 
 
 def draw_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
@@ -125,36 +129,33 @@ def draw_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnCha
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        panels: dict[Theme, tuple[str, ...]] = {}
+        panels: dict[Theme, Sequence[str]] = {}
         for theme in ("dark", "light"):
             with _style(theme):
                 drawings = [_save(_panel_figure(panel), "svg") for panel in chart.panels]
-                panels[theme] = tuple(map(_data_uri, drawings))
+            encoded = [base64.b64encode(svg).decode("ascii") for svg in drawings]
+            panels[theme] = [f"data:image/svg+xml;base64,{text}" for text in encoded]
         with _style("light"):
             sheet = _sheet(chart, title=title, mark=mark)
-            svg = _save(sheet, "svg")
+            files = {"svg": _save(sheet, "svg")}
             sheet.set_layout_engine("none")  # everything has its place; finding it again takes time
-            png = _save(sheet, "png")
+            files["png"] = _save(sheet, "png")
     glyphs = (_NO_GLYPH.match(str(warning.message)) for warning in caught)
     return DrawnChart(
         chart=chart,
         title=title,
         panels=panels,
-        svg=svg,
-        png=png,
-        missing_glyphs=tuple(sorted({chr(int(found.group(1))) for found in glyphs if found})),
+        files=files,
+        missing_glyphs=sorted({chr(int(found.group(1))) for found in glyphs if found}),
     )
 
 
-@contextmanager
-def _style(theme: Theme) -> Iterator[None]:
+def _style(theme: Theme) -> AbstractContextManager[None]:
     import matplotlib.style
 
     # From the defaults: a person's own matplotlibrc must not change the report.
-    sheets: list[str | Path] = ["default", _STYLES / "common.mplstyle"]
-    sheets.append(_STYLES / f"{theme}.mplstyle")
-    with matplotlib.style.context(sheets):
-        yield
+    sheets = ["default", _STYLES / "common.mplstyle", _STYLES / f"{theme}.mplstyle"]
+    return matplotlib.style.context(sheets)  # type: ignore[arg-type]  # names and paths may mix
 
 
 def _panel_figure(panel: Panel) -> Figure:
@@ -178,14 +179,15 @@ def _sheet(chart: Chart, *, title: str, mark: str | None) -> Figure:
     for place, panel in enumerate(panels):
         axes = figure.add_subplot(grid[divmod(place, columns)])
         panel.draw(axes)
-        width = int(panel.width / _CHARACTER_POINTS) - 4
-        words = textwrap.wrap(panel.title, width, max_lines=2, placeholder=" …")
-        axes.set_title("\n".join([*words, panel.subtitle]))
-    lines = textwrap.wrap(title, int(sum(widths) / 8), max_lines=2, placeholder=" …")
-    figure.suptitle("\n".join(lines), fontsize=13, x=0.01, ha="left")
+        axes.set_title(f"{_wrapped(panel.title, panel.width / 6.2 - 4)}\n{panel.subtitle}".strip())
+    figure.suptitle(_wrapped(title, sum(widths) / 8), fontsize=13, x=0.01, ha="left")
     if mark is not None:
         figure.supxlabel(textwrap.fill(mark, int(sum(widths) / 7)), color="C1", fontsize=9.5)
     return figure
+
+
+def _wrapped(text: str, num_characters: float) -> str:
+    return "\n".join(textwrap.wrap(text, int(num_characters), max_lines=2, placeholder=" …"))
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -195,7 +197,7 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=size, layout="constrained")
 
 
-def _save(figure: Figure, kind: str) -> bytes:
+def _save(figure: Figure, kind: Literal["svg", "png"]) -> bytes:
     # Neither the time nor the version of what drew it: the bytes follow from the data.
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
     buffer = io.BytesIO()
@@ -203,43 +205,53 @@ def _save(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _data_uri(svg: bytes) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode('ascii')}"
-
-
 # --- what the charts share ------------------------------------------------------------------------
 
 
-def colour(name: Literal["ink", "muted", "paper", "band"]) -> str:
-    """A colour of the current theme: of text, of labels, of the ground, of what lies behind."""
-    import matplotlib as mpl
-
-    settings: dict[str, Any] = mpl.rcParams  # type: ignore[assignment]
-    return str(settings[_COLOURS.get(name, "grid.color")])
+def floats(values: object) -> Floats:
+    """Figures as an array; None is NaN, which is not drawn."""
+    return np.asarray(values, dtype=np.float64)
 
 
-def diverging_colours() -> Colormap:
-    """Orange, the ground, blue; NaN is grey."""
+def draw_cells(axes: Axes, value_RC: Floats, words: Callable[[int, int], str]) -> AxesImage:
+    """Cells from orange at −1 over the ground to blue at 1, NaN grey, with words in them."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    tones = LinearSegmentedColormap.from_list("diverging", ["C1", colour("paper"), "C0"])
-    return tones.with_extremes(bad=colour("band"))
+    tones = LinearSegmentedColormap.from_list("diverging", ["C1", PAPER, "C0"])
+    colours = tones.with_extremes(bad=BAND)
+    image = axes.imshow(value_RC, cmap=colours, vmin=-1, vmax=1, aspect="auto")
+    for row, column in np.ndindex(*value_RC.shape):
+        tone = PAPER if abs(value_RC[row, column]) > 0.6 else INK
+        text = axes.text(column, row, words(row, column), color=tone, fontsize=9)
+        text.set(ha="center", va="center_baseline")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.set_ylabel("rule")
+    return image
 
 
-def percent_axis(axes: Axes, which: Literal["x", "y"]) -> None:
-    """Label an axis of shares in per cent, at steps of 1, 2 or 5 of some decimal place."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+def draw_dots(
+    axes: Axes,
+    names: Sequence[str],
+    figures: Sequence[Sequence[float | None]],
+    tones: Sequence[str],
+) -> None:
+    """A named row for each share and the two ends of its interval."""
+    for place, (value, low, high) in enumerate(floats(figures)):
+        axes.plot([low, high], [place, place], color=tones[place], linewidth=1.4)
+        axes.plot(value, place, "o", color=tones[place], markersize=7.5)
+    name_rows(axes, names)
+    in_percent(axes.xaxis)
 
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
-    axis.set_major_formatter(
-        FuncFormatter(lambda share, _: f"{100 * share:.6g}".replace("-", "\N{MINUS SIGN}"))
-    )
+
+def in_percent(axis: Axis) -> None:
+    """Label an axis of shares in per cent."""
+    axis.set_major_formatter(lambda share, _: f"{100 * share:.6g}")
 
 
 def rows_height(num_rows: float) -> float:
     """Height of a panel of so many named rows, in points."""
-    return num_rows * _ROW_HEIGHT + _FRAME_HEIGHT
+    return num_rows * 29 + 70
 
 
 def name_rows(axes: Axes, names: Sequence[str], *, room_above: float = 0.0) -> None:
@@ -253,30 +265,11 @@ def name_rows(axes: Axes, names: Sequence[str], *, room_above: float = 0.0) -> N
     axes.grid(visible=False, axis="y")
     for place, name in enumerate(names):
         axes.annotate(
-            name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 2] + " …",
+            name if len(name) <= 46 else f"{name[:44]} …",
             xy=(0.0, place - 0.3),
             xycoords=("axes fraction", "data"),
             fontsize=9,
             va="bottom",
             annotation_clip=False,
-            bbox={"facecolor": colour("paper"), "alpha": 0.9, "linewidth": 0, "pad": 1.0},
+            bbox={"facecolor": PAPER, "alpha": 0.9, "linewidth": 0, "pad": 1.0},
         )
-
-
-def reference_line(axes: Axes, at: float, which: Literal["x", "y"]) -> None:
-    """A thin dashed line at a value that others are read against."""
-    draw = axes.axvline if which == "x" else axes.axhline
-    draw(at, color=colour("muted"), linewidth=0.9, linestyle=(0, (3, 2)), zorder=1.5)
-
-
-def padded(values: Sequence[float], *, least: float = 0.0) -> tuple[float, float]:
-    """Limits around values with some room, at least ``least`` wide on either side."""
-    low, high = min(values), max(values)
-    room = max(0.08 * (high - low), least)
-    return low - room, high + room
-
-
-def missing(reason: object) -> Missing:
-    """A `Missing` with its reason as a sentence."""
-    text = printable(reason).rstrip(".")
-    return Missing(reason=f"{text[:1].upper()}{text[1:]}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,17 +17,17 @@ from encore.analysis.analyze import analyze
 from encore.analysis.statistics import POOLED
 from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
 from encore.errors import InputError
-from encore.report.drawing import Missing, missing
-from encore.report.provenance import Provenance, provenance_of
-from encore.report.words import count, printable
-from encore.warehouse import PairRatings, Warehouse, open_ratings, read_pair_ratings
+from encore.report.drawing import Missing
+from encore.report.provenance import Provenance, provenance_of, study_of
+from encore.report.words import count, printable, sentence
+from encore.warehouse import PairRatings, Ratings, Warehouse, open_ratings, read_pair_ratings
 from encore.weighting.weigh import evidence_of
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import Analysis
     from encore.analysis.correlation import Correlation
     from encore.analysis.intervals import RuleInterval
-    from encore.analysis.statistics import EntropyKind, RuleStats, TiePolicy
+    from encore.analysis.statistics import RuleStats
     from encore.analysis.verdicts import Verdict
     from encore.weighting.comparison import SchemeComparison, TauSweep
     from encore.weighting.scheme import Evidence
@@ -49,37 +49,23 @@ _TAUS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedRule:
-    """A rule as the report calls it: by its place in the set, from 0 as the paper counts."""
-
-    place: int
-    rule_id: str
-    title: str
-
-    @property
-    def words(self) -> str:
-        """Number and title."""
-        return f"{self.place} · {self.title}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RuleHistogram:
     """Ratings of one rule by level, or by bin where there are too many levels.
 
-    ``positions`` are levels or the middles of bins, ascending; ``bar_width`` is in units of rating.
+    ``position_L`` are levels or the middles of bins, ascending; ``bar_width`` is in units of
+    rating.
     """
 
-    rule_id: str
-    positions: tuple[float, ...]
-    num_ratings: tuple[int, ...]
+    rule: RuleStats
+    position_L: NDArray[np.float64]
+    num_ratings_L: NDArray[np.int64]
     bar_width: float
 
     @property
-    def shares(self) -> tuple[float, ...]:
+    def share_L(self) -> NDArray[np.float64]:
         """Share of the rule's ratings at each position."""
-        total = sum(self.num_ratings)
-        return tuple(num / total for num in self.num_ratings)
+        return np.asarray(self.num_ratings_L / self.num_ratings_L.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,36 +74,35 @@ class Findings:
 
     Attributes:
         label: What the ratings are called: the name of a folder or file, never its place.
-        rules: The rules in order.
+        titles: Of each rule by its id, in the order of the rules.
         analysis: Statistics, for every source where sources could be told apart.
         histograms: How the ratings of each rule are spread, over all sources.
         cosine_RR: Cosine of the signs of rating(chosen) − rating(rejected) of each two rules over
             pairs, shape [R, R]; NaN for a rule that never decides.
         comparison: Every weighting scheme on these ratings.
         sweep: ENCORE's weights over temperatures.
-        enough: How many ratings are enough, in sentences; none where nothing can be said.
+        enough: How many ratings are enough, as a sentence; None where nothing can be said.
         benchmarks: The benchmark tables of the ratings' study that have rows, by figure name.
         provenance: Where the ratings come from.
         notes: Plain sentences on what limits these figures, those of ``analysis`` included.
     """
 
     label: str
-    rules: tuple[NamedRule, ...]
+    titles: Mapping[str, str]
     analysis: Analysis
-    histograms: tuple[RuleHistogram, ...] | Missing
+    histograms: Sequence[RuleHistogram] | Missing
     cosine_RR: NDArray[np.float64]
     comparison: SchemeComparison | Missing
     sweep: TauSweep | Missing
-    enough: tuple[str, ...]
+    enough: str | None
     benchmarks: Mapping[str, BenchmarkTable | Missing]
     provenance: Provenance
-    notes: tuple[str, ...]
+    notes: Sequence[str]
 
     @property
     def sources(self) -> tuple[str, ...]:
         """All sources together, then each; a single one is not told twice."""
-        found = tuple(dict.fromkeys(rule.source for rule in self.analysis.rules))
-        single = tuple(source for source in found if source != POOLED)
+        single = tuple(source for source in self.analysis.sources if source != POOLED)
         return (POOLED, *single) if len(single) > 1 else (POOLED,)
 
     @property
@@ -130,12 +115,27 @@ class Findings:
 
     @property
     def pooled(self) -> tuple[RuleStats, ...]:
-        """Statistics of each rule over all sources, in the order of ``rules``."""
+        """Statistics of each rule over all sources, in their order."""
         return self.of_source(POOLED)
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs of a prompt and two responses."""
+        return max((rule.num_pairs_total for rule in self.pooled), default=0)
+
+    @property
+    def num_ratings(self) -> int:
+        """Ratings that are not null."""
+        return sum(rule.num_ratings for rule in self.pooled)
+
+    @property
+    def num_nulls(self) -> int:
+        """Null ratings."""
+        return sum(rule.num_unparsed for rule in self.pooled)
 
     def source_name(self, source: str) -> str:
         """What the report calls a source; if there is only one, all together are called so."""
-        single = {rule.source for rule in self.analysis.rules} - {POOLED}
+        single = set(self.analysis.sources) - {POOLED}
         if source == POOLED and len(single) != 1:
             return "all sources"
         return printable(source if source != POOLED else single.pop())
@@ -144,44 +144,38 @@ class Findings:
         """Statistics of the rules of one source."""
         return tuple(rule for rule in self.analysis.rules if rule.source == source)
 
-    def rule(self, rule_id: str) -> NamedRule:
-        """The rule of an id."""
-        return next(rule for rule in self.rules if rule.rule_id == rule_id)
+    def intervals(self, source: str) -> tuple[RuleInterval, ...]:
+        """The bootstrap intervals of these rules."""
+        return tuple(row for row in self.analysis.intervals if row.source == source)
 
-    def correlation(
-        self, source: str, *, entropy: EntropyKind, accuracy: TiePolicy
-    ) -> Correlation | None:
-        """One row of the correlations."""
-        wanted = (source, entropy, accuracy)
-        rows = self.analysis.correlation
-        return next((r for r in rows if (r.source, r.entropy, r.accuracy) == wanted), None)
-
-    def interval(self, source: str, rule_id: str) -> RuleInterval | None:
-        """The bootstrap intervals of a rule in a source."""
-        rows = self.analysis.intervals
-        return next((r for r in rows if (r.source, r.rule_id) == (source, rule_id)), None)
-
-    @property
-    def encore_weights(self) -> dict[str, tuple[float, float | None]]:
-        """ENCORE's weight and effective weight of each rule; empty where there are none."""
-        rows = () if isinstance(self.comparison, Missing) else self.comparison.rows
-        found = next((row for row in rows if row.vector.scheme == "encore"), None)
-        if found is None:
-            return {}
-        both = zip(found.vector.weights, found.effective_weights, strict=True)
-        return dict(zip(found.vector.rule_ids, both, strict=True))
+    def correlations(self, source: str) -> tuple[Correlation, ...]:
+        """The correlations of a source."""
+        return tuple(row for row in self.analysis.correlation if row.source == source)
 
     def verdicts(self, source: str) -> tuple[Verdict, ...]:
         """What is to be said of the paper's claim in a source."""
         return tuple(row for row in self.analysis.verdicts if row.source == source)
 
+    def place(self, rule_id: str) -> int:
+        """A rule's place in the set, from 0 as the paper counts: what figures call it."""
+        return list(self.titles).index(rule_id)
+
+    def words(self, rule_id: str) -> str:
+        """A rule's place and title."""
+        return f"{self.place(rule_id)} · {self.titles[rule_id]}"
+
+    @property
+    def encore_weights(self) -> dict[str, tuple[float, float | None]]:
+        """ENCORE's weight and effective weight of each rule; empty where there are none."""
+        for row in () if isinstance(self.comparison, Missing) else self.comparison.rows:
+            if row.vector.scheme == "encore":
+                both = zip(row.vector.weights, row.effective_weights, strict=True)
+                return dict(zip(row.vector.rule_ids, both, strict=True))
+        return {}
+
 
 def gather(
-    ratings: str | Path | Any,
-    *,
-    run: str | None = None,
-    judge: str | None = None,
-    on_step: Callable[[str], None] = lambda _: None,
+    ratings: str | Path | Ratings | Any, *, on_step: Callable[[str], None] = lambda _: None
 ) -> Findings:
     """Everything a report says about some ratings.
 
@@ -190,14 +184,12 @@ def gather(
 
     Args:
         ratings: As for `encore.analysis.analyze.analyze`.
-        run: Which run, where there are several: a unique prefix of its key.
-        judge: Which judge, where there are several.
         on_step: Called with what is being done.
 
     Raises:
         InputError: Not a ratings table: which file, column and value, and what was expected.
     """
-    source = open_ratings(ratings, run=run, judge=judge)
+    source = open_ratings(ratings)
     on_step("measuring rules")
     try:
         analysis, notes = analyze(source, by_source=True), []
@@ -217,52 +209,48 @@ def gather(
     on_step("comparing weighting schemes")
     comparison, sweep = _weighed(evidence)
     on_step("drawing samples of pairs")
-    weighed = [one for one in (comparison, sweep) if not isinstance(one, Missing)]
-    sources = dict.fromkeys(rule.source for rule in analysis.rules if rule.source != POOLED)
+    study = study_of(source)
+    sources = [name for name in analysis.sources if name != POOLED]
+    provenance = provenance_of(source, sources=sources)
     notes += analysis.notes
-    provenance = provenance_of(source, rules=pooled, sources=tuple(sources))
-    titles = [printable(provenance.titles.get(rule_id) or rule_id) for rule_id in rule_ids]
+    notes += [
+        note for one in (comparison, sweep) if not isinstance(one, Missing) for note in one.notes
+    ]
     return Findings(
-        label=printable(Path(ratings).resolve().name)
-        if isinstance(ratings, str | Path)
-        else "ratings",
-        rules=tuple(
-            NamedRule(place=place, rule_id=rule_id, title=title)
-            for place, (rule_id, title) in enumerate(zip(rule_ids, titles, strict=True))
-        ),
+        label="ratings" if source.table is not None else printable(_name_of(source.label)),
+        titles={one: printable(provenance.titles.get(one) or one) for one in rule_ids},
         analysis=analysis,
         histograms=histograms,
         cosine_RR=_sign_cosines(pairs),
         comparison=comparison,
         sweep=sweep,
-        enough=() if isinstance(evidence, Missing) else _enough(pairs),
-        benchmarks=_benchmarks(evidence),
+        enough=None if isinstance(evidence, Missing) else _enough(pairs),
+        benchmarks={} if study is None else _benchmarks(study.path),
         provenance=provenance,
-        notes=tuple(dict.fromkeys([*notes, *(note for one in weighed for note in one.notes)])),
+        notes=list(dict.fromkeys(notes)),
     )
 
 
-def _histograms(
-    warehouse: Warehouse, rules: tuple[RuleStats, ...]
-) -> tuple[RuleHistogram, ...] | Missing:
+def _name_of(place: str) -> str:
+    return Path(place).resolve().name
+
+
+def _histograms(warehouse: Warehouse, rules: Sequence[RuleStats]) -> list[RuleHistogram] | Missing:
     num_levels = sum(rule.num_levels for rule in rules)
     if num_levels == 0:
-        return Missing(reason="No rule has a single rating that is not null.")
+        return Missing("No rule has a single rating that is not null.")
     if num_levels > _MAX_LEVELS:
         return Missing(
-            reason=f"The rules have {count(num_levels)} different ratings, too many to be counted "
+            f"The rules have {count(num_levels)} different ratings, too many to be counted "
             "one by one; round the ratings to see how they are spread."
         )
     levels = warehouse.query("rule_histogram")
-    is_shown = pc.and_(pc.is_null(levels["source"]), pc.is_valid(levels["rating"]))
-    shown = levels.filter(is_shown)
-    by_rule = (
-        (rule.rule_id, shown.filter(pc.equal(shown["rule_id"], rule.rule_id))) for rule in rules
-    )
-    return tuple(_histogram(rule_id, rows) for rule_id, rows in by_rule if rows.num_rows)
+    levels = levels.filter(pc.and_(pc.is_null(levels["source"]), pc.is_valid(levels["rating"])))
+    by_rule = [(rule, levels.filter(pc.equal(levels["rule_id"], rule.rule_id))) for rule in rules]
+    return [_histogram(rule, rows) for rule, rows in by_rule if rows.num_rows]
 
 
-def _histogram(rule_id: str, rows: pa.Table) -> RuleHistogram:
+def _histogram(rule: RuleStats, rows: pa.Table) -> RuleHistogram:
     rating_L = rows["rating"].to_numpy().astype(float)
     level_L, place_L = np.unique(rating_L, return_inverse=True)
     gap = float(min(np.diff(level_L), default=0.1))
@@ -272,10 +260,7 @@ def _histogram(rule_id: str, rows: pa.Table) -> RuleHistogram:
         level_L, width = (np.arange(_NUM_BINS) + 0.5) / _NUM_BINS, 1 / _NUM_BINS
     num_L = np.bincount(place_L, weights=rows["num_ratings"].to_numpy(), minlength=len(level_L))
     return RuleHistogram(
-        rule_id=rule_id,
-        positions=tuple(level_L.tolist()),
-        num_ratings=tuple(int(num) for num in num_L),
-        bar_width=width,
+        rule=rule, position_L=level_L, num_ratings_L=num_L.astype(int), bar_width=width
     )
 
 
@@ -301,17 +286,14 @@ def _weighed(
     )
 
 
-def _enough(pairs: PairRatings) -> tuple[str, ...]:
+def _enough(pairs: PairRatings) -> str:
     from encore.evidence.ratings_needed import ratings_needed
 
-    return (missing(ratings_needed(pairs).sentence).reason,)
+    return sentence(ratings_needed(pairs).sentence)
 
 
-def _benchmarks(evidence: Evidence | Missing) -> dict[str, BenchmarkTable | Missing]:
-    """The benchmark tables of the study that the ratings lie in; none for other ratings."""
-    if isinstance(evidence, Missing) or evidence.study is None:
-        return {}
-    study = evidence.study.path
+def _benchmarks(study: Path) -> dict[str, BenchmarkTable | Missing]:
+    """The benchmark tables of the study that the ratings lie in."""
     tables = [_attempt(partial(read_table, folder)) for folder in table_folders(study)]
     shown = [one for one in tables if isinstance(one, Missing) or one.own_rows]
     return {f"{BENCHMARK_FIGURE}{place}": one for place, one in enumerate(shown, start=1)}
@@ -322,4 +304,4 @@ def _attempt(find: Callable[[], Found]) -> Found | Missing:
     try:
         return find()
     except InputError as error:
-        return missing(error)
+        return Missing(sentence(error))

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from encore.analysis.statistics import RuleStats
 from encore.data.pairs import SYNTHETIC_LABEL, labels_of, read_manifest
-from encore.data.study import MARKER, open_study
+from encore.data.study import MARKER, Study, open_study
 from encore.files import file_sha256
-from encore.rating_runs import RatingManifest, RatingStatus, null_reasons, run_status
-from encore.report.words import count, plural, printable
+from encore.rating_runs import RatingStatus, null_reasons, run_status
+from encore.report.words import count, plural
 from encore.versions import installed_version, package_versions
 from encore.warehouse import Ratings
 
-#: What draws the report, beside the packages that `encore.versions` records.
+#: Name and value of a line, and whether it is a key or digest, to be set so.
+Fact = tuple[str, str, bool]
+
+#: What makes the report.
+_PACKAGES = ("python", "encore-reward", "duckdb", "numpy", "pyarrow", "scipy")
 _DRAWING_PACKAGES = ("matplotlib", "jinja2")
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One line of the provenance. ``is_code``: a key or digest, to be set so."""
-
-    name: str
-    value: str
-    is_code: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +31,6 @@ class Provenance:
     Attributes:
         facts: What is recorded, in the order to be read.
         null_reasons: Null ratings by the recorded reason; None where no reason is recorded.
-        num_nulls: Null ratings.
-        num_ratings: Ratings that are not null.
-        num_pairs: Pairs of a prompt and two responses.
         titles: Titles of the rules by rule_id, where the run recorded them.
         judge: The judge's name; None where nobody wrote it down.
         run_key: The run's key; None where there is no run.
@@ -47,56 +38,58 @@ class Provenance:
         versions: Versions of packages, of the rating and of this report.
     """
 
-    facts: tuple[Fact, ...]
-    null_reasons: tuple[tuple[str, int], ...] | None
-    num_nulls: int
-    num_ratings: int
-    num_pairs: int
+    facts: Sequence[Fact]
+    null_reasons: Mapping[str, int] | None
     titles: Mapping[str, str]
     judge: str | None
     run_key: str | None
-    synthetic: tuple[str, ...]
-    versions: tuple[tuple[str, Mapping[str, str]], ...]
-
-    @property
-    def null_share(self) -> float | None:
-        """Null ratings among all; None without any."""
-        total = self.num_nulls + self.num_ratings
-        return self.num_nulls / total if total else None
+    synthetic: Sequence[str]
+    versions: Mapping[str, Mapping[str, str]]
 
 
-def provenance_of(
-    source: Ratings, *, rules: Sequence[RuleStats], sources: Sequence[str]
-) -> Provenance:
+def study_of(source: Ratings) -> Study | None:
+    """The study that ratings lie in; None for a file, a table, or the copy of a run's folder."""
+    folder = source.run_dir.parent.parent if source.run_dir is not None else None
+    return open_study(folder) if folder and (folder / MARKER).is_file() else None
+
+
+def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
     """What is recorded about an input.
 
     Args:
         source: The input.
-        rules: Statistics of its rules over all sources.
         sources: The names of its data sets.
     """
-    status = _status(source)
-    if status is None:
-        judge, run_key = _recorded(source, "judge"), _recorded(source, "run_key")
-    else:
-        judge, run_key = status.manifest.judge, status.manifest.run_key
+    versions = {name: installed_version(name) for name in _DRAWING_PACKAGES} | package_versions()
+    used = (*_PACKAGES, *_DRAWING_PACKAGES)
+    own = {name: text for name in used if (text := versions.get(name))}
+    if source.run_dir is None:
+        judge = source.judge or _recorded(source, "judge")
+        run_key = source.run or _recorded(source, "run_key")
+        return Provenance(
+            facts=list(_file_facts(source, judge=judge, run_key=run_key)),
+            null_reasons=None,
+            titles={},
+            judge=judge,
+            run_key=run_key,
+            synthetic=list(_synthetic(sources, (), judge, ())),
+            versions={"this report": own},
+        )
+    status = run_status(source.run_dir)
+    manifest = status.manifest
+    study = study_of(source)
+    pairs = [] if study is None else [read_manifest(study, label) for label in labels_of(study)]
+    known = [one.label for one in pairs if one.synthetic]
+    recorded = {"rating": manifest.versions} if manifest.versions else {}
     return Provenance(
-        facts=tuple(_file_facts(source) if status is None else _run_facts(status)),
-        null_reasons=None if status is None else tuple(null_reasons(status).items()),
-        num_nulls=sum(rule.num_unparsed for rule in rules),
-        num_ratings=sum(rule.num_ratings for rule in rules),
-        num_pairs=max((rule.num_pairs_total for rule in rules), default=0),
-        titles={} if status is None else _titles(status.manifest),
-        judge=source.judge or judge,
-        run_key=source.run or run_key,
-        synthetic=tuple(_synthetic(sources, status, source.judge or judge)),
-        versions=tuple(_versions(status)),
+        facts=list(_run_facts(status)),
+        null_reasons=null_reasons(status),
+        titles={rule["rule_id"]: rule["title"] for rule in manifest.rules},
+        judge=manifest.judge,
+        run_key=manifest.run_key,
+        synthetic=list(_synthetic(sources, known, manifest.judge, manifest.synthetic)),
+        versions={**recorded, "this report": own},
     )
-
-
-def _status(source: Ratings) -> RatingStatus | None:
-    """The run that an input is, if it is one."""
-    return run_status(source.files[0].parent) if source.is_validated else None
 
 
 def _recorded(source: Ratings, column: str) -> str | None:
@@ -113,103 +106,66 @@ def _recorded(source: Ratings, column: str) -> str | None:
     return None
 
 
-def _run_facts(status: RatingStatus) -> Iterable[Fact]:
+def _run_facts(status: RatingStatus) -> Iterator[Fact]:
     manifest = status.manifest
-    identity, plan = manifest.identity, manifest.identity["plan"]
-    yield Fact("run key", manifest.run_key, is_code=True)
-    yield from _judge_facts(identity["judge"])
-    yield Fact("rule set", f"{printable(manifest.rule_set)}, {plural(len(manifest.rules), 'rule')}")
-    for name, key in (("rules", "rules_sha256"), ("prompt", "prompt_sha256")):
-        yield from _digest(f"{name}, SHA-256", identity.get(key))
-    yield from _digest("pairs, SHA-256", identity.get("data_sha256"))
-    decoding = identity.get("decoding", {})
-    if decoding:
-        yield Fact("decoding", _settings(decoding))
-    overlong = f"; over-long prompts: {printable(plan['overlong'])}" if "overlong" in plan else ""
+    identity = manifest.identity
+    judge, plan = identity["judge"], identity["plan"]
+    apart = {"name", "revision", "chat_template_sha256", "engine_args"}
+    engine = {key: value for key, value in judge.items() if key not in apart}
+    overlong = f"; over-long prompts: {plan['overlong']}" if "overlong" in plan else ""
     pairs = plural(manifest.num_pairs, "pair")
-    yield Fact("plan", f"{pairs} in shards of {count(manifest.shard_size)}{overlong}")
     done = f"{count(status.count('done'))} of {count(len(status.shards))}"
-    yield Fact("shards", f"{done} finished and validated")
+    facts = (
+        ("run key", manifest.run_key, True),
+        ("judge", judge["name"], False),
+        ("judge's revision", judge.get("revision"), True),
+        ("judge's engine", _settings({**engine, **judge.get("engine_args", {})}), False),
+        ("chat template, SHA-256", judge.get("chat_template_sha256"), True),
+        ("rule set", f"{manifest.rule_set}, {plural(len(manifest.rules), 'rule')}", False),
+        ("rules, SHA-256", identity.get("rules_sha256"), True),
+        ("prompt, SHA-256", identity.get("prompt_sha256"), True),
+        ("pairs, SHA-256", identity.get("data_sha256"), True),
+        ("decoding", _settings(identity.get("decoding", {})), False),
+        ("plan", f"{pairs} in shards of {count(manifest.shard_size)}{overlong}", False),
+        ("shards", f"{done} finished and validated", False),
+    )
+    yield from ((name, str(value), is_code) for name, value, is_code in facts if value)
 
 
-def _judge_facts(judge: Mapping[str, Any]) -> Iterable[Fact]:
-    yield Fact("judge", printable(judge["name"]))
-    if revision := judge.get("revision"):
-        yield Fact("judge's revision", printable(revision), is_code=True)
-    settings = {
-        key: value
-        for key, value in judge.items()
-        if key not in {"name", "revision", "chat_template_sha256", "engine_args"}
-    }
-    settings |= dict(judge.get("engine_args", {}))
-    if settings:
-        yield Fact("judge's engine", _settings(settings))
-    yield from _digest("chat template, SHA-256", judge.get("chat_template_sha256"))
-
-
-def _file_facts(source: Ratings) -> Iterable[Fact]:
+def _file_facts(source: Ratings, *, judge: str | None, run_key: str | None) -> Iterator[Fact]:
     if source.table is not None:
-        yield Fact("ratings", "a table in memory")
+        yield ("ratings", "a table in memory", False)
     else:
         names = [path.name for path in source.files]
         more = f" and {count(len(names) - 3)} more" if len(names) > 3 else ""
-        yield Fact("files", printable(", ".join(names[:3]) + more))
+        yield ("files", ", ".join(names[:3]) + more, False)
         if len(source.files) == 1:
-            yield Fact("file, SHA-256", file_sha256(source.files[0]), is_code=True)
-    for column, chosen in (("run_key", source.run), ("judge", source.judge)):
-        found = chosen or _recorded(source, column)
-        if found is not None:
-            yield Fact(column.replace("_", " "), printable(found), is_code=column == "run_key")
-    yield Fact("revision, rules, prompt", "not recorded: these ratings are not a run of a study")
-
-
-def _digest(name: str, value: str | None) -> Iterable[Fact]:
-    if value:
-        yield Fact(name, printable(value), is_code=True)
+            yield ("file, SHA-256", file_sha256(source.files[0]), True)
+    if run_key is not None:
+        yield ("run key", run_key, True)
+    if judge is not None:
+        yield ("judge", judge, False)
+    yield (
+        "revision, rules, prompt",
+        "not recorded: these ratings are not a run of a study",
+        False,
+    )
 
 
 def _settings(values: Mapping[str, Any]) -> str:
-    return printable(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items()))
-
-
-def _titles(manifest: RatingManifest) -> dict[str, str]:
-    return {rule["rule_id"]: rule["title"] for rule in manifest.rules}
-
-
-def _versions(status: RatingStatus | None) -> Iterable[tuple[str, Mapping[str, str]]]:
-    if status is not None and status.manifest.versions:
-        yield (
-            "rating",
-            {printable(name): printable(text) for name, text in status.manifest.versions.items()},
-        )
-    drawing = {name: installed_version(name) for name in _DRAWING_PACKAGES}
-    shown = {**package_versions(), **{name: text for name, text in drawing.items() if text}}
-    used = ("python", "encore-reward", "duckdb", "numpy", "pyarrow", "scipy", *_DRAWING_PACKAGES)
-    yield "this report", {name: shown[name] for name in used if name in shown}
+    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items())
 
 
 def _synthetic(
-    sources: Sequence[str], status: RatingStatus | None, judge: str | None
-) -> Iterable[str]:
-    """What is synthetic: sources and judges that are called so, the demo's pairs and judge."""
-    known = set() if status is None else _synthetic_labels(status)
+    sources: Sequence[str], known: Sequence[str], judge: str | None, made_up: Sequence[str]
+) -> Iterator[str]:
+    """What is synthetic: sources and judges that are known to be, or are called so."""
     named = [source for source in sources if source in known or _is_called_synthetic(source)]
     if named:
         pairs = "all pairs" if len(named) == len(sources) else "the pairs"
-        yield f"{pairs} (source {', '.join(map(printable, named))})"
-    is_demo_judge = status is not None and bool(status.manifest.synthetic)
-    if judge is not None and (is_demo_judge or _is_called_synthetic(judge)):
-        yield f"the judge ({printable(judge)})"
-
-
-def _synthetic_labels(status: RatingStatus) -> set[str]:
-    """The labels of a run's study whose pairs are synthetic by what was recorded of them."""
-    folder = status.run_dir.parent.parent
-    if not (folder / MARKER).is_file():
-        return set()
-    study = open_study(folder)
-    manifests = [read_manifest(study, label) for label in labels_of(study)]
-    return {manifest.label for manifest in manifests if manifest.synthetic}
+        yield f"{pairs} (source {', '.join(named)})"
+    if judge is not None and (made_up or _is_called_synthetic(judge)):
+        yield f"the judge ({judge})"
 
 
 def _is_called_synthetic(name: str) -> bool:

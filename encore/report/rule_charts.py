@@ -1,28 +1,34 @@
-"""Figures about the rules: findings in, a chart or the reason why there is none out."""
+"""Figures about the rules: findings in, a chart or the reason why there is none out.
+
+Suffixes: L levels, R rules.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import median
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from encore.analysis.statistics import ENTROPY_KINDS, POOLED, EntropyKind, RuleStats, TiePolicy
+from encore.analysis.statistics import ENTROPY_KINDS, POOLED, TiePolicy
 from encore.report.drawing import (
+    BAND,
+    INK,
+    MUTED,
+    PAPER,
+    REFERENCE,
     Chart,
     DataTable,
+    Floats,
     Missing,
     Panel,
-    colour,
-    diverging_colours,
+    draw_cells,
+    floats,
+    in_percent,
     name_rows,
-    padded,
-    percent_axis,
-    reference_line,
     rows_height,
 )
-from encore.report.findings import Findings
+from encore.report.findings import Findings, RuleHistogram
 from encore.report.words import (
     POLICY_WORDS,
     count,
@@ -39,12 +45,13 @@ if TYPE_CHECKING:
 
     from encore.analysis.correlation import Correlation
     from encore.analysis.intervals import RuleInterval
+    from encore.analysis.statistics import RuleStats
 
-#: The two ways to count ties that are read together.
-HEADLINE: tuple[TiePolicy, TiePolicy] = ("half", "untied")
-#: From the top down: the two that count, then the two that random labels bend.
+#: From the top down: the two that are read together, then the two that random labels bend.
 _POLICIES: tuple[TiePolicy, ...] = ("half", "untied", "strict", "inclusive")
-_MARKS: dict[EntropyKind, tuple[float, str, str, str]] = {
+HEADLINE = _POLICIES[:2]
+#: Of the kinds of entropy: shift in a row, marker, colour, name.
+_MARKS = {
     "discrete": (-0.16, "o", "C0", "discrete"),
     "differential": (0.16, "D", "C1", "differential (KDE)"),
 }
@@ -53,6 +60,16 @@ _MAX_TIMES_MEDIAN = 2.0
 #: With more rules than this the numbers do not fit their cells.
 _MAX_WRITTEN = 10
 _UNRATED = "No pair has both of its responses rated by any rule."
+
+
+def _every_rule(
+    findings: Findings,
+) -> Iterator[tuple[tuple[str, str], RuleStats, RuleInterval]]:
+    """The rules of all sources: names of source and rule, statistics, intervals."""
+    for source in findings.sources:
+        both = zip(findings.of_source(source), findings.intervals(source), strict=True)
+        for rule, ends in both:
+            yield (findings.source_name(source), findings.words(rule.rule_id)), rule, ends
 
 
 def entropy_accuracy(findings: Findings) -> Chart | Missing:
@@ -64,127 +81,105 @@ def entropy_accuracy(findings: Findings) -> Chart | Missing:
         if any(rule.accuracy.under(policy) is not None for rule in findings.of_source(source))
     ]
     if not panels:
-        return Missing(reason=_UNRATED)
-    rows = [
+        return Missing(_UNRATED)
+    rows = tuple(
         (
-            findings.source_name(source),
-            findings.rule(stats.rule_id).words,
-            number(stats.entropy_nats),
-            interval(*_ends(findings.interval(source, stats.rule_id), "entropy"), digits=3),
-            percent(stats.accuracy.half),
-            percent_interval(*_ends(findings.interval(source, stats.rule_id), "half")),
-            percent(stats.accuracy.untied),
-            percent_interval(*_ends(findings.interval(source, stats.rule_id), "untied")),
+            *names,
+            number(rule.entropy_nats),
+            interval(ends.entropy_low, ends.entropy_high, digits=3),
+            percent(rule.accuracy.half),
+            percent_interval(ends.half_low, ends.half_high),
+            percent(rule.accuracy.untied),
+            percent_interval(ends.untied_low, ends.untied_high),
         )
-        for source in findings.sources
-        for stats in findings.of_source(source)
-    ]
-    columns = ("source", "rule", "H (nats)", "95 %", "half", "95 %", "untied", "95 %")
-    return Chart(
-        panels=tuple(panels),
-        table=DataTable(columns=columns, rows=tuple(rows)),
+        for names, rule, ends in _every_rule(findings)
     )
-
-
-def _ends(row: RuleInterval | None, quantity: str) -> tuple[float | None, float | None]:
-    return getattr(row, f"{quantity}_low", None), getattr(row, f"{quantity}_high", None)
+    columns = ("source", "rule", "H (nats)", "95 %", "half", "95 %", "untied", "95 %")
+    return Chart(panels=panels, table=DataTable(columns, rows))
 
 
 def _scatter(findings: Findings, source: str, policy: TiePolicy) -> Panel:
-    rules = [
-        (rule, rule.entropy_nats, rule.accuracy.under(policy))
-        for rule in findings.of_source(source)
-    ]
-    points = [(rule, x, y) for rule, x, y in rules if x is not None and y is not None]
-    row = findings.correlation(source, entropy="discrete", accuracy=policy)
-    r = None if row is None else row.pearson_r
-    values = [
-        value
-        for rule, _, _ in rules
-        for one in HEADLINE
-        for value in (
-            rule.accuracy.under(one),
-            *_ends(findings.interval(source, rule.rule_id), one),
-        )
-    ]
-    limits = padded([value for value in values if value is not None], least=0.01)
+    rules, intervals = findings.of_source(source), findings.intervals(source)
+    x_R = floats([rule.entropy_nats for rule in rules])
+    y_R = floats([rule.accuracy.under(policy) for rule in rules])
+    of_both = floats([[rule.accuracy.under(one) for rule in rules] for one in HEADLINE])
+    shown = np.vstack([of_both, *(_ends(intervals, one) for one in HEADLINE)])
+    room = max(0.08 * np.ptp(shown[np.isfinite(shown)]), 0.01)
+    bottom, top = np.nanmin(shown) - room, np.nanmax(shown) + room
+    rows = {(row.entropy, row.accuracy): row for row in findings.correlations(source)}
+    row = rows["discrete", policy]
 
     def draw(axes: Axes) -> None:
-        for rule, x, y in points:
-            ends = findings.interval(source, rule.rule_id)
-            low, high = _ends(ends, "entropy")
-            if low is not None and high is not None:
-                axes.hlines(y, low, high, colour("muted"), linewidth=0.9)
-            low, high = _ends(ends, policy)
-            if low is not None and high is not None:
-                axes.vlines(x, low, high, colour("muted"), linewidth=0.9)
-            axes.plot(
-                x, y, "o", color="C0", markersize=12, markeredgecolor=colour("paper"), zorder=3
-            )
-            words = str(findings.rule(rule.rule_id).place)
-            number_text = axes.text(x, y, words, ha="center", va="center_baseline", zorder=4)
-            number_text.set(fontsize=9, color=colour("paper"), fontweight="bold")
-        axes.set_ylim(limits)  # of both panels: they are compared
-        if limits[0] < 0.5 < limits[1]:
-            reference_line(axes, 0.5, "y")
-        if row is not None:
-            _draw_fan_and_fit(axes, [(x, y) for _, x, y in points], row)
+        x_error, y_error = _ends(intervals, "entropy") - x_R, _ends(intervals, policy) - y_R
+        style: dict[str, Any] = {"fmt": "none", "ecolor": MUTED, "elinewidth": 0.9}
+        axes.errorbar(x_R, y_R, np.abs(y_error), np.abs(x_error), **style)
+        axes.plot(x_R, y_R, "o", color="C0", markersize=12, markeredgecolor=PAPER, zorder=3)
+        for place in np.flatnonzero(np.isfinite(x_R + y_R)):
+            text = axes.text(x_R[place], y_R[place], str(findings.place(rules[place].rule_id)))
+            text.set(ha="center", va="center_baseline", zorder=4)
+            text.set(fontsize=9, fontweight="bold", color=PAPER)
+        axes.set_ylim(bottom, top)  # of both panels: they are compared
+        if bottom < 0.5 < top:
+            axes.axhline(0.5, **REFERENCE)
+        _draw_fan_and_fit(axes, x_R, y_R, row)
         axes.set_xlabel("entropy of the ratings H (nats)")
         axes.set_ylabel(f"accuracy, {POLICY_WORDS[policy]} (%)")
-        percent_axis(axes, "y")
+        in_percent(axes.yaxis)
 
-    null = "" if row is None else interval(row.null_low, row.null_high)
-    fisher = "" if row is None else interval(row.ci_low, row.ci_high)
+    title = f"{findings.source_name(source)}: {POLICY_WORDS[policy]}"
+    found = "r has no value"
+    if row.pearson_r is not None:
+        r, null = number(row.pearson_r, digits=2), interval(row.null_low, row.null_high)
+        found = f"r {r} · null {null}"
+    num_rules = plural(int(np.isfinite(x_R + y_R).sum()), "rule")
     return Panel(
-        title=f"{findings.source_name(source)}: {POLICY_WORDS[policy]}",
-        subtitle=f"{plural(len(points), 'rule')} · "
-        + ("r has no value" if r is None else f"r {number(r, digits=2)} · null {null}"),
-        alt=(
-            f"Scatter plot of {plural(len(points), 'rule')}, {findings.source_name(source)}, "
-            f"{POLICY_WORDS[policy]}: "
-            + (
-                "the correlation has no value."
-                if r is None
-                else f"Pearson's r {number(r, digits=2)}, 95 % interval {fisher}, null band {null}."
-            )
-        ),
+        title=title,
+        subtitle=f"{num_rules} · {found}",
+        alt=f"Scatter plot of {num_rules}, {title}: {found}.",
         draw=draw,
     )
 
 
-def _draw_fan_and_fit(axes: Axes, points: Sequence[tuple[float, float]], row: Correlation) -> None:
+def _ends(intervals: Sequence[RuleInterval], quantity: str) -> Floats:
+    """The ends of the rules' intervals, shape [2, R]."""
+    names = (f"{quantity}_low", f"{quantity}_high")
+    return floats([[getattr(one, name) for one in intervals] for name in names])
+
+
+def _draw_fan_and_fit(axes: Axes, x_R: Floats, y_R: Floats, row: Correlation) -> None:
     """Lines through the mean whose slope is r · sd(accuracy) / sd(entropy)."""
-    x, y = np.array(points).T
     if row.pearson_r is None or row.null_low is None or row.null_high is None:
         return
-    edges = np.array([*axes.get_xlim(), x.mean()])[[0, 2, 1]]
+    is_drawn_R = np.isfinite(x_R + y_R)
+    x, y = x_R[is_drawn_R], y_R[is_drawn_R]
+    left, right = axes.get_xlim()
+    edges = np.array([left, x.mean(), right])
     slope_of_r, offset = y.std() / x.std(), edges - x.mean()
-    low, high = (y.mean() + r * slope_of_r * offset for r in (row.null_low, row.null_high))
-    axes.fill_between(edges, low, high, color=colour("band"), linewidth=0, zorder=0.5)
-    fit = y.mean() + row.pearson_r * slope_of_r * offset
-    axes.plot(edges, fit, color=colour("ink"), linewidth=1.6, zorder=2)
-    axes.set_xlim(edges[0], edges[2])
+    low, fit, high = (
+        y.mean() + r * slope_of_r * offset for r in (row.null_low, row.pearson_r, row.null_high)
+    )
+    axes.fill_between(edges, low, high, color=BAND, linewidth=0, zorder=0.5)
+    axes.plot(edges, fit, color=INK, linewidth=1.6, zorder=2)
+    axes.set_xlim(left, right)
 
 
 def correlations(findings: Findings) -> Chart | Missing:
     """One panel for each drawn source in which a correlation has a value."""
     by_source = {
-        source: [
-            row
-            for entropy in ENTROPY_KINDS
-            for policy in _POLICIES
-            if (row := findings.correlation(source, entropy=entropy, accuracy=policy)) is not None
-        ]
+        source: sorted(
+            findings.correlations(source),
+            key=lambda row: (ENTROPY_KINDS.index(row.entropy), _POLICIES.index(row.accuracy)),
+        )
         for source in findings.sources
     }
-    panels = tuple(
-        _correlation_panel(findings, source, by_source[source])
+    panels = [
+        _correlation_panel(findings.source_name(source), by_source[source])
         for source in findings.drawn_sources
         if any(row.pearson_r is not None for row in by_source[source])
-    )
+    ]
     if not panels:
         return Missing(
-            reason="A correlation needs at least 3 rules with an entropy and an accuracy, and "
+            "A correlation needs at least 3 rules with an entropy and an accuracy, and "
             "neither may be the same for all."
         )
     rows = tuple(
@@ -203,26 +198,19 @@ def correlations(findings: Findings) -> Chart | Missing:
         for row in found
     )
     columns = ("source", "entropy", "accuracy", "rules", "r", "p", "95 %", "Spearman's ρ", "null")
-    return Chart(
-        panels=panels,
-        table=DataTable(columns=columns, rows=rows),
-    )
+    return Chart(panels=panels, table=DataTable(columns, rows))
 
 
-def _correlation_panel(findings: Findings, source: str, rows: Sequence[Correlation]) -> Panel:
+def _correlation_panel(source_name: str, rows: Sequence[Correlation]) -> Panel:
     def draw(axes: Axes) -> None:
-        reference_line(axes, 0.0, "x")
+        axes.axvline(0.0, **REFERENCE)
         for row in rows:
             shift, marker, tone, _ = _MARKS[row.entropy]
             y = _POLICIES.index(row.accuracy) + shift
-            if row.pearson_r is None:
-                continue
-            if row.null_low is not None and row.null_high is not None:
-                width = row.null_high - row.null_low
-                axes.barh(y, width, 0.26, row.null_low, color=colour("band"), zorder=1.2)
-            if row.ci_low is not None and row.ci_high is not None:
-                axes.plot([row.ci_low, row.ci_high], [y, y], color=tone, linewidth=1.3)
-            axes.plot(row.pearson_r, y, marker, color=tone, markersize=7, zorder=3)
+            low, high = floats([row.null_low, row.null_high])
+            axes.barh(y, high - low, 0.26, low, color=BAND, zorder=1.2)
+            axes.plot(floats([row.ci_low, row.ci_high]), [y, y], color=tone, linewidth=1.3)
+            axes.plot(floats(row.pearson_r), y, marker, color=tone, markersize=7, zorder=3)
         for _, marker, tone, words in _MARKS.values():
             axes.plot([], [], marker, color=tone, label=words)
         axes.set_xlim(-1.03, 1.03)
@@ -239,75 +227,64 @@ def _correlation_panel(findings: Findings, source: str, rows: Sequence[Correlati
         if row.entropy == "discrete"
     )
     return Panel(
-        title=findings.source_name(source),
+        title=source_name,
         subtitle=plural(max(row.num_rules for row in rows), "rule"),
-        alt=f"Correlations with discrete entropy, {findings.source_name(source)}: {headline}.",
+        alt=f"Correlations with discrete entropy, {source_name}: {headline}.",
         draw=draw,
     )
 
 
 def rating_histograms(findings: Findings) -> Chart | Missing:
     """One panel for each rule, all with the same axes (the paper's "Rating Distribution")."""
-    if isinstance(findings.histograms, Missing):
-        return findings.histograms
-    tops = [max(histogram.shares) for histogram in findings.histograms]
-    limit = min(max(tops), _MAX_TIMES_MEDIAN * median(tops))
+    histograms = findings.histograms
+    if isinstance(histograms, Missing):
+        return histograms
+    tops = [float(one.share_L.max()) for one in histograms]
+    limit = min(max(tops), _MAX_TIMES_MEDIAN * float(np.median(tops)))
+    names = [findings.words(one.rule.rule_id) for one in histograms]
+    both = list(zip(names, histograms, strict=True))
     rows = tuple(
-        (findings.rule(histogram.rule_id).words, f"{position:g}", count(num), percent(share))
-        for histogram in findings.histograms
-        for position, share, num in zip(
-            histogram.positions, histogram.shares, histogram.num_ratings, strict=True
-        )
+        (name, f"{position:g}", count(int(num)), percent(float(share)))
+        for name, one in both
+        for position, num, share in zip(one.position_L, one.num_ratings_L, one.share_L, strict=True)
         if num
     )
+    table = DataTable(("rule", "rating", "ratings", "share"), rows)
     return Chart(
-        panels=tuple(
-            _histogram_panel(findings, place, limit) for place in range(len(findings.histograms))
-        ),
-        table=DataTable(columns=("rule", "rating", "ratings", "share"), rows=rows),
-        columns=3,
+        panels=[_histogram_panel(name, one, limit) for name, one in both], table=table, columns=3
     )
 
 
-def _histogram_panel(findings: Findings, place: int, limit: float) -> Panel:
-    assert not isinstance(findings.histograms, Missing)
-    histogram = findings.histograms[place]
-    [stats] = [rule for rule in findings.pooled if rule.rule_id == histogram.rule_id]
+def _histogram_panel(name: str, histogram: RuleHistogram, limit: float) -> Panel:
+    share_L, position_L = histogram.share_L, histogram.position_L
 
     def draw(axes: Axes) -> None:
-        axes.bar(histogram.positions, histogram.shares, width=histogram.bar_width, color="C0")
-        for position, share in zip(histogram.positions, histogram.shares, strict=True):
-            if share > limit:
-                is_left = position < 0.5
-                axes.annotate(
-                    f"{percent(share, digits=0)} ↑",
-                    xy=(position, limit),
-                    xytext=(12 if is_left else -12, 0),
-                    textcoords="offset points",
-                    ha="left" if is_left else "right",
-                    va="top",
-                    fontsize=9,
-                )
+        axes.bar(position_L, share_L, width=histogram.bar_width, color="C0")
+        for place in np.flatnonzero(share_L > limit):
+            side, shift = ("left", 12) if position_L[place] < 0.5 else ("right", -12)
+            text = axes.annotate(
+                f"{percent(share_L[place], digits=0)} ↑",
+                xy=(position_L[place], limit),
+                xytext=(shift, 0),
+                textcoords="offset points",
+            )
+            text.set(ha=side, va="top", fontsize=9)
         axes.set_xlim(-0.06, 1.06)
         axes.set_ylim(0, limit * 1.04)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
         axes.grid(visible=False, axis="x")
         axes.set_xlabel("rating")
         axes.set_ylabel("ratings (%)")
-        percent_axis(axes, "y")
+        in_percent(axes.yaxis)
 
-    rule = findings.rule(histogram.rule_id)
-    entropy = number(stats.entropy_nats, digits=2)
-    levels = plural(stats.num_levels, "level")
-    top = max(range(len(histogram.shares)), key=histogram.shares.__getitem__)
+    rule, top = histogram.rule, int(share_L.argmax())
+    entropy, levels = number(rule.entropy_nats, digits=2), plural(rule.num_levels, "level")
+    subtitle = f"H {entropy} · {levels} · n {count(rule.num_ratings)}"
+    most = f"most frequent rating {position_L[top]:g} with {percent(share_L[top])}"
     return Panel(
-        title=rule.words,
-        subtitle=f"H {entropy} · {levels} · n {count(stats.num_ratings)}",
-        alt=(
-            f"Histogram of rule {rule.words}: {levels}, entropy {entropy} nats, "
-            f"{plural(stats.num_ratings, 'rating')}; most frequent rating "
-            f"{histogram.positions[top]:g} with {percent(histogram.shares[top])}."
-        ),
+        title=name,
+        subtitle=subtitle,
+        alt=f"Histogram of rule {name}: {subtitle}; {most}.",
         draw=draw,
         width=215,
         height=155,
@@ -318,108 +295,87 @@ def ties(findings: Findings) -> Chart | Missing:
     """One panel: over all sources, a bar of three parts for each rule that rated a pair."""
     rules = [rule for rule in findings.pooled if rule.num_pairs]
     if not rules:
-        return Missing(reason=_UNRATED)
-    rows = tuple(
-        (
-            findings.source_name(source),
-            findings.rule(rule.rule_id).words,
-            count(rule.num_pairs),
-            percent(rule.tie_rate),
-            *(percent(rule.accuracy.under(policy)) for policy in _POLICIES),
-        )
-        for source in findings.sources
-        for rule in findings.of_source(source)
-    )
-    return Chart(
-        panels=(_ties_panel(findings, rules),),
-        table=DataTable(columns=("source", "rule", "pairs", "ties", *_POLICIES), rows=rows),
-        columns=1,
-    )
-
-
-def _ties_panel(findings: Findings, rules: Sequence[RuleStats]) -> Panel:
-    names = [findings.rule(rule.rule_id).words for rule in rules]
-    places = range(len(rules))
-    wins = np.array([rule.accuracy.strict or 0.0 for rule in rules])
-    rates = np.array([rule.tie_rate or 0.0 for rule in rules])
+        return Missing(_UNRATED)
+    names = [findings.words(rule.rule_id) for rule in rules]
+    win_R = floats([rule.accuracy.strict for rule in rules])
+    tie_R = floats([rule.tie_rate for rule in rules])
 
     def draw(axes: Axes) -> None:
-        reference_line(axes, 0.5, "x")
-        axes.barh(places, wins, 0.36, color="C0", label="chosen")
-        axes.barh(places, rates, 0.36, wins, color=colour("band"), label="tie")
-        lost = 1 - wins - rates
-        axes.barh(places, lost, 0.36, wins + rates, color="C1", label="rejected rated higher")
-        half = [rule.accuracy.half or 0.0 for rule in rules]
-        axes.plot(half, places, "|", color=colour("ink"), markersize=13, markeredgewidth=2)
+        places = range(len(rules))
+        axes.axvline(0.5, **REFERENCE)
+        axes.barh(places, win_R, 0.36, color="C0", label="chosen")
+        axes.barh(places, tie_R, 0.36, win_R, color=BAND, label="tie")
+        lost_R, start_R = 1 - win_R - tie_R, win_R + tie_R
+        axes.barh(places, lost_R, 0.36, start_R, color="C1", label="rejected rated higher")
+        half_R = win_R + tie_R / 2
+        axes.plot(half_R, places, "|", color=INK, markersize=13, markeredgewidth=2)
         axes.set_xlim(0, 1)
         name_rows(axes, names, room_above=0.7)
-        percent_axis(axes, "x")
+        in_percent(axes.xaxis)
         axes.set_xlabel("share of pairs (%)")
         axes.legend(loc="upper left", ncols=3, borderpad=0, borderaxespad=0, columnspacing=1)
 
     pairs = [rule.num_pairs for rule in rules]
     few = "" if len(set(pairs)) == 1 else f"{count(min(pairs))} to "
-    return Panel(
+    least, most = percent(tie_R.min()), percent(tie_R.max())
+    panel = Panel(
         title=findings.source_name(POOLED),
         subtitle=f"{few}{plural(max(pairs), 'pair')} for each rule",
-        alt=(
-            f"Stacked bars of {plural(len(rules), 'rule')}: between {percent(float(rates.min()))} "
-            f"and {percent(float(rates.max()))} of pairs are ties."
-        ),
+        alt=f"Stacked bars of {plural(len(rules), 'rule')}: {least} to {most} of pairs are ties.",
         draw=draw,
         height=rows_height(len(rules) + 0.7),
     )
+    rows = tuple(
+        (
+            *names,
+            count(rule.num_pairs),
+            percent(rule.tie_rate),
+            *(percent(rule.accuracy.under(policy)) for policy in _POLICIES),
+        )
+        for names, rule, _ in _every_rule(findings)
+    )
+    table = DataTable(("source", "rule", "pairs", "ties", *_POLICIES), rows)
+    return Chart(panels=[panel], table=table, columns=1)
 
 
 def rule_agreement(findings: Findings) -> Chart | Missing:
     """One panel: a triangle of cells, one for each two rules."""
-    if len(findings.rules) < 2:
-        return Missing(reason="There is one rule only.")
-    cosine_RR = findings.cosine_RR
-    below = cosine_RR[np.tril_indices(len(cosine_RR), k=-1)]
+    cosine_RR, num_rules = findings.cosine_RR, len(findings.titles)
+    if num_rules < 2:
+        return Missing("There is one rule only.")
+    below = cosine_RR[np.tril_indices(num_rules, k=-1)]
     found = below[np.isfinite(below)]
     if len(found) == 0:
-        return Missing(reason="No two rules ever prefer a response of the same pair.")
-    low, middle, high = np.quantile(found, [0, 0.5, 1]).tolist()
+        return Missing("No two rules ever prefer a response of the same pair.")
+    low, middle, high = (number(value, digits=2) for value in np.quantile(found, [0, 0.5, 1]))
+    words = [
+        [number(value if np.isfinite(value) else None, digits=2) for value in row]
+        for row in cosine_RR
+    ]
+    is_below_RR = np.tri(num_rules, k=-1) == 1
+    is_written = num_rules <= _MAX_WRITTEN
 
     def draw(axes: Axes) -> None:
-        below_RR = np.where(np.tri(len(cosine_RR), k=-1) == 1, cosine_RR, 0.0)[1:, :-1]
-        image = axes.imshow(below_RR, cmap=diverging_colours(), vmin=-1, vmax=1)
-        for row, column in zip(*np.tril_indices(len(below_RR)), strict=True):
-            value = float(below_RR[row, column])
-            if len(below_RR) <= _MAX_WRITTEN:
-                text = number(value if np.isfinite(value) else None, digits=2)
-                tone = colour("paper" if abs(value) > 0.6 else "ink")
-                style = {"ha": "center", "va": "center", "fontsize": 9, "color": tone}
-                axes.text(column, row, text, **style)  # type: ignore[arg-type]
-        axes.set_xticks(range(len(below_RR)), [str(rule.place) for rule in findings.rules[:-1]])
-        axes.set_yticks(range(len(below_RR)), [str(rule.place) for rule in findings.rules[1:]])
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(False)
+        image = draw_cells(
+            axes,
+            np.where(is_below_RR, cosine_RR, 0.0)[1:, :-1],
+            lambda row, column: words[row + 1][column] * (is_written and column <= row),
+        )
+        axes.set_xticks(range(num_rules - 1))
+        axes.set_yticks(range(num_rules - 1), map(str, range(1, num_rules)))
         axes.set_xlabel("rule")
-        axes.set_ylabel("rule")
         axes.figure.colorbar(image, ax=axes, shrink=0.6, pad=0.02)
 
-    return Chart(
-        panels=(
-            Panel(
-                title=findings.source_name(POOLED),
-                subtitle=plural(findings.provenance.num_pairs, "pair"),
-                alt=(
-                    f"Triangle of cells for {plural(len(cosine_RR), 'rule')}: correlations of "
-                    f"their decisions lie between {number(low, digits=2)} and "
-                    f"{number(high, digits=2)}, median {number(middle, digits=2)}."
-                ),
-                draw=draw,
-                height=300,
-            ),
+    panel = Panel(
+        title=findings.source_name(POOLED),
+        subtitle=plural(findings.num_pairs, "pair"),
+        alt=(
+            f"Triangle of cells for {plural(num_rules, 'rule')}: correlations of their decisions "
+            f"lie between {low} and {high}, median {middle}."
         ),
-        table=DataTable(
-            columns=("rule", *(str(rule.place) for rule in findings.rules)),
-            rows=tuple(
-                (rule.words, *(number(v if np.isfinite(v) else None, digits=2) for v in row))
-                for rule, row in zip(findings.rules, cosine_RR.tolist(), strict=True)
-            ),
-        ),
-        columns=1,
+        draw=draw,
+        height=300,
     )
+    rows = tuple((findings.words(one), *words[place]) for place, one in enumerate(findings.titles))
+    table = DataTable(("rule", *map(str, range(num_rules))), rows)
+    return Chart(panels=[panel], table=table, columns=1)

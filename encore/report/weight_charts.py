@@ -1,4 +1,7 @@
-"""Figures about weights: findings in, a chart or the reason why there is none out."""
+"""Figures about weights: findings in, a chart or the reason why there is none out.
+
+Suffixes: R rules, S schemes, T temperatures.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from encore.benchmarks.table import BenchmarkTable, TableLine
 from encore.report.drawing import (
+    MUTED,
+    PAPER,
+    REFERENCE,
     Chart,
     DataTable,
     Missing,
     Panel,
-    colour,
-    diverging_colours,
-    name_rows,
-    percent_axis,
-    reference_line,
+    draw_cells,
+    draw_dots,
+    floats,
+    in_percent,
     rows_height,
 )
 from encore.report.findings import Findings
-from encore.report.words import NONE, count, number, percent, percent_interval, plural, printable
+from encore.report.words import (
+    NONE,
+    count,
+    number,
+    percent,
+    percent_interval,
+    plural,
+    points,
+    printable,
+)
 from encore.weighting.scheme import DEFAULT_TAU
 
 if TYPE_CHECKING:
@@ -38,35 +53,30 @@ _MAX_FINE = 12
 _TAU_TICKS = (0.01, 0.1, 1, 10, 100)
 
 
+def scheme_name(row: SchemeRow) -> str:
+    """The row's label, with a dagger where labels enter."""
+    return printable(row.label) + " †" * row.uses_labels
+
+
 def scheme_weights(findings: Findings) -> Chart | Missing:
     """Two panels of cells, one row for each rule: weights, and what really moves the reward."""
     comparison = findings.comparison
     if isinstance(comparison, Missing):
         return comparison
-    names = [scheme_name(row) for row in comparison.rows]
     rows = tuple(
         (
-            findings.rule(rule.rule_id).words,
+            findings.words(rule.rule_id),
             *(percent(row.vector.weights[place], digits=2) for row in comparison.rows),
         )
         for place, rule in enumerate(comparison.rules)
     )
     return Chart(
-        panels=(
-            _cells_panel(findings, comparison, "weight", lambda row: list(row.vector.weights)),
+        panels=[
+            _cells_panel(findings, comparison, "weight", lambda row: row.vector.weights),
             _cells_panel(findings, comparison, "share of what moves the reward", _effects),
-        ),
-        table=DataTable(columns=("rule", *names), rows=rows),
+        ],
+        table=DataTable(("rule", *map(scheme_name, comparison.rows)), rows),
     )
-
-
-def scheme_name(row: SchemeRow) -> str:
-    """The row's label, with a dagger where labels or a benchmark enter."""
-    return printable(row.label) + _dagger(row)
-
-
-def _dagger(row: SchemeRow) -> str:
-    return " †" if row.uses_labels or row.uses_benchmark else ""
 
 
 def _effects(row: SchemeRow) -> list[float | None]:
@@ -81,44 +91,27 @@ def _cells_panel(
     findings: Findings,
     comparison: SchemeComparison,
     title: str,
-    shares_of: Callable[[SchemeRow], list[float | None]],
+    shares_of: Callable[[SchemeRow], Sequence[float | None]],
 ) -> Panel:
-    share_RS = np.array([shares_of(row) for row in comparison.rows], dtype=float).T
+    share_RS = floats([shares_of(row) for row in comparison.rows]).T
     num_rules, num_schemes = share_RS.shape
     with np.errstate(divide="ignore", invalid="ignore"):
-        fold_RS = np.clip(np.log2(share_RS * num_rules), -_LOG2_FULL, _LOG2_FULL)
+        fold_RS = np.clip(np.log2(share_RS * num_rules) / _LOG2_FULL, -1, 1)
+    fold_RS[fold_RS < 0] *= 0.6  # orange never full: its text stays dark
     fold_RS[np.nan_to_num(share_RS) == 0] = np.nan  # grey: none at all
-    digits = 1 if num_rules <= _MAX_FINE else 0
+
+    def words(place: int, column: int) -> str:
+        return _share_words(float(share_RS[place, column]), digits=int(num_rules <= _MAX_FINE))
 
     def draw(axes: Axes) -> None:
-        from matplotlib.colors import TwoSlopeNorm
-
-        norm = TwoSlopeNorm(0.0, vmin=-1.6 * _LOG2_FULL, vmax=_LOG2_FULL)  # orange never full
-        axes.imshow(fold_RS, cmap=diverging_colours(), norm=norm, aspect="auto")
-        for place, column in np.ndindex(num_rules, num_schemes):
-            is_dark = fold_RS[place, column] > 0.6 * _LOG2_FULL
-            axes.text(
-                column,
-                place,
-                _share_words(float(share_RS[place, column]), digits=digits),
-                fontsize=9,
-                ha="center",
-                va="center_baseline",
-                color=colour("paper" if is_dark else "ink"),
-            )
-        heads = [
-            f"{row.vector.scheme}{scheme_name(row)[len(printable(row.label)) :]}"
-            for row in comparison.rows
-        ]
+        draw_cells(axes, fold_RS, words)
+        heads = [row.vector.scheme + " †" * row.uses_labels for row in comparison.rows]
         axes.xaxis.tick_top()
         axes.set_xticks(range(num_schemes), heads, rotation=50, ha="left", rotation_mode="anchor")
-        places = [str(findings.rule(rule.rule_id).place) for rule in comparison.rules]
+        places = [str(findings.place(rule.rule_id)) for rule in comparison.rules]
         axes.set_yticks(range(num_rules), places)
-        axes.set_ylabel("rule")
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(False)
 
-    names = ", ".join(scheme_name(row) for row in comparison.rows)
+    names = ", ".join(map(scheme_name, comparison.rows))
     return Panel(
         title=f"{title} (%)",
         subtitle=plural(comparison.num_pairs_total, "pair"),
@@ -144,24 +137,24 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
         return comparison
     rows = [row for row in comparison.rows if row.accuracy.half is not None]
     if not rows:
-        return Missing(reason="No pair is rated by every rule, so nothing can be composed.")
+        return Missing("No pair is rated by every rule, so nothing can be composed.")
     schemes = (
         (
             scheme_name(row),
-            _seen(row),
+            "labels" if row.uses_labels else "ratings only",
             percent(row.accuracy.half),
             percent_interval(row.accuracy_low, row.accuracy_high),
             percent(row.accuracy.untied),
             percent(row.accuracy.strict),
             percent(row.accuracy.inclusive),
-            percent(None if row.held_out_accuracy is None else row.held_out_accuracy.half),
+            percent(_held_out(row)),
             percent(row.beats_random, digits=0),
         )
         for row in comparison.rows
     )
     draws = (
         (
-            draws_name(found),
+            _draws_name(found),
             "ratings only",
             percent(found.half_mean),
             percent_interval(found.half_low, found.half_high),
@@ -170,70 +163,47 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
         for found in comparison.draws
     )
     columns = ("scheme", "sees", "half", "95 %", "untied", "strict", "inclusive")
-    return Chart(
-        panels=(_schemes_panel(comparison, rows),),
-        table=DataTable(
-            columns=(*columns, "held out, half", "beats random weights"), rows=(*schemes, *draws)
-        ),
-        columns=1,
-    )
+    table = DataTable((*columns, "held out, half", "beats random weights"), (*schemes, *draws))
+    return Chart(panels=[_schemes_panel(comparison, rows)], table=table, columns=1)
 
 
-def draws_name(draws: Draws) -> str:
-    """What was drawn, and how often."""
+def _held_out(row: SchemeRow) -> float | None:
+    return None if row.held_out_accuracy is None else row.held_out_accuracy.half
+
+
+def _draws_name(draws: Draws) -> str:
     if draws.scheme == "single":
         return f"every single rule, {count(draws.num_draws)} of them"
     return f"{draws.scheme}, {count(draws.num_draws)} draws"
 
 
-def _seen(row: SchemeRow) -> str:
-    leaks = (("labels", row.uses_labels), ("benchmark", row.uses_benchmark))
-    return " and ".join(words for words, is_seen in leaks if is_seen) or "ratings only"
-
-
 def _schemes_panel(comparison: SchemeComparison, rows: Sequence[SchemeRow]) -> Panel:
-    draws = [found for found in comparison.draws if found.half_mean is not None]
-    lines = [
-        (
-            scheme_name(row),
-            row.accuracy.half,
-            (row.accuracy_low, row.accuracy_high),
-            "C1" if row.uses_labels or row.uses_benchmark else "C0",
-        )
-        for row in rows
-    ] + [
-        (draws_name(found), found.half_mean, (found.half_low, found.half_high), "")
-        for found in draws
-    ]
+    drawn = [found for found in comparison.draws if found.half_mean is not None]
+    names = [*map(scheme_name, rows), *map(_draws_name, drawn)]
+    tones = [*("C1" if row.uses_labels else "C0" for row in rows), *(MUTED,) * len(drawn)]
+    figures = [(row.accuracy.half, row.accuracy_low, row.accuracy_high) for row in rows]
+    figures += [(found.half_mean, found.half_low, found.half_high) for found in drawn]
     best = max(rows, key=lambda row: row.accuracy.half or 0.0)
 
     def draw(axes: Axes) -> None:
-        for place, (_, half, ends, tone) in enumerate(lines):
-            shown = tone or colour("muted")
-            if None not in ends:
-                axes.plot(ends, [place, place], color=shown, linewidth=1.4)  # type: ignore[arg-type]
-            axes.plot(half or 0.0, place, "o", color=shown, markersize=7.5)
-        for place, row in enumerate(rows):
-            if row.held_out_accuracy is not None:
-                [mark] = axes.plot(row.held_out_accuracy.half or 0.0, place, "D", markersize=6.5)
-                mark.set(color=colour("paper"), markeredgecolor="C1")
+        draw_dots(axes, names, figures, tones)
+        [marks] = axes.plot(floats(list(map(_held_out, rows))), range(len(rows)), "D")
+        marks.set(color=PAPER, markeredgecolor="C1", markersize=6.5)
         low, high = axes.get_xlim()
         if low < 0.5 < high:
-            reference_line(axes, 0.5, "x")
-        name_rows(axes, [name for name, *_ in lines])
-        percent_axis(axes, "x")
+            axes.axvline(0.5, **REFERENCE)
         axes.set_xlabel("accuracy, a tie counts half (%)")
 
+    pairs = plural(comparison.num_pairs, "pair")
     return Panel(
         title="composed ratings",
-        subtitle=plural(comparison.num_pairs, "pair"),
+        subtitle=pairs,
         alt=(
-            f"Accuracy of {plural(len(comparison.rows), 'scheme')} on "
-            f"{plural(comparison.num_pairs, 'pair')}, highest {scheme_name(best)} with "
-            f"{percent(best.accuracy.half)}."
+            f"Accuracy of {plural(len(comparison.rows), 'scheme')} on {pairs}, highest "
+            f"{scheme_name(best)} with {percent(best.accuracy.half)}."
         ),
         draw=draw,
-        height=rows_height(len(lines)),
+        height=rows_height(len(names)),
     )
 
 
@@ -245,76 +215,60 @@ def tau_sweep(findings: Findings) -> Chart | Missing:
     panels = [_weights_panel(findings, sweep)]
     if any(accuracy.half is not None for accuracy in sweep.accuracies):
         panels.append(_accuracy_panel(sweep))
-    numbers = (str(findings.rule(rule_id).place) for rule_id in sweep.rule_ids)
-    rows = zip(sweep.taus, sweep.accuracies, sweep.weights_TR, strict=True)
-    return Chart(
-        panels=tuple(panels),
-        table=DataTable(
-            columns=("τ", "half", "untied", *numbers),
-            rows=tuple(
-                (f"{tau:g}", percent(one.half), percent(one.untied), *map(percent, weight_R))
-                for tau, one, weight_R in rows
-            ),
-        ),
+    numbers = (str(findings.place(rule_id)) for rule_id in sweep.rule_ids)
+    rows = tuple(
+        (f"{tau:g}", percent(one.half), percent(one.untied), *map(percent, weight_R))
+        for tau, one, weight_R in zip(sweep.taus, sweep.accuracies, sweep.weights_TR, strict=True)
     )
+    return Chart(panels=panels, table=DataTable(("τ", "half", "untied", *numbers), rows))
 
 
 def _weights_panel(findings: Findings, sweep: TauSweep) -> Panel:
     entropies = {rule.rule_id: rule.entropy_nats or 0.0 for rule in findings.pooled}
-    ranked = sorted(sweep.rule_ids, key=lambda rule_id: entropies.get(rule_id, 0.0))
-    lowest = findings.rule(ranked[0])
+    ranked = sorted(sweep.rule_ids, key=lambda rule_id: entropies[rule_id])
+    named = {ranked[-1]: "C1", ranked[0]: "C0"}
+    num_rules = len(ranked)
 
     def draw(axes: Axes) -> None:
-        tones = {ranked[-1]: "C1", ranked[0]: "C0"}
-        for rule_id, weight_T in zip(
-            sweep.rule_ids, zip(*sweep.weights_TR, strict=True), strict=True
-        ):
-            tone, is_named = tones.get(rule_id, colour("muted")), rule_id in tones
-            label = findings.rule(rule_id).words if is_named else None
-            width = 2.2 if is_named else 1.1
-            axes.plot(
-                sweep.taus, weight_T, color=tone, linewidth=width, zorder=2 + is_named, label=label
-            )
+        for rule_id, weight_T in zip(sweep.rule_ids, np.array(sweep.weights_TR).T, strict=True):
+            [line] = axes.plot(sweep.taus, weight_T, color=MUTED, linewidth=1.1)
+            if rule_id in named:
+                line.set(color=named[rule_id], linewidth=2.2, zorder=3)
+                line.set_label(findings.words(rule_id))
         _tau_axis(axes, sweep)
         axes.legend(loc="upper right")
         axes.set_ylabel("weight (%)")
-        percent_axis(axes, "y")
 
     return Panel(
         title="weights",
-        subtitle=plural(len(sweep.rule_ids), "rule"),
+        subtitle=plural(num_rules, "rule"),
         alt=(
-            f"Lines of {plural(len(sweep.rule_ids), 'weight')} over τ: at small τ rule "
-            f"{lowest.words}, of lowest entropy, has all of it, at large τ all weights are the "
-            "same."
+            f"Lines of {plural(num_rules, 'weight')} over τ: at small τ rule "
+            f"{findings.words(ranked[0])}, of lowest entropy, has all of it, at large τ all "
+            "weights are the same."
         ),
         draw=draw,
     )
 
 
 def _accuracy_panel(sweep: TauSweep) -> Panel:
-    half = [accuracy.half for accuracy in sweep.accuracies]
-    untied = [accuracy.untied for accuracy in sweep.accuracies]
-    values = [value for value in (*half, *untied) if value is not None]
+    half_T = floats([accuracy.half for accuracy in sweep.accuracies])
+    untied_T = floats([accuracy.untied for accuracy in sweep.accuracies])
+    low_T, high_T = floats([sweep.accuracy_lows, sweep.accuracy_highs])
 
     def draw(axes: Axes) -> None:
-        # None is NaN, which is not drawn.
-        axes.plot(sweep.taus, np.array(half, dtype=float), "C0", label="a tie counts half")
-        axes.plot(sweep.taus, np.array(untied, dtype=float), "C1--", label="ties left out")
-        low_T, high_T = np.array([sweep.accuracy_lows, sweep.accuracy_highs], dtype=float)
+        axes.plot(sweep.taus, half_T, "C0", label="a tie counts half")
+        axes.plot(sweep.taus, untied_T, "C1--", label="ties left out")
         axes.fill_between(sweep.taus, low_T, high_T, color="C0", alpha=0.14, linewidth=0)
         _tau_axis(axes, sweep)
         axes.legend(loc="best")
         axes.set_ylabel("accuracy of the composed rating (%)")
-        percent_axis(axes, "y")
 
+    least, most = (percent(find([half_T, untied_T])) for find in (np.nanmin, np.nanmax))
     return Panel(
         title="accuracy of the composed rating",
         subtitle=plural(sweep.num_pairs, "pair"),
-        alt=(
-            "Two lines over τ: the accuracy of the composed rating lies between "
-            f"{percent(min(values))} and {percent(max(values))}."
-        ),
+        alt=f"Two lines over τ: the accuracy lies between {least} and {most}.",
         draw=draw,
     )
 
@@ -324,5 +278,74 @@ def _tau_axis(axes: Axes, sweep: TauSweep) -> None:
     axes.set_xticks(_TAU_TICKS, [f"{tau:g}" for tau in _TAU_TICKS])
     axes.set_xticks([], minor=True)
     axes.set_xlim(min(sweep.taus), max(sweep.taus))
-    reference_line(axes, DEFAULT_TAU, "x")
+    axes.axvline(DEFAULT_TAU, **REFERENCE)
     axes.set_xlabel("temperature τ")
+    in_percent(axes.yaxis)
+
+
+# --- benchmark tables -----------------------------------------------------------------------------
+
+
+def leading_rows(table: BenchmarkTable) -> list[TableLine]:
+    """The rows that are drawn, the best first: the paper's methods, models, judges; else all."""
+    rows = _ranked(table)
+    return [row for row in rows if row.own.method is not None or row.kind != "scheme"] or rows
+
+
+def _ranked(table: BenchmarkTable) -> list[TableLine]:
+    return sorted(table.own_rows, key=lambda row: -row.own.headline.score)
+
+
+def interval_chart(table: BenchmarkTable) -> Chart:
+    """One panel: a dot with its 95 % interval for each leading row, the best first.
+
+    Args:
+        table: With at least one row. The table behind the chart has all of them.
+    """
+    subsets = [one.subset for one in table.own_rows[0].own.subsets]
+    rows = []
+    for row in _ranked(table):
+        headline, figures = row.own.headline, row.own.figures
+        found, compared = row.own.comparison, (NONE, NONE)
+        if found is not None:
+            low, high = (points(end, digits=1) for end in (found.ci_low, found.ci_high))
+            compared = (points(found.difference, digits=1), f"{low} to {high}")
+        ends = percent_interval(headline.ci_low, headline.ci_high)
+        by_subset = (figures[name].score if name in figures else None for name in subsets)
+        cells = (printable(row.name), percent(headline.score), ends, *compared)
+        rows.append((*cells, *map(percent, by_subset)))
+    to_reference = f"to {printable(table.reference)}, points"
+    columns = ("row", "score", "95 %", to_reference, "95 % of it", *map(printable, subsets))
+    return Chart(panels=[_intervals_panel(table)], table=DataTable(columns, tuple(rows)), columns=1)
+
+
+def _intervals_panel(table: BenchmarkTable) -> Panel:
+    rows = leading_rows(table)
+    names = [printable(row.name) for row in rows]
+    found = [row.own.headline for row in rows]
+
+    def draw(axes: Axes) -> None:
+        figures = [(one.score, one.ci_low, one.ci_high) for one in found]
+        draw_dots(axes, names, figures, [_tone(row) for row in rows])
+        axes.axvline(table.own_rows[0].own.headline.score, **REFERENCE)
+        axes.set_xlabel(f"{printable(table.benchmark.headline)} (%)")
+
+    worst, best = (percent(found[place].score) for place in (-1, 0))
+    pairs = plural(found[0].num_pairs, "pair")
+    return Panel(
+        title="",
+        subtitle=pairs + ", PARTIAL" * table.benchmark.is_partial,
+        alt=f"{plural(len(rows), 'row')} on {pairs}: from {worst} to {best} ({names[0]}).",
+        draw=draw,
+        height=rows_height(len(rows)),
+    )
+
+
+def _tone(row: TableLine) -> str:
+    """What the difference to the reference says, as a colour."""
+    found = row.own.comparison
+    if found is None:
+        return "C2"
+    if found.ci_low > 0:
+        return "C0"
+    return "C1" if found.ci_high < 0 else MUTED

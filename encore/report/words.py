@@ -7,8 +7,6 @@ import re
 from encore.analysis.statistics import TiePolicy
 
 NONE = "–"
-#: How a cell that is a number or a dash begins.
-NUMBER_STARTS = frozenset("0123456789+\N{MINUS SIGN}\N{EN DASH}")
 #: Control and direction characters, and what XML has no way to write: they are shown as escapes.
 _UNPRINTABLE = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -25,6 +23,12 @@ POLICY_WORDS: dict[TiePolicy, str] = {
 def printable(text: object) -> str:
     """A text from data on one line, its control and direction characters as visible escapes."""
     return _UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], str(text))
+
+
+def sentence(text: object) -> str:
+    """A text as a sentence: a capital letter first, one full stop at the end."""
+    words = printable(text).rstrip(".")
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
@@ -68,11 +72,11 @@ def interval(low: float | None, high: float | None, *, digits: int = 2) -> str:
     return f"{number(low, digits=digits)} to {number(high, digits=digits)}"
 
 
-def percent_interval(low: float | None, high: float | None, *, digits: int = 1) -> str:
+def percent_interval(low: float | None, high: float | None) -> str:
     """Two ends of an interval of a share."""
     if low is None or high is None:
         return NONE
-    return f"{number(100 * low, digits=digits)} to {number(100 * high, digits=digits)} %"
+    return f"{interval(100 * low, 100 * high, digits=1)} %"
 
 
 def p_value(value: float | None) -> str:

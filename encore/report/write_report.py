@@ -1,23 +1,26 @@
-"""Write a report to disk: the page, and each of its figures as SVG and PNG."""
+"""Write a report: one HTML page that needs nothing but itself, and its figures as SVG and PNG."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import base64
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from encore.data.study import MARKER
+from encore.data.records import slug
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_write_bytes
-from encore.report import rule_charts, weight_charts
-from encore.report.drawing import Chart, DrawnChart, Missing, draw_chart
+from encore.report import rule_charts, weight_charts, words
+from encore.report.drawing import Chart, DataTable, DrawnChart, Missing, draw_chart
 from encore.report.findings import BENCHMARK_FIGURE, Findings, gather
-from encore.report.interval_charts import interval_chart
-from encore.report.page import page_notes, render_page
-from encore.report.words import printable
-from encore.warehouse import open_ratings
+from encore.report.provenance import study_of
+from encore.report.words import NONE, number, p_value, plural, printable, sentence
+from encore.warehouse import Ratings, open_ratings
+from encore.weighting.scheme import DEFAULT_TAU
 
 PAGE_NAME = "report.html"
 FIGURES_FOLDER = "figures"
@@ -35,6 +38,10 @@ CHARTS: dict[str, tuple[str, Callable[[Findings], Chart | Missing]]] = {
 }
 _FORMATS = ("svg", "png")
 _SYNTHETIC_MARK = "SYNTHETIC: made by a program, no evidence for or against anything"
+_TEMPLATES = Path(__file__).parent / "templates"
+_LOOSE_PERCENT = re.compile(r"(?<=\d) %")
+
+Drawn = Mapping[str, DrawnChart | Missing]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +60,11 @@ class Report:
     figures: Mapping[str, Mapping[str, Path]]
     missing: Mapping[str, str]
     findings: Findings
-    notes: tuple[str, ...]
+    notes: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore report --json``."""
-        origin, analysis = self.findings.provenance, self.findings.analysis
+        findings, analysis = self.findings, self.findings.analysis
         figures = {
             name: {one: str(path) for one, path in files.items()}
             for name, files in self.figures.items()
@@ -66,28 +73,26 @@ class Report:
             "page": str(self.page),
             "figures": figures,
             "missing": dict(self.missing),
-            "run_key": origin.run_key,
-            "judge": origin.judge,
-            "synthetic": list(origin.synthetic),
-            "num_pairs": origin.num_pairs,
-            "num_ratings": origin.num_ratings,
-            "num_nulls": origin.num_nulls,
+            "run_key": findings.provenance.run_key,
+            "judge": findings.provenance.judge,
+            "synthetic": findings.provenance.synthetic,
+            "num_pairs": findings.num_pairs,
+            "num_ratings": findings.num_ratings,
+            "num_nulls": findings.num_nulls,
             "num_shards": analysis.num_shards,
             "num_missing_shards": analysis.num_missing_shards,
             "verdicts": [
                 {name: getattr(one, name) for name in ("source", "entropy", "verdict", "reason")}
                 for one in analysis.verdicts
             ],
-            "notes": list(self.notes),
+            "notes": self.notes,
         }
 
 
 def report(
-    ratings: str | Path | Any,
+    ratings: str | Path | Ratings | Any,
     *,
     out: str | Path,
-    run: str | None = None,
-    judge: str | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Write a report on some ratings into a folder: ``report.html`` and ``figures/``.
@@ -97,8 +102,6 @@ def report(
     Args:
         ratings: As for `encore.analysis.analyze.analyze`.
         out: The folder; made if it is not there.
-        run: Which run, where there are several: a unique prefix of its key.
-        judge: Which judge, where there are several.
         on_step: Called with what is being done.
 
     Raises:
@@ -114,7 +117,7 @@ def report(
             f"a report needs {' and '.join(absent)}, which is not installed: "
             "pip install 'encore-reward[report]'"
         )
-    findings = gather(ratings, run=run, judge=judge, on_step=on_step)
+    findings = gather(ratings, on_step=on_step)
     drawn = draw_all(findings, on_step=on_step)
     html = render_page(findings, drawn)
     figures = _write_figures(folder / FIGURES_FOLDER, drawn)
@@ -129,58 +132,170 @@ def report(
     )
 
 
-def default_folder(ratings: Path, *, run: str | None = None, judge: str | None = None) -> Path:
+def default_folder(ratings: str | Path | Ratings) -> Path:
     """Where a report goes if nobody says: into the study of its run, else to ``report`` here.
 
     Raises:
         InputError: Nothing there, or several runs and none chosen.
     """
-    source = open_ratings(ratings, run=run, judge=judge)
-    run_dir = source.files[0].parent if source.is_validated else Path()
-    study = run_dir.parent.parent
-    if not source.is_validated or not (study / MARKER).is_file():  # a run's folder was copied
+    source = open_ratings(ratings)
+    study = study_of(source)
+    if study is None or source.run_dir is None:
         return Path("report")
-    return study / REPORTS_FOLDER / run_dir.name
+    return study.path / REPORTS_FOLDER / source.run_dir.name
 
 
 def draw_all(
     findings: Findings, *, on_step: Callable[[str], None] = lambda _: None
 ) -> dict[str, DrawnChart | Missing]:
     """Every figure by name: drawn, or why it is missing."""
+    is_synthetic = bool(findings.provenance.synthetic)
     charts: dict[str, tuple[str, Chart | Missing, bool]] = {
-        name: (title, make(findings), bool(findings.provenance.synthetic))
-        for name, (title, make) in CHARTS.items()
+        name: (title, make(findings), is_synthetic) for name, (title, make) in CHARTS.items()
     }
     for name, table in findings.benchmarks.items():
         if isinstance(table, Missing):
             charts[name] = ("A table that cannot be read", table, False)
         else:  # marked by what of the table itself is synthetic, whatever the ratings are
             title = f"{printable(table.benchmark.headline)}: {printable(table.benchmark.name)}"
-            charts[name] = (title, interval_chart(table), bool(table.synthetic_parts))
+            made = weight_charts.interval_chart(table)
+            charts[name] = (title, made, bool(table.synthetic_parts))
     drawn: dict[str, DrawnChart | Missing] = {}
-    for name, (title, chart, is_synthetic) in charts.items():
+    for name, (title, chart, is_marked) in charts.items():
         on_step(f"drawing {name}")
         if isinstance(chart, Missing):
-            drawn[name] = Missing(title=title, reason=chart.reason)
+            drawn[name] = Missing(chart.reason, title=title)
         else:
-            mark = _SYNTHETIC_MARK if is_synthetic else None
-            drawn[name] = draw_chart(chart, title=title, mark=mark)
+            drawn[name] = draw_chart(
+                chart, title=title, mark=_SYNTHETIC_MARK if is_marked else None
+            )
     return drawn
 
 
-def _write_figures(
-    folder: Path, drawn: Mapping[str, DrawnChart | Missing]
-) -> dict[str, dict[str, Path]]:
-    """The files of each figure; those of an older report that are missing now are removed."""
+def _write_figures(folder: Path, drawn: Drawn) -> dict[str, dict[str, Path]]:
+    """The files of each figure; those of an older report that are missing here are removed."""
     folder.mkdir(parents=True, exist_ok=True)
-    charts = {name: one for name, one in drawn.items() if not isinstance(one, Missing)}
     older = [*CHARTS, *(path.stem for path in folder.glob(f"{BENCHMARK_FIGURE}*"))]
-    for name in set(older) - charts.keys():
-        for suffix in _FORMATS:
-            (folder / f"{name}.{suffix}").unlink(missing_ok=True)
     figures: dict[str, dict[str, Path]] = {}
-    for name, chart in charts.items():
-        figures[name] = {suffix: folder / f"{name}.{suffix}" for suffix in _FORMATS}
-        atomic_write_bytes(figures[name]["svg"], chart.svg)
-        atomic_write_bytes(figures[name]["png"], chart.png)
+    for name in dict.fromkeys((*drawn, *older)):
+        chart = drawn.get(name)
+        paths = {kind: folder / f"{name}.{kind}" for kind in _FORMATS}
+        for kind, path in paths.items():
+            if isinstance(chart, DrawnChart):
+                atomic_write_bytes(path, chart.files[kind])
+                figures[name] = paths
+            else:
+                path.unlink(missing_ok=True)
     return figures
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def render_page(findings: Findings, drawn: Drawn) -> str:
+    """The page as HTML; the same text for the same findings and drawings.
+
+    Args:
+        findings: What there is to say.
+        drawn: Every figure by name, drawn or missing.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def shown(value: object) -> object:
+        """Make visible what a text hides, and keep a number and its per cent sign together."""
+        if not isinstance(value, str) or isinstance(value, Markup):
+            return value
+        return _LOOSE_PERCENT.sub("\N{NO-BREAK SPACE}%", printable(value))
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+    )
+    environment.filters |= {
+        **{name: getattr(words, name) for name in ("count", "number", "percent", "plural")},
+        "sentence": sentence,
+        "slug": slug,
+        "ends": _ends,
+        "spread": _spread,
+        "scheme_name": weight_charts.scheme_name,
+        "leading": weight_charts.leading_rows,
+    }
+    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
+    script = (_TEMPLATES / "script.js").read_text(encoding="utf-8")
+    return environment.get_template("page.html").render(
+        findings=findings,
+        drawn=drawn,
+        tau=DEFAULT_TAU,
+        policy=_policy(style, script),
+        style=Markup(style),  # noqa: S704 - our own file
+        script=Markup(script),  # noqa: S704 - our own file
+        paper=_paper(findings),
+        has_paper=any(row.our_value is not None for row in findings.analysis.paper),
+        notes=page_notes(findings, drawn),
+    )
+
+
+def page_notes(findings: Findings, drawn: Drawn) -> list[str]:
+    """What limits the figures and their files, as sentences."""
+    notes = [sentence(note) for note in findings.notes]
+    charts = [chart for chart in drawn.values() if isinstance(chart, DrawnChart)]
+    if glyphs := sorted({glyph for chart in charts for glyph in chart.missing_glyphs}):
+        notes.append(
+            f"The PNG files show boxes for characters that their font lacks: {' '.join(glyphs)}. "
+            "The SVG files and this page show them where fonts have them."
+        )
+    if hidden := len(findings.sources) - len(findings.drawn_sources):
+        notes.append(
+            f"{plural(hidden, 'source')} with fewer pairs are in the tables, not in the drawings."
+        )
+    return notes
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing may be loaded, and nothing run or styled but what the page was written with."""
+    digests = [hashlib.sha256(text.encode()).digest() for text in (style, script)]
+    hashes = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+    return (
+        f"default-src 'none'; img-src data:; style-src {hashes[0]}; script-src {hashes[1]}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _spread(values: Sequence[float | None], digits: int, unit: str) -> str:
+    """The least and the greatest of some values; shares in per cent."""
+    scale = 100 if unit == "%" else 1
+    known = [scale * value for value in values if value is not None]
+    if not known:
+        return NONE
+    return f"{words.interval(min(known), max(known), digits=digits)} {unit}"
+
+
+def _ends(record: object, quantity: str, digits: int = 1, scale: int = 100) -> str:
+    """The ends of an interval, as short as a narrow column wants them; neither is negative."""
+    low, high = (getattr(record, f"{quantity}_{end}") for end in ("low", "high"))
+    if low is None or high is None:
+        return ""
+    return f"{number(scale * low, digits=digits)}–{number(scale * high, digits=digits)}"
+
+
+def _paper(findings: Findings) -> DataTable:
+    """The paper's numbers with ours beside them; ours are dashes where we have no such thing."""
+    columns = ("setting", "quantity", "the paper", "here, strict", "here, half", "here, untied")
+    rows = []
+    for row in findings.analysis.paper:
+        values = (row.paper_value, row.our_value, row.our_half, row.our_untied)
+        is_p = row.quantity.startswith("p")
+        rows.append(
+            (
+                row.setting,
+                row.quantity,
+                *(p_value(value) if is_p else number(value, digits=2) for value in values),
+                NONE if row.our_source is None else findings.source_name(row.our_source),
+                row.source_in_paper,
+                row.remark,
+            )
+        )
+    return DataTable((*columns, "our source", "where in the paper", "remark"), tuple(rows))

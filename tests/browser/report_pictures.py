@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from encore.report.write_report import report
+from encore.warehouse import open_ratings
 from tests.browser.watched_report import SCREENS, Theme, watched_page
 
 THEMES: tuple[Theme, ...] = ("light", "dark")
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
         parser.error("needs Chromium (Debian: apt install chromium)")
     chosen.to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
-        written = report(chosen.ratings, out=Path(name), run=chosen.run)
+        written = report(open_ratings(chosen.ratings, run=chosen.run), out=Path(name))
         take_pictures(chromium, written.page, to=chosen.to, is_whole=chosen.whole)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from encore.data.records import slug
 from encore.data.rules import rules_digest
 from encore.rating_runs import RatingManifest
-from encore.runs import run_key_of, shard_path
+from encore.runs import run_key_of
 from encore.schemas import RATINGS
 from tests.rating_shards import write_run, write_shard
 
@@ -35,10 +35,9 @@ def some_ratings(
     sources: Sequence[str] = ("hh", "pku"),
     num_levels: int = 11,
     null_share: float = 0.0,
-    seed: int = 0,
 ) -> pa.Table:
     """A ratings table; later rules follow people less closely and spread their ratings more."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     num_rules = len(rule_ids)
     better_P12 = np.stack([np.ones(num_pairs), np.zeros(num_pairs)], axis=1)[:, None, :]
     spread_R = np.linspace(0.3, 1.6, num_rules)[None, :, None]
@@ -67,58 +66,22 @@ def write_rated_study(
     sources: Sequence[str] = ("hh", "pku"),
     judge: str = "tiny-judge",
     num_pairs: int = 240,
-    shard_size: int = 100,
     null_share: float = 0.02,
-    seed: int = 0,
 ) -> Path:
     """A study with one finished run; null ratings have the reason ``empty_reply``."""
     rule_ids = [slug(title) or f"rule-{place}" for place, title in enumerate(titles)]
+    texts = {"description": "d", "preference_rule": "p", "rating_rule": "r"}
     rules = [
-        {
-            "rule_id": rule_id,
-            "title": title,
-            "description": "d",
-            "preference_rule": "p",
-            "rating_rule": "r",
-        }
+        {"rule_id": rule_id, "title": title, **texts}
         for rule_id, title in zip(rule_ids, titles, strict=True)
     ]
-    manifest = _manifest(rules, judge=judge, num_pairs=num_pairs, shard_size=shard_size)
-    run_dir = folder / "ratings" / manifest.run_key
-    write_run(run_dir, manifest)
-    (folder / "study.json").write_text('{"encore_study": 1}\n')
-    table = some_ratings(
-        num_pairs=num_pairs,
-        rule_ids=rule_ids,
-        sources=sources,
-        null_share=null_share,
-        seed=seed,
-    )
-    rows_per_pair = 2 * len(rules)
-    for shard in manifest.shards:
-        rows = table.slice(shard.start * rows_per_pair, shard.num_pairs * rows_per_pair)
-        write_shard(run_dir, manifest, shard, _as_shard(rows, manifest))
-    return folder
-
-
-def remove_shard(study: Path, *, index: int) -> None:
-    """Make the study's only run incomplete."""
-    [run_dir] = (study / "ratings").iterdir()
-    shard_path(run_dir, index).unlink()
-
-
-def _manifest(
-    rules: list[dict[str, str]], *, judge: str, num_pairs: int, shard_size: int
-) -> RatingManifest:
     identity = {
         "format": 1,
         "judge": {
             "backend": "transformers",
             "name": judge,
             "revision": "sha256:0123",
-            "dtype": "float32",
             "chat_template_sha256": "cafe",
-            "frozen_date": "2024-01-01",
             "max_model_len": 1024,
             "engine_args": {},
         },
@@ -126,32 +89,33 @@ def _manifest(
         "rules_sha256": rules_digest(rules),
         "decoding": {"temperature": 0.0, "max_reply_tokens": 16, "parser": 1},
         "data_sha256": "beef",
-        "plan": {
-            "order": "pair_id",
-            "shard_size": shard_size,
-            "num_pairs": num_pairs,
-            "overlong": "set-aside",
-        },
+        "plan": {"shard_size": 100, "num_pairs": num_pairs, "overlong": "set-aside"},
     }
-    return RatingManifest(
+    manifest = RatingManifest(
         run_key=run_key_of(identity),
         identity=identity,
         rule_set="mine",
         rules=rules,
         versions={"python": "3.11.0", "vllm": "0.32.0"},
     )
-
-
-def _as_shard(rows: pa.Table, manifest: RatingManifest) -> pa.Table:
-    n = rows.num_rows
-    reasons = [
-        None if rating is not None else "empty_reply" for rating in rows["rating"].to_pylist()
-    ]
-    columns = {name: rows[name] for name in rows.column_names} | {
+    run_dir = folder / "ratings" / manifest.run_key
+    write_run(run_dir, manifest)
+    (folder / "study.json").write_text('{"encore_study": 1}\n')
+    table = some_ratings(
+        num_pairs=num_pairs, rule_ids=rule_ids, sources=sources, null_share=null_share
+    )
+    n = table.num_rows
+    reasons = ["empty_reply" if one is None else None for one in table["rating"].to_pylist()]
+    columns = {name: table[name] for name in table.column_names} | {
         "null_reason": reasons,
         "num_truncated_tokens": [0] * n,
         "raw_reply": [None] * n,
-        "judge": [manifest.judge] * n,
+        "judge": [judge] * n,
         "run_key": [manifest.run_key] * n,
     }
-    return pa.table(columns, schema=RATINGS)
+    table = pa.table(columns, schema=RATINGS)
+    rows_per_pair = manifest.rows_per_pair
+    for shard in manifest.shards:
+        rows = table.slice(shard.start * rows_per_pair, shard.num_pairs * rows_per_pair)
+        write_shard(run_dir, manifest, shard, rows)
+    return folder

@@ -49,8 +49,8 @@ def test_bars_are_the_shares_of_ratings_on_shared_axes(findings: Findings):
     panels = chart_of("rating-histograms", findings).panels
     for panel, histogram in zip(panels, findings.histograms, strict=True):
         axes = axes_of(panel)
-        assert [bar.get_height() for bar in axes.patches] == pytest.approx(histogram.shares)
-        assert sum(histogram.shares) == pytest.approx(1)
+        assert [bar.get_height() for bar in axes.patches] == pytest.approx(histogram.share_L)
+        assert sum(histogram.share_L) == pytest.approx(1)
         limits.add((axes.get_xlim(), axes.get_ylim()))
     assert len(limits) == 1
 
@@ -59,14 +59,14 @@ def test_histograms_count_levels_and_beyond_many_levels_bins():
     table = some_ratings(rule_ids=("few",), num_levels=5)
     [few] = gather(table).histograms
     ratings = np.asarray(table["rating"])
-    for level, num in zip(few.positions, few.num_ratings, strict=True):
-        assert num == (ratings == level).sum()
+    expected = [(ratings == level).sum() for level in few.position_L]
+    assert list(few.num_ratings_L) == expected
     many = some_ratings(rule_ids=("many",), num_levels=1001)
     [binned] = gather(many).histograms
     assert len(np.unique(many["rating"])) > MAX_BARS
-    expected, edges = np.histogram(many["rating"], bins=50, range=(0, 1))
-    assert binned.num_ratings == tuple(expected)
-    assert binned.positions == pytest.approx((edges[:-1] + edges[1:]) / 2)
+    counted, edges = np.histogram(many["rating"], bins=50, range=(0, 1))
+    assert list(binned.num_ratings_L) == list(counted)
+    assert binned.position_L == pytest.approx((edges[:-1] + edges[1:]) / 2)
 
 
 def test_the_fit_is_the_least_squares_line_through_points_at_entropy_and_accuracy(
@@ -82,12 +82,15 @@ def test_the_fit_is_the_least_squares_line_through_points_at_entropy_and_accurac
         axes = axes_of(panel)
         entropy = [rule.entropy_nats for rule in findings.pooled]
         accuracy = [getattr(rule.accuracy, policy) for rule in findings.pooled]
-        dots = {tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() == "o"}
-        assert dots == set(zip(entropy, accuracy, strict=True))
+        [dots] = [line.get_xydata() for line in axes.lines if line.get_marker() == "o"]
+        assert dots.tolist() == [list(dot) for dot in zip(entropy, accuracy, strict=True)]
+        assert [text.get_text() for text in axes.texts] == list("012345")
         slope, intercept = np.polyfit(entropy, accuracy, 1)
-        fits = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) == 3]
-        assert len(fits) == 1
-        np.testing.assert_allclose(fits[0][:, 1], intercept + slope * fits[0][:, 0])
+        [fit] = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) == 3]
+        np.testing.assert_allclose(fit[:, 1], intercept + slope * fit[:, 0])
+        ends = findings.intervals("all")[0]
+        expected = [getattr(ends, f"{policy}_{end}") for end in ("low", "high")]
+        assert axes.collections[1].get_segments()[0][:, 1].tolist() == pytest.approx(expected)
 
 
 def test_a_correlation_s_panel_has_r_of_every_policy(findings: Findings):
@@ -97,29 +100,33 @@ def test_a_correlation_s_panel_has_r_of_every_policy(findings: Findings):
     assert sorted(float(dot.get_xdata()[0]) for dot in dots) == pytest.approx(sorted(r))
 
 
-def test_wins_ties_and_losses_fill_the_bar(findings: Findings):
-    axes = axes_of(chart_of("ties", findings).panels[0])
+def test_wins_ties_and_losses_fill_the_bar_and_stand_in_the_table(findings: Findings):
+    chart = chart_of("ties", findings)
+    axes = axes_of(chart.panels[0])
     for place, rule in enumerate(findings.pooled):
         bars = [bar for bar in axes.patches if round(bar.get_y() + bar.get_height() / 2) == place]
         assert [bar.get_width() for bar in bars] == pytest.approx(
             [rule.accuracy.strict, rule.tie_rate, 1 - rule.accuracy.inclusive]
         )
-
-
-def test_tables_hold_the_statistics(findings: Findings):
-    rows = chart_of("ties", findings).table.rows
     first = findings.pooled[0]
     shares = (percent(first.tie_rate), percent(first.accuracy.half))
-    assert rows[0][:5] == ("all sources", "0 · calm", "240", *shares)
-    assert len(rows) == 3 * 6
+    assert chart.table.rows[0][:5] == ("all sources", "0 · calm", "240", *shares)
+    assert len(chart.table.rows) == 3 * 6
 
 
-def test_agreement_is_the_cosine_of_signs():
+def test_agreement_is_the_cosine_of_signs_and_its_cells_are_below_the_diagonal(findings: Findings):
     table = some_ratings(rule_ids=("a", "b"), num_pairs=40)
     ratings = np.asarray(table["rating"]).reshape(40, 2, 2)  # pair, rule, response
     a, b = np.sign(ratings[..., 0] - ratings[..., 1]).T
     expected = (a @ b) / math.sqrt((a @ a) * (b @ b))
     assert gather(table).cosine_RR == pytest.approx(np.array([[1, expected], [expected, 1]]))
+    axes = axes_of(chart_of("rule-agreement", findings).panels[0])
+    shown = {text.get_position(): text.get_text() for text in axes.texts if text.get_text()}
+    assert shown == {
+        (column, row - 1): number(findings.cosine_RR[row, column], digits=2)
+        for row in range(6)
+        for column in range(row)
+    }
 
 
 def test_a_tiny_weight_is_not_written_as_none(findings: Findings):
@@ -133,12 +140,18 @@ def test_a_tiny_weight_is_not_written_as_none(findings: Findings):
     assert words == ["<0.1", "0.0", "100.0", "0.0", "0.0", "0.0"]
 
 
-def test_schemes_that_learn_from_labels_have_a_dagger(findings: Findings):
-    for name in ("scheme-weights", "scheme-accuracy"):
-        table = chart_of(name, findings).table
-        names = table.columns if name == "scheme-weights" else [row[0] for row in table.rows]
-        assert "bradley-terry †" in names
-        assert "encore (τ 2)" in names
+def test_schemes_that_learn_from_labels_are_marked_and_drawn_at_their_accuracy(findings: Findings):
+    assert not isinstance(findings.comparison, Missing)
+    assert "bradley-terry †" in chart_of("scheme-weights", findings).table.columns
+    chart = chart_of("scheme-accuracy", findings)
+    names = [row[0] for row in chart.table.rows]
+    assert "encore (τ 2)" in names
+    axes = axes_of(chart.panels[0])
+    rows = findings.comparison.rows
+    dots = [line for line in axes.lines if line.get_marker() == "o"][: len(rows)]
+    assert [dot.get_xdata()[0] for dot in dots] == [row.accuracy.half for row in rows]
+    learnt = [name.endswith("†") for name in names[: len(rows)]]
+    assert [dot.get_color() == "C1" for dot in dots] == learnt == [one.uses_labels for one in rows]
 
 
 def test_only_the_largest_sources_are_drawn():
@@ -151,7 +164,6 @@ def test_only_the_largest_sources_are_drawn():
 def test_one_source_is_not_told_twice():
     found = gather(some_ratings(sources=("hh",), rule_ids=("a", "b", "c"), null_share=0.05))
     assert found.sources == ("all",)
-    assert found.source_name("all") == "hh"
     assert found.notes
     assert not [note for note in found.notes if note.startswith("source hh")]
     titles = [panel.title for panel in chart_of("entropy-accuracy", found).panels]
@@ -160,42 +172,40 @@ def test_one_source_is_not_told_twice():
 
 
 @pytest.mark.parametrize(
-    ("name", "ratings", "reason"),
+    ("names", "ratings", "reason"),
     [
-        ("correlations", some_ratings(rule_ids=("a", "b")), "at least 3 rules"),
-        ("rule-agreement", some_ratings(rule_ids=("a",)), "one rule only"),
-        ("rating-histograms", some_ratings(null_share=1.0), "not null"),
-        ("ties", some_ratings(null_share=1.0), "No pair has both"),
-        ("entropy-accuracy", some_ratings(null_share=1.0), "No pair has both"),
-        ("scheme-weights", some_ratings(null_share=1.0), "rating"),
+        (["correlations"], some_ratings(rule_ids=("a", "b")), "at least 3 rules"),
+        (["rule-agreement"], some_ratings(rule_ids=("a",)), "one rule only"),
+        (["rating-histograms"], some_ratings(null_share=1.0), "not null"),
+        (["ties", "entropy-accuracy"], some_ratings(null_share=1.0), "No pair has both"),
+        (["scheme-weights"], some_ratings(null_share=1.0), "rating"),
     ],
 )
-def test_what_cannot_be_drawn_has_a_reason(name, ratings, reason):
-    found = CHARTS[name][1](gather(ratings))
-    assert isinstance(found, Missing)
-    assert reason in found.reason
+def test_what_cannot_be_drawn_has_a_reason(names, ratings, reason):
+    found = gather(ratings)
+    for name in names:
+        missing = CHARTS[name][1](found)
+        assert isinstance(missing, Missing)
+        assert reason in missing.reason
 
 
-def a_chart(**more: str) -> Chart:
-    panel = Panel(
-        title=more.get("title", "t"), subtitle="s", alt="a", draw=lambda a: a.plot([0, 1])
-    )
-    table = DataTable(columns=("a",), rows=(("1",),))
-    return Chart(panels=(panel, panel, panel), table=table)
+def a_chart(title: str = "t") -> Chart:
+    panel = Panel(title=title, subtitle="s", alt="a", draw=lambda axes: axes.plot([0, 1]))
+    return Chart(panels=(panel, panel, panel), table=DataTable(("a",), (("1",),)))
 
 
 def test_drawings_follow_from_the_data_alone_and_differ_by_theme():
     first, second = draw_chart(a_chart(), title="T"), draw_chart(a_chart(), title="T")
-    assert (first.svg, first.png, first.panels) == (second.svg, second.png, second.panels)
-    assert first.png.startswith(b"\x89PNG")
+    assert (first.files, first.panels) == (second.files, second.panels)
+    assert first.files["png"].startswith(b"\x89PNG")
     assert first.panels["light"] != first.panels["dark"]
-    assert b"SYNTHETIC" in draw_chart(a_chart(), title="T", mark="SYNTHETIC").svg
+    assert b"SYNTHETIC" in draw_chart(a_chart(), title="T", mark="SYNTHETIC").files["svg"]
 
 
 def test_glyphs_that_the_font_lacks_are_named_and_hostile_titles_are_drawn():
-    assert draw_chart(a_chart(title="规 x"), title="T").missing_glyphs == ("规",)
+    assert draw_chart(a_chart("规 x"), title="T").missing_glyphs == ["规"]
     for title in HOSTILE_TITLES:
-        assert b"<script>" not in draw_chart(a_chart(title=printable(title)), title="T").svg
+        assert b"<script>" not in draw_chart(a_chart(printable(title)), title="T").files["svg"]
 
 
 @pytest.mark.parametrize(

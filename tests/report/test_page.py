@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from encore.data.ingestion import ingest
-from encore.demo import data_paths
+from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
 from encore.report.drawing import DrawnChart, Missing
 from encore.report.findings import Findings, gather
-from encore.report.page import render_page
-from encore.report.write_report import report
+from encore.report.weight_charts import interval_chart
+from encore.report.write_report import draw_all, render_page, report
+from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.report.conftest import nothing_drawn
-from tests.report.studies import (
-    HOSTILE_SOURCE,
-    HOSTILE_TITLES,
-    some_ratings,
-    write_rated_study,
-)
+from tests.report.studies import HOSTILE_SOURCE, HOSTILE_TITLES, write_rated_study
 
 #: Attributes through which a page can ask for something.
 LOADING = {
     *("src", "srcset", "href", "xlink:href", "poster", "data", "action", "formaction", "ping"),
     *("background", "cite", "longdesc", "manifest", "srcdoc", "style"),
 }
+PAIRS = real_pairs()
 
 
 class Parsed(HTMLParser):
@@ -41,19 +36,19 @@ class Parsed(HTMLParser):
         super().__init__()
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.words: list[str] = []
-        self._open: list[str] = []
+        self._open = ""
         self.feed(html)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        self._open.append(tag)
+        self._open = tag
 
     def handle_endtag(self, tag: str) -> None:
-        self._open.append("/" + tag)
+        self._open = ""
 
     def handle_data(self, data: str) -> None:
-        if not self._open or self._open[-1] not in {"style", "script"}:
+        if self._open not in {"style", "script"}:
             self.words.append(data)
 
     @property
@@ -65,21 +60,48 @@ class Parsed(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("hostile")
+def drawn(findings: Findings) -> Mapping[str, DrawnChart | Missing]:
+    return draw_all(findings)
+
+
+@pytest.fixture(scope="module")
+def html(findings: Findings, drawn: Mapping[str, DrawnChart | Missing]) -> str:
+    """Two real sources under six rules, in memory."""
+    return render_page(findings, drawn)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study with hostile names and two tables; the second is partial and synthetic."""
     study = write_rated_study(
-        folder / "study",
+        tmp_path_factory.mktemp("hostile") / "study",
         titles=HOSTILE_TITLES,
         sources=(HOSTILE_SOURCE, "plain"),
         judge="</title><script>alert(4)</script>",
     )
+    write_run(study, every_row(PAIRS), pairs=PAIRS, key="a" * 16)
+    wins = [1.0] * 10 + [0.0] * (PAIRS.num_pairs - 10)
+    rows = [
+        model_row("first", wins, pairs=PAIRS),
+        model_row("<script>alert(5)</script>\u202e", wins[::-1], pairs=PAIRS),
+    ]
+    partial = replace(PAIRS, is_partial=True)
+    write_run(study, rows, pairs=partial, key="b" * 16, synthetic=["every <b>pair</b>"])
+    return study
+
+
+@pytest.fixture(scope="module")
+def hostile(world: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     with nothing_drawn():
-        return report(study, out=folder / "out").page.read_text(encoding="utf-8")
+        page = report(world, out=tmp_path_factory.mktemp("out")).page
+    return page.read_text(encoding="utf-8")
 
 
 def test_nothing_on_the_page_refers_to_anything_outside(html: str, hostile: str) -> None:
     for page in (html, hostile):
         for _, attributes in Parsed(page).elements:
+            assert "style" not in attributes
+            assert not any(name.startswith("on") for name in attributes)
             for name in LOADING & set(attributes):
                 assert attributes[name].startswith(("#", "data:")), attributes
         style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
@@ -105,13 +127,6 @@ def test_its_policy_allows_its_own_style_and_script_alone(html: str) -> None:
     assert "unsafe" not in policy
 
 
-def test_no_element_has_a_handler_or_a_style_of_its_own(html: str, hostile: str) -> None:
-    for page in (html, hostile):
-        for _, attributes in Parsed(page).elements:
-            assert "style" not in attributes
-            assert not any(name.startswith("on") for name in attributes)
-
-
 def test_names_from_data_stay_text(hostile: str) -> None:
     parsed = Parsed(hostile)
     assert len(list(parsed.of("script"))) == 1
@@ -119,11 +134,10 @@ def test_names_from_data_stay_text(hostile: str) -> None:
     assert not list(parsed.of("b"))
     for title in HOSTILE_TITLES[:4]:
         assert " ".join(title.split()) in parsed.text
-    assert "\u202e" not in hostile
-    assert "\x00" not in hostile
-    assert "\x1b" not in hostile
-    assert r"right\u202eleft\x1b[31m\x00" in parsed.text
-    assert "<b>s</b>&\\u202e" in parsed.text
+    for character in "\u202e\x00\x1b":
+        assert character not in hostile
+    for shown in (r"right\u202eleft\x1b[31m\x00", "<b>s</b>&\\u202e", "alert(5)</script>\\u202e"):
+        assert shown in parsed.text
 
 
 def test_every_figure_has_a_text_alternative_and_its_data(html: str) -> None:
@@ -137,110 +151,112 @@ def test_every_figure_has_a_text_alternative_and_its_data(html: str) -> None:
     assert len(list(parsed.of("details"))) >= 8
 
 
-def test_ids_are_unique_and_links_of_the_page_lead_somewhere(html: str) -> None:
-    parsed = Parsed(html)
-    ids = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
-    assert len(ids) == len(set(ids))
-    for attributes in parsed.of("a"):
-        assert attributes["href"].removeprefix("#") in ids
+def test_ids_are_unique_and_links_of_the_page_lead_somewhere(html: str, hostile: str) -> None:
+    for page in (html, hostile):
+        parsed = Parsed(page)
+        ids = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
+        assert len(ids) == len(set(ids))
+        assert {attributes["href"].removeprefix("#") for attributes in parsed.of("a")} <= set(ids)
 
 
-def test_the_table_of_rules_sorts_with_buttons(html: str) -> None:
-    table = html[html.index("data-sortable") :]
-    head = table[: table.index("</thead>")]
-    assert head.count("<button") == head.count("aria-sort=") >= 14
-    assert head.count('aria-sort="ascending"') == 1
-
-
-def test_verdicts_and_their_reasons_are_in_words(html: str, findings: Findings) -> None:
+def test_the_page_says_what_was_found(html: str, findings: Findings) -> None:
     text = Parsed(html).text
     for verdict in findings.analysis.verdicts:
         assert verdict.verdict in text
     assert len(re.findall(r'<li class="(yes|no|ties)">', html)) == 3
-
-
-def test_notes_are_on_the_page(html: str, findings: Findings) -> None:
-    text = Parsed(html).text
     for note in findings.notes:
         assert note[1:] in text
-
-
-def test_the_paper_s_figures_stand_next_to_ours(html: str, findings: Findings) -> None:
-    assert findings.analysis.paper
     section = html[html.index('id="paper"') :]
     for row in findings.analysis.paper[:3]:
         assert row.source_in_paper in section
+    assert "not a run of a study" in text
+    assert "SYNTHETIC" not in html
+
+
+def test_the_table_of_rules_has_a_row_each_and_sorts_with_buttons(
+    html: str, findings: Findings
+) -> None:
+    table = html[html.index("data-sortable") :]
+    head, body = table[: table.index("</table>")].split("</thead>")
+    assert head.count("<button") == head.count("aria-sort=") >= 14
+    assert head.count('aria-sort="ascending"') == 1
+    values = re.findall(r'data-value="([^"]*)"', body)
+    width = len(values) // len(findings.pooled)
+    for place, rule in enumerate(findings.pooled):
+        row = values[place * width : (place + 1) * width]
+        assert row[:2] == [str(place), rule.rule_id]
+        accuracy = (rule.accuracy.half, rule.accuracy.untied)
+        assert [float(one) for one in row[2:5]] == [rule.entropy_nats, *accuracy]
 
 
 def test_what_is_missing_is_said(
     findings: Findings, drawn: Mapping[str, DrawnChart | Missing]
 ) -> None:
-    reason = "There is no sweep here."
-    without = dataclasses.replace(findings, sweep=Missing(reason=reason))
-    page = render_page(without, {**drawn, "tau-sweep": Missing(reason=reason)})
-    assert reason in Parsed(page).text
+    missing = Missing("There is no sweep here.")
+    page = render_page(replace(findings, sweep=missing), {**drawn, "tau-sweep": missing})
+    assert missing.reason in Parsed(page).text
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_study_s_page_tells_its_provenance(study: Path, tmp_path: Path) -> None:
-    written = report(study, out=tmp_path / "out")
-    text = Parsed(written.page.read_text(encoding="utf-8")).text
-    key = written.findings.provenance.run_key
-    assert key
-    for words in (key, "tiny-judge", "sha256:0123", "feed", "beef", "mine, 6 rules", "3 of 3"):
+def test_a_study_s_page_tells_its_provenance(hostile: str, world: Path) -> None:
+    text = Parsed(hostile).text
+    found = gather(world)
+    assert found.provenance.run_key
+    assert found.num_nulls > 0
+    for words in (
+        *(found.provenance.run_key, "sha256:0123", "cafe", "feed", "beef", "mine, 6 rules"),
+        *("3 of 3", "vllm 0.32.0", "matplotlib", f"empty reply {found.num_nulls}"),
+    ):
         assert words in text
-    nulls = written.findings.provenance.num_nulls
-    assert nulls > 0
-    assert f"empty reply {nulls}" in text
-    assert "vllm 0.32.0" in text
-    assert "matplotlib" in text
 
 
-def test_ratings_without_a_study_say_what_is_not_recorded(html: str) -> None:
-    assert "not a run of a study" in Parsed(html).text
+# --- benchmark tables -----------------------------------------------------------------------------
 
 
-# --- synthetic ------------------------------------------------------------------------------------
+@pytest.fixture
+def table(world: Path) -> BenchmarkTable:
+    return read_table(table_folders(world)[0])
 
 
-@pytest.mark.usefixtures("quick")
-def test_synthetic_sources_are_marked_on_the_page_and_in_every_figure(tmp_path: Path) -> None:
-    table = some_ratings(sources=("synthetic-hh",), rule_ids=("a", "b", "c"))
-    written = report(table, out=tmp_path)
-    page = written.page.read_text(encoding="utf-8")
-    assert "<strong>SYNTHETIC</strong>" in page
-    assert "source synthetic-hh" in Parsed(page).text
-    for files in written.figures.values():
-        assert "SYNTHETIC" in files["svg"].read_text(encoding="utf-8")
+def test_rows_are_sorted_and_all_of_them_in_the_table(table: BenchmarkTable) -> None:
+    chart = interval_chart(table)
+    assert len(chart.table.rows) == len(table.rows)
+    scores = [float(row[1].removesuffix(" %")) for row in chart.table.rows]
+    assert scores == sorted(scores, reverse=True)
+    by_name = {row.name: row for row in table.rows}
+    for name, _, _, difference, *_ in chart.table.rows:
+        found = by_name[name].own.comparison
+        expected = "–" if found is None else f"{100 * found.difference:+.1f}".replace("-", "−")
+        assert difference.lstrip("+") == expected.lstrip("+")
 
 
-def test_a_judge_that_is_called_synthetic_is_marked(tmp_path: Path) -> None:
-    study = write_rated_study(tmp_path / "study", judge="synthetic-judge")
-    assert gather(study).provenance.synthetic == ("the judge (synthetic-judge)",)
-
-
-def test_the_demo_s_judge_is_known_by_its_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_drawn_are_the_papers_methods_and_models_not_one_line_for_each_rule(
+    table: BenchmarkTable, hostile: str
 ) -> None:
-    monkeypatch.setattr("encore.synthetic._demo_judge_digest", lambda: "0123")
-    study = write_rated_study(tmp_path / "study")
-    assert gather(study).provenance.synthetic
+    leading = [row for row in table.rows if row.own.method is not None or row.kind != "scheme"]
+    assert {"uniform", "encore (τ 2)", "initial"} <= {row.name for row in leading}
+    assert not [row for row in leading if row.name.startswith("single: ")]
+    assert f"{len(leading)} rows on" in interval_chart(table).panels[0].alt
+    hidden = len(table.rows) - len(leading)
+    assert f"{hidden} further rows: in the table." in Parsed(hostile).text
+    # Where nothing leads, everything is drawn.
+    rest = tuple(row for row in table.rows if row not in leading)
+    others = table.model_copy(update={"rows": rest})
+    assert f"{len(others.rows)} rows on" in interval_chart(others).panels[0].alt
 
 
-def test_the_demo_s_pairs_are_known_under_another_label(tmp_path: Path) -> None:
-    study = write_rated_study(tmp_path / "study", sources=("mine",))
-    ingest([f"mine={data_paths()['synthetic-hh']}"], out=study)
-    assert gather(study).provenance.synthetic == ("all pairs (source mine)",)
-
-
-def test_a_judge_that_a_file_records_is_told_and_marked(tmp_path: Path) -> None:
-    table = some_ratings(rule_ids=("a", "b", "c"))
-    judged = table.append_column("judge", [["synthetic-judge"] * table.num_rows])
-    pq.write_table(judged, tmp_path / "ratings.parquet")
-    provenance = gather(tmp_path / "ratings.parquet").provenance
-    assert provenance.judge == "synthetic-judge"
-    assert provenance.synthetic == ("the judge (synthetic-judge)",)
-
-
-def test_real_data_carry_no_mark(html: str) -> None:
-    assert "SYNTHETIC" not in html
+def test_a_table_says_what_is_synthetic_or_partial_and_its_notes(
+    hostile: str, table: BenchmarkTable, world: Path
+) -> None:
+    assert '<a href="#benchmarks">' in hostile
+    first, second = hostile.split('<figure id="benchmark-')[1:]
+    for mark in ("<strong>SYNTHETIC</strong>", "<strong>PARTIAL</strong>"):
+        assert mark not in first
+        assert mark in second
+    assert "every &lt;b&gt;pair&lt;/b&gt;" in second
+    with nothing_drawn():
+        drawn = draw_all(gather(world))
+    marked = [b"SYNTHETIC" in drawn[f"benchmark-{place}"].files["svg"] for place in (1, 2)]
+    assert marked == [False, True]
+    assert table.notes
+    for note in table.notes:
+        assert note[1:].rstrip(".") in Parsed(hostile).text

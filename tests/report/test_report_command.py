@@ -11,13 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.cli.report import report as report_command
+from encore.data.ingestion import ingest
+from encore.demo import data_paths
 from encore.errors import EncoreError, InputError
+from encore.rating_runs import list_runs
 from encore.report.findings import gather
 from encore.report.write_report import CHARTS, default_folder, report
+from encore.runs import shard_path
+from encore.warehouse import open_ratings
+from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.cli.invoking import Command, Result
-from tests.report.studies import remove_shard, some_ratings, write_rated_study
+from tests.report.studies import some_ratings, write_rated_study
 
-PNG = b"\x89PNG"
 RULES = ("Calm", "Kind", "Open")
 
 invoke = Command(report_command)
@@ -45,66 +50,83 @@ def written(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Result:
     return invoke(file, "--out", tmp_path_factory.mktemp("out"), "--json")
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_study_s_report_goes_beside_its_run(tmp_path: Path) -> None:
-    study = write_rated_study(tmp_path / "study", titles=RULES, sources=("hh",))
-    [run_dir] = (study / "ratings").iterdir()
-    result = invoke(study)
-    assert result.exit_code == 0, result.stderr
-    folder = study / "reports" / run_dir.name
-    assert (folder / "report.html").is_file()
-    assert str(folder / "report.html") in result.stdout.replace("\n", "")
-    assert set(digests(folder)) == {
-        "report.html",
-        *(f"figures/{name}.{suffix}" for name in CHARTS for suffix in ("svg", "png")),
-    }
-    for path in folder.glob("figures/*.png"):
-        assert path.read_bytes().startswith(PNG)
-
-
-def test_a_ratings_file_needs_no_study(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert default_folder(file) == Path("report")
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    return write_rated_study(tmp_path / "study", titles=RULES, sources=("hh",), num_pairs=210)
 
 
 def test_the_json_names_files_and_findings(written: Result) -> None:
     assert written.exit_code == 0
     found = json.loads(written.stdout)
-    assert Path(found["page"]).is_file()
+    folder = Path(found["page"]).parent
+    assert digests(folder).keys() == {
+        "report.html",
+        *(f"figures/{name}.{suffix}" for name in CHARTS for suffix in ("svg", "png")),
+    }
     assert set(found["figures"]) == set(CHARTS)
-    assert found["missing"] == {}
-    assert found["synthetic"] == []
-    assert found["num_pairs"] == 240
-    assert found["num_ratings"] == 240 * 3 * 2
+    assert (found["missing"], found["synthetic"]) == ({}, [])
+    assert (found["num_pairs"], found["num_ratings"]) == (240, 240 * 3 * 2)
     assert {verdict["source"] for verdict in found["verdicts"]} == {"all", "hh"}
+    for path in folder.rglob("*"):
+        assert path.is_dir() or str(folder).encode() not in path.read_bytes()
 
 
 def test_the_same_ratings_give_the_same_bytes(file: Path, written: Result, tmp_path: Path) -> None:
-    first = Path(json.loads(written.stdout)["page"]).parent
     report(file, out=tmp_path)
-    assert digests(tmp_path) == digests(first)
+    assert digests(tmp_path) == digests(Path(json.loads(written.stdout)["page"]).parent)
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_new_report_replaces_the_old_one_and_its_figures(file: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    (out / "figures").mkdir(parents=True)
-    (out / "figures" / "correlations.svg").write_text("of another day")
-    (out / "report.html").write_text("of another day")
+def test_a_study_s_report_goes_beside_its_run(study: Path, tmp_path: Path) -> None:
+    [run_dir] = list_runs(study / "ratings")
+    result = invoke(study)
+    assert result.exit_code == 0, result.stderr
+    page = study / "reports" / run_dir.name / "report.html"
+    assert page.is_file()
+    assert str(page) in result.stdout.replace("\n", "")
+    copy = shutil.copytree(run_dir, tmp_path / "elsewhere" / run_dir.name)
+    assert default_folder(copy) == Path("report")
+    assert default_folder(run_dir) == page.parent
+
+
+def test_a_run_is_chosen_by_its_key(study: Path, file: Path) -> None:
+    assert default_folder(file) == Path("report")
+    write_rated_study(study, titles=RULES, judge="two")
+    with pytest.raises(InputError, match="--run"):
+        default_folder(study)
+    for run_dir in list_runs(study / "ratings"):
+        ratings = open_ratings(study, run=run_dir.name)
+        assert gather(ratings).provenance.run_key == run_dir.name
+        assert default_folder(ratings) == study / "reports" / run_dir.name
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_new_report_replaces_the_old_one_and_its_figures(study: Path, tmp_path: Path) -> None:
+    pairs, out = real_pairs(), tmp_path / "out"
+    for key in ("a" * 16, "b" * 16):
+        write_run(study, every_row(pairs), pairs=pairs, key=key)
+    first = report(study, out=out)
+    assert {"benchmark-1", "benchmark-2", "ties"} <= set(first.as_dict()["figures"])
     (out / "mine.txt").write_text("kept")
-    written = report(some_ratings(rule_ids=("alone",)), out=out)
-    assert "correlations" in written.missing
+    # A table that cannot be read costs its figure alone.
+    (study / "benchmarks" / ("b" * 16) / "table.json").write_text("{}", encoding="utf-8")
+    second = report(study, out=out)
+    assert "o table of a benchmark" in second.missing["benchmark-2"]
+    assert "o table of a benchmark" in second.page.read_text(encoding="utf-8")
+    assert {path.stem for path in out.glob("figures/benchmark-*")} == {"benchmark-1"}
+    third = report(some_ratings(rule_ids=("alone",)), out=out)
+    assert "correlations" in third.missing
     assert not (out / "figures" / "correlations.svg").exists()
+    assert not list(out.glob("figures/benchmark-*"))
+    assert "benchmarks" not in third.page.read_text(encoding="utf-8").split("<body>")[1].casefold()
     assert (out / "mine.txt").read_text() == "kept"
-    assert "another day" not in written.page.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(tmp_path: Path) -> None:
-    study = write_rated_study(tmp_path / "study", titles=RULES, sources=("hh",))
-    remove_shard(study, index=1)
+def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(
+    study: Path, tmp_path: Path
+) -> None:
+    shard_path(list_runs(study / "ratings")[0], 1).unlink()
     result = invoke(study, "--out", tmp_path / "out")
     assert result.exit_code == 3
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
@@ -112,56 +134,49 @@ def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(tmp_path: Path) 
     assert "1 of 3 shards" in page
 
 
-@pytest.mark.usefixtures("quick")
-def test_synthetic_data_are_warned_of(tmp_path: Path) -> None:
-    study = write_rated_study(tmp_path / "study", titles=RULES, sources=("synthetic-hh",))
-    result = invoke(study, "--out", tmp_path / "out")
-    assert result.exit_code == 0
-    assert "synthetic" in result.stderr
-    assert "no evidence" in result.stderr
-
-
-def test_a_run_is_chosen_by_its_key(tmp_path: Path) -> None:
-    study = write_rated_study(tmp_path / "study", judge="one")
-    write_rated_study(study, judge="two")
-    with pytest.raises(InputError, match="--run"):
-        report(study, out=tmp_path / "out")
-    for key in (path.name for path in (study / "ratings").iterdir()):
-        assert gather(study, run=key).provenance.run_key == key
-        assert default_folder(study, run=key) == study / "reports" / key
-
-
-def test_a_run_s_folder_without_its_study_gets_its_report_here(tmp_path: Path) -> None:
-    study = write_rated_study(tmp_path / "study")
-    [run_dir] = (study / "ratings").iterdir()
-    copy = tmp_path / "elsewhere" / run_dir.name
-    shutil.copytree(run_dir, copy)
-    assert default_folder(copy) == Path("report")
-    assert default_folder(run_dir) == study / "reports" / run_dir.name
-
-
-def test_a_file_in_the_folder_s_place_is_one_line(file: Path) -> None:
-    result = invoke(file, "--out", file)
-    assert isinstance(result.exception, InputError)
-    assert "is a file" in str(result.exception)
-
-
-def test_no_ratings_are_one_line(tmp_path: Path) -> None:
-    result = invoke(tmp_path / "nothing")
-    assert isinstance(result.exception, InputError)
-
-
-def test_a_missing_package_names_the_extra(
+def test_what_cannot_be_reported_on_is_one_line(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert "is a file" in str(invoke.error_of(file, "--out", file))
+    assert "no such file" in str(invoke.error_of(tmp_path / "nothing"))
     monkeypatch.setattr("encore.report.write_report.find_spec", lambda _: None)
     with pytest.raises(EncoreError, match=r"encore-reward\[report\]"):
         report(file, out=tmp_path / "out")
 
 
-def test_no_machine_s_path_is_in_the_files(file: Path, written: Result) -> None:
-    folder = Path(json.loads(written.stdout)["page"]).parent
-    for path in (*folder.glob("*.html"), *folder.glob("figures/*.svg")):
-        text = path.read_text(encoding="utf-8")
-        assert str(file.parent) not in text
-        assert str(folder) not in text
+# --- synthetic ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick")
+def test_synthetic_data_are_marked_on_the_page_in_every_figure_and_warned_of(
+    file: Path, tmp_path: Path
+) -> None:
+    table = some_ratings(sources=("synthetic-hh",), rule_ids=RULES)
+    pq.write_table(table, tmp_path / "ratings.parquet")
+    result = invoke(tmp_path / "ratings.parquet", "--out", tmp_path, "--json")
+    assert "no evidence" in result.stderr
+    written = json.loads(result.stdout)
+    page = Path(written["page"]).read_text(encoding="utf-8")
+    assert "<strong>SYNTHETIC</strong>" in page
+    assert "source synthetic-hh" in page
+    for files in written["figures"].values():
+        assert "SYNTHETIC" in Path(files["svg"]).read_text(encoding="utf-8")
+
+
+def test_a_judge_that_a_file_records_is_told_and_marked(tmp_path: Path) -> None:
+    table = some_ratings(rule_ids=RULES)
+    judged = table.append_column("judge", [["synthetic-judge"] * table.num_rows])
+    pq.write_table(judged, tmp_path / "ratings.parquet")
+    provenance = gather(tmp_path / "ratings.parquet").provenance
+    assert provenance.judge == "synthetic-judge"
+    assert provenance.synthetic == ["the judge (synthetic-judge)"]
+
+
+def test_the_demo_s_judge_and_pairs_are_known_by_content_and_file(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gather(study).provenance.synthetic == []
+    monkeypatch.setattr("encore.synthetic._demo_judge_digest", lambda: "0123")
+    ingest([f"hh={data_paths()['synthetic-hh']}"], out=study)
+    expected = ["all pairs (source hh)", "the judge (tiny-judge)"]
+    assert gather(study).provenance.synthetic == expected
