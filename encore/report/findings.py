@@ -102,7 +102,7 @@ class Findings:
     @property
     def sources(self) -> tuple[str, ...]:
         """All sources together, then each; a single one is not told twice."""
-        single = tuple(source for source in self.analysis.sources if source != POOLED)
+        single = _single_sources(self.analysis)
         return (POOLED, *single) if len(single) > 1 else (POOLED,)
 
     @property
@@ -135,10 +135,10 @@ class Findings:
 
     def source_name(self, source: str) -> str:
         """What the report calls a source; if there is only one, all together are called so."""
-        single = set(self.analysis.sources) - {POOLED}
+        single = _single_sources(self.analysis)
         if source == POOLED and len(single) != 1:
             return "all sources"
-        return printable(source if source != POOLED else single.pop())
+        return printable(source if source != POOLED else single[0])
 
     def of_source(self, source: str) -> tuple[RuleStats, ...]:
         """Statistics of the rules of one source."""
@@ -210,8 +210,7 @@ def gather(
     comparison, sweep = _weighed(evidence)
     on_step("drawing samples of pairs")
     study = study_of(source)
-    sources = [name for name in analysis.sources if name != POOLED]
-    provenance = provenance_of(source, sources=sources)
+    provenance = provenance_of(source, sources=_single_sources(analysis))
     notes += analysis.notes
     notes += [
         note for one in (comparison, sweep) if not isinstance(one, Missing) for note in one.notes
@@ -229,6 +228,11 @@ def gather(
         provenance=provenance,
         notes=list(dict.fromkeys(notes)),
     )
+
+
+def _single_sources(analysis: Analysis) -> tuple[str, ...]:
+    """The names of the data sets, in their order."""
+    return tuple(dict.fromkeys(rule.source for rule in analysis.rules if rule.source != POOLED))
 
 
 def _name_of(place: str) -> str:

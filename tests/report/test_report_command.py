@@ -176,7 +176,7 @@ def test_the_demo_s_judge_and_pairs_are_known_by_content_and_file(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert gather(study).provenance.synthetic == []
-    monkeypatch.setattr("encore.synthetic._demo_judge_digest", lambda: "0123")
+    monkeypatch.setattr("encore.model_files._demo_judge_digest", lambda: "0123")
     ingest([f"hh={data_paths()['synthetic-hh']}"], out=study)
     expected = ["all pairs (source hh)", "the judge (tiny-judge)"]
     assert gather(study).provenance.synthetic == expected
