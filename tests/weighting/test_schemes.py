@@ -30,9 +30,7 @@ from tests.weighting.evidence_for_tests import (
 )
 
 ENTROPIES = st.lists(st.floats(0, 10), min_size=1, max_size=20)
-TAUS = st.floats(1e-3, 1e6)
 OPTIONS = SchemeOptions(rule="rule-00")
-LABEL_FREE = [name for name in SCHEMES if name != "bradley-terry"]
 
 
 def evidence(entropies: list[float], *, seed: int = 0) -> Evidence:
@@ -48,45 +46,28 @@ def evidence(entropies: list[float], *, seed: int = 0) -> Evidence:
     return dataclasses.replace(found, rules=rules)
 
 
+def weights_by(name: str, entropies: list[float], **options: object) -> WeightVector:
+    return load_scheme(name).weigh(evidence(entropies), SchemeOptions(**options))
+
+
 # --- the contract of the folder -------------------------------------------------------------------
 
 
-def test_the_schemes_are_those_of_the_contract_in_its_order() -> None:
-    assert list(SCHEMES) == [
-        *("encore", "uniform", "random", "single", "top-k", "random-k"),
-        *("inverse-sd", "bradley-terry"),
-    ]
-
-
 @pytest.mark.parametrize("name", SCHEMES)
-def test_a_scheme_has_its_name_and_declares_known_options(name: str) -> None:
+def test_a_scheme_has_its_name_and_reads_pairs_only_if_it_says_that_it_uses_labels(
+    name: str,
+) -> None:
     scheme = load_scheme(name)
     assert scheme.name == name
     assert set(scheme.options) <= set(SchemeOptions.model_fields)
-
-
-def test_bradley_terry_alone_sees_labels() -> None:
-    assert [name for name in SCHEMES if load_scheme(name).uses_labels] == ["bradley-terry"]
-
-
-@pytest.mark.parametrize("name", LABEL_FREE)
-def test_a_scheme_without_labels_never_reads_the_pairs(name: str) -> None:
-    without_pairs = evidence_of_entropies([0.5, 1.0, 0.2])
-    assert load_scheme(name).weigh(without_pairs, OPTIONS).provenance is not None
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-@given(entropies=ENTROPIES)
-def test_a_scheme_gives_a_weight_to_every_rule_in_order(name: str, entropies: list[float]) -> None:
-    vector = load_scheme(name).weigh(evidence(entropies), OPTIONS)
-    assert vector.scheme == name
-    assert vector.rule_ids == rule_names(len(entropies))
-    assert math.fsum(vector.weights) == pytest.approx(1.0, abs=1e-12)
+    assert scheme.uses_labels == (name == "bradley-terry")
+    if not scheme.uses_labels:  # without pairs, reading them fails
+        scheme.weigh(evidence_of_entropies([0.5, 1.0, 0.2]), OPTIONS)
 
 
 @pytest.mark.parametrize("name", SCHEMES)
 @given(entropies=ENTROPIES, seed=st.integers(0, 1000))
-def test_permuting_rules_permutes_the_weights_of_every_scheme(
+def test_a_scheme_weighs_every_rule_and_permuting_rules_permutes_the_weights(
     name: str, entropies: list[float], seed: int
 ) -> None:
     found = evidence(entropies, seed=seed)
@@ -105,23 +86,16 @@ def test_permuting_rules_permutes_the_weights_of_every_scheme(
     )
     scheme = load_scheme(name)
     vector, moved = scheme.weigh(found, OPTIONS), scheme.weigh(permuted, OPTIONS)
+    assert (vector.scheme, vector.rule_ids) == (name, rule_names(len(entropies)))
+    assert math.fsum(vector.weights) == pytest.approx(1.0, abs=1e-12)
     assert moved.rule_ids == tuple(vector.rule_ids[place] for place in order)
     expected = [vector.weights[place] for place in order]
     assert moved.weights == pytest.approx(expected, abs=1e-5)  # a solver's order of sums
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_a_rule_without_ratings_is_named_whatever_the_scheme(name: str) -> None:
+def test_a_rule_without_ratings_is_named() -> None:
     with pytest.raises(InputError, match="rule empty: none of its 7 ratings is a number"):
-        load_scheme(name).weigh(
-            Evidence(rules=(stats("full", 1.0), stats("empty", None)), read_pairs=_no_pairs),
-            OPTIONS,
-        )
-
-
-def test_an_unknown_scheme_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"'softmax'.*encore, uniform.*bradley-terry"):
-        load_scheme("softmax")
+        Evidence(rules=(stats("full", 1.0), stats("empty", None)), read_pairs=dict)
 
 
 @pytest.mark.parametrize(
@@ -139,14 +113,12 @@ def test_an_impossible_option_is_refused(options: dict[str, float], problem: str
         SchemeOptions(**options)
 
 
-# --- provenance -----------------------------------------------------------------------------------
-
-
 def test_a_vector_says_what_it_was_made_from() -> None:
     # 3 rules of 100 ratings and 7 nulls each, over 50 pairs.
     origin = Origin(run_key="abc", judge="j", num_shards=4, num_missing_shards=1)
     found = dataclasses.replace(evidence_of_entropies([0.5, 1.0, 0.2]), origin=origin)
     vector = load_scheme("encore").weigh(found, SchemeOptions(tau=0.5))
+    assert vector.params == {"tau": 0.5, "log_base": "e"}
     assert vector.as_dict()["provenance"] == {
         "uses_labels": False,
         "uses_benchmark": False,
@@ -159,115 +131,10 @@ def test_a_vector_says_what_it_was_made_from() -> None:
         "encore_version": __version__,
         "run_key": "abc",
         "judge": "j",
-        "data_sha256": None,
-        "rules_sha256": None,
-        "ratings_sha256": None,
+        **dict.fromkeys(("data_sha256", "rules_sha256", "ratings_sha256")),
         "num_shards": 4,
         "num_missing_shards": 1,
     }
-
-
-# --- encore ---------------------------------------------------------------------------------------
-
-
-@given(ENTROPIES, TAUS)
-def test_lower_entropy_never_weighs_less(entropies: list[float], tau: float) -> None:
-    order = np.argsort(entropies)
-    weights = entropy_weights(np.array(entropies), tau=tau)[order]
-    assert (np.diff(weights) <= 0).all()
-
-
-@given(ENTROPIES)
-def test_a_large_temperature_is_uniform(entropies: list[float]) -> None:
-    weights = entropy_weights(np.array(entropies), tau=1e12)
-    assert weights == pytest.approx(np.full(len(entropies), 1 / len(entropies)), abs=1e-10)
-
-
-@pytest.mark.parametrize("tau", [1e-6, 1e-300, 5e-324])
-def test_a_small_temperature_is_the_rule_of_lowest_entropy(tau: float) -> None:
-    weights = entropy_weights(np.array([2.0, 0.5, 1.0, 0.5]), tau=tau)
-    assert weights.tolist() == [0.0, 0.5, 0.0, 0.5]
-
-
-def test_the_parameters_are_recorded_with_the_log_base() -> None:
-    vector = load_scheme("encore").weigh(evidence([1.0, 2.0]), SchemeOptions(tau=0.5))
-    assert vector.params == {"tau": 0.5, "log_base": "e"}
-
-
-# --- random ---------------------------------------------------------------------------------------
-
-
-def test_random_weights_are_uniform_on_the_simplex() -> None:
-    # A Dirichlet(1, 1, 1) weight is Beta(1, 2): mean 1/3 (sd 0.236), above 1/2 with probability
-    # (1 - 1/2)² = 1/4. Over 4,000 draws four standard errors are 0.015 and 0.027.
-    draws = np.array([random_weights(("a", "b", "c"), seed=seed) for seed in range(4000)])
-    assert draws.mean(axis=0) == pytest.approx([1 / 3] * 3, abs=0.015)
-    assert (draws > 0.5).mean(axis=0) == pytest.approx([0.25] * 3, abs=0.027)
-
-
-# --- rules chosen ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("rule", "problem"), [(None, "--rule is missing"), ("rule-9", "--rule 'rule-9'")]
-)
-def test_single_without_a_rated_rule_lists_the_rules(rule: str | None, problem: str) -> None:
-    with pytest.raises(InputError, match=f"{problem}.*one of rule-00, rule-01$"):
-        load_scheme("single").weigh(evidence([1.0, 2.0]), SchemeOptions(rule=rule))
-
-
-def test_top_k_averages_the_rules_of_lowest_entropy() -> None:
-    vector = load_scheme("top-k").weigh(evidence([2.0, 0.1, 1.0, 0.5]), SchemeOptions(k=2))
-    assert vector.weights == (0.0, 0.5, 0.0, 0.5)
-    assert vector.params == {"k": 2}
-
-
-@pytest.mark.parametrize("name", ["top-k", "random-k"])
-def test_more_rules_than_there_are_means_all_and_is_recorded_so(name: str) -> None:
-    vector = load_scheme(name).weigh(evidence([1.0, 2.0]), SchemeOptions(k=5))
-    assert vector.weights == (0.5, 0.5)
-    assert vector.params["k"] == 2
-
-
-def test_random_k_draws_every_rule_as_often() -> None:
-    # Of 4 rules 2 are drawn, each with probability 1/2; over 2,000 draws four standard errors are
-    # 0.045.
-    draws = np.array([random_k_weights(rule_names(4), k=2, seed=seed) for seed in range(2000)])
-    assert set(draws.ravel()) == {0.0, 0.5}
-    assert (draws.sum(axis=1) == 1).all()
-    assert (draws > 0).mean(axis=0) == pytest.approx([0.5] * 4, abs=0.045)
-
-
-# --- inverse sd -----------------------------------------------------------------------------------
-
-
-def test_half_the_spread_is_twice_the_weight() -> None:
-    # 1/sd = 10, 5, 2.5: shares 4/7, 2/7, 1/7.
-    weights = inverse_sd_weights(np.array([0.1, 0.2, 0.4]))
-    assert weights == pytest.approx([4 / 7, 2 / 7, 1 / 7], abs=1e-15)
-
-
-def test_a_constant_rule_gets_nothing_by_inverse_sd() -> None:
-    assert inverse_sd_weights(np.array([0.0, 0.1, 0.1])).tolist() == [0.0, 0.5, 0.5]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_spread_is_that_of_all_ratings_of_a_rule(seed: int) -> None:
-    table = random_table(np.random.default_rng(seed), max_rows=1500)
-    rows = rows_of(table)
-    rules = analyze(table).rules
-    sds = []
-    for rule in rules:
-        ratings = [row[4] for row in rows if row[3] == rule.rule_id and row[4] is not None]
-        sds.append(np.std(ratings, ddof=1) if len(set(ratings)) > 1 else 0.0)
-    if all(rule.num_ratings for rule in rules):
-        vector = load_scheme("inverse-sd").weigh(
-            Evidence(rules=rules, read_pairs=_no_pairs), OPTIONS
-        )
-        assert vector.weights == pytest.approx(inverse_sd_weights(np.array(sds)), rel=1e-9)
-
-
-# --- weight vectors -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -288,5 +155,74 @@ def test_a_vector_off_the_simplex_cannot_be_built(
         WeightVector(scheme="x", rule_ids=tuple(rule_ids), weights=weights)
 
 
-def _no_pairs() -> None:
-    raise AssertionError("nothing reads pairs here")
+# --- each scheme ----------------------------------------------------------------------------------
+
+
+@given(ENTROPIES, st.floats(1e-3, 1e6))
+def test_lower_entropy_never_weighs_less_and_a_large_temperature_is_uniform(
+    entropies: list[float], tau: float
+) -> None:
+    weights = entropy_weights(np.array(entropies), tau=tau)[np.argsort(entropies)]
+    assert (np.diff(weights) <= 0).all()
+    uniform = entropy_weights(np.array(entropies), tau=1e12)
+    assert uniform == pytest.approx(np.full(len(entropies), 1 / len(entropies)), abs=1e-10)
+
+
+@pytest.mark.parametrize("tau", [1e-6, 1e-300, 5e-324])
+def test_a_small_temperature_is_the_rule_of_lowest_entropy(tau: float) -> None:
+    weights = entropy_weights(np.array([2.0, 0.5, 1.0, 0.5]), tau=tau)
+    assert weights.tolist() == [0.0, 0.5, 0.0, 0.5]
+
+
+def test_random_weights_are_uniform_on_the_simplex() -> None:
+    # A Dirichlet(1, 1, 1) weight is Beta(1, 2): mean 1/3 (sd 0.236), above 1/2 with probability
+    # (1 - 1/2)² = 1/4. Over 4,000 draws four standard errors are 0.015 and 0.027.
+    draws = np.array([random_weights(("a", "b", "c"), seed=seed) for seed in range(4000)])
+    assert draws.mean(axis=0) == pytest.approx([1 / 3] * 3, abs=0.015)
+    assert (draws > 0.5).mean(axis=0) == pytest.approx([0.25] * 3, abs=0.027)
+
+
+def test_random_k_draws_every_rule_as_often() -> None:
+    # Of 4 rules 2 are drawn, each with probability 1/2; over 2,000 draws four standard errors are
+    # 0.045.
+    draws = np.array([random_k_weights(rule_names(4), k=2, seed=seed) for seed in range(2000)])
+    assert set(draws.ravel()) == {0.0, 0.5}
+    assert (draws.sum(axis=1) == 1).all()
+    assert (draws > 0).mean(axis=0) == pytest.approx([0.5] * 4, abs=0.045)
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"), [(None, "--rule is missing"), ("rule-9", "--rule 'rule-9'")]
+)
+def test_single_without_a_rated_rule_lists_the_rules(rule: str | None, problem: str) -> None:
+    with pytest.raises(InputError, match=f"{problem}.*one of rule-00, rule-01$"):
+        weights_by("single", [1.0, 2.0], rule=rule)
+
+
+def test_top_k_averages_the_rules_of_lowest_entropy() -> None:
+    vector = weights_by("top-k", [2.0, 0.1, 1.0, 0.5], k=2)
+    assert (vector.weights, vector.params) == ((0.0, 0.5, 0.0, 0.5), {"k": 2})
+    assert weights_by("top-k", [1.0, 1.0, 1.0], k=1).weights == (1.0, 0.0, 0.0)  # by id
+    for name in ("top-k", "random-k"):  # more rules than there are means all
+        vector = weights_by(name, [1.0, 2.0], k=5)
+        assert (vector.weights, vector.params["k"]) == ((0.5, 0.5), 2)
+
+
+def test_half_the_spread_is_twice_the_weight_and_none_no_weight() -> None:
+    # 1/sd = 10, 5, 2.5: shares 4/7, 2/7, 1/7.
+    weights = inverse_sd_weights(np.array([0.1, 0.2, 0.4, 0.0]))
+    assert weights == pytest.approx([4 / 7, 2 / 7, 1 / 7, 0.0], abs=1e-15)
+    assert inverse_sd_weights(np.zeros(2)).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_spread_is_that_of_all_ratings_of_a_rule(seed: int) -> None:
+    table = random_table(np.random.default_rng(seed), max_rows=1500)
+    rows, rules = rows_of(table), analyze(table).rules
+    sds = []
+    for rule in rules:
+        ratings = [row[4] for row in rows if row[3] == rule.rule_id and row[4] is not None]
+        sds.append(np.std(ratings, ddof=1) if len(set(ratings)) > 1 else 0.0)
+    if all(rule.num_ratings for rule in rules):
+        vector = load_scheme("inverse-sd").weigh(Evidence(rules=rules, read_pairs=dict), OPTIONS)
+        assert vector.weights == pytest.approx(inverse_sd_weights(np.array(sds)), rel=1e-9)
