@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +17,38 @@ import pytest
 from encore.query.query_files import query_files
 from encore.warehouse.connection import load_query
 from tests.ratings_files import random_table, ratings_table
-from tests.reference import (
-    Row,
-    kde_entropy,
-    reference_analysis,
-    reference_margin_sds,
-    reference_signs,
-    rows_of,
-)
+from tests.reference import Row, reference_analysis, reference_margin_sds, reference_signs, rows_of
 
-SQL = Path(__file__).resolve().parents[2] / "sql"
-FILES = sorted(path.stem for path in SQL.glob("*.sql"))
+FILES = sorted(path.stem for path in (Path(__file__).parents[2] / "sql").glob("*.sql"))
 #: The queries of which the five columns of a ratings table are enough.
 QUERIES = [file.name for file in query_files() if file.reads == ("ratings",) and not file.is_macro]
 
-# One source, two rules. Rule a: chosen 0.9 beats 0.1, ties at 0.5, loses 0.1 : 0.9; one null.
+# One source, three rules. Rule a: chosen 0.9 beats 0.1, ties at 0.5, loses 0.1 : 0.9; one null.
+# Rule b: a loss on p1 and a win on p2. Rule c: constant, without a rating of one response of p2.
 SMALL = [
-    ("p1", "hh", "chosen", "a", 0.9),
-    ("p1", "hh", "rejected", "a", 0.1),
-    ("p2", "hh", "chosen", "a", 0.5),
-    ("p2", "hh", "rejected", "a", 0.5),
-    ("p3", "hh", "chosen", "a", 0.1),
-    ("p3", "hh", "rejected", "a", 0.9),
-    ("p4", "hh", "chosen", "a", None),
-    ("p4", "hh", "rejected", "a", 0.9),
-    ("p1", "hh", "chosen", "b", 1.0),
-    ("p1", "hh", "rejected", "b", 0.0),
+    (pair, "hh", response, rule, x)
+    for rule, of_rule in {
+        "a": {"p1": (0.9, 0.1), "p2": (0.5, 0.5), "p3": (0.1, 0.9), "p4": (None, 0.9)},
+        "b": {"p1": (0.2, 0.4), "p2": (0.7, 0.6)},
+        "c": {"p1": (0.5, 0.5), "p2": (0.5, None)},
+    }.items()
+    for pair, ratings in of_rule.items()
+    for response, x in zip(("chosen", "rejected"), ratings, strict=True)
 ]
 
 
-def run(name: str, ratings: pa.Table) -> list[dict[str, Any]]:
+def run(name: str, **tables: pa.Table) -> list[dict[str, Any]]:
+    with duckdb.connect() as connection:
+        for view, table in tables.items():
+            connection.register(view, table)
+        return connection.sql(load_query(name)).to_arrow_table().to_pylist()
+
+
+def weights_at(tau: object, ratings: pa.Table) -> list[dict[str, Any]]:
     with duckdb.connect() as connection:
         connection.register("ratings", ratings)
-        return connection.sql(load_query(name)).to_arrow_table().to_pylist()
+        connection.execute(load_query("weights_at"))
+        return connection.sql(f"from weights_at({tau})").to_arrow_table().to_pylist()
 
 
 @pytest.fixture(params=range(3), scope="module")
@@ -56,148 +57,162 @@ def random_rows(request: pytest.FixtureRequest) -> tuple[pa.Table, list[Row]]:
     return table, rows_of(table)
 
 
+def margins_of(rows: list[Row]) -> dict[tuple[str, str], dict[str, float]]:
+    """chosen - rejected of each (source, pair) under each rule that rated both."""
+    given = {(s, p, rule, response): x for p, s, response, rule, x in rows}
+    margins: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for (source, pair, rule, response), x in given.items():
+        other = given.get((source, pair, rule, "rejected"))
+        if response == "chosen" and x is not None and other is not None:
+            margins[source, pair][rule] = x - other
+    return margins
+
+
 @pytest.mark.parametrize("name", FILES)
-def test_the_first_comment_names_the_grain(name: str) -> None:
+def test_a_file_is_one_statement_in_lower_case_that_names_its_grain(name: str) -> None:
     comment = re.match(r"(--.*\n)+", load_query(name))
     assert comment is not None
     assert "Grain: " in comment[0].replace("\n-- ", " ")
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_is_one_statement_in_lower_case(name: str) -> None:
-    text = re.sub(r"--.*", "", load_query(name))
+    text = re.sub(r"'[^']*'", "", re.sub(r"--.*", "", load_query(name)))
     assert ";" not in text
-    assert re.sub(r"'[^']*'", "", text) == re.sub(r"'[^']*'", "", text).lower()
-
-
-@pytest.mark.parametrize("name", QUERIES)
-def test_a_query_runs_as_it_stands_on_a_view_of_five_columns(name: str) -> None:
-    with duckdb.connect() as connection:
-        connection.register("table_of_ratings", ratings_table(SMALL))
-        connection.execute("create view ratings as select * from table_of_ratings")
-        connection.sql(load_query(name)).to_arrow_table()
+    assert text == text.lower()
 
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_of_no_rows_is_empty(name: str) -> None:
-    assert run(name, ratings_table([])) == []
+    assert run(name, ratings=ratings_table([])) == []
 
 
-def test_an_unknown_query_is_named() -> None:
-    with pytest.raises(FileNotFoundError, match=r"no such|'nonsense'"):
-        load_query("nonsense")
+# --- rules ----------------------------------------------------------------------------------------
 
 
-def test_entropy_of_a_small_table_is_what_hand_gives() -> None:
-    rows = {(r["source"], r["rule_id"]): r for r in run("rule_statistics", ratings_table(SMALL))}
-    a = rows["hh", "a"]
+def test_statistics_and_accuracies_of_a_small_table_are_what_hand_gives() -> None:
+    rows = [*SMALL, ("p1", "hh", "chosen", "zero", 0.0), ("p1", "hh", "rejected", "zero", -0.0)]
+    rows += [("p1", "hh", "chosen", "silent", None)]
+    table = ratings_table(rows)
+    found = {(r["source"], r["rule_id"]): r for r in run("rule_statistics", ratings=table)}
+    a = found["hh", "a"]
     # Rule a: 7 ratings, levels 0.1 (2x), 0.5 (2x), 0.9 (3x): H = 2*(2/7)ln(7/2) + (3/7)ln(7/3).
     expected = 4 / 7 * math.log(7 / 2) + 3 / 7 * math.log(7 / 3)
+    assert a["entropy_nats"] == found[None, "a"]["entropy_nats"]
     assert a["entropy_nats"] == pytest.approx(expected, abs=1e-15)
     assert (a["num_ratings"], a["num_unparsed"], a["num_levels"]) == (7, 1, 3)
-    # One source only: pooled rows say the same.
-    assert rows[None, "a"]["entropy_nats"] == a["entropy_nats"]
-    # Rule b: two levels once each: ln 2.
-    assert rows["hh", "b"]["entropy_nats"] == pytest.approx(math.log(2), abs=1e-15)
+    silent = found["hh", "silent"]
+    assert (silent["entropy_nats"], silent["num_ratings"], silent["num_unparsed"]) == (None, 0, 1)
+    assert found["hh", "c"]["entropy_nats"] == 0.0
+    assert found["hh", "zero"]["num_levels"] == 1  # minus zero is zero
+    a = run("rule_accuracy", ratings=table)[0]
+    # Rule a over p1 (win), p2 (tie), p3 (loss); margins 0.8, 0, -0.8: sd = sqrt(2 * 0.64 / 2).
+    assert a["num_pairs"] == 3
+    shares = [a[f"{name}_accuracy"] for name in ("strict", "inclusive", "half", "untied")]
+    assert [*shares, a["tie_rate"]] == pytest.approx([1 / 3, 2 / 3, 1 / 2, 1 / 2, 1 / 3])
+    assert a["sd_margin"] == pytest.approx(0.8)
+    both = run("entropy_accuracy", ratings=table)
+    silent = next(row for row in both if row["rule_id"] == "silent")
+    assert (silent["num_ratings"], silent["num_pairs"], silent["coverage"]) == (0, 0, 0.0)
+    assert silent["entropy_nats"] is silent["half_accuracy"] is silent["tie_rate"] is None
 
 
-def test_a_rule_of_nulls_has_no_entropy_and_a_constant_one_has_exactly_none() -> None:
-    rows = [(f"p{i}", "s", "chosen", rule, x) for i in range(3) for rule, x in [("k", 0.3)]]
-    rows += [("p1", "s", "chosen", "n", None)]
-    found = {r["rule_id"]: r for r in run("rule_statistics", ratings_table(rows)) if r["source"]}
-    assert found["n"]["entropy_nats"] is None
-    assert (found["n"]["num_ratings"], found["n"]["num_unparsed"]) == (0, 1)
-    assert found["k"]["entropy_nats"] == 0.0
-
-
-def test_minus_zero_is_zero() -> None:
-    rows = [("p1", "s", "chosen", "r", 0.0), ("p1", "s", "rejected", "r", -0.0)]
-    assert run("rule_statistics", ratings_table(rows))[0]["num_levels"] == 1
-    assert run("pair_patterns", ratings_table(rows))[0]["ties"] == "1"
-
-
-def test_rule_statistics_agree_with_numpy(random_rows: tuple[pa.Table, list[Row]]) -> None:
+def test_statistics_and_accuracies_agree_with_numpy(
+    random_rows: tuple[pa.Table, list[Row]],
+) -> None:
     table, rows = random_rows
     expected = reference_analysis(rows, by_source=True)["rules"]
-    found = run("rule_statistics", table)
-    assert len(found) == len(expected)
-    for row, reference in zip(found, expected, strict=True):
-        assert row["source"] == (None if reference["source"] == "all" else reference["source"])
-        for key in ("rule_id", "num_ratings", "num_unparsed", "num_levels"):
-            assert row[key] == reference[key]
-        assert row["entropy_nats"] == pytest.approx(reference["entropy_nats"], abs=1e-12)
+    single = [one for one in expected if one["source"] != "all"]
+    for name, references in (
+        ("rule_statistics", expected),
+        ("entropy_accuracy", expected),
+        ("rule_accuracy", single),
+    ):
+        found = run(name, ratings=table)
+        assert len(found) == len(references)
+        for row, reference in zip(found, references, strict=True):
+            assert (row["source"] or "all") == reference["source"]
+            known = reference | {f"{k}_accuracy": v for k, v in reference["accuracy"].items()}
+            for key in (row.keys() & known.keys()) - {"source"}:
+                if isinstance(known[key], float):
+                    assert row[key] == pytest.approx(known[key], abs=1e-12), key
+                else:
+                    assert row[key] == known[key], key
+            if row.get("sd_margin") is not None:
+                own = [r for r in rows if (r[1], r[3]) == (row["source"], row["rule_id"])]
+                sd = reference_margin_sds(own)[row["rule_id"]]
+                assert row["sd_margin"] == pytest.approx(sd, abs=1e-12)
+
+
+def test_the_histogram_agrees_with_numpy(random_rows: tuple[pa.Table, list[Row]]) -> None:
+    table, rows = random_rows
+    counts = Counter(
+        (where, r, x) for _, s, _, r, x in rows if x is not None for where in (s, None)
+    )
+    totals: Counter[Any] = Counter()
+    for (where, rule, _), count in counts.items():
+        totals[where, rule] += count
+    found = run("rule_histogram", ratings=table)
+    assert len(found) == len(counts)
+    for row in found:
+        key = (row["source"], row["rule_id"], row["rating"])
+        assert row["num_ratings"] == counts[key]
+        assert row["share"] == pytest.approx(counts[key] / totals[key[:2]], abs=1e-15)
 
 
 def test_density_cells_hold_every_rating_once(random_rows: tuple[pa.Table, list[Row]]) -> None:
     table, rows = random_rows
-    pooled = [row for row in run("rule_density_cells", table) if row["source"] is None]
+    pooled = [row for row in run("rule_density_cells", ratings=table) if row["source"] is None]
     for rule_id in {row["rule_id"] for row in pooled}:
         ratings = np.array([x for *_, rule, x in rows if rule == rule_id and x is not None])
         cells = [row for row in pooled if row["rule_id"] == rule_id]
-        count = np.array([cell["num_ratings"] for cell in cells])
-        position = np.array([cell["position"] for cell in cells])
-        variance = np.array([cell["variance"] for cell in cells])
+        names = ("num_ratings", "position", "variance")
+        count, position, variance = (np.array([cell[name] for cell in cells]) for name in names)
         bandwidth = cells[0]["bandwidth"]
         assert count.sum() == len(ratings)
         assert bandwidth == pytest.approx(np.std(ratings, ddof=1) * len(ratings) ** -0.2, rel=1e-12)
         # Mean and variance survive the gathering: within plus between cells.
-        mean = ratings.min() + bandwidth * np.average(position, weights=count)
-        assert mean == pytest.approx(ratings.mean(), abs=1e-12)
-        between = np.average((position - np.average(position, weights=count)) ** 2, weights=count)
-        total = bandwidth**2 * (between + np.average(variance, weights=count))
-        assert total == pytest.approx(ratings.var(), rel=1e-9)
-    constant = {rule for *_, rule, x in rows if x is not None} - {r["rule_id"] for r in pooled}
-    for rule_id in constant:
-        assert (
-            kde_entropy(np.array([x for *_, r, x in rows if r == rule_id and x is not None]))
-            is None
-        )
+        middle = np.average(position, weights=count)
+        assert ratings.min() + bandwidth * middle == pytest.approx(ratings.mean(), abs=1e-12)
+        spread = np.average((position - middle) ** 2 + variance, weights=count)
+        assert bandwidth**2 * spread == pytest.approx(ratings.var(), rel=1e-9)
+    levels = {rule: {x for *_, r, x in rows if r == rule} - {None} for *_, rule, _ in rows}
+    several = {rule for rule, found in levels.items() if len(found) > 1}
+    assert {row["rule_id"] for row in pooled} == several
 
 
-def test_accuracies_of_a_small_table_are_what_hand_gives() -> None:
-    a, b = run("rule_accuracy", ratings_table(SMALL))
-    # Rule a over p1 (win), p2 (tie), p3 (loss); p4 lacks a rating.
-    assert a["num_pairs"] == 3
-    assert a["strict_accuracy"] == pytest.approx(1 / 3)
-    assert a["inclusive_accuracy"] == pytest.approx(2 / 3)
-    assert a["half_accuracy"] == pytest.approx(1 / 2)
-    assert a["untied_accuracy"] == pytest.approx(1 / 2)
-    assert a["tie_rate"] == pytest.approx(1 / 3)
-    # Margins 0.8, 0, -0.8: mean 0, sd = sqrt(2 * 0.64 / 2) = 0.8.
-    assert a["sd_margin"] == pytest.approx(0.8)
-    assert (b["num_pairs"], b["sd_margin"]) == (1, None)
+def test_weights_are_the_softmax_of_entropy_and_effects_their_spread() -> None:
+    # Rule a: H of the test above. Rule b: 4 levels once each, ln 4. Rule c: constant, 0. Rule
+    # silent has no weight and takes none.
+    table = ratings_table([*SMALL, ("p1", "hh", "chosen", "silent", None)])
+    entropies = [4 / 7 * math.log(7 / 2) + 3 / 7 * math.log(7 / 3), math.log(4), 0.0]
+    for tau in (2, 0.5, 1e-300, 1e300):
+        mass = np.exp(-np.array(entropies) / tau)
+        a, b, c, silent = weights_at(tau, table)
+        weights = [row["weight"] for row in (a, b, c)]
+        assert weights == pytest.approx(mass / mass.sum(), abs=1e-15)
+        # Margins of b: -0.2 and 0.1: sd = 0.3 / sqrt 2. Rule c has one margin and so no sd.
+        assert b["margin_sd"] == pytest.approx(0.3 / math.sqrt(2), abs=1e-12)
+        assert b["effective_weight"] == pytest.approx(weights[1] * b["margin_sd"], abs=1e-15)
+        assert c["margin_sd"] is c["effective_weight"] is silent["weight"] is None
 
 
-def test_rule_accuracy_agrees_with_numpy(random_rows: tuple[pa.Table, list[Row]]) -> None:
-    table, rows = random_rows
-    expected = [
-        r for r in reference_analysis(rows, by_source=True)["rules"] if r["source"] != "all"
-    ]
-    for row, reference in zip(run("rule_accuracy", table), expected, strict=True):
-        assert (row["source"], row["rule_id"]) == (reference["source"], reference["rule_id"])
-        for policy, value in reference["accuracy"].items():
-            assert row[f"{policy}_accuracy"] == pytest.approx(value, abs=1e-12)
-        assert row["tie_rate"] == pytest.approx(reference["tie_rate"], abs=1e-12)
-        own = [r for r in rows if (r[1], r[3]) == (row["source"], row["rule_id"])]
-        if row["num_pairs"] > 1:
-            expected_sd = reference_margin_sds(own)[row["rule_id"]]
-            assert row["sd_margin"] == pytest.approx(expected_sd, abs=1e-12)
+@pytest.mark.parametrize("tau", ["0", "-1", "'nan'::double", "'inf'::double", "null"])
+def test_an_impossible_tau_is_an_error(tau: str) -> None:
+    with pytest.raises(duckdb.Error, match="tau must be a finite number above 0"):
+        weights_at(tau, ratings_table(SMALL))
+
+
+# --- pairs ----------------------------------------------------------------------------------------
 
 
 def test_pair_patterns_agree_with_numpy(random_rows: tuple[pa.Table, list[Row]]) -> None:
     table, rows = random_rows
-    rule_ids = [row["rule_id"] for row in run("rule_ids", table)]
+    rule_ids = [row["rule_id"] for row in run("rule_ids", ratings=table)]
     assert rule_ids == sorted({row[3] for row in rows})
-    patterns = run("pair_patterns", table)
-    sign_PR = np.array(
-        [
-            [int(win) - int(loss) for win, loss in zip(row["wins"], row["losses"], strict=True)]
-            for row in patterns
-            for _ in range(row["num_pairs"])
-        ]
-    )
-    reference = reference_signs(rows, rule_ids)
-    assert sorted(map(tuple, sign_PR)) == sorted(map(tuple, reference))
+    patterns = run("pair_patterns", ratings=table)
+    sign_PR = [
+        tuple(int(win) - int(loss) for win, loss in zip(row["wins"], row["losses"], strict=True))
+        for row in patterns
+        for _ in range(row["num_pairs"])
+    ]
+    assert sorted(sign_PR) == sorted(map(tuple, reference_signs(rows, rule_ids)))
     assert {row["num_repeats"] for row in patterns} == {0}
 
 
@@ -208,39 +223,150 @@ def test_patterns_of_more_rules_than_a_machine_word_has_bits() -> None:
         for k in range(150)
         for response in ("chosen", "rejected")
     ]
-    (pattern,) = run("pair_patterns", ratings_table(rows))
-    assert pattern["wins"] == "10" * 75
-    assert pattern["ties"] == "01" * 75
-    assert pattern["losses"] == "0" * 150
+    (pattern,) = run("pair_patterns", ratings=ratings_table(rows))
+    found = (pattern["wins"], pattern["ties"], pattern["losses"])
+    assert found == ("10" * 75, "01" * 75, "0" * 150)
 
 
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        ((None, "s", "chosen", "r", 0.5), "pair_id is null"),
-        (("p", None, "chosen", "r", 0.5), "source is null"),
-        (("p", "s", None, "r", 0.5), "response is null"),
-        (("p", "s", "chosen", None, 0.5), "rule_id is null"),
-        (("p", "s", "Chosen", "r", 0.5), "neither"),
-        (("p", "s", "chosen", "r", 1.0000001), "not in"),
-        (("p", "s", "chosen", "r", -1e-9), "not in"),
-        (("p", "s", "chosen", "r", math.nan), "not in"),
-        (("p", "s", "chosen", "r", math.inf), "not in"),
-        (("p", "s", "chosen", "r", -math.inf), "not in"),
-    ],
-)
-def test_rows_that_break_the_contract_are_found(row: Row, problem: str) -> None:
-    (found,) = run("invalid_ratings", ratings_table([*SMALL, row]))
-    assert problem in found["problem"]
+def test_disagreements_agree_with_numpy(random_rows: tuple[pa.Table, list[Row]]) -> None:
+    table, rows = random_rows
+    expected: Counter[tuple[Any, ...]] = Counter()
+    for (source, _), margins in margins_of(rows).items():
+        for one, other in itertools.combinations(sorted(margins), 2):
+            product = np.sign(margins[one]) * np.sign(margins[other])
+            both = margins[one] == margins[other] == 0
+            kind = {1.0: "agreed", -1.0: "opposed"}.get(
+                float(product), "both_tied" if both else "one_tied"
+            )
+            for where in (source, None):
+                expected[where, one, other, kind] += 1
+    found = run("rule_disagreements", ratings=table)
+    kinds = ("agreed", "opposed", "both_tied", "one_tied")
+    counted = {
+        (row["source"], row["rule_id"], row["other_rule_id"], kind): row[f"num_{kind}"]
+        for row in found
+        for kind in kinds
+    }
+    assert {key: count for key, count in counted.items() if count} == dict(expected)
+    for row in found:
+        assert row["num_pairs"] == sum(row[f"num_{kind}"] for kind in kinds)
+        untied = row["num_agreed"] + row["num_opposed"]
+        share = row["num_opposed"] / untied if untied else None
+        assert row["opposed_share"] == (share if share is None else pytest.approx(share))
 
 
-def test_a_null_rating_and_the_ends_of_the_scale_are_valid() -> None:
+def test_controversy_is_the_share_of_opposed_pairs_of_rules(
+    random_rows: tuple[pa.Table, list[Row]],
+) -> None:
+    table, rows = random_rows
+    expected = {}
+    for key, margins in margins_of(rows).items():
+        pairs = list(itertools.combinations(margins.values(), 2))
+        if opposed := sum(np.sign(one) * np.sign(other) < 0 for one, other in pairs):
+            tied = sum(margin == 0 for margin in margins.values())
+            spread = max(margins.values()) - min(margins.values())
+            expected[key] = (opposed / len(pairs), spread, len(margins), tied)
+    found = run("controversial_pairs", ratings=table)
+    assert len(found) == len(expected)
+    names = ("controversy", "margin_range", "num_rules", "num_tied")
+    for row in found:
+        values = expected[row["source"], row["pair_id"]]
+        assert [row[name] for name in names] == pytest.approx(values, abs=1e-12)
+    order = [(-row["controversy"], -row["margin_range"]) for row in found]
+    assert order == sorted(order)
+
+
+def test_a_null_rating_and_the_ends_of_the_scale_are_valid_and_repeats_are_found() -> None:
     rows = [("p", "s", "chosen", "r", x) for x in (None, 0.0, 1.0)]
-    assert run("invalid_ratings", ratings_table(rows)) == []
-
-
-def test_repeats_are_found_by_both_queries() -> None:
+    assert run("invalid_ratings", ratings=ratings_table(rows)) == []
     repeated = ratings_table([*SMALL, ("p1", "hh", "chosen", "a", None)])
-    (found,) = run("repeated_ratings", repeated)
+    (found,) = run("repeated_ratings", ratings=repeated)
     assert (found["pair_id"], found["response"], found["num_rows"]) == ("p1", "chosen", 2)
-    assert sum(row["num_repeats"] for row in run("pair_patterns", repeated)) == 1
+    for name in ("pair_patterns", "pair_ratings"):
+        assert sum(row["num_repeats"] for row in run(name, ratings=repeated)) == 1
+
+
+# --- over all runs --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def all_ratings() -> pa.Table:
+    """The same responses rated by three runs, a tenth null with one of two reasons."""
+    rng = np.random.default_rng(4)
+    rows = []
+    for run_number, pair, source, response, rule in itertools.product(
+        range(3), range(12), ("hh", "pku"), ("chosen", "rejected"), ("a", "b", "constant")
+    ):
+        is_null = rng.random() < 0.1
+        rating = 0.5 if rule == "constant" else float(rng.integers(0, 5)) / 4
+        rows.append(
+            {
+                "pair_id": f"p{pair}",
+                "source": source,
+                "response": response,
+                "rule_id": rule,
+                "rating": None if is_null else rating,
+                "null_reason": str(rng.choice(["empty", "long"])) if is_null else None,
+                "judge": f"judge {run_number}",
+                "run_key": f"run-{run_number}",
+            }
+        )
+    return pa.Table.from_pylist(rows)
+
+
+def test_null_ratings_are_counted_by_reason(all_ratings: pa.Table) -> None:
+    keys = ("run_key", "source", "rule_id", "null_reason")
+    nulls = Counter(
+        tuple(row[key] for key in keys) for row in all_ratings.to_pylist() if row["rating"] is None
+    )
+    found = run("null_ratings", all_ratings=all_ratings)
+    assert {tuple(row[key] for key in keys): row["num_nulls"] for row in found} == dict(nulls)
+    # 12 pairs of two responses each: 24 rows per run, source and rule.
+    assert all(row["share"] == pytest.approx(row["num_nulls"] / 24) for row in found)
+
+
+def test_judges_are_compared_on_what_both_rated(all_ratings: pa.Table) -> None:
+    rated: dict[tuple[str, str], dict[tuple[str, ...], float]] = defaultdict(dict)
+    for row in all_ratings.to_pylist():
+        if row["rating"] is not None:
+            key = (row["source"], row["pair_id"], row["response"])
+            rated[row["run_key"], row["rule_id"]][key] = row["rating"]
+    found = run("judge_comparison", all_ratings=all_ratings)
+    assert len(found) == 3 * 3  # pairs of three runs, three rules; none with itself
+    for row in found:
+        one = rated[row["run_key"], row["rule_id"]]
+        other = rated[row["other_run_key"], row["rule_id"]]
+        shared = sorted(one.keys() & other.keys())
+        x, y = np.array([one[key] for key in shared]), np.array([other[key] for key in shared])
+        assert row["run_key"] < row["other_run_key"]
+        assert row["judge"] == f"judge {row['run_key'][-1]}"
+        assert row["num_ratings"] == len(shared)
+        expected = {
+            "mean_rating": x.mean(),
+            "other_mean_rating": y.mean(),
+            "agreement": np.mean(x == y),
+            "mean_absolute_difference": np.abs(x - y).mean(),
+        }
+        assert {name: row[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+        r = None if row["rule_id"] == "constant" else pytest.approx(np.corrcoef(x, y)[0, 1])
+        assert row["rating_r"] == r
+
+
+def test_shards_are_counted_by_state() -> None:
+    runs = pa.table({"run_key": ["k", "new"], "judge": ["j", "j"]})
+    states = ["done", "missing", "done", "damaged", "failed", "missing"]
+    shards = pa.table(
+        {
+            "run_key": ["k"] * 6 + ["new"],
+            "shard": [0, 1, 2, 3, 4, 5, 0],
+            "state": [*states, "missing"],
+            "num_ratings": pa.array([90, None, 95, None, None, None, None], pa.int64()),
+            "num_nulls": pa.array([10, None, 5, None, None, None, None], pa.int64()),
+        }
+    )
+    old, new = run("shard_status", runs=runs, shards=shards)
+    names = ("num_shards", "num_done", "num_missing", "num_damaged", "num_failed")
+    assert [old[name] for name in names] == [6, 2, 2, 1, 1]
+    assert (old["num_ratings"], old["num_nulls"]) == (185, 15)
+    assert old["open_shards"] == [1, 3, 4, 5]
+    assert (new["num_done"], new["num_ratings"], new["open_shards"]) == (0, 0, [0])
