@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from encore.data.records import Message
 from encore.errors import EncoreError, InputError
@@ -15,13 +14,13 @@ from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
 from encore.model.saved_model import load_model, save_model
 from encore.training.lora import add_adapters
-from tests.model.tiny_models import tiny_model
+from tests.model.tiny_models import edit_tensors, tiny_model
 from tests.model.tokenizers import bert, llama_3
 
 PROMPT = (Message(role="user", content="Hello there. <|eot_id|>"),)
 
 
-def trained(model_type: str):
+def trained(model_type: str = "llama"):
     """A reward model that is not the untouched backbone, with its tokenizer."""
     model = tiny_model(model_type, num_heads=2, vocab_size=300)
     model.mean_R.copy_(torch.tensor([0.25, 1 / 3], dtype=torch.float64))
@@ -30,15 +29,9 @@ def trained(model_type: str):
 
 
 def score(model, tokenizer: ConversationTokenizer, text: str):
-    encoded = tokenizer.encode(PROMPT, text)
-    microbatch = lay_out(
-        [encoded.token_ids],
-        layout="packed",
-        pad_token_id=tokenizer.pad_token_id,
-        is_causal=model.is_causal,
-    )
+    ids = tokenizer.encode(PROMPT, text).token_ids
     with torch.no_grad():
-        return model(microbatch)
+        return model(lay_out([ids], layout="packed", pad_token_id=0, is_causal=model.is_causal))
 
 
 @pytest.mark.parametrize("model_type", ["llama", "bert"])
@@ -47,9 +40,8 @@ def test_a_saved_model_scores_the_same_to_the_last_bit(model_type, tmp_path):
     save_model(tmp_path / "new" / "model", model, tokenizer, metadata={"step": 7, "note": "é"})
     loaded = load_model(tmp_path / "new" / "model")
     for text in ("Be kind.", "No.", "y" * 100):
-        assert torch.equal(
-            score(loaded.model, loaded.tokenizer, text), score(model, tokenizer, text)
-        )
+        again = score(loaded.model, loaded.tokenizer, text)
+        assert torch.equal(again, score(model, tokenizer, text))
     assert loaded.metadata == {"step": 7, "note": "é"}
     assert loaded.model.head_ids == model.head_ids
     assert torch.equal(loaded.model.mean_R, model.mean_R)  # 1/3 in float64
@@ -59,7 +51,7 @@ def test_a_saved_model_scores_the_same_to_the_last_bit(model_type, tmp_path):
 
 
 def test_the_folder_holds_no_pickle_and_what_other_readers_need(tmp_path):
-    model, tokenizer = trained("llama")
+    model, tokenizer = trained()
     save_model(tmp_path / "model", model, tokenizer, metadata={})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]  # nothing temporary
     assert {path.name for path in (tmp_path / "model").iterdir()} == {
@@ -71,31 +63,21 @@ def test_the_folder_holds_no_pickle_and_what_other_readers_need(tmp_path):
     assert config["pad_token_id"] == tokenizer.pad_token_id
 
 
-def test_a_folder_with_something_else_in_it_is_not_replaced(tmp_path):
-    model, tokenizer = trained("llama")
+def test_what_cannot_be_saved_replaces_nothing(tmp_path):
+    model, tokenizer = trained()
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"holds no reward_model\.json"):
         save_model(tmp_path, model, tokenizer, metadata={})
-    assert (tmp_path / "notes.txt").read_text() == "mine"
-
-
-def test_adapters_must_be_merged_before_saving(tmp_path):
-    model, tokenizer = trained("llama")
     add_adapters(model, rank=2, alpha=4, seed=0)
     with pytest.raises(InputError, match="merge them first"):
         save_model(tmp_path / "model", model, tokenizer, metadata={})
-    assert not (tmp_path / "model").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def one_head_less(folder: Path) -> None:
-    tensors = load_file(folder / "heads.safetensors")
-    tensors["weight"] = tensors["weight"][:1].clone()
-    save_file(tensors, folder / "heads.safetensors")
-
-
-def another_template(folder: Path) -> None:
-    template = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}"
-    (folder / "chat_template.jinja").write_text(template)
+    edit_tensors(
+        folder / "heads.safetensors", lambda t: t.update({"weight": t["weight"][:1].clone()})
+    )
 
 
 def remove(name: str):
@@ -106,11 +88,14 @@ def write(name: str, content: str):
     return lambda folder: (folder / name).write_text(content)
 
 
+ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}"
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (one_head_less, r"heads of shape \(1, 32\) with 2 means, expected \(2, 32\)"),
-        (another_template, "not the one it was trained with"),
+        (write("chat_template.jinja", ANOTHER_TEMPLATE), "not the one it was trained with"),
         (remove("reward_model.json"), "no reward_model.json"),
         (remove("model.safetensors"), "model.safetensors missing"),
         (remove("tokenizer.json"), "tokenizer.json missing"),
@@ -120,8 +105,7 @@ def write(name: str, content: str):
     ],
 )
 def test_what_is_damaged_is_refused_in_one_line(tmp_path, damage, message):
-    model, tokenizer = trained("llama")
-    save_model(tmp_path / "model", model, tokenizer, metadata={})
+    save_model(tmp_path / "model", *trained(), metadata={})
     damage(tmp_path / "model")
     with pytest.raises(EncoreError, match=message) as caught:
         load_model(tmp_path / "model")

@@ -8,19 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
+from encore.data.records import Message
 from encore.demo import judge_path
 from encore.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
 from encore.model.layouts import lay_out
-from encore.model.loading import (
-    backbone_identity,
-    load_reward_model,
-    load_tokenizer,
-)
-from tests.model.tiny_models import tiny_config, token_ids
+from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer
+from tests.model.tiny_models import edit_json, edit_tensors, tiny_config, token_ids
 from tests.model.tokenizers import bert, llama_3
 
 JUDGE = BackboneConfig(model=str(judge_path()))
@@ -34,11 +31,11 @@ def backbone(folder: Path, model_type: str = "llama", **changes) -> BackboneConf
     return BackboneConfig(model=str(folder), init="random")
 
 
-def classifier(folder: Path, **changes) -> BackboneConfig:
+def classifier(folder: Path) -> BackboneConfig:
     """A one-label reward model as one would download it."""
     llama_3().save_pretrained(folder)
-    config = tiny_config("llama", vocab_size=300, **({"num_labels": 1} | changes))
     torch.manual_seed(0)
+    config = tiny_config("llama", vocab_size=300, num_labels=1)
     AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
     return BackboneConfig(model=str(folder))
 
@@ -67,16 +64,14 @@ def test_random_weights_follow_their_seed_and_leave_the_callers_alone(tmp_path):
 
 def test_a_pad_token_without_an_embedding_is_passed_over(tmp_path):
     """A [PAD] that somebody added behind a table that was never resized."""
-    config = backbone(tmp_path / "llama")
+    config = backbone(tmp_path)
     tokenizer = llama_3()
     tokenizer.add_special_tokens({"pad_token": "[PAD]"})
-    tokenizer.save_pretrained(tmp_path / "llama")
+    tokenizer.save_pretrained(tmp_path)
     added = tokenizer.convert_tokens_to_ids("[PAD]")
-    own = json.loads((tmp_path / "llama" / "config.json").read_text())
-    (tmp_path / "llama" / "config.json").write_text(json.dumps({**own, "vocab_size": added}))
+    edit_json(tmp_path / "config.json", vocab_size=added)
     pad_token_id = load_tokenizer(config).pad_token_id
-    assert pad_token_id < added
-    assert pad_token_id == tokenizer.convert_tokens_to_ids("<|finetune_right_pad_id|>")
+    assert pad_token_id == tokenizer.convert_tokens_to_ids("<|finetune_right_pad_id|>") < added
 
 
 def test_an_encoder_is_pooled_over_its_tokens_and_has_no_weight_without_a_gradient(tmp_path):
@@ -97,39 +92,30 @@ def test_conversations_are_never_longer_than_the_model_has_positions(tmp_path):
 def test_a_downloaded_reward_model_scores_as_transformers_does(tmp_path):
     config = classifier(tmp_path)
     tokenizer = load_tokenizer(config)
-    from encore.data.records import Message
-
-    encoded = tokenizer.encode([Message(role="user", content="Hello.")], "Hi.")
+    ids = tokenizer.encode([Message(role="user", content="Hello.")], "Hi.").token_ids
     reference = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     reference.config.pad_token_id = tokenizer.pad_token_id
+    every = load_reward_model(config, head_ids=["a", "b"], head_init="own").eval()
     with torch.no_grad():
-        expected = reference(torch.from_numpy(encoded.token_ids).long()[None]).logits
-        model = load_reward_model(config, head_ids=["reward"], head_init="labels").eval()
-        microbatch = lay_out([encoded.token_ids], layout="packed", pad_token_id=0, is_causal=True)
-        assert model.head_ids == ("reward",)
-        torch.testing.assert_close(model(microbatch), expected, atol=1e-5, rtol=0)
-    every = load_reward_model(config, head_ids=["a", "b"], head_init="own")
-    assert torch.equal(every.heads.weight[0], every.heads.weight[1])
-    assert torch.equal(every.heads.weight[:1], model.heads.weight)
-
-
-def identity(config):
-    return backbone_identity(config, load_tokenizer(config))
+        expected = reference(torch.from_numpy(ids).long()[None]).logits
+        found = every(lay_out([ids], layout="packed", pad_token_id=0, is_causal=True))
+    torch.testing.assert_close(found, expected.expand(1, 2), atol=1e-5, rtol=0)
 
 
 def test_identity_is_content_without_a_place(tmp_path):
-    first = identity(backbone(tmp_path / "a" / "tiny"))
-    moved = tmp_path / "b" / "tiny"
-    shutil.copytree(tmp_path / "a" / "tiny", moved)
-    config = BackboneConfig(model=str(moved), init="random")
-    assert identity(config) == first
-    assert str(tmp_path) not in json.dumps(first)
-    (moved / "chat_template.jinja").write_text(
-        "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}"
-    )
-    other = identity(config)
-    assert other["template_sha256"] != first["template_sha256"]
-    assert other["config_sha256"] == first["config_sha256"]
+    def identity(folder: Path):
+        config = BackboneConfig(model=str(folder), init="random")
+        return backbone_identity(config, load_tokenizer(config))
+
+    first, moved = tmp_path / "a" / "tiny", tmp_path / "b" / "tiny"
+    backbone(first)
+    shutil.copytree(first, moved)
+    assert identity(moved) == identity(first)
+    assert str(tmp_path) not in json.dumps(identity(first))
+    template = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}"
+    (moved / "chat_template.jinja").write_text(template)
+    assert identity(moved)["template_sha256"] != identity(first)["template_sha256"]
+    assert identity(moved)["config_sha256"] == identity(first)["config_sha256"]
 
 
 def remove_weights(folder: Path) -> None:
@@ -138,19 +124,12 @@ def remove_weights(folder: Path) -> None:
 
 
 def drop_a_weight(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    edit_tensors(folder / "model.safetensors", lambda t: t.pop("model.layers.1.mlp.up_proj.weight"))
 
 
 def truncate_weights(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1000])
-
-
-def change_architecture(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +138,10 @@ def change_architecture(folder: Path) -> None:
         (remove_weights, "pickled weights are not loaded"),
         (drop_a_weight, "1 weights missing.*layers.1.mlp.up_proj"),
         (truncate_weights, "its weights do not load"),
-        (change_architecture, "architecture 'mamba' is not one"),
+        (
+            lambda folder: edit_json(folder / "config.json", model_type="mamba"),
+            "architecture 'mamba' is not one",
+        ),
         (lambda folder: (folder / "config.json").unlink(), "no config.json"),
     ],
 )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
 
 from encore.model.attention import register_segment_attention
@@ -79,3 +83,15 @@ def pair_with_shared_beginning(
     ]
     ends[1][0] = 10 + (ends[0][0] - 9) % (vocabulary - 10)  # the first token after it differs
     return [np.concatenate([beginning, end]) for end in ends]
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    """Change some values of a JSON object on disk."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def edit_tensors(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the tensors of a safetensors file."""
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
