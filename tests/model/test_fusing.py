@@ -11,21 +11,19 @@ from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.layouts import lay_out
 from tests.model.tiny_models import PAD, tiny_model, token_ids
 
-#: Two batches of unlike size: the second one must not be compiled anew.
-BATCHES = [(7, 12, 5), (20, 3)]
+# Torch looks at an intermediate tensor's gradient while it traces.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+COMMON = {"pad_token_id": PAD, "is_causal": True}
 
 
 def scores_and_gradients(model, lengths):
     sequences = [token_ids(length, seed=index) for index, length in enumerate(lengths)]
     model.zero_grad()
-    batch = lay_out(sequences, layout="packed", pad_token_id=PAD, is_causal=True)
-    score_NR = model(batch)
+    score_NR = model(lay_out(sequences, layout="packed", **COMMON))
     score_NR.square().sum().backward()
     return score_NR.detach(), {name: p.grad for name, p in model.named_parameters()}
 
 
-# Torch looks at an intermediate tensor's gradient while it traces.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 @pytest.mark.parametrize("is_checkpointed", [False, True])
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_fused_layers_give_the_same_scores_and_gradients(kind, is_checkpointed):
@@ -44,7 +42,7 @@ def test_fused_layers_give_the_same_scores_and_gradients(kind, is_checkpointed):
     if is_checkpointed:
         eager.enable_gradient_checkpointing()
         fused.enable_gradient_checkpointing()
-    for lengths in BATCHES:
+    for lengths in [(7, 12, 5), (20, 3)]:  # the second batch must not be compiled anew
         expected, expected_gradients = scores_and_gradients(eager, lengths)
         found, gradients = scores_and_gradients(fused, lengths)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
@@ -55,7 +53,6 @@ def test_fused_layers_give_the_same_scores_and_gradients(kind, is_checkpointed):
     assert 2 <= len(compiled_graphs) <= 6
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 def test_training_evaluation_and_every_shape_of_batch_fit_into_torchs_limit_of_graphs():
     """In qwen3 norms see inputs of two ranks; single rows, several rows, without gradients."""
     eager = tiny_model("qwen3")
@@ -64,14 +61,13 @@ def test_training_evaluation_and_every_shape_of_batch_fit_into_torchs_limit_of_g
     fuse_elementwise(fused.trunk, backend="eager")
     fused.enable_gradient_checkpointing()
     sequences = [token_ids(length, seed=length) for length in (7, 12, 32)]
-    common = {"pad_token_id": PAD, "is_causal": True}
-    batches = [
-        lay_out(sequences, layout="packed", **common),
-        lay_out(sequences[:1], layout="single", **common),
-        lay_out(sequences, layout="sorted", **common),
-        lay_out(sequences[1:], layout="sorted", **common),
-    ]
-    for batch in batches:
+    for some, layout in (
+        (sequences, "packed"),
+        (sequences[:1], "single"),
+        (sequences, "sorted"),
+        (sequences[1:], "sorted"),
+    ):
+        batch = lay_out(some, layout=layout, **COMMON)
         fused(batch).square().sum().backward()
         with torch.no_grad():
             torch.testing.assert_close(fused(batch), eager(batch), rtol=1e-5, atol=1e-6)

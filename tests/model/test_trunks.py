@@ -17,25 +17,14 @@ def test_packed_scores_are_those_of_transformers_alone(model_type):
     model = tiny_model(model_type).eval()
     batch = [*pair_with_shared_beginning(15, 6, 9, seed=1), token_ids(11, seed=2)]
     layouts = ["packed", "prefix-shared"] if model.is_causal else ["packed"]
+    common = {"groups": [(0, 1)], "pad_token_id": 1, "is_causal": model.is_causal}
     with torch.no_grad():
-        packed = [
-            model(
-                lay_out(
-                    batch,
-                    layout=layout,
-                    groups=[(0, 1)],
-                    pad_token_id=1,
-                    is_causal=model.is_causal,
-                )
-            )
-            for layout in layouts
-        ]
+        packed = [model(lay_out(batch, layout=layout, **common)) for layout in layouts]
         model.trunk.set_attn_implementation("eager")
-        states = [model.trunk(torch.from_numpy(ids).long()[None]) for ids in batch]
-        hidden = [
-            s.last_hidden_state[0, -1] if model.is_causal else s.last_hidden_state[0].mean(0)
-            for s in states
+        states = [
+            model.trunk(torch.from_numpy(ids).long()[None]).last_hidden_state[0] for ids in batch
         ]
+        hidden = [state[-1] if model.is_causal else state.mean(0) for state in states]
         expected = model.heads(torch.stack(hidden))
     assert expected.std() > 1e-2
     for scores in packed:
@@ -56,12 +45,6 @@ def test_another_architecture_is_refused(config, message):
         trunk_kind(config, name="x")
 
 
-def test_robertas_first_positions_are_not_for_tokens():
-    config = tiny_config("roberta").to_dict()  # 128 positions, padding id 1
-    assert max_positions(config, TRUNKS["roberta"]) == 126
-    assert max_positions(tiny_config("bert").to_dict(), TRUNKS["bert"]) == 128
-
-
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
@@ -70,8 +53,10 @@ def test_robertas_first_positions_are_not_for_tokens():
         ({"model_type": "mistral"}, 4096),  # what transformers assumes
         ({"model_type": "qwen2", "sliding_window": 4096}, 32_768),  # off unless asked for
         ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": True}, 4096),
-        ({"model_type": "phi3", "sliding_window": 2047}, 2047),
         ({"model_type": "llama"}, 32_768),
+        (tiny_config("bert").to_dict(), 128),
+        # RoBERTa's first positions, up to its padding id 1, are not for tokens.
+        (tiny_config("roberta").to_dict(), 126),
     ],
 )
 def test_no_sequence_is_longer_than_attention_sees(config, expected):
