@@ -1,18 +1,11 @@
-"""How fast does the `rewardbench` command score? Prints one line; asserts nothing.
+"""The `rewardbench` command from PyPI, in an environment of its own (float32, not quantized).
 
-The command from PyPI in an environment of its own (float32, nothing quantized), on a one-label
-model folder that older transformers can read, such as an export. Its scoring loop is timed:
-loading the model, rendering the data set and writing the results are left out.
-
-    python -m tests.perf.readers_rewardbench --model FOLDER --pairs hh-harmless-dev.jsonl.gz
-
-Without --model a random Llama of 20 million parameters is exported, without --pairs the demo's
-synthetic pairs are taken. OMP_NUM_THREADS limits the cores, as everywhere.
+It scores with a one-label model folder that older transformers can read, such as an export. Its
+scoring loop is timed: loading the model, rendering the data set and writing are left out.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import tempfile
@@ -24,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.data.records import PreferencePair
-from tests.export.readers.conversations import alternating, demo_pairs, messages_of, read_hh
+from tests.export.readers.conversations import messages_of
 from tests.export.readers.environments import environment_python
 from tests.export.readers.processes import SCRIPTS, offline_environ
 
@@ -99,48 +92,6 @@ def run_rewardbench(
         return _read_run(folder)
 
 
-def export_for_readers(model: Path, out: Path) -> Path:
-    """A one-label folder as transformers 5 writes it, made one that older readers read too."""
-    from encore.export import export_model
-    from encore.model.opening import open_reward_model
-
-    opened = open_reward_model(model, device="cpu", dtype="float32")
-    [head_id] = opened.model.head_ids
-    return export_model(opened, out=out, weights={head_id: 1.0}).folder
-
-
-def main() -> None:
-    """Measure, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", type=Path, help="one label; default: a random one")
-    parser.add_argument("--pairs", type=Path, help="raw hh-rlhf, .jsonl.gz; default: synthetic")
-    parser.add_argument("--num-pairs", type=int, default=64)
-    parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--max-length", type=int, default=1024)
-    options = parser.parse_args()
-    pairs = demo_pairs() if options.pairs is None else read_hh(options.pairs)
-    with tempfile.TemporaryDirectory() as folder:
-        run = run_rewardbench(
-            options.model or _random_model(Path(folder)),
-            alternating(pairs, count=options.num_pairs),
-            max_length=options.max_length,
-            batch_size=options.batch_size,
-        )
-    print(
-        f"rewardbench: {len(run.score_P2)} pairs in {run.seconds:.1f} s, "
-        f"{run.pairs_per_second:.2f} pairs/s"
-    )
-
-
-def _random_model(folder: Path) -> Path:
-    from tests.perf.training.model_folder import write_model
-
-    write_model(folder / "random", hidden=384, layers=8)
-    return export_for_readers(folder / "random", folder / "export")
-
-
 def _write_pairs(path: Path, pairs: Sequence[PreferencePair]) -> None:
     with path.open("w", encoding="utf-8") as lines:
         for pair in pairs:
@@ -162,7 +113,3 @@ def _read_run(folder: Path) -> RewardbenchRun:
 def _number(score: float | list[float]) -> float:
     """It writes a score of one label as a list of one or, unwrapped, as a number."""
     return float(score[0] if isinstance(score, list) else score)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,44 +1,72 @@
-"""How fast is training? Prints one table; asserts nothing.
+"""How fast is training, packed against prefix-shared, and what does a resume cost?
 
-On a CPU, ours (packed; with prefix sharing) against TRL's RewardTrainer (as it comes; grouped by
-length, as well as on the whole file): the same small Llama, the same token ids, float32, the same
-pairs a step, every contender in a process of its own and the rounds alternating. TRL is installed
-with pip into a temporary folder, in front of this environment's packages; --trl-python names an
-interpreter that has it.
+On a CPU: a random Llama of 20 million weights in float32, pairs of a raw hh-rlhf file.
 
-    python -m tests.perf.train_throughput --pairs hh-harmless-dev.jsonl.gz
+    python -m tests.perf.train_throughput [--pairs hh-harmless-dev.jsonl.gz]
 
-On one GPU, ours alone: Llama 3.1 8B's shape with random weights, bfloat16 full fine-tuning, full
-checkpointing, the stochastically rounded optimizer in the backward pass, tokens as many as
-hh-rlhf's. Needs torch, transformers, accelerate, peft, safetensors, pyarrow and numpy alone.
+On one GPU: Llama 3.1 8B's shape with random weights, bfloat16, full fine-tuning with full
+checkpointing and the stochastically rounded optimizer in the backward pass, synthetic pairs as long
+as hh-rlhf's; the peak memory stands beside the plan's.
 
-    python -m tests.perf.train_throughput --gpu
+    python -m tests.perf.train_throughput --gpu [--resume]
 
-tokens/s counts the tokens of the data, every response as if it stood alone. MFU counts the
-operations of tokens that were computed, not padding and not what checkpointing computes again;
-padding is a share of the positions computed, computed a share of the real tokens. Peak memory is
-the process's (CPU) or the device's (GPU).
+Both layouts train one model in this process, in alternating rounds. tokens/s counts the tokens of
+the data, every response as if it stood alone; computed is a share of them. MFU counts the
+operations of computed tokens, not what checkpointing computes again.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from tests.perf.training.bare_pydantic import install_if_missing
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from encore.model.config import BackboneConfig
+from encore.model.loading import load_reward_model, load_tokenizer
+from encore.training.backbone_shape import find_shape
+from encore.training.checkpoints import CheckpointManager
+from encore.training.config import TrainingConfig
+from encore.training.examples import Split, TokenTable, TrainingExamples
+from encore.training.loop import Steps, run_steps
+from encore.training.optimizers import make_optimizer
+from encore.training.plan import PlanTrainConfig, plan_training
+from encore.training.ranks import Ranks
+from encore.training.run_folder import StepRecord, TrainingRun
+from tests.perf.harness import in_turn, sample_pairs, seconds_of, show, spread, write_llama
+
+SHAPE = "llama-3.1-8b"
+LAYOUTS = ("packed", "prefix-shared")
+EPOCH_RESPONSES = 140_000
+MAX_LENGTH = 1024
+#: Of anthropic/hh-rlhf with Llama 3's tokenizer: a response of 300 tokens on average, of which
+#: 219 are prompt, so that 36.5 % of a pair's tokens are the second copy of the prompt.
+PROMPT, RESPONSE = (170.0, 0.87), (60.0, 0.82)
 
 
 def main() -> None:
     """Measure, print."""
     options = _options()
-    install_if_missing()
-    if options.gpu:
-        from tests.perf.training.on_gpu import measure
-    else:
-        from tests.perf.training.on_cpu import measure, quiet
-
-        quiet()
-    print("\n".join(measure(options)))
+    with tempfile.TemporaryDirectory() as temporary:
+        model, examples = (_on_gpu if options.gpu else _on_cpu)(options, Path(temporary))
+        steps = _steps(model, examples, options)
+        sides = {layout: partial(_round, one) for layout, one in steps.items()}
+        found = in_turn(sides, rounds=options.rounds)
+        rows = [_row(layout, found[layout], steps[layout], options) for layout in LAYOUTS]
+        device = torch.cuda.get_device_name() if options.gpu else "CPU"
+        tokens = examples.length_P.mean() / 2
+        show(
+            f"{model.num_parameters / 1e6:,.1f}M weights, {device}, torch {torch.__version__}, "
+            f"{options.batch_pairs} pairs a step, {tokens:.0f} tokens a response",
+            rows,
+        )
+        if options.resume or not options.gpu:
+            _resume(steps["packed"], Path(temporary))
 
 
 def _options() -> argparse.Namespace:
@@ -46,26 +74,175 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--resume", action="store_true", help="on a GPU: 45 GiB of disk")
+    parser.add_argument("--pairs", type=Path, help="on a CPU: raw hh-rlhf, .jsonl.gz")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batch-pairs", type=int, help="default: TRL's 8; ours, 32, on a GPU")
-    cpu = parser.add_argument_group("on a CPU")
-    cpu.add_argument("--pairs", type=Path, help="raw hh-rlhf, .jsonl.gz")
-    cpu.add_argument("--num-pairs", type=int, default=48, help="a sample of so many")
-    cpu.add_argument("--hidden", type=int, default=384)
-    cpu.add_argument("--layers", type=int, default=8)
-    cpu.add_argument("--checkpointing", action="store_true", help="as TRL's default has it")
-    cpu.add_argument("--trl-python", help="an interpreter that has TRL")
-    cpu.add_argument("--without-trl", action="store_true")
-    gpu = parser.add_argument_group("on a GPU")
-    gpu.add_argument("--steps", type=int, default=8, help="of a round")
-    gpu.add_argument(
-        "--tokens-per-microbatch", type=int, default=32_768, help="a step in one backward pass"
-    )
+    parser.add_argument("--steps", type=int, default=8, help="of a round")
+    parser.add_argument("--batch-pairs", type=int, default=None, help="32; 8 on a CPU")
+    parser.add_argument("--hidden", type=int, default=384, help="on a CPU")
+    parser.add_argument("--layers", type=int, default=8, help="on a CPU")
     options = parser.parse_args()
-    if not options.gpu and options.pairs is None:
-        parser.error("--pairs FILE is needed on a CPU (or --gpu)")
     options.batch_pairs = options.batch_pairs or (32 if options.gpu else 8)
     return options
+
+
+# --- worlds -------------------------------------------------------------------------------------
+
+
+def _on_cpu(options: argparse.Namespace, folder: Path) -> tuple[Any, TrainingExamples]:
+    write_llama(folder / "model", hidden=options.hidden, layers=options.layers)
+    backbone = BackboneConfig(model=str(folder / "model"), dtype="float32", max_length=MAX_LENGTH)
+    pairs = sample_pairs(options.pairs, options.batch_pairs * options.steps)
+    encoded = load_tokenizer(backbone).encode_pairs(pairs)
+    sides = ([pair.chosen.token_ids for pair in encoded], [p.rejected.token_ids for p in encoded])
+    return load_reward_model(backbone, head_ids=["reward"], head_init="own"), _examples(*sides)
+
+
+def _on_gpu(options: argparse.Namespace, _folder: Path) -> tuple[Any, TrainingExamples]:
+    """On the device from the start: 15 GiB would take minutes to draw on a CPU."""
+    from transformers import AutoModel, LlamaConfig
+
+    from encore.model.attention import register_segment_attention
+    from encore.model.fusing import fuse_elementwise
+    from encore.model.reward_model import MultiHeadRewardModel
+
+    shape = find_shape(SHAPE)
+    config = LlamaConfig(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.num_layers,
+        num_attention_heads=shape.num_heads,
+        num_key_value_heads=shape.num_kv_heads,
+        max_position_embeddings=shape.max_length,
+    )
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        trunk = AutoModel.from_config(
+            config, dtype=torch.bfloat16, attn_implementation=register_segment_attention()
+        )
+        model = MultiHeadRewardModel(trunk, head_ids=["reward"], pooling="last", is_causal=True)
+    model.enable_gradient_checkpointing()
+    fuse_elementwise(model.trunk)
+    return model, synthetic_examples(options.batch_pairs * options.steps, shape.vocab_size)
+
+
+def synthetic_examples(num_pairs: int, vocabulary: int) -> TrainingExamples:
+    """Random tokens in pairs as long as hh-rlhf's, the two responses of a pair to one prompt."""
+    generator = np.random.default_rng(0)
+
+    def drawn(median: float, sigma: float) -> list[NDArray[np.int32]]:
+        lengths = median * np.exp(sigma * generator.standard_normal(num_pairs))
+        lengths = np.clip(lengths, 4, MAX_LENGTH // 2).astype(np.int64)
+        return [generator.integers(0, vocabulary, n).astype(np.int32) for n in lengths]
+
+    prompts = drawn(*PROMPT)
+    sides = [
+        [np.concatenate(texts) for texts in zip(prompts, drawn(*RESPONSE), strict=True)]
+        for _ in range(2)
+    ]
+    return _examples(*sides)
+
+
+def _examples(chosen: Any, rejected: Any) -> TrainingExamples:
+    names = np.array([f"pair-{row}" for row in range(len(chosen))], dtype=np.object_)
+    no_target_PR = np.empty((len(names), 0), dtype=np.float32)
+    return TrainingExamples(
+        head_ids=("reward",),
+        source_P=names,
+        pair_id_P=names,
+        group_P=np.arange(len(names)),
+        chosen=TokenTable.of(chosen),
+        rejected=TokenTable.of(rejected),
+        prompt_tokens_P=np.zeros(len(names), dtype=np.int32),
+        target_chosen_PR=no_target_PR,
+        target_rejected_PR=no_target_PR,
+        mean_R=np.zeros(1),
+        digest="",
+    )
+
+
+def _steps(model: Any, examples: TrainingExamples, options: argparse.Namespace) -> dict[str, Steps]:
+    never = 10**9  # no pair is held out and nothing is saved: both would be timed as training
+    configs = {
+        layout: TrainingConfig(
+            objective="bradley-terry",
+            layout=layout,
+            batch_pairs=options.batch_pairs,
+            evaluate_every=never,
+            checkpoint_every=never,
+        )
+        for layout in LAYOUTS
+    }
+    optimizer = make_optimizer(model, configs["packed"])
+    rows = np.arange(examples.num_pairs)
+    return {
+        layout: Steps(
+            model=model,
+            examples=examples,
+            split=Split(train_rows=rows, evaluation_rows=rows[:0]),
+            config=config,
+            optimizer=optimizer,
+            pad_token_id=0,
+        )
+        for layout, config in configs.items()
+    }
+
+
+# --- what is measured ---------------------------------------------------------------------------
+
+
+def _round(steps: Steps, *, start_step: int = 0) -> list[StepRecord]:
+    if steps.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    records: list[Any] = []
+    run_steps(steps, start_step=start_step, on_record=records.append, save=lambda *_: None)
+    return records
+
+
+def _row(
+    layout: str, rounds: list[list[StepRecord]], steps: Steps, options: argparse.Namespace
+) -> dict[str, object]:
+    speeds = [sum(r.num_tokens for r in one) / sum(r.seconds for r in one) for one in rounds]
+    last = rounds[-1]
+    num_tokens = sum(record.num_tokens for record in last)
+    row: dict[str, object] = {
+        "layout": layout,
+        "tokens/s": spread(speeds),
+        "computed": f"{sum(record.num_computed for record in last) / num_tokens:.1%}",
+        "peak GiB": max(record.peak_memory_bytes for record in last) / 2**30,
+    }
+    if options.gpu:
+        mean = steps.examples.length_P.mean() / 2
+        plan = PlanTrainConfig(
+            backbone=SHAPE,
+            gpu=torch.cuda.get_device_name(),
+            pairs=EPOCH_RESPONSES // 2,
+            tokens_per_response=float(mean),
+            layout=layout,
+            batch_pairs=options.batch_pairs,
+            heads=1,
+        )
+        row["plan GiB"] = plan_training(plan)["memory"]["total_gib"]
+        row["MFU"] = f"{np.median([one[-1].mfu for one in rounds]):.1%}"
+        row["epoch h"] = EPOCH_RESPONSES * mean / float(np.median(speeds)) / 3600
+    return row
+
+
+def _resume(steps: Steps, folder: Path) -> None:
+    """Seconds to save and to restore a checkpoint, and the step after it, taken twice."""
+    run = TrainingRun(folder=folder, identity={})
+    manager = CheckpointManager(steps.model, steps.optimizer, run=run, keep=1, ranks=Ranks())
+    last = steps.total - 1
+    saving = seconds_of(lambda: manager.save(last, evaluation=None))
+    (first,) = _round(steps, start_step=last)
+    restoring = seconds_of(manager.restore)
+    (again,) = _round(steps, start_step=last)
+    print(
+        f"checkpoint of {manager.checkpoint_bytes() / 2**30:.2f} GiB: saved in {saving:.1f} s, "
+        f"restored in {restoring:.1f} s; the next step's losses are {first.loss!r} and "
+        f"{again.loss!r}, its gradients' norms {first.grad_norm!r} and {again.grad_norm!r}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,197 @@
+"""How fast are `encore analyze`, `encore weights --compare` and a benchmark's whole table?
+
+    python -m tests.perf.analysis_speed [--millions 1.4 7 28] [--table-pairs 740 70000] [--rounds 3]
+
+Ratings have hashed ids (32 hex digits) under ten rules: as a finished run, whose shards follow
+their digests, and as files from elsewhere, in order or in any order of rows, which need all checks.
+Each call is a process of its own, imports not counted. The table's head scores are made up; models
+are not run, because heads are scored once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from encore.benchmarks.render import render
+from encore.benchmarks.results import write_pair_results
+from encore.benchmarks.table import make_table
+from encore.data.rules import rules_digest
+from encore.rating_runs import RatingManifest
+from encore.runs import run_key_of
+from encore.schemas import RATINGS, RATINGS_CONTRACT
+from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
+from tests.perf.harness import child, in_turn, seconds_of, show, spread
+from tests.rating_shards import write_run, write_shard
+
+NUM_RULES, NUM_LEVELS, SHARD_PAIRS = 10, 11, 1000
+SHARDS_PER_FILE = 20
+#: Leaves room for the process itself within 2.5 GB.
+LIMITS = {"ENCORE_DUCKDB_MEMORY_LIMIT": "1500MB", "OMP_NUM_THREADS": "1"}
+ANALYZE = """
+import sys, time
+from encore.analysis.analyze import analyze
+started = time.perf_counter()
+analyze(sys.argv[1], by_source=True)
+print(time.perf_counter() - started)
+"""
+COMPARE = """
+import sys, time
+from encore.weighting.comparison import compare
+from encore.weighting.scheme import SchemeOptions
+from encore.weighting.weigh import open_evidence
+started = time.perf_counter()
+with open_evidence(sys.argv[1]) as evidence:
+    compare(evidence, options=SchemeOptions())
+print(time.perf_counter() - started)
+"""
+
+
+def main() -> None:
+    """Measure, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--millions", type=float, nargs="*", default=[1.4, 7.0, 28.0])
+    parser.add_argument("--table-pairs", type=int, nargs="*", default=[740, 70_000])
+    parser.add_argument("--random", type=int, default=1000, help="random vectors of the table")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    for millions in options.millions:
+        with tempfile.TemporaryDirectory() as folder:
+            num_pairs = round(millions * 1e6) // (2 * NUM_RULES)
+            _measure_ratings(Path(folder), num_pairs, rounds=options.rounds)
+    for num_pairs in options.table_pairs:
+        with tempfile.TemporaryDirectory() as folder:
+            _measure_table(Path(folder), num_pairs, num_random=options.random)
+
+
+def _measure_ratings(folder: Path, num_pairs: int, *, rounds: int) -> None:
+    study = write_study(folder / "study", num_pairs)
+    for name in ("in order", "shuffled"):
+        write_foreign(folder / name, study, is_shuffled=name == "shuffled")
+    calls = {
+        "analyze, finished run": (ANALYZE, study),
+        "analyze, files": (ANALYZE, folder / "in order"),
+        "analyze, files in any order": (ANALYZE, folder / "shuffled"),
+        "weights --compare": (COMPARE, study),
+    }
+
+    def call(code: str, path: Path) -> Callable[[], tuple[float, float]]:
+        def once() -> tuple[float, float]:
+            text, _, peak_mib = child("-c", code, path, **LIMITS)
+            return float(text), peak_mib
+
+        return once
+
+    found = in_turn({name: call(*what) for name, what in calls.items()}, rounds=rounds)
+    rows = [
+        {"what": name, "seconds": spread([s for s, _ in several]), "MiB": max(several)[1]}
+        for name, several in found.items()
+    ]
+    show(f"{2 * NUM_RULES * num_pairs:,} ratings", rows)
+
+
+def _measure_table(folder: Path, num_pairs: int, *, num_random: int) -> None:
+    """Weights, all schemes, single rules, random vectors, bootstrap and McNemar, five subsets."""
+    ratings = folder / "ratings"
+    write_foreign(ratings, write_study(folder / "study", num_pairs), is_shuffled=False)
+    counts = [num_pairs * share // 20 for share in (3, 3, 4, 6)]
+    subsets = dict(zip("abcde", [*counts, num_pairs - sum(counts)], strict=True))
+    rules = [f"rule-{number}" for number in range(NUM_RULES)]
+    pairs = benchmark_pairs(subsets, name="rewardbench-safety")
+    margin_PR = random_margins(num_pairs, num_heads=NUM_RULES)
+    scores = scores_of(pairs, margin_PR, head_ids=rules)
+    done: dict[str, object] = {}
+
+    def rows() -> None:
+        done["rows"], _ = rows_of(scores, pairs, ratings=ratings, num_random=num_random)
+
+    def table() -> None:
+        render(make_table(done["rows"], pairs=pairs, model="made up"), form="markdown")
+
+    def results() -> None:
+        write_pair_results(folder / "results.parquet", done["rows"], pairs=pairs)
+
+    times = {
+        "weights and rows": seconds_of(rows),
+        "bootstrap, McNemar, Markdown": seconds_of(table),
+        "results of every pair": seconds_of(results),
+    }
+    times["together"] = sum(times.values())
+    show(
+        f"the whole table of {num_pairs:,} pairs, {num_random:,} random vectors",
+        [{"what": name, "seconds": seconds} for name, seconds in times.items()],
+    )
+
+
+# --- ratings ------------------------------------------------------------------------------------
+
+
+def write_study(study: Path, num_pairs: int) -> Path:
+    """A study with one finished run: rules of different spread and signal, 1 % nulls."""
+    texts = ("title", "description", "preference_rule", "rating_rule")
+    ids = [f"rule-{number}" for number in range(NUM_RULES)]
+    rules = [{"rule_id": rule_id, **dict.fromkeys(texts, "x")} for rule_id in ids]
+    identity = {
+        "judge": {"name": "simulated"},
+        "rules_sha256": rules_digest(rules),
+        "plan": {"num_pairs": num_pairs, "shard_size": SHARD_PAIRS},
+    }
+    manifest = RatingManifest(
+        run_key=run_key_of(identity), identity=identity, rule_set="x", rules=rules, versions={}
+    )
+    run_dir = study / "ratings" / manifest.run_key
+    write_run(run_dir, manifest)
+    (study / "study.json").write_text('{"encore_study": 1}\n')
+    for shard in manifest.shards:
+        table = _ratings(shard.num_pairs, ids, manifest.run_key, seed=shard.index)
+        write_shard(run_dir, manifest, shard, table)
+    return study
+
+
+def write_foreign(folder: Path, study: Path, *, is_shuffled: bool) -> None:
+    """The ratings of a study's run as files of five columns; in any order of rows if shuffled."""
+    folder.mkdir()
+    shards = sorted(study.glob("ratings/*/shard-*.parquet"))
+    rng = np.random.default_rng(1)
+    for first in range(0, len(shards), SHARDS_PER_FILE):
+        files = [pq.ParquetFile(path) for path in shards[first : first + SHARDS_PER_FILE]]
+        table = pa.concat_tables([file.read(columns=RATINGS_CONTRACT.names) for file in files])
+        if is_shuffled:
+            table = table.take(pa.array(rng.permutation(table.num_rows)))
+        pq.write_table(table, folder / f"part-{first:05d}.parquet", compression="zstd")
+
+
+def _ratings(num_pairs: int, rule_ids: list[str], run_key: str, *, seed: int) -> pa.Table:
+    """All ratings of some pairs in the order in which a judge gives them."""
+    rng = np.random.default_rng(seed)
+    quality = rng.normal(size=(num_pairs, 2, 1)) + np.array([0.2, -0.2])[:, None]
+    noise = np.linspace(0.1, 0.5, NUM_RULES) * rng.normal(size=(num_pairs, 2, NUM_RULES))
+    levels = np.round(np.clip(0.6 + 0.1 * quality + noise, 0, 1) * (NUM_LEVELS - 1))
+    num_rows = levels.size
+    is_null = rng.random(num_rows) < 0.01
+    per_pair = 2 * NUM_RULES
+    columns = {
+        "pair_id": np.repeat([rng.bytes(16).hex() for _ in range(num_pairs)], per_pair),
+        "source": np.repeat(np.where(rng.random(num_pairs) < 0.6, "hh", "pku"), per_pair),
+        "response": np.tile(np.repeat(["chosen", "rejected"], NUM_RULES), num_pairs),
+        "rule_id": np.tile(np.array(rule_ids), 2 * num_pairs),
+        "rating": pa.array(levels.ravel() / (NUM_LEVELS - 1), mask=is_null),
+        "null_reason": pa.array(np.full(num_rows, "not_a_number"), mask=~is_null),
+        "num_truncated_tokens": np.zeros(num_rows, dtype=np.int32),
+        "raw_reply": pa.nulls(num_rows, pa.string()),
+        "judge": ["simulated"] * num_rows,
+        "run_key": [run_key] * num_rows,
+    }
+    return pa.table(columns, schema=RATINGS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""How fast is `encore ingest`, does its memory stay the same, and how soon does a command start?
+
+    python -m tests.perf.command_speed [--pairs 100000 300000] [--rounds 5]
+
+Each measurement is a process of its own; peak memory is what the kernel recorded for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.perf.harness import child, in_turn, show, spread
+
+WORDS = tuple(f"word{number}" for number in range(5000))
+COMMANDS = ("--help", "--version", "train --help", "analyze --help")
+
+
+def main() -> None:
+    """Measure, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pairs", type=int, nargs="*", default=[100_000, 300_000])
+    parser.add_argument("--rounds", type=int, default=5, help="of the commands that only start")
+    options = parser.parse_args()
+    sides = {command: partial(child, "-m", "encore.cli", *command.split()) for command in COMMANDS}
+    found = in_turn(sides, rounds=options.rounds)
+    rows = [
+        {"command": f"encore {name}", "seconds": spread([seconds for _, seconds, _ in several])}
+        for name, several in found.items()
+    ]
+    show("start", rows)
+    for kind in (".jsonl", ".jsonl.gz", ".parquet") if options.pairs else ():
+        show(f"encore ingest, {kind}", [_ingest(kind, count) for count in options.pairs])
+
+
+def _ingest(kind: str, num_pairs: int) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as folder:
+        source, study = Path(folder) / f"pairs{kind}", Path(folder) / "study"
+        write_pairs(source, num_pairs)
+        text, seconds, peak_mib = child(
+            *("-m", "encore.cli", "ingest", f"p={source}", "--out", study, "--json")
+        )
+        size_mib = source.stat().st_size / 2**20
+    (label,) = json.loads(text)["sources"]
+    assert label["num_read"] == num_pairs == label["num_kept"] + label["num_duplicates"]
+    return {
+        "pairs": f"{num_pairs:,}",
+        "file MiB": size_mib,
+        "seconds": seconds,
+        "pairs/s": num_pairs / seconds,
+        "peak MiB": peak_mib,
+    }
+
+
+def write_pairs(path: Path, num_pairs: int) -> None:
+    """Pairs of about 2 KB of text each, one in fifty repeated, in the format of the file's name."""
+    chance = random.Random(0)
+    records: list[dict[str, str]] = []
+    for number in range(num_pairs):
+        if number and chance.random() < 0.02:
+            records.append(records[-1])
+            continue
+        prompt, chosen, rejected = (" ".join(chance.choices(WORDS, k=k)) for k in (40, 90, 90))
+        records.append({"prompt": f"{number} {prompt}", "chosen": chosen, "rejected": rejected})
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(records), path, row_group_size=1000)
+        return
+    lines = "".join(json.dumps(record) + "\n" for record in records).encode()
+    path.write_bytes(gzip.compress(lines, 1) if path.suffix == ".gz" else lines)
+
+
+if __name__ == "__main__":
+    main()

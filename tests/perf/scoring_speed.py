@@ -1,0 +1,147 @@
+"""What do scoring and serving cost? The same random Llama and pairs for all, warm rounds in turn.
+
+    python -m tests.perf.scoring_speed [--pairs hh-harmless-dev.jsonl.gz] [--rewardbench]
+
+Offline sides go from texts to scores, tokenising included, packed and with a pair's common prompt
+computed once. The server is asked by concurrent clients in another process, one text a request, as
+OpenRLHF's rollout workers send them. --rewardbench adds the command of that name from PyPI, in an
+environment of its own (its loop alone, without loading and writing). tokens/s counts the tokens of
+the data, every response as if it stood alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from encore.data.records import RESPONSES, PreferencePair
+from tests.perf.harness import child, in_turn, sample_pairs, show, spread, write_llama
+
+MAX_LENGTH = 1024
+PATIENCE = 600.0
+
+
+def main() -> None:
+    """Measure, print; or be the clients."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pairs", type=Path, help="raw hh-rlhf, .jsonl.gz; default: synthetic")
+    parser.add_argument("--num-pairs", type=int, default=96)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hidden", type=int, default=384)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--rewardbench", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        _measure(options, Path(temporary))
+
+
+def _measure(options: argparse.Namespace, folder: Path) -> None:
+    from encore.model.opening import open_reward_model
+    from encore.scoring.scoring_run import HowToCompute, score_encoded
+    from tests.serving.models import running
+
+    num_weights = write_llama(folder / "model", hidden=options.hidden, layers=options.layers)
+    opened = open_reward_model(folder / "model", dtype="float32", max_length=MAX_LENGTH)
+    pairs = sample_pairs(options.pairs, options.num_pairs)
+    latencies: list[float] = []
+    scores: dict[str, Any] = {}
+
+    def offline(layout: Any) -> float:
+        started = time.perf_counter()
+        encoded = opened.tokenizer.encode_pairs(pairs)
+        scores[layout], _ = score_encoded(opened, encoded, how=HowToCompute(layout=layout))
+        return time.perf_counter() - started
+
+    texts = [
+        opened.tokenizer.render(pair.prompt, pair.response_text(response))
+        for pair in pairs
+        for response in RESPONSES
+    ]
+    (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+
+    def served(url: str) -> float:
+        code = "import tests.perf.scoring_speed as it; it.ask_all()"
+        text, _, _ = child("-c", code, url, folder / "texts.json", options.clients)
+        answer = json.loads(text)
+        latencies[:] = answer["latencies"]
+        scores["served"] = np.array(answer["rewards"])[:, None]
+        return float(answer["seconds"])
+
+    sides: dict[str, Callable[[], float]] = {
+        f"offline, {layout}": partial(offline, layout) for layout in ("packed", "prefix-shared")
+    }
+    if options.rewardbench:
+        sides["rewardbench"] = partial(_rewardbench, opened, pairs, folder / "export")
+    encoded = opened.tokenizer.encode_pairs(pairs)
+    num_tokens = sum(len(p.chosen.token_ids) + len(p.rejected.token_ids) for p in encoded)
+    with running(opened, weights=dict.fromkeys(opened.model.head_ids, 1.0)) as server:
+        sides[f"served to {options.clients} clients"] = partial(served, server.url)
+        found = in_turn(sides, rounds=options.rounds)
+    rows = [
+        {
+            "side": name,
+            "tokens/s": spread([num_tokens / seconds for seconds in several]),
+            "pairs/s": len(pairs) / statistics.median(several),
+        }
+        for name, several in found.items()
+    ]
+    show(f"{num_weights / 1e6:.1f}M weights, {len(pairs)} pairs, {num_tokens:,} tokens", rows)
+    quantiles = [1000 * latency for latency in statistics.quantiles(latencies, n=20)]
+    difference = max(np.abs(scores["packed"] - one).max() for one in scores.values())
+    print(
+        f"a request takes {quantiles[9]:.0f} ms, 95 % at most {quantiles[18]:.0f} ms; largest "
+        f"difference of a score between sides {difference:.0e}"
+    )
+
+
+def _rewardbench(opened: Any, pairs: Sequence[PreferencePair], export: Path) -> float:
+    from encore.export import export_model
+    from tests.perf.readers_rewardbench import run_rewardbench
+
+    if not export.exists():
+        [head_id] = opened.model.head_ids
+        export_model(opened, out=export, weights={head_id: 1.0})
+    return run_rewardbench(export, pairs, max_length=MAX_LENGTH).seconds
+
+
+def ask_all() -> None:
+    """The clients' own measurement, as JSON; they are a process of their own."""
+    import httpx
+
+    url, path, num_clients = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    texts: list[str] = json.loads(path.read_text(encoding="utf-8"))
+    limits = httpx.Limits(max_connections=num_clients, max_keepalive_connections=num_clients)
+    with (
+        httpx.Client(timeout=PATIENCE, limits=limits) as client,
+        ThreadPoolExecutor(num_clients) as pool,
+    ):
+
+        def ask(text: str) -> tuple[float, float]:
+            started = time.perf_counter()
+            answer = client.post(f"{url}/get_reward", json={"query": [text]}).raise_for_status()
+            return answer.json()["rewards"][0], time.perf_counter() - started
+
+        list(pool.map(lambda _: client.get(f"{url}/health"), range(num_clients)))  # connected
+        started = time.perf_counter()
+        found = list(pool.map(ask, texts))
+        seconds = time.perf_counter() - started
+    rewards, latencies = zip(*found, strict=True)
+    print(json.dumps({"seconds": seconds, "rewards": rewards, "latencies": latencies}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Who takes part in the training throughput comparison, and what they are given."""
