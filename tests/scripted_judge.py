@@ -49,6 +49,7 @@ class ScriptedJudge:
     name: str = "scripted"
     revision: str = "1"
     max_model_len: int = 100_000
+    engine_args: dict[str, bool | int | float | str] = field(default_factory=dict)
     num_asked: int = 0
     calls: list[int] = field(default_factory=list)
 
@@ -62,7 +63,7 @@ class ScriptedJudge:
             chat_template_sha256=self.tokenizer.template_sha256,
             frozen_date=FROZEN_DATE,
             max_model_len=self.max_model_len,
-            engine_args={},
+            engine_args=self.engine_args,
         )
 
     @property

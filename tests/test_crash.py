@@ -15,18 +15,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
+from encore.rating.rating_run import rate
 from encore.rating_runs import list_runs, run_status
 from tests.test_rating import write_source
 from tests.tiny_judge import make_tiny_judge
 
-PAIRS_PER_SHARD = 10
+PAIRS_PER_SHARD = 2
 KILL_TIMEOUT_SECONDS = 300
 
 
-def rate_command(study: Path, judge: Path) -> list[str]:
-    options = ["--judge", str(judge), "--shard-size", str(PAIRS_PER_SHARD)]
-    return [sys.executable, "-m", "encore.cli", "rate", str(study), *options]
+def rate_command(study: Path, judge: Path, backend: str) -> list[str]:
+    options = ["--judge", judge, "--backend", backend, "--shard-size", PAIRS_PER_SHARD]
+    return [sys.executable, "-m", "encore.cli", "rate", str(study), *map(str, options)]
 
 
 def environment() -> dict[str, str]:
@@ -39,11 +41,11 @@ def written(study: Path) -> dict[str, tuple[int, int]]:
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
 
 
-def rate_and_kill(study: Path, judge: Path, *, rng: random.Random) -> None:
+def rate_and_kill(study: Path, command: list[str], *, rng: random.Random) -> None:
     """Start rating and kill -9 it at a random moment after it has written a shard."""
     before = len(written(study))
     process = subprocess.Popen(
-        rate_command(study, judge),
+        command,
         env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -66,36 +68,34 @@ def all_ratings(study: Path) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("num_kills", "num_shards"),
+    ("backend", "num_kills", "num_shards"),
     [
-        pytest.param(2, 12, id="2-kills"),
-        pytest.param(20, 90, id="20-kills", marks=pytest.mark.full),
+        ("transformers", 1, 10),
+        pytest.param("vllm", 20, 90, marks=[pytest.mark.full, pytest.mark.timeout(3600)]),
     ],
 )
-@pytest.mark.timeout(3600)
-def test_after_kills_the_ratings_are_those_of_an_undisturbed_run(tmp_path, num_kills, num_shards):
+def test_after_kills_the_ratings_are_those_of_an_undisturbed_run(
+    tmp_path, backend, num_kills, num_shards
+):
     judge = make_tiny_judge(tmp_path / "judge")
-    source = write_source(tmp_path, num_pairs=num_shards * PAIRS_PER_SHARD, length=20)
-    ingest([f"mine={source}"], out=tmp_path / "killed")
-    shutil.copytree(tmp_path / "killed", tmp_path / "undisturbed")
-    rng = random.Random(7)
+    source = write_source(tmp_path, num_pairs=num_shards * PAIRS_PER_SHARD)
+    killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
+    ingest([f"mine={source}"], out=killed)
+    shutil.copytree(killed, undisturbed)
+    command, rng = rate_command(killed, judge, backend), random.Random(7)
 
     kept: list[dict[str, tuple[int, int]]] = []
     for _ in range(num_kills):
-        rate_and_kill(tmp_path / "killed", judge, rng=rng)
-        kept.append(written(tmp_path / "killed"))
+        rate_and_kill(killed, command, rng=rng)
+        kept.append(written(killed))
         assert 0 < len(kept[-1]) < num_shards
-    for study in ("killed", "undisturbed"):
-        subprocess.run(
-            rate_command(tmp_path / study, judge),
-            env=environment(),
-            check=True,
-            capture_output=True,
-        )
-
-    final = written(tmp_path / "killed")
+    subprocess.run(command, env=environment(), check=True, capture_output=True)
+    final = written(killed)
     assert len(final) == num_shards
     for snapshot in kept:  # a shard that was there is the same file to the end
         assert snapshot.items() <= final.items()
-    assert all_ratings(tmp_path / "killed").equals(all_ratings(tmp_path / "undisturbed"))
-    assert not list((tmp_path / "killed").rglob(".*.tmp-*"))
+    assert not list(killed.rglob(".*.tmp-*"))
+
+    config = JudgeConfig(model=str(judge), backend=backend)
+    rate(undisturbed, RatingConfig(judge=config, shard_size=PAIRS_PER_SHARD))
+    assert all_ratings(killed).equals(all_ratings(undisturbed))

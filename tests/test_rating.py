@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import hashlib
 import json
 import random
-import threading
-import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore import rating_runs, runs
+from encore import rating_runs
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
-from encore.data.pairs import data_digest, data_digest_of, read_pairs, records_of
+from encore.data.pairs import read_pairs, records_of
 from encore.data.records import RESPONSES
 from encore.data.rules import load_rule_set
 from encore.data.study import Study, open_study
@@ -27,7 +25,8 @@ from encore.errors import EncoreError, InputError
 from encore.rating import rating_run
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_run import RatingRun, open_run, rate_run
-from encore.rating_runs import RatingManifest, run_status
+from encore.rating_runs import null_reasons, run_status
+from encore.reporting import SilentReporter
 from encore.schemas import RATINGS
 from tests.rating_shards import write_shard
 from tests.scripted_judge import ScriptedJudge, hashed_score
@@ -66,14 +65,9 @@ def ratings(run: RatingRun) -> pa.Table:
     return pa.concat_tables([pq.read_table(path) for path in run_status(run.run_dir).paths])
 
 
-def rating_of(prompt: str) -> str:
-    """What the scripted judge says to a rating prompt as the chat template frames it."""
-    return hashed_score(f"{prompt}")
-
-
 def test_every_rating_belongs_to_its_pair_response_and_rule(study):
-    judge = ScriptedJudge()
-    run = opened(study, judge)
+    run = opened(study, ScriptedJudge())
+    assert not run.run_dir.exists()  # opening it writes nothing
     rate_run(run)
     pairs = {pair.pair_id: pair for pair in records_of(read_pairs(study))}
     rules = {rule.rule_id: rule for rule in load_rule_set("encore-10").rules}
@@ -81,14 +75,12 @@ def test_every_rating_belongs_to_its_pair_response_and_rule(study):
     assert len(rows) == NUM_PAIRS * 2 * 10
     for row in rows:
         pair = pairs[row["pair_id"]]
-        prompt = render_rating_prompt(
-            render_conversation(pair.prompt, pair.response_text(row["response"])),
-            rating_rule=rules[row["rule_id"]].rating_rule,
-        )
-        assert row["raw_reply"] == rating_of(prompt)
+        conversation = render_conversation(pair.prompt, pair.response_text(row["response"]))
+        rule = rules[row["rule_id"]]
+        asked = render_rating_prompt(conversation, rating_rule=rule.rating_rule)
+        assert row["raw_reply"] == hashed_score(asked)
         assert row["rating"] == float(row["raw_reply"])
-        assert row["source"] == "mine"
-        assert row["run_key"] == run.manifest.run_key
+        assert (row["source"], row["run_key"]) == ("mine", run.manifest.run_key)
 
 
 def test_ratings_and_nulls_add_up_and_every_null_has_a_reason(study):
@@ -96,21 +88,17 @@ def test_ratings_and_nulls_add_up_and_every_null_has_a_reason(study):
     judge = ScriptedJudge(script=lambda prompt: replies[len(prompt) % 5])
     run = opened(study, judge)
     report = rate_run(run)
-    table = ratings(run)
-    assert table.num_rows == NUM_PAIRS * 2 * 10
-    nulls = [row for row in table.to_pylist() if row["rating"] is None]
-    assert nulls
-    assert all(row["null_reason"] for row in nulls)
-    assert sum(report.tally("null_reasons").values()) == len(nulls)
-    assert set(report.tally("null_reasons")) <= {
-        "empty_reply",
-        "not_a_single_number",
-        "out_of_range",
-        "reply_cut_off",
+    rows = ratings(run).to_pylist()
+    assert len(rows) == NUM_PAIRS * 2 * 10
+    assert {(row["rating"], row["null_reason"]) for row in rows} == {
+        (0.5, None),
+        *((None, reason) for reason in ("empty_reply", "not_a_single_number", "out_of_range")),
+        (None, "reply_cut_off"),
     }
-    rated = [row for row in table.to_pylist() if row["rating"] is not None]
-    assert {row["rating"] for row in rated} == {0.5}
-    assert all(row["null_reason"] is None for row in rated)
+    found = Counter(row["null_reason"] for row in rows if row["null_reason"])
+    assert report.tally("null_reasons") == dict(sorted(found.items()))
+    assert null_reasons(run_status(run.run_dir)) == found
+    assert report.total("num_ratings") + report.total("num_nulls") == len(rows)
 
 
 def test_a_reply_that_the_token_limit_cuts_is_null_even_if_it_begins_with_a_number(study):
@@ -119,16 +107,26 @@ def test_a_reply_that_the_token_limit_cuts_is_null_even_if_it_begins_with_a_numb
     assert rate_run(run).tally("null_reasons") == {"reply_cut_off": NUM_PAIRS * 20}
 
 
-def test_a_second_call_reuses_every_shard_and_asks_nothing(study):
-    judge = ScriptedJudge()
-    first = rate_run(opened(study, judge))
-    asked = judge.num_asked
-    second = rate_run(opened(study, judge))
-    assert (first.summary, second.summary) == (
-        "3 rated, 0 reused, 0 failed",
-        "0 rated, 3 reused, 0 failed",
-    )
-    assert judge.num_asked == asked == NUM_PAIRS * 20
+class Told(SilentReporter):
+    """A reporter that remembers what began and how much there is to do."""
+
+    def __init__(self) -> None:
+        self.began: list[tuple[str, int | None]] = []
+
+    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
+        self.began.append((title.partition(" (")[0], total))
+
+
+def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(study):
+    judge, told = ScriptedJudge(), Told()
+    assert rate_run(opened(study, judge), reporter=told).summary == "3 rated, 0 reused, 0 failed"
+    assert judge.num_asked == NUM_PAIRS * 20
+    # A2: while the engine starts, no bar stands at 0 of 500.
+    assert told.began == [("starting the judge's engine", None), ("rating", NUM_PAIRS * 20)]
+    told.began.clear()
+    assert rate_run(opened(study, judge), reporter=told).summary == "0 rated, 3 reused, 0 failed"
+    assert judge.num_asked == NUM_PAIRS * 20
+    assert told.began == [("rating", NUM_PAIRS * 20)]
 
 
 class Clock:
@@ -180,83 +178,38 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
     assert mended.summary == "1 rated, 2 reused, 0 failed"
 
 
-def test_two_workers_on_one_study_rate_each_shard_once(study):
-    judges = [
-        ScriptedJudge(script=lambda prompt: (time.sleep(0.0005), hashed_score(prompt))[1])
-        for _ in range(2)
-    ]
-    opened_runs = [opened(study, judge, shard_size=5) for judge in judges]
-    reports = []
-    threads = [
-        threading.Thread(target=lambda run=run: reports.append(rate_run(run)))
-        for run in opened_runs
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(judge.num_asked for judge in judges) == NUM_PAIRS * 20
-    assert sum(report.count("rated") for report in reports) == 5
-    assert all(report.count("rated") + report.count("reused") == 5 for report in reports)
-    assert run_status(opened_runs[0].run_dir).is_complete
-
-
-INGREDIENTS = {
+#: Everything that a rating depends on, and a change of each.
+INGREDIENTS: dict[str, dict[str, object]] = {
     "rules": {"rules": "encore-20"},
     "shard_size": {"shard_size": 9},
     "limit": {"limit": 5},
     "overlong": {"overlong": "truncate-left"},
     "max_reply_tokens": {"max_reply_tokens": 17},
 }
-JUDGES = {
+JUDGES: dict[str, dict[str, Any]] = {
     "name": {"name": "other"},
     "revision": {"revision": "2"},
     "max_model_len": {"max_model_len": 99_999},
+    "engine_args": {"engine_args": {"quantization": "fp8"}},
 }
-CODE = {
+SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant"}
+CODE: dict[str, tuple[str, object]] = {
     "template": ("encore.rating.prompts.RATING_TEMPLATE", "{rule} {QA} Score:"),
-    "speakers": (
-        "encore.rating.prompts._SPEAKER",
-        {"system": "System", "user": "User", "assistant": "Assistant"},
-    ),
+    "speakers": ("encore.rating.prompts._SPEAKER", SPEAKERS),
     "parser": ("encore.rating.rating_run.PARSER_VERSION", 2),
+    "order": ("encore.rating.rating_run.PLAN_ORDER", "source, pair_id"),
 }
 
 
 @pytest.mark.parametrize("ingredient", [*INGREDIENTS, *JUDGES, *CODE, "pairs"])
 def test_every_ingredient_changes_the_run_key(study, tmp_path, monkeypatch, ingredient):
     before = opened(study, ScriptedJudge()).manifest.run_key
-    assert opened(study, ScriptedJudge()).manifest.run_key == before
     if ingredient in CODE:
         monkeypatch.setattr(*CODE[ingredient])
     if ingredient == "pairs":
         ingest([f"mine={write_source(tmp_path, length=2)}"], out=study.path, replace=True)
     judge = ScriptedJudge(**JUDGES.get(ingredient, {}))
     assert opened(study, judge, **INGREDIENTS.get(ingredient, {})).manifest.run_key != before
-
-
-def test_the_identity_names_everything_that_a_rating_depends_on(study):
-    identity = opened(study, ScriptedJudge()).manifest.identity
-    assert set(identity) == {
-        *("format", "judge", "prompt_sha256", "rules_sha256", "decoding", "data_sha256", "plan")
-    }
-    assert set(identity["judge"]) == {
-        *("backend", "name", "revision", "dtype", "chat_template_sha256", "frozen_date"),
-        *("max_model_len", "engine_args"),
-    }
-    assert identity["plan"] == {
-        "order": "pair_id",
-        "shard_size": 10,
-        "num_pairs": NUM_PAIRS,
-        "overlong": "set-aside",
-    }
-    assert set(identity["decoding"]) == {"temperature", "max_reply_tokens", "parser"}
-
-
-def test_another_run_stands_beside_the_old_one(study):
-    for changes in ({}, {"limit": 5}):
-        rate_run(opened(study, ScriptedJudge(), **changes), only=[0])
-    assert len(rating_runs.list_runs(study.ratings_dir)) == 2
 
 
 def test_the_same_run_has_the_same_key_wherever_the_study_lies(tmp_path):
@@ -276,39 +229,17 @@ def test_a_pilot_rates_the_first_pairs_by_content_hash(study):
     assert sorted(set(ratings(run)["pair_id"].to_pylist())) == all_ids[:7]
 
 
-def test_an_overlong_prompt_keeps_a_null_row_and_is_never_asked(tmp_path):
-    ingest([f"mine={write_source(tmp_path, num_pairs=3)}"], out=tmp_path / "study")
-    study = open_study(tmp_path / "study")
-    run = opened(study, ScriptedJudge(max_model_len=200))  # shorter than the template alone
-    report = rate_run(run)
-    assert report.tally("null_reasons") == {"prompt_too_long": 60}
-    assert set(ratings(run)["raw_reply"].to_pylist()) == {None}
+@pytest.fixture
+def one_pair(tmp_path: Path) -> Study:
+    """A study of one pair whose prompt is long."""
+    ingest([f"mine={write_source(tmp_path, num_pairs=1, length=100)}"], out=tmp_path / "one")
+    return open_study(tmp_path / "one")
 
 
-def test_truncation_cuts_the_oldest_text_and_is_counted(tmp_path):
-    ingest([f"mine={write_source(tmp_path, num_pairs=3, length=100)}"], out=tmp_path / "study")
-    study = open_study(tmp_path / "study")
-    seen: list[str] = []
-    judge = ScriptedJudge(script=lambda prompt: (seen.append(prompt), "0.5")[1], max_model_len=1300)
-    run = opened(study, judge, overlong="truncate-left")
-    report = rate_run(run)
-    assert report.computed("num_truncated") == 60
-    assert report.tally("null_reasons") == {}
-    for prompt in seen:
-        assert len(prompt.encode()) + 4 <= 1300 - 16  # four special tokens frame the message
-        assert "Question" not in prompt
-        assert prompt.startswith("You are a helpful assistant.")
-        assert prompt.endswith("Score:")
-        assert "Assistant: " in prompt
-    assert min(ratings(run)["num_truncated_tokens"].to_pylist()) > 0
-
-
-@pytest.mark.parametrize(("spare", "reason"), [(0, None), (-1, "prompt_too_long")])
-def test_a_prompt_that_just_fits_is_asked(tmp_path, spare, reason):
-    ingest([f"mine={write_source(tmp_path, num_pairs=1)}"], out=tmp_path / "study")
-    study = open_study(tmp_path / "study")
+def prompts_of(study: Study) -> list[str]:
+    """All rating prompts of a study's only pair, whole, in the order of its rows."""
     [pair] = records_of(read_pairs(study))
-    prompts = [
+    return [
         render_rating_prompt(
             render_conversation(pair.prompt, pair.response_text(response)),
             rating_rule=rule.rating_rule,
@@ -316,34 +247,37 @@ def test_a_prompt_that_just_fits_is_asked(tmp_path, spare, reason):
         for response in RESPONSES
         for rule in load_rule_set("encore-10").rules
     ]
-    lengths = [len(ids) for ids in ScriptedJudge().tokenizer.encode(prompts)]
-    run = opened(study, ScriptedJudge(max_model_len=max(lengths) + 16 + spare))
-    reasons = rate_run(run).tally("null_reasons")
-    assert reasons == ({} if reason is None else {reason: lengths.count(max(lengths))})
 
 
-def test_cut_tokens_are_counted_exactly(tmp_path):
-    """Cut and full prompt differ by exactly the tokens that the row says."""
-    ingest([f"mine={write_source(tmp_path, num_pairs=1, length=100)}"], out=tmp_path / "study")
-    study = open_study(tmp_path / "study")
-    [pair] = records_of(read_pairs(study))
+@pytest.mark.parametrize("spare", [0, -1])
+def test_a_prompt_that_just_fits_is_asked_and_a_longer_one_keeps_a_null_row(one_pair, spare):
+    lengths = [len(ids) for ids in ScriptedJudge().tokenizer.encode(prompts_of(one_pair))]
+    judge = ScriptedJudge(max_model_len=max(lengths) + 16 + spare)
+    run = opened(one_pair, judge)
+    num_longest = 0 if spare == 0 else lengths.count(max(lengths))
+    expected = {"prompt_too_long": num_longest} if num_longest else {}
+    assert rate_run(run).tally("null_reasons") == expected
+    assert judge.num_asked == 20 - num_longest
+    assert ratings(run)["raw_reply"].null_count == num_longest
+
+
+def test_truncation_cuts_the_oldest_text_and_counts_it_exactly(one_pair):
     asked: list[str] = []
-    judge = ScriptedJudge(
-        script=lambda prompt: (asked.append(prompt), "0.5")[1], max_model_len=1300
-    )
-    run = opened(study, judge, overlong="truncate-left")
-    rate_run(run)
-    rule = load_rule_set("encore-10").rules[0]
-    full = render_rating_prompt(
-        render_conversation(pair.prompt, pair.chosen), rating_rule=rule.rating_rule
-    )
-    row = ratings(run).to_pylist()[0]
-    assert row["rule_id"] == rule.rule_id
-    assert row["num_truncated_tokens"] == len(full.encode()) - len(asked[0].encode())
-
-
-def test_opening_a_run_writes_nothing(study):
-    assert not opened(study, ScriptedJudge()).run_dir.exists()
+    judge = ScriptedJudge(script=lambda text: (asked.append(text), "0.5")[1], max_model_len=1300)
+    run = opened(one_pair, judge, overlong="truncate-left")
+    report = rate_run(run)
+    assert (report.computed("num_truncated"), report.tally("null_reasons")) == (20, {})
+    rows = zip(prompts_of(one_pair), asked, ratings(run).to_pylist(), strict=True)
+    for whole, cut, row in rows:  # one token a byte
+        assert row["num_truncated_tokens"] == len(whole.encode()) - len(cut.encode()) > 0
+        assert len(cut.encode()) + 4 <= 1300 - 16  # four special tokens frame the message
+        assert cut.startswith("You are a helpful assistant.")
+        assert cut.endswith("Score:")
+        assert "Assistant: " in cut
+        assert "Question" not in cut
+    # Where not even the template fits, nothing is asked.
+    run = opened(one_pair, ScriptedJudge(max_model_len=200), overlong="truncate-left")
+    assert rate_run(run).tally("null_reasons") == {"prompt_too_long": 20}
 
 
 def test_pairs_replaced_while_the_judge_opens_are_another_run(study, tmp_path):
@@ -363,13 +297,14 @@ def test_pairs_replaced_while_the_judge_opens_are_another_run(study, tmp_path):
     assert opened(study, ScriptedJudge()).manifest.run_key != before
 
 
-def test_the_data_digest_of_a_table_is_that_of_its_study(study):
-    assert data_digest_of(read_pairs(study)) == data_digest(study)
-
-
-def test_a_context_without_room_for_a_prompt_is_refused(study):
+def test_what_cannot_be_rated_is_refused(study, tmp_path):
     with pytest.raises(InputError, match="leaves no room"):
         opened(study, ScriptedJudge(max_model_len=16))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "study.json").write_text('{"encore_study": 1}')
+    with pytest.raises(InputError, match="encore ingest"):
+        opened(open_study(empty), ScriptedJudge())
 
 
 def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,44 +373,28 @@ def test_rules_and_folder_of_a_run_file_must_fit_its_key(study):
 
 def test_a_rating_costs_at_most_1_6_bytes_without_the_raw_reply(study):
     """1,000 pairs with hashed ids, ten rules, eight levels: the shard size that is the default."""
-    identity = {**opened(study, ScriptedJudge()).manifest.identity}
-    identity["plan"] = {**identity["plan"], "num_pairs": 1000, "shard_size": 1000}
-    rules = [dataclasses.asdict(rule) for rule in load_rule_set("encore-10").rules]
-    manifest = RatingManifest(
-        run_key=runs.run_key_of(identity), identity=identity, rule_set="x", rules=rules, versions={}
-    )
-    rng = random.Random(0)
+    manifest = opened(study, ScriptedJudge()).manifest
+    plan = {**manifest.identity["plan"], "num_pairs": 1000, "shard_size": 1000}
+    manifest = manifest.model_copy(update={"identity": {**manifest.identity, "plan": plan}})
     levels = [None, 0.0, 0.1, 0.2, 0.5, 0.7, 0.8, 0.9, 1.0]
-    weights = [1, *[2.5] * 8]
-    keys = [
-        (hashlib.sha256(str(pair).encode()).hexdigest()[:32], response, rule_id)
-        for pair in range(1000)
-        for response in RESPONSES
-        for rule_id in manifest.rule_ids
-    ]
-    ratings = rng.choices(levels, weights, k=len(keys))
+    rating = random.Random(0).choices(levels, [1, *[2.5] * 8], k=20_000)
+    ids = [hashlib.sha256(str(pair).encode()).hexdigest()[:32] for pair in range(1000)]
     columns = {
-        "pair_id": [key[0] for key in keys],
-        "source": ["hh"] * len(keys),
-        "response": [key[1] for key in keys],
-        "rule_id": [key[2] for key in keys],
-        "rating": ratings,
-        "null_reason": [None if rating is not None else "empty_reply" for rating in ratings],
-        "num_truncated_tokens": [0] * len(keys),
-        "raw_reply": [str(rating) for rating in ratings],
-        "judge": [manifest.judge] * len(keys),
-        "run_key": [manifest.run_key] * len(keys),
+        "pair_id": [pair_id for pair_id in ids for _ in range(20)],
+        "source": ["hh"] * 20_000,
+        "response": [one for _ in ids for one in RESPONSES for _ in range(10)],
+        "rule_id": [*manifest.rule_ids] * 2000,
+        "rating": rating,
+        "null_reason": [None if one is not None else "empty_reply" for one in rating],
+        "num_truncated_tokens": [0] * 20_000,
+        "raw_reply": [str(one) for one in rating],
+        "judge": [manifest.judge] * 20_000,
+        "run_key": [manifest.run_key] * 20_000,
     }
     table = pa.table(columns, schema=RATINGS)
     path = write_shard(study.path / "run", manifest, manifest.shards[0], table).path
     row_group = pq.read_metadata(path).row_group(0)
-    columns = [row_group.column(index) for index in range(row_group.num_columns)]
-    [raw_reply] = [column for column in columns if column.path_in_schema == "raw_reply"]
-    num_bytes = path.stat().st_size - raw_reply.total_compressed_size
+    replies = row_group.column(RATINGS.get_field_index("raw_reply"))
+    assert replies.path_in_schema == "raw_reply"
+    num_bytes = path.stat().st_size - replies.total_compressed_size
     assert num_bytes / row_group.num_rows <= 1.6
-
-
-def test_a_study_without_pairs_says_what_to_do(tmp_path):
-    (tmp_path / "study.json").write_text('{"encore_study": 1}')
-    with pytest.raises(InputError, match="encore ingest"):
-        opened(open_study(tmp_path), ScriptedJudge())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import string
 from decimal import ROUND_HALF_EVEN, Decimal
 
 import pytest
@@ -11,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.rating.replies import parse_reply
-
-NUM_GENERATED = 100_000
 
 
 @pytest.mark.parametrize(
@@ -97,36 +93,3 @@ def test_any_text_gives_a_rating_or_a_reason_never_both(text):
     parsed = parse_reply(text)
     assert (parsed.rating is None) != (parsed.null_reason is None)
     assert parsed.rating is None or 0 <= parsed.rating <= 1
-
-
-def _mutated(rng: random.Random) -> tuple[str, float | None]:
-    """A generated reply with its right reading: built valid, then perhaps broken in a known way."""
-    digits = "".join(rng.choices(string.digits, k=rng.randint(1, 12)))
-    number = rng.choice([f"0.{digits}", f".{digits}", "0", "1", "1.00"])
-    expected = float(Decimal(number).quantize(Decimal("0.01"), rounding=ROUND_HALF_EVEN))
-    text = rng.choice(["", "Score: ", "score:\t", " "]) + number + rng.choice(["", ".", " \n"])
-    breakers = [
-        lambda: (
-            text + rng.choice(["/10", "%", " %", ",", ";", "!", "x", " out of 1", "e0", "..", "٣"])
-        ),
-        lambda: rng.choice(["-", "+", "~", "$", "about ", "(", "nan ", "1,", "２"]) + text.strip(),
-        lambda: text.strip() + rng.choice([" ", "\n", ", ", " - "]) + number,
-        lambda: text.strip().replace("0.", "0,") if "0." in number else "zero",
-        lambda: f"{rng.randint(2, 10**6)}{number.lstrip('01')}",
-        lambda: "".join(rng.choices(string.ascii_letters + "?!- ", k=rng.randint(0, 30))),
-    ]
-    if rng.random() < 0.5:
-        return text, expected
-    return rng.choice(breakers)(), None
-
-
-def test_a_hundred_thousand_generated_replies_are_read_right():
-    rng = random.Random(20)
-    generated = [_mutated(rng) for _ in range(NUM_GENERATED)]
-    assert sum(expected is None for _, expected in generated) > NUM_GENERATED / 3
-    wrong = [
-        (text, expected, parse_reply(text))
-        for text, expected in generated
-        if parse_reply(text).rating != expected
-    ]
-    assert wrong == []

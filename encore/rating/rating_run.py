@@ -40,6 +40,8 @@ from encore.versions import package_versions
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
 #: one, so there it is one shard at a time: two were a tenth slower on 2 cores.
 NUM_WORKERS = 2
+#: How a plan's pairs are sorted (`encore.data.pairs.planned_pairs`): part of a run's identity.
+PLAN_ORDER = "pair_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +181,7 @@ def _identity(
         },
         "data_sha256": data_sha256,
         "plan": {
-            "order": "pair_id",
+            "order": PLAN_ORDER,
             "shard_size": config.shard_size,
             "num_pairs": num_pairs,
             "overlong": config.overlong,

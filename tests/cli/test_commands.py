@@ -11,7 +11,10 @@ import encore as package
 from encore.cli.app import COMMANDS
 from encore.data.pairs import read_pairs
 from encore.data.study import open_study
+from encore.demo import JUDGE_NAME, judge_path
+from encore.model_files import folder_digest
 from tests.cli.conftest import NUM_PAIRS, rate_arguments
+from tests.scripted_judge import ScriptedJudge
 from tests.test_rating import write_source
 
 NUM_RATINGS = NUM_PAIRS * 2 * 10
@@ -74,6 +77,8 @@ def test_an_incomplete_run_exits_3_everywhere_and_names_the_shard(encore, rated)
     finished = encore("status", rated)
     assert finished.code == 3
     assert "1 done, 1 missing, 0 damaged, 0 failed" in finished.out
+    # A4: the command that continues.
+    assert f"encore rate {rated} --judge FOLDER/tiny --backend transformers" in finished.err
     for command in ("analyze", "weights"):
         finished = encore(command, rated, "--json")
         assert finished.code == 3
@@ -193,3 +198,13 @@ def test_figures_of_synthetic_pairs_are_said_to_be_synthetic(
         assert json.loads(called[label].out)
     assert "warning: synthetic: source synthetic-pairs" in called["synthetic-pairs"].err
     assert "synthetic" not in called["mine"].err
+
+
+def test_the_demos_judge_is_not_called_judge_judge(encore, study, monkeypatch):
+    """A5: its folder is called judge."""
+    revision = f"sha256:{folder_digest(judge_path())}"
+    judge = ScriptedJudge(name="judge", revision=revision)
+    monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda _: judge)
+    said = encore("rate", study, "--judge", "scripted").err
+    assert f": {JUDGE_NAME}, 10 rules" in said
+    assert "judge judge" not in said
