@@ -18,6 +18,7 @@ from encore.config import RatingConfig
 from encore.rating.rating_run import NUM_WORKERS
 from encore.recipes.recipe import Recipe, RecipeChanges, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import run_recipe as run_stages
+from encore.reporting import Reporter
 from flows.rate_pairs import ShardAttempts
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter
@@ -32,7 +33,13 @@ _PUBLISH: dict[str, Callable[[Any], None]] = {
     "benchmark": artifacts.publish_table,
 }
 #: A concurrency limit on a tag bounds the tasks at work everywhere.
-_TAGS = {"train": "train", "gate": "train", "score": "score", "benchmark": "score"}
+_TAGS = {
+    "judge": "judge",
+    "train": "train",
+    "gate": "train",
+    "score": "score",
+    "benchmark": "score",
+}
 
 
 @flow(
@@ -64,10 +71,11 @@ def run_recipe(
     chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes)
     tracker = Tracker(study, tracking, tags=prefect_tags())
 
-    def call(stage: str, work: Callable[[], Any]) -> Any:
+    def call(stage: str, work: Callable[[Reporter], Any]) -> Any:
         kind = stage.partition("-")[0]
         tag = _TAGS.get(kind)
-        result = run_stage(stage, work, tags=frozenset({tag} if tag else ()))
+        reporter = FlowReporter(stage, tracker=tracker if tag == "train" else None)
+        result = run_stage(stage, lambda: work(reporter), tags=frozenset({tag} if tag else ()))
         _PUBLISH.get(kind, lambda _: None)(result)
         for note in getattr(result, "notes", ()):
             get_run_logger().warning("%s: %s", stage, note)
@@ -92,7 +100,6 @@ def run_recipe(
         study,
         call=call,
         rate=rate,
-        reporter=FlowReporter("training", tracker=tracker),
         on_note=get_run_logger().info,
     )
     tracked = tracker(now=True)

@@ -501,6 +501,26 @@ def _follow(store: Path) -> None:
                     )
 
 
+def _make_store(path: Path) -> None:
+    """Make an empty store under another name first, so that a store that is there is whole.
+
+    Its 60 tables then need not reach the disk one by one, which would take seconds.
+    """
+    from mlflow import MlflowClient
+    from sqlalchemy import Engine, event
+
+    def write_behind(connection: Any, _record: Any) -> None:
+        connection.execute("pragma synchronous = off")
+
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    event.listen(Engine, "connect", write_behind)
+    try:
+        MlflowClient(f"sqlite:///{temporary}").search_experiments()
+    finally:
+        event.remove(Engine, "connect", write_behind)
+    temporary.replace(path)
+
+
 @contextlib.contextmanager
 def _connected(uri: str) -> Iterator[MlflowClient]:
     """A store's client; what MLflow or its connection raises becomes one line without passwords.
@@ -521,7 +541,7 @@ def _connected(uri: str) -> Iterator[MlflowClient]:
     try:
         _check_reachable(uri)
         if (path := sqlite_path(uri)) is not None:
-            _follow(path)
+            _follow(path) if path.exists() else _make_store(path)
         # Places of artifacts by run id, whichever store: not those of a copy of this study.
         utils._artifact_repos_cache.clear()
         yield MlflowClient(uri)

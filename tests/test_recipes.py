@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import re
 import shutil
 import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from encore.files import file_sha256
 from encore.model.config import BackboneConfig
 from encore.model.opening import open_reward_model
 from encore.recipes import machine as machine_module
-from encore.recipes.finished import once
 from encore.recipes.machine import (
     Machine,
     refuse_judge_too_large,
@@ -40,13 +40,8 @@ from encore.recipes.recipe import (
     changed,
     load_recipe,
 )
-from encore.recipes.recipe_run import (
-    RecipeResult,
-    call_directly,
-    check_names,
-    check_within_reach,
-    run_recipe,
-)
+from encore.recipes.recipe_run import Work, check_names, check_within_reach, run_recipe
+from encore.reporting import SILENT
 from encore.training.config import TrainingConfig
 from encore.training.gate import GateConfig
 from encore.training.plan import PlanTrainConfig, plan_training
@@ -259,46 +254,9 @@ def test_an_untouched_row_may_be_of_a_kind_that_cannot_be_trained_on(tmp_path: P
     backbone = BackboneConfig(model=str(make_classifier(tmp_path / "model", "distilbert")))
     untouched = RowModel(name="initial model", backbone=backbone)
     check_within_reach(demo.model_copy(update={"rows": (untouched,)}))
-    trained = demo.rows[0].model_copy(update={"backbone": backbone})
+    trained = demo.rows[1].model_copy(update={"backbone": backbone})
     with pytest.raises(InputError, match="'distilbert' is not one ENCORE can train on"):
         check_within_reach(demo.model_copy(update={"rows": (untouched, trained)}))
-
-
-# --- when a stage is finished ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("is_one", [True, False])
-def test_a_stage_is_done_again_for_another_input_or_a_damaged_file(
-    tmp_path: Path, is_one: bool
-) -> None:
-    worked: list[set[str]] = []
-
-    def start(**inputs: Any) -> str:
-        def work() -> list[Path]:
-            out = tmp_path / "out"
-            out.mkdir(exist_ok=True)
-            worked.append({path.name for path in out.iterdir()})
-            (out / "a").write_text("a")
-            (out / "b").write_text(str(inputs))
-            return [out]
-
-        path = tmp_path / "recipes" / "stage.json"
-        record = once(path, study=tmp_path, inputs=inputs, work=work, is_one=is_one)
-        assert record.out == tmp_path / "out"
-        return record.token
-
-    first = start(tau=2)
-    assert start(tau=2) == first
-    assert len(worked) == 1
-    (tmp_path / "out" / "a").write_text("b")  # of the same length
-    assert start(tau=2) == first
-    # What is damaged is gone before the work could take it for its own.
-    assert worked[1:] == [set() if is_one else {"b"}]
-    assert start(tau=3) != first  # stands for another input of what follows
-    assert worked[2] == {"a", "b"}, "another input removes nothing"
-    (tmp_path / "recipes" / "stage.json").write_text("{")
-    start(tau=3)
-    assert len(worked) == 4
 
 
 # --- the stages, run in small ---------------------------------------------------------------------
@@ -333,7 +291,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
             "rating": RatingConfig(judge=judge, shard_size=2, max_reply_tokens=8),
             "backbone": trunk,
             "training": fast,
+            "initial": None,
             "rows": (RowModel(name="bradley-terry-model", backbone=trunk, training=preferences),),
+            "judge_row": None,
+            "export_heads": False,
             "gate": GateConfig(num_steps=2),
             "benchmark": demo.benchmark.model_copy(update={"rows": rows}),
         }
@@ -372,13 +333,8 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-def recorded(study: Path, stage: str) -> list[Path]:
-    record = json.loads((study / "recipes" / "demo" / f"{stage}.json").read_text())
-    return [study / name for name in record["files"]]
-
-
 def done_by(recipe: Recipe, study: Path) -> set[str]:
-    result: RecipeResult = run_recipe(recipe, study)
+    result = run_recipe(recipe, study)
     assert set(result.done_now) | set(result.done_before) == set(STAGES)
     return set(result.done_now)
 
@@ -406,16 +362,13 @@ def test_interrupted_before_each_stage_no_finished_stage_is_repeated(
     study, before = tmp_path / "study", {}
     for stage in (*STAGES[2:], None):
 
-        def call(name: str, work: Callable[[], Any], stage: str | None = stage) -> Any:
+        def call(name: str, work: Work, stage: str | None = stage) -> Any:
             if name == stage:
                 raise Stopped
-            return call_directly(name, work)
+            return work(SILENT)
 
-        if stage is None:
+        with contextlib.nullcontext() if stage is None else pytest.raises(Stopped):
             run_recipe(tiny, study, call=call)
-        else:
-            with pytest.raises(Stopped):
-                run_recipe(tiny, study, call=call)
         after = contents(study)
         # What earlier stages left is as it was: only new files have come.
         assert before.items() <= after.items(), stage
@@ -429,28 +382,24 @@ def test_interrupted_before_each_stage_no_finished_stage_is_repeated(
 
 def test_damage_is_mended_where_it_is_and_spreads_no_further(done: Path, tiny: Recipe) -> None:
     before = contents(done)
-    flip_a_bit(done / "pairs" / "small.parquet")
-    # A trained model of the right length is whole to `encore train`: it must not pass for one here.
-    [heads] = [path for path in recorded(done, "train") if path.name == "heads.safetensors"]
-    flip_a_bit(heads)
-    flip_a_bit(done / "benchmarks" / "demo" / "table.json")
-    (done / "exports" / "demo" / "encore_export.json").unlink()
-    assert done_by(tiny, done) == {"ingest", "train", "benchmark", "export"}
-    assert contents(done) == before
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "rate"])
-def test_any_damaged_file_of_any_stage_is_made_again_as_it_was(
-    done: Path, tiny: Recipe, stage: str
-) -> None:
-    before = contents(done)
-    for path in recorded(done, stage):
+    [gate] = done.glob("training/*/gate")
+    for path in (
+        done / "pairs" / "small.parquet",
+        done / "recipes" / "demo" / "weights.json",
+        gate.parent / "model" / "heads.safetensors",
+        gate / "gate.safetensors",
+        next(done.glob("scores/*/shard-*.parquet")),
+        done / "benchmarks" / "demo" / "table.json",
+    ):
         flip_a_bit(path)
-    assert done_by(tiny, done) == {stage}
+    (done / "exports" / "demo" / "encore_export.json").unlink()
+    stages = {"ingest", "weigh", "train", "gate", "score", "benchmark", "export"}
+    assert done_by(tiny, done) == stages
     after = contents(done)
+    # These say how long the work took; a shard's place in `done` does not.
+    timed = {"gate-result.json", ".gate.made.json", "score.json"}
     different = {Path(name).name for name in before if before[name] != after.get(name)}
-    assert different <= {"gate-result.json"}  # only this says how long the work took
+    assert different <= timed
 
 
 def test_another_temperature_weighs_and_exports_anew_and_trains_nothing(
@@ -499,29 +448,20 @@ def test_a_study_with_other_pairs_is_refused_before_any_rating(
     assert not list(tmp_path.glob("*/ratings"))
 
 
-def test_a_second_process_waits_for_a_stage_and_does_not_repeat_it(
-    done: Path, tiny: Recipe
-) -> None:
+def test_a_second_process_waits_and_repeats_nothing(done: Path, tiny: Recipe) -> None:
     (done / "exports" / "demo" / "config.json").unlink()
-    at_work, go_on, waited = threading.Event(), threading.Event(), threading.Event()
-    exported: list[str] = []
+    at_work, go_on = threading.Event(), threading.Event()
 
-    def call(name: str, work: Callable[[], Any]) -> Any:
-        exported.append(name)
-        at_work.set()
-        assert go_on.wait(120)
-        return work()
+    def call(name: str, work: Work) -> Any:
+        if name == "export":
+            at_work.set()
+            assert go_on.wait(120)
+        return work(SILENT)
 
-    def note(text: str) -> None:
-        if "waiting" in text:
-            waited.set()
-            go_on.set()
-
-    first = threading.Thread(target=run_recipe, args=(tiny, done), kwargs={"call": call})
-    first.start()
-    assert at_work.wait(120)
-    result = run_recipe(tiny, done, call=call, on_note=note)
-    first.join()
-    assert waited.is_set()
-    assert exported == ["export"]
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(run_recipe, tiny, done, call=call)
+        assert at_work.wait(120)
+        result = run_recipe(tiny, done, on_note=lambda _: go_on.set())
+    assert first.result().done_now == ("export",)
+    assert go_on.is_set()
     assert result.done_now == ()

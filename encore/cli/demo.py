@@ -1,50 +1,48 @@
-"""`encore demo`: the whole path on shipped synthetic pairs and a shipped small judge.
-
-Settings are those of the recipe `demo` (`encore/recipes/demo.toml`).
-"""
+"""`encore demo`: the recipe `demo`, and what happens in it."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
-from encore.cli.demo_table import SYNTHETIC, compare_on_benchmark
-from encore.cli.train import train_shown
-from encore.config import IngestConfig, StageConfig, option
+from encore.cli.output import compact_table
 from encore.options import command
-from encore.terminal import out, say, warn
+from encore.recipes.recipe import DemoConfig, RecipeChanges, changed, load_recipe
+from encore.terminal import out, say, terminal_reporter, warn
 
 if TYPE_CHECKING:
-    from encore.export import Composition
-    from encore.model.config import BackboneConfig
-    from encore.model.opening import OpenedModel
-    from encore.recipes.recipe import Recipe
+    from encore.benchmarks.run import BenchmarkRun
+    from encore.benchmarks.table import TableLine
+    from encore.recipes.recipe_run import Work
+    from encore.training.run_folder import TrainingResult
 
-Backend = Literal["vllm", "transformers"]
-
-
-class DemoConfig(StageConfig):
-    """Where the demo goes."""
-
-    study: Path = option(
-        Path("demo-study"),
-        name="out",
-        help="Where the study goes; an existing demo is continued.",
-    )
-    backend: Backend | None = option(
-        None, help="The judge's engine; default: vLLM, transformers where it is missing."
-    )
+_SYNTHETIC = "synthetic data: read these figures as an example, not as evidence"
+_WHAT_HAPPENS = {
+    "rate": "the demo's judge rates every response under every rule",
+    "judge": "for comparison: the judge's own ratings of the benchmark's pairs, ENCORE's weights",
+    "initial-model": "a small reward model to start from, as the paper starts from a public one",
+    "train": "training a reward model on these ratings: one head per rule",
+    "train-bradley-terry-model": "for comparison: a Bradley–Terry model from the judge, on the "
+    "preferences alone",
+    "train-bradley-terry-model-initialised": "for comparison: the same from the initial reward "
+    "model",
+    "gate": "for comparison: a gate that weighs the heads by the prompt",
+    "score": "scoring every response once under all heads; composing them is arithmetic from here",
+    "benchmark": "the table: every scheme over the heads, and the models beside them, on the "
+    "benchmark",
+    "export-heads": "the model for other tools, a label for each rule: plain transformers gives "
+    "the same scores",
+    "export": "the same with ENCORE's weights folded in: one reward",
+}
+#: Of these it is said which the pairs tell apart.
+_COMPARED = ("uniform", "encore (τ 2)", "encore (τ 5)", "encore (τ 10)")
 
 
 @command
@@ -59,164 +57,96 @@ def demo(config: DemoConfig) -> None:
     judge and therefore every figure are synthetic: they show how the tool works and say nothing
     about the paper's claim.
     """
-    run_demo(config.study, backend=config.backend)
+    from encore.recipes.recipe_run import run_recipe
+    from encore.report.write_report import default_folder, report
 
-
-def run_demo(study: Path, *, backend: Backend | None) -> None:
-    """Do all of it and print what came of it; what is done already is not done again.
-
-    Args:
-        study: Where the study goes; an existing demo is continued.
-        backend: The judge's engine; None: vLLM where it is installed.
-    """
-    from encore.recipes.recipe import RecipeChanges, changed, load_recipe
-
-    started = time.monotonic()
-    recipe = changed(load_recipe("demo"), RecipeChanges(backend=backend or _available_backend()))
+    began, study = time.monotonic(), config.study
     say("ENCORE demo: everything in it is synthetic, made for this demo by a seeded script")
-    _rate_and_weigh(study, recipe)
-    say("a small reward model to start from, as the paper starts from a public one")
-    initial = _initial_reward_model(study, backbone=recipe.backbone)
-    say("training a reward model on these ratings: one head per rule")
-    trained = train_shown(
-        study,
-        backbone=recipe.backbone.model_copy(update={"model": str(initial)}),
-        training=recipe.training,
-    )
-    _score_and_export(study, run=trained.out)
-    compare_on_benchmark(study, recipe=recipe, heads=trained.out, initial=initial)
-    _report(study)
-    say(f"done in {time.monotonic() - started:.0f} s; next:")
-    for call, purpose in _next_steps(study):
+    changes = RecipeChanges(backend=config.backend or _available_backend())
+    result = run_recipe(changed(load_recipe("demo"), changes), study, call=_explained, on_note=say)
+    written = report(study, out=default_folder(study))
+    say(f"all of it on a page: {written.page}")
+    if not result.done_now:
+        say("nothing was rated, trained or scored: all of it was there")
+    say(f"done in {time.monotonic() - began:.0f} s; next:")
+    for call, purpose in _next_steps(study, export=result.export):
         out.print(
             Text.assemble(f"  {_program()} {call}  ", (f"# {purpose}", "dim")), soft_wrap=True
         )
 
 
-def _initial_reward_model(study: Path, *, backbone: BackboneConfig) -> Path:
-    """The folder of a one-label classifier for plain transformers; made where it is not there yet.
+def _explained(stage: str, work: Work) -> Any:
+    """Say what a stage is for, do it, show what came of it."""
+    if stage in _WHAT_HAPPENS:
+        say(_WHAT_HAPPENS[stage])
+    with terminal_reporter() as reporter:
+        result = work(reporter)
+    if stage == "ingest":
+        from encore.cli.ingest import print_report
 
-    The paper starts from a reward model that others trained on preferences of their own. Here a
-    head in closed form on the judge's untouched trunk learns from other synthetic pairs than the
-    demo's.
+        print_report(result)
+    elif stage == "rate":
+        say(f"shards: {result[1].summary}; ratings in {result[0]}")
+    elif stage == "weigh":
+        from encore.cli.weight_tables import weights_tables
 
-    Args:
-        study: The demo's. The model, and the study it learnt from, go to ``initial`` in it.
-        backbone: The judge.
-    """
-    from encore.data.ingestion import ingest
-    from encore.data.study import open_study
-    from encore.demo import initial_pairs_path
-    from encore.export import export_model
-    from encore.model.opening import open_reward_model
-    from encore.model_files import folder_digest
-    from encore.recipes.finished import once
-    from encore.training.config import TrainConfig, TrainingConfig
-    from encore.training.train import train
-
-    root, config = study / "initial", TrainingConfig(objective="bradley-terry", method="probe")
-    folder, pairs = root / "initial-reward-model", initial_pairs_path()
-
-    def work() -> list[Path]:
-        ingest([f"synthetic-initial={pairs}"], out=root)
-        asked = TrainConfig.of(root, backbone=backbone, training=config)
-        trained = train(open_study(root), asked)
-        opened = open_reward_model(trained.model_dir, device="cpu")
-        return [export_model(opened, out=folder).folder]
-
-    inputs = {
-        "backbone": folder_digest(Path(backbone.model)),
-        "training": config.model_dump(mode="json"),
-        "pairs": hashlib.sha256(gzip.decompress(pairs.read_bytes())).hexdigest(),
-    }
-    record = study / "recipes" / "make-demo" / "initial-model.json"
-    once(record, study=study, inputs=inputs, work=work, is_one=True)
-    return folder
+        out.print(*weights_tables(result))
+        out.print(Text(_SYNTHETIC, "bold"))
+    elif stage.startswith("train"):
+        _print_training(result)
+    elif stage == "score":
+        say(f"{result.num_scores:,} scores in {result.out}")
+    elif stage == "benchmark":
+        print_table(result)
+    return result
 
 
-def _rate_and_weigh(study: Path, recipe: Recipe) -> None:
-    from encore.cli.ingest import ingest_and_report, print_report
-    from encore.cli.rate import rate_and_report
-    from encore.cli.weight_tables import weights_tables
-    from encore.weighting.scheme import SchemeOptions
-    from encore.weighting.weigh import weigh_rules
+def _print_training(result: TrainingResult) -> None:
+    from encore.cli.train import heads_table
 
-    print_report(ingest_and_report(IngestConfig(sources=recipe.sources, out=study)))
-    rate_and_report(study, recipe.rating)
-    weighed = weigh_rules(study, scheme="encore", options=SchemeOptions())
-    out.print(*weights_tables(weighed), sep="\n")
-    out.print(Text(SYNTHETIC, "bold"))
-
-
-def _score_and_export(study: Path, *, run: Path) -> None:
-    """Score once, compose by arithmetic, and write what other tools load."""
-    from encore.export.weights_input import scheme_weights
-    from encore.model.opening import open_reward_model
-
-    say("scoring every response once under all heads; composing them is arithmetic from here")
-    opened = open_reward_model(run, device="cpu")
-    composition = scheme_weights(study, head_ids=opened.model.head_ids, scheme="encore")
-    _score_and_compose(study, opened, composition.weights)
-    _export(study, opened, None)
-    _export(study, opened, composition)
+    found = result.final_evaluation
+    assert found is not None, "pairs are held out"
+    if found.accuracy_half is None:
+        out.print(heads_table(found))
+    else:
+        share = f"{found.accuracy_half:.1%}"
+        say(f"sides with the labels on the {found.num_pairs} held-out pairs: {share}")
+    done = f"trained in {result.seconds:.0f} s" if result.is_new else "trained before"
+    say(f"{done}: {result.num_steps} steps; model {result.model_dir}")
 
 
-def _export(study: Path, opened: OpenedModel, composition: Composition | None) -> None:
-    """All heads, or the heads folded by weights; once."""
-    from encore.export import ExportAbout, export_model
-    from encore.recipes.finished import once
+def print_table(run: BenchmarkRun) -> None:
+    """The rows of the paper's methods with their intervals, and where all others are."""
+    from encore.benchmarks.table import told_apart
 
-    name = "heads" if composition is None else "composed"
-    weights = None if composition is None else dict(composition.weights)
-    folder = study / "exports" / name
-
-    def work() -> list[Path]:
-        about = ExportAbout(composition=composition)
-        return [export_model(opened, out=folder, weights=weights, about=about).folder]
-
-    inputs = {"model": opened.digest, "weights": weights}
-    record = study / "recipes" / "make-demo" / f"export-{name}.json"
-    once(record, study=study, inputs=inputs, work=work, is_one=True)
-    said = json.loads((folder / "encore_export.json").read_text(encoding="utf-8"))
-    difference = said["verification"]["max_difference"]
-    labels = "a label for each rule" if weights is None else "ENCORE's weights folded in"
-    say(f"{folder}: {labels}; plain transformers gives the same scores (to {difference:.0e})")
+    table = run.table
+    shown = [row for row in table.own_rows if row.own.method is not None or row.kind != "scheme"]
+    about, mark = table.benchmark, ", SYNTHETIC" if table.synthetic else ""
+    title = f"{about.headline}, % of {about.num_pairs} pairs{mark}: the paper's methods"
+    columns = ("row", "score", "95 %", f"Δ {table.reference}", "95 % of Δ")
+    out.print(compact_table(columns, [_cells(row) for row in shown], title=title))
+    if table.synthetic:
+        out.print(Text(_SYNTHETIC, "bold"))
+    compared = [row for row in run.rows if row.name in _COMPARED]
+    if len(compared) > 1:
+        say(f"{told_apart(compared, pairs=run.pairs)} (95 % intervals of paired differences)")
+    say(f"all {len(run.rows)} rows, every subset and what limits them: {run.markdown_path}")
+    say(f"every pair under every row: {run.results_path}")
 
 
-def _score_and_compose(study: Path, opened: OpenedModel, weights: Mapping[str, float]) -> None:
-    from encore.cli.score import show_scoring
-    from encore.config import ScoringConfig
-    from encore.data.pairs import iter_pairs
-    from encore.data.study import open_study
-    from encore.scoring.head_accuracy import accuracy_of, held_out_P
-    from encore.scoring.head_scores import read_head_scores
+def _cells(row: TableLine) -> tuple[str, ...]:
+    from encore.report.words import NONE, interval, number, points
 
-    config = ScoringConfig(model=opened.name)
-    result = show_scoring(open_study(study), config, opened=opened)
-    scores = read_head_scores(result.out)
-    assert result.split is not None, "the demo holds pairs out"
-    is_held_out_P = held_out_P(result.split, iter_pairs(open_study(study)), scores)
-    held_out = scores.take(is_held_out_P.nonzero()[0])
-    uniform = dict.fromkeys(weights, 1 / len(weights))
-    half = {
-        name: accuracy_of(held_out.compose(composed), name=name).half
-        for name, composed in (("ENCORE's weights", weights), ("uniform weights", uniform))
-    }
-    told = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in half.items())
-    say(f"{result.num_scores:,} scores in {result.out}")
-    say(f"sides with the labels on the {held_out.num_pairs} held-out pairs: {told}")
+    headline, found = row.own.headline, row.own.comparison
+    score = number(100 * headline.score, digits=1)
+    own = interval(100 * headline.ci_low, 100 * headline.ci_high, digits=1)
+    if found is None:
+        return (row.name, score, own, NONE, NONE)
+    low, high = (points(end, digits=1) for end in (found.ci_low, found.ci_high))
+    return (row.name, score, own, points(found.difference, digits=1), f"{low} to {high}")
 
 
-def _report(study: Path) -> None:
-    """The page, with the table just made among what it shows."""
-    from encore.report.write_report import default_folder
-    from encore.report.write_report import report as write_report
-
-    written = write_report(study, out=default_folder(study))
-    say(f"all of it on a page: {written.page}")
-
-
-def _available_backend() -> Backend:
+def _available_backend() -> Literal["vllm", "transformers"]:
     if find_spec("vllm") is not None:
         return "vllm"
     warn(
@@ -234,14 +164,14 @@ def _program() -> str:
     return os.path.relpath(program) if program.name == "encore" else "encore"
 
 
-def _next_steps(study: Path) -> tuple[tuple[str, str], ...]:
+def _next_steps(study: Path, *, export: Path) -> tuple[tuple[str, str], ...]:
     return (
         (f"analyze {study} --by-source", "entropy, four accuracies, their correlation"),
         (f"weights {study} --tau 0.5", "a sharper preference for low-entropy rules"),
         (f"compare {study}", "every row of the benchmark's table, sorted"),
         (f"status {study}", "every rating shard, its digest checked"),
         (f"show PAIR --study {study}", "text, prompts, replies and ratings of one pair"),
-        (f"serve {study}/exports/composed", "its rewards over HTTP"),
+        (f"serve {export}", "its rewards over HTTP"),
         ("ingest --help", "your own preference pairs"),
         ("train --help", "a reward model on a backbone of your own"),
     )

@@ -26,6 +26,8 @@ RecipeName = Literal[
 ]
 RECIPE_NAMES: tuple[RecipeName, ...] = get_args(RecipeName)
 
+#: In place of a backbone's folder: the recipe's initial reward model.
+INITIAL = "{initial}"
 _Positive = Annotated[int, Field(ge=1)]
 _FOLDER = Path(__file__).parent
 
@@ -75,6 +77,13 @@ class RowModel(_Part):
         return f"train-{self.name.replace(' ', '-')}"
 
 
+class InitialModel(_Part):
+    """A reward model to start from: a head in closed form, learnt from pairs of its own."""
+
+    sources: tuple[str, ...] = Field(min_length=1)
+    backbone: BackboneConfig
+
+
 class Recipe(_Part):
     """A run from pairs to the table and an export.
 
@@ -82,10 +91,13 @@ class Recipe(_Part):
         name: On the command line; also names its folder in the study.
         about: What it is for, a sentence.
         sources: As for `encore ingest`.
+        initial: A backbone named ``{initial}`` is this model; None: all are to be had.
         rows: Reward models beside the multi-head one.
         gate: The paper's MoE baseline; None: no gate.
         benchmark: The table; models, gate and run are the recipe's own.
         score_limit: Pairs of the study that every head scores; None: all.
+        judge_row: The table's row of the judge's own ratings, weighed; None: no such row.
+        export_heads: Also export the model with a label for every head.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=48)
@@ -96,9 +108,12 @@ class Recipe(_Part):
     weighing: Weighing = Weighing()
     backbone: BackboneConfig
     training: TrainingConfig
+    initial: InitialModel | None = None
     rows: tuple[RowModel, ...] = ()
     gate: GateConfig | None = None
     score_limit: _Positive | None = None
+    judge_row: str | None = None
+    export_heads: bool = False
     benchmark: BenchmarkConfig = BenchmarkConfig()
     export_dtype: Literal["float32", "bfloat16"] = "float32"
 
@@ -115,6 +130,8 @@ class Recipe(_Part):
                 "weighing scheme 'single' needs a rule, and a recipe names none; export with "
                 "`encore export MODEL --rule RULE_ID`"
             )
+        elif any(backbone.model == INITIAL for _, backbone, _ in self.models):
+            problem = f"backbone {INITIAL}, and no [initial] says what it learns from"
         if problem:
             raise ValueError(f"recipe {self.name}: {problem}")
         return self
@@ -123,6 +140,17 @@ class Recipe(_Part):
     def limit(self) -> int | None:
         """Pairs that are rated and learnt from; None: all."""
         return self.rating.limit
+
+    @property
+    def models(self) -> list[tuple[str, BackboneConfig, TrainingConfig | None]]:
+        """Stage, backbone and training of each model; an initial one stands for its backbone."""
+        every: list[tuple[str, BackboneConfig, TrainingConfig | None]]
+        every = [("train", self.backbone, self.training)]
+        every += [(row.stage, row.backbone, row.training) for row in self.rows]
+        return [
+            (stage, self.initial.backbone if self.initial and of.model == INITIAL else of, training)
+            for stage, of, training in every
+        ]
 
 
 class RecipeChanges(StageConfig):
@@ -142,10 +170,23 @@ class RecipeChanges(StageConfig):
     limit: _Positive | None = option(
         None,
         help="Pilot: rate, learn from and score only so many pairs, by content hash. It has "
-        "records, a table and an export of its own.",
+        "a table and an export of its own.",
     )
     benchmark_data: Path | None = option(
         None, metavar="PATH", help="The benchmark's rows as local files; default: the recipe's."
+    )
+
+
+class DemoConfig(StageConfig):
+    """Where the demo goes."""
+
+    study: Path = option(
+        Path("demo-study"),
+        name="out",
+        help="Where the study goes; an existing demo is continued.",
+    )
+    backend: Literal["vllm", "transformers"] | None = option(
+        None, help="The judge's engine; default: vLLM, transformers where it is missing."
     )
 
 
@@ -190,7 +231,9 @@ def changed(recipe: Recipe, changes: RecipeChanges) -> Recipe:
     judge, rating = dict(recipe.rating.judge), dict(recipe.rating)
     judge |= {name: given[name] for name in ("backend", "revision") if name in given}
     judge |= {"model": given["judge"]} if "judge" in given else {}
-    judge["engine_args"] = {**recipe.rating.judge.engine_args, **changes.engine_args}
+    is_same_engine = judge["backend"] == recipe.rating.judge.backend
+    args = recipe.rating.judge.engine_args if is_same_engine else {}
+    judge["engine_args"] = {**args, **changes.engine_args}
     rating |= {name: given[name] for name in ("shard_size", "limit") if name in given}
     content = dict(recipe) | {"rating": {**rating, "judge": judge}}
     if data is not None:

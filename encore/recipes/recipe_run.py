@@ -1,4 +1,4 @@
-"""Run a recipe: its stages in order, each passed over where it is finished.
+"""Run a recipe: its stages in order, each of which repeats nothing that its files say is done.
 
 How a stage is called and rated is the caller's: directly, or as a task of a flow.
 """
@@ -10,73 +10,54 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from encore.analysis.analyze import analyze
+from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
-from encore.config import RatingConfig, ScoringConfig
+from encore.config import ScoringConfig, identity_of
 from encore.data.ingestion import ingest
-from encore.data.pairs import iter_pairs, labels_of, pair_files
+from encore.data.pairs import data_digest, iter_pairs, labels_of, read_manifest, verified_path
 from encore.data.rules import load_rule_set
 from encore.data.sources.locate import locate
 from encore.data.study import is_free, open_study
 from encore.errors import InputError, StudyIncompleteError
 from encore.files import atomic_write_bytes, file_sha256
+from encore.judges import open_judge
+from encore.judges.base import Judge
 from encore.model.config import BackboneConfig
+from encore.model_files import folder_digest
 from encore.rating.rating_run import open_run, rate_run
-from encore.recipes.finished import StageRecord, known_by_content, once
 from encore.recipes.machine import (
     Machine,
     refuse_judge_too_large,
     refuse_training_too_large,
     this_machine,
 )
-from encore.recipes.recipe import Recipe, RowModel
+from encore.recipes.recipe import INITIAL, Recipe, RowModel
+from encore.reporting import SILENT, Reporter
 from encore.runs import RunReport, inspect_shard
-from encore.training.config import TrainingConfig
+from encore.training.config import TrainConfig, TrainingConfig
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules
 
-Result = TypeVar("Result")
-#: In a study: a folder for each recipe that was run in it.
-RECIPES_DIR = "recipes"
+if TYPE_CHECKING:
+    from encore.training.run_folder import TrainingResult
+
 #: Pairs on which rankings are counted that the export's number format turns round.
 _FLIP_PAIRS = 200
 
+_DIGEST_LIMIT = 64 << 20
 
+#: The work of a stage, which tells a reporter how far it is.
+Work = Callable[[Reporter], Any]
 #: Does the work of a stage, by its name; a flow makes a task of it.
-Call = Callable[[str, Callable[[], Any]], Any]
+Call = Callable[[str, Work], Any]
 #: Rates a study to the end: the folder of the rating run, and what was done.
 Rate = Callable[..., tuple[Path, RunReport]]
-
-
-def call_directly(_stage: str, work: Callable[[], Result]) -> Result:
-    """Do the work of a stage."""
-    return work()
-
-
-def rate_directly(
-    study: Path, config: RatingConfig, *, before_judge: Callable[[], None]
-) -> tuple[Path, RunReport]:
-    """Rate in this process.
-
-    Raises:
-        StudyIncompleteError: Shards failed.
-    """
-    run = open_run(open_study(study), config)
-    try:
-        shards = run.manifest.shards
-        if any(inspect_shard(run.run_dir, run.manifest, one).state != "done" for one in shards):
-            before_judge()
-        report = rate_run(run)
-    finally:
-        run.judge.close()
-    if report.failures:
-        raise StudyIncompleteError(f"{report.summary}; run the same command again")
-    return run.run_dir, report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,366 +99,438 @@ def check_within_reach(recipe: Recipe) -> None:
     except InputError as error:
         # A network's failure stays the cause: another attempt may mend it.
         raise InputError(f"{error} (a recipe's option: --benchmark-data)") from error.__cause__
-    # A model that is a row as it was downloaded may be of a kind that cannot be trained on.
-    rows = ((row.backbone, row.training is None) for row in recipe.rows)
-    for backbone, any_kind in ((recipe.backbone, False), *rows):
-        load_tokenizer(backbone, any_kind=any_kind)
+    for _, backbone, training in recipe.models:
+        # A model that is a row as it was downloaded may be of a kind that cannot be trained on.
+        load_tokenizer(backbone, any_kind=training is None)
 
 
 def run_recipe(
     recipe: Recipe,
     study: Path,
     *,
-    call: Call = call_directly,
-    rate: Rate = rate_directly,
-    reporter: Any = None,
+    call: Call = lambda _stage, work: work(SILENT),
+    rate: Rate | None = None,
     on_note: Callable[[str], None] = lambda _: None,
 ) -> RecipeResult:
-    """Do every stage of a recipe that is not finished, from pairs to table and export.
+    """Do what is not done of a recipe, from pairs to table and export.
 
     Args:
         recipe: What to do.
         study: The study's directory, made if it is not there.
         call: How a stage is called.
-        rate: How the study is rated.
-        reporter: Hears of trainings.
-        on_note: Told which stages are passed over or waited for.
+        rate: How the study is rated; None: in this process, by a judge that stays open for the
+            benchmark's pairs.
+        on_note: Told that another process is waited for.
 
     Raises:
         EncoreError: As the stages; before anything is downloaded where this machine cannot hold a
             model of the recipe.
     """
     check_names(recipe)
-    stages = _Stages(recipe=recipe, study=study, call=call, reporter=reporter, on_note=on_note)
     machine = this_machine()
-    stages.check_machine(machine)
-    ingested = stages.ingest()
-    if not stages.was_done("benchmark"):
-        call("check-recipe", lambda: check_within_reach(recipe))
-    run_dir, report = rate(
-        study,
-        recipe.rating,
-        before_judge=lambda: refuse_judge_too_large(recipe.rating.judge, machine=machine),
-    )
-    (stages.done_now if report.count("rated") else stages.done_before).append("rate")
-    shards = sorted(run_dir.glob("shard-*.parquet"))
-    rated = {"ratings": [[path.name, file_sha256(path)] for path in shards]}
-    stages.analyze(run_dir, after=rated)
-    stages.weigh(run_dir, after=rated)
-    model = stages.train("train", recipe, run=run_dir.name, after=rated)
-    rows = {
-        row.name: stages.train(row.stage, row, after=ingested.token)
-        for row in recipe.rows
-        if row.training is not None
-    }
-    after = {"model": model.token, "pairs": ingested.token}
-    gate = None if recipe.gate is None else stages.gate(model.out, after=after)
-    stages.score(model.out, after=after)
-    tokens = {name: record.token for name, record in rows.items()}
-    made_of = {**after, **rated, "rows": tokens, "gate": None if gate is None else gate.token}
-    table = stages.benchmark(run_dir, model.out, rows, gate, after=made_of)
-    export = stages.export(model.out, after={**after, **rated})
+    run = _RecipeRun(recipe=recipe, study=study, call=call, machine=machine)
+    run.check_machine()
+    run.ingest()
+    if not run.table_dir.exists():
+        call("check-recipe", lambda _: check_within_reach(recipe))
+    opened = contextlib.closing(open_judge(recipe.rating.judge)) if rate is None else None
+    with opened or contextlib.nullcontext() as judge:
+        run_dir, report = run.rate(rate, judge)
+        with run.alone(on_note):
+            judged = run.judge_benchmark(run_dir, judge)
+    with run.alone(on_note):
+        table, export = run.after_rating(run_dir, judged)
     return RecipeResult(
-        table=table.out / "table.md",
-        export=export.out,
+        table=table,
+        export=export,
         rated=report.summary,
-        done_now=tuple(stages.done_now),
-        done_before=tuple(stages.done_before),
+        done_now=tuple(run.done_now),
+        done_before=tuple(run.done_before),
     )
-
-
-def _content(path: Path | None) -> Any:
-    return None if path is None else known_by_content(str(path))
 
 
 @dataclass(slots=True, kw_only=True)
-class _Stages:
-    """The stages of a recipe in a study; ``after`` is what a stage's result also follows from."""
+class _RecipeRun:
+    """A recipe in a study."""
 
     recipe: Recipe
     study: Path
     call: Call
-    reporter: Any
-    on_note: Callable[[str], None]
+    machine: Machine
     done_now: list[str] = field(default_factory=list)
     done_before: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
-        """Of the records, and of results that have no folder elsewhere."""
-        return self.study / RECIPES_DIR / self.recipe.name
+        """Of results that have no folder elsewhere."""
+        return self.study / "recipes" / self.recipe.name
 
-    def was_done(self, stage: str) -> bool:
-        """Whether it was finished once, perhaps elsewhere."""
-        return (self.folder / f"{stage}.json").is_file()
+    @property
+    def table_dir(self) -> Path:
+        """Two recipes may share a model and its head scores; each has a table of its own."""
+        return self.study / "benchmarks" / self.recipe.name
 
-    def check_machine(self, machine: Machine) -> None:
+    def check_machine(self) -> None:
         """Refuse what cannot run here; what was done elsewhere may stay."""
-        recipe = self.recipe
-        if not any((self.study / "ratings").glob("*/run.json")):
-            refuse_judge_too_large(recipe.rating.judge, machine=machine)
-        trained: list[tuple[str, BackboneConfig, TrainingConfig | None]]
-        trained = [("train", recipe.backbone, recipe.training)]
-        trained += [(row.stage, row.backbone, row.training) for row in recipe.rows]
-        for stage, backbone, training in trained:
-            if not (self.was_done(stage) or self.was_done("benchmark")):
-                refuse_training_too_large(backbone, training, stage=stage, machine=machine)
+        recipe, is_over = self.recipe, self.table_dir.exists()
+        if not any(self.study.glob("ratings/*/run.json")):
+            refuse_judge_too_large(recipe.rating.judge, machine=self.machine)
+        for stage, backbone, training in recipe.models:
+            if not (is_over or self._is_trained(training)):
+                refuse_training_too_large(backbone, training, stage=stage, machine=self.machine)
 
-    def ingest(self) -> StageRecord:
+    def ingest(self) -> None:
         """The pairs of the recipe's sources, and of no others."""
         recipe = self.recipe
-        located = [one for source in recipe.sources for one in locate(source)]
-        sources = [
-            [one.label, one.format, one.repo_id, one.revision, one.subset, _content(one.path)]
-            for one in located
-        ]
-        # Pairs that are there and damaged are this recipe's own: they may be replaced.
-        is_repair = self.was_done("ingest")
-        record = self._once(
-            "ingest",
-            inputs={"sources": sources, "prefer": recipe.prefer},
-            work=lambda: ingest(
-                recipe.sources, out=self.study, prefer=recipe.prefer, replace=is_repair
-            ),
-            leaves=lambda report: [
-                self.study / name
-                for one in report.sources
-                for files in [pair_files(one.manifest.label)]
-                for name in (files.pairs, files.manifest)
-            ],
-        )
-        others = set(labels_of(open_study(self.study))) - {one.label for one in located}
-        if others:
+        labels = {str(one.label) for source in recipe.sources for one in locate(source)}
+        there = set() if is_free(self.study) else set(labels_of(open_study(self.study)))
+        if there - labels:
             raise InputError(
-                f"study {self.study}: it also has pairs labelled {', '.join(sorted(others))}, "
-                f"which are none of recipe {recipe.name}'s; give the recipe a study of its own "
-                "with --out"
+                f"study {self.study}: it also has pairs labelled "
+                f"{', '.join(sorted(there - labels))}, which are none of recipe {recipe.name}'s; "
+                "give the recipe a study of its own with --out"
             )
-        return record
-
-    def analyze(self, run_dir: Path, *, after: Any) -> None:
-        """Statistics of the rules as JSON."""
-        self._once(
-            "analyze",
-            inputs=after,
-            work=lambda: analyze(run_dir),
-            leaves=lambda analysis: [self._written("analysis.json", analysis.as_dict())],
-        )
-
-    def weigh(self, run_dir: Path, *, after: Any) -> None:
-        """Weights by the recipe's scheme as JSON: what `encore export --weights` takes."""
-        weighing = self.recipe.weighing
-        self._once(
-            "weigh",
-            inputs={"weighing": weighing.model_dump(), **after},
-            work=lambda: weigh_rules(run_dir, scheme=weighing.scheme, options=weighing),
-            leaves=lambda weighed: [self._written("weights.json", weighed.as_dict())],
-        )
-
-    def train(
-        self, stage: str, what: Recipe | RowModel, *, after: Any, run: str | None = None
-    ) -> StageRecord:
-        """The multi-head model, or a row's model trained on preferences."""
-        from encore.reporting import SILENT
-        from encore.training.config import TrainConfig
-        from encore.training.train import train
-
-        training, limit = what.training, self.recipe.limit
-        assert training is not None, "only trained rows have a stage"
-        inputs = {
-            "backbone": known_by_content(what.backbone.model_dump(mode="json")),
-            "training": training.model_dump(mode="json"),
-            "limit": limit,
-            "after": after,
-        }
-        return self._once(
-            stage,
-            inputs=inputs,
-            work=lambda: train(
-                open_study(self.study),
-                TrainConfig.of(
-                    self.study, backbone=what.backbone, training=training, run=run, limit=limit
-                ),
-                reporter=self.reporter or SILENT,
+        is_damaged = any(map(self._is_damaged, there))
+        if there == labels and not is_damaged and self._is_of_pinned_sources():
+            self.done_before.append("ingest")
+            return
+        self._stage(
+            "ingest",
+            lambda reporter: ingest(
+                recipe.sources,
+                out=self.study,
+                prefer=recipe.prefer,
+                replace=is_damaged,
+                reporter=reporter,
             ),
-            leaves=lambda result: [result.out / "model", result.out / "result.json"],
-            is_one=True,
+            is_new=lambda report: {one.status for one in report.sources} != {"unchanged"},
         )
 
-    def gate(self, model: Path, *, after: Any) -> StageRecord:
-        """The gate over the model's heads."""
-        from encore.training.gate import TrainGateConfig, train_gate
+    def _is_damaged(self, label: str) -> bool:
+        try:
+            verified_path(open_study(self.study), label)
+        except InputError:
+            return True
+        return False
 
-        gate = self.recipe.gate
-        assert gate is not None, "the recipe has a gate"
-        config = TrainGateConfig(study=self.study, model=model, gate=gate, limit=self.recipe.limit)
-        return self._once(
-            "gate",
-            inputs={"gate": gate.model_dump(), "limit": config.limit, "after": after},
-            work=lambda: train_gate(open_study(self.study), config),
-            # Not its report, which says how long it took: a gate made again is the same gate.
-            leaves=lambda result: [result.out / "gate.json", result.out / "gate.safetensors"],
+    def _is_of_pinned_sources(self) -> bool:
+        """Whether every source is a pinned revision on the hub, and the pairs say so."""
+        study, sources = open_study(self.study), self.recipe.sources
+        asked = {(one.repo_id, one.revision) for source in sources for one in locate(source)}
+        origins = [one for label in labels_of(study) for one in read_manifest(study, label).origins]
+        return None not in {revision for _, revision in asked} and asked == {
+            (origin.name, origin.revision) for origin in origins
+        }
+
+    def rate(self, rate: Rate | None, judge: Judge | None) -> tuple[Path, RunReport]:
+        """The folder of the rating run, and what was done."""
+        recipe = self.recipe
+
+        def before_judge() -> None:
+            refuse_judge_too_large(recipe.rating.judge, machine=self.machine)
+
+        def rate_here(reporter: Reporter) -> tuple[Path, RunReport]:
+            run = open_run(open_study(self.study), recipe.rating, judge=judge)
+            shards = run.manifest.shards
+            if any(inspect_shard(run.run_dir, run.manifest, one).state != "done" for one in shards):
+                before_judge()
+            report = rate_run(run, reporter=reporter)
+            if report.failures:
+                raise StudyIncompleteError(f"{report.summary}; run the same command again")
+            return run.run_dir, report
+
+        if rate is None:
+            done = self._stage("rate", rate_here, is_new=lambda done: done[1].count("rated"))
+            return done[0], done[1]
+        run_dir, report = rate(self.study, recipe.rating, before_judge=before_judge)
+        (self.done_now if report.count("rated") else self.done_before).append("rate")
+        return run_dir, report
+
+    def judge_benchmark(self, run_dir: Path, judge: Judge | None) -> tuple[str, ...]:
+        """Files with the judge's own ratings of the benchmark's pairs, weighed: a table's row."""
+        from encore.benchmarks.judging.judge_report import judge_benchmark
+
+        recipe = self.recipe
+        if recipe.judge_row is None:
+            return ()
+        rating = recipe.rating
+        config = JudgeBenchmarkConfig(
+            judge=rating.judge,
+            out=self.study / "judged",
+            pairs=recipe.benchmark.pairs,
+            by="rating",
+            rules=rating.rules,
+            weights_from=self.study,
+            weights_run=run_dir.name,
+            shard_size=rating.shard_size,
+            max_reply_tokens=rating.max_reply_tokens,
+            name=recipe.judge_row,
         )
+        there = len([*self.study.glob("judged/*/ratings/*/shard-*")])
+        report = self._stage(
+            "judge",
+            lambda reporter: judge_benchmark(config, judge=judge, reporter=reporter),
+            is_new=lambda _: there < len([*self.study.glob("judged/*/ratings/*/shard-*")]),
+        )
+        return (str(report.results),)
 
-    def score(self, model: Path, *, after: Any) -> None:
-        """Every head's score of pairs of the study."""
+    def after_rating(self, run_dir: Path, judged: Sequence[str]) -> tuple[Path, Path]:
+        """Everything that needs no judge: the table, and the export."""
         from encore.scoring.scoring_run import score_study
 
         recipe = self.recipe
-        limit = min(filter(None, (recipe.limit, recipe.score_limit)), default=None)
-
-        def work() -> Any:
-            config = ScoringConfig(
-                model=str(model), limit=limit, shard_size=recipe.rating.shard_size
-            )
-            result = score_study(self.study, config)
-            if not result.is_complete:
-                raise StudyIncompleteError(
-                    f"{len(result.failures)} of {result.num_shards} shards failed; run the same "
-                    "command again to score only these"
-                )
-            return result
-
-        self._once(
-            "score",
-            inputs={"limit": limit, "after": after},
-            work=work,
-            leaves=lambda result: [result.out / "score.json", *result.out.glob("shard-*")],
+        weighing = recipe.weighing
+        self._written_stage("analyze", "analysis.json", lambda _: analyze(run_dir))
+        weights = self._written_stage(
+            "weigh",
+            "weights.json",
+            lambda _: weigh_rules(run_dir, scheme=weighing.scheme, options=weighing),
         )
+        if recipe.initial is not None:
+            self.make_initial()
+        trained = self.train("train", recipe, run=run_dir.name)
+        rows = {
+            row.name: str(self.train(row.stage, row).out)
+            if row.training
+            else self._backbone(row.backbone).model
+            for row in recipe.rows
+        }
+        gate = None if recipe.gate is None else self.gate(trained.model_dir)
+        limit = min(filter(None, (recipe.limit, recipe.score_limit)), default=None)
+        scoring = ScoringConfig(
+            model=str(trained.out), limit=limit, shard_size=recipe.rating.shard_size
+        )
+        self._stage(
+            "score",
+            lambda reporter: _complete(score_study(self.study, scoring, reporter=reporter)),
+            is_new=lambda result: result.num_reused < result.num_shards,
+        )
+        table = self.benchmark(run_dir, trained.out, rows, gate, judged)
+        if recipe.export_heads:
+            self.export("export-heads", trained.model_dir, weights=None)
+        return table, self.export("export", trained.model_dir, weights=weights)
+
+    def make_initial(self) -> None:
+        """A reward model to start from: a head in closed form, exported for plain transformers."""
+        from encore.training.train import train
+
+        initial, root = self.recipe.initial, self._initial_dir.parent
+        assert initial is not None, "the recipe has one"
+        config = TrainConfig.of(
+            root,
+            backbone=initial.backbone,
+            training=TrainingConfig(objective="bradley-terry", method="probe"),
+        )
+
+        def work(reporter: Reporter) -> bool:
+            ingest(initial.sources, out=root)
+            trained = train(open_study(root), config, reporter=reporter)
+            return self._exported(trained.model_dir, self._initial_dir, weights=None)
+
+        self._stage("initial-model", work, is_new=bool)
+
+    def train(
+        self, stage: str, what: Recipe | RowModel, *, run: str | None = None
+    ) -> TrainingResult:
+        """The multi-head model, or a row's model trained on preferences."""
+        from encore.training.train import train
+
+        assert what.training is not None, "only trained rows have a stage"
+        config = TrainConfig.of(
+            self.study,
+            backbone=self._backbone(what.backbone),
+            training=what.training,
+            run=run,
+            limit=self.recipe.limit,
+        )
+        result: TrainingResult = self._stage(
+            stage,
+            lambda reporter: train(open_study(self.study), config, reporter=reporter),
+            is_new=lambda result: result.is_new,
+        )
+        return result
+
+    def gate(self, model: Path) -> Path:
+        """The gate over the model's heads."""
+        from encore.training.gate import TrainGateConfig, train_gate
+
+        gate, study, out = self.recipe.gate, open_study(self.study), model.parent / "gate"
+        assert gate is not None, "the recipe has a gate"
+        config = TrainGateConfig(
+            study=self.study, model=model, gate=gate, limit=self.recipe.limit, out=out
+        )
+        made_from = {
+            "model": folder_digest(model),
+            "gate": gate.model_dump(),
+            "pairs": data_digest(study),
+            "limit": config.limit,
+        }
+        self._stage(
+            "gate",
+            lambda reporter: _made(
+                out, made_from, lambda: train_gate(study, config, reporter=reporter)
+            ),
+            is_new=bool,
+        )
+        return out
 
     def benchmark(
         self,
         run_dir: Path,
         model: Path,
-        rows: Mapping[str, StageRecord],
-        gate: StageRecord | None,
-        *,
-        after: Any,
-    ) -> StageRecord:
+        rows: Mapping[str, str],
+        gate: Path | None,
+        judged: Sequence[str],
+    ) -> Path:
         """The table of all rows."""
         from encore.benchmarks.run import run_benchmark
 
-        recipe = self.recipe
+        recipe, table = self.recipe, self.table_dir / "table.json"
         untouched = [row for row in recipe.rows if row.training is None]
-        models = {
-            row.name: rows[row.name].out if row.name in rows else row.backbone.model
-            for row in recipe.rows
-        }
-        own = recipe.benchmark.rows.model_copy(update={"k": recipe.weighing.k})
         config = recipe.benchmark.model_copy(
             update={
                 "model": str(model),
-                "reward_models": tuple(f"{name}={where}" for name, where in models.items()),
+                "reward_models": tuple(f"{name}={where}" for name, where in rows.items()),
                 "row_revisions": {
                     row.name: row.backbone.revision for row in untouched if row.backbone.revision
                 },
-                "gate": None if gate is None else gate.out,
-                "rows": own,
+                "gate": gate,
+                "results": tuple(judged),
+                "rows": recipe.benchmark.rows.model_copy(update={"k": recipe.weighing.k}),
                 "run": run_dir.name,
-                # Two recipes may share a model and its head scores; each has a table of its own.
-                "out": self.study / "benchmarks" / recipe.name,
+                "out": self.table_dir,
             }
         )
-        found = [known_by_content(row.model_dump(mode="json")) for row in untouched]
-        table = recipe.benchmark.model_copy(update={"rows": own}).model_dump(mode="json")
-        return self._once(
+        before = table.read_bytes() if table.exists() else None
+        run = self._stage(
             "benchmark",
-            inputs={"table": known_by_content(table), "untouched": found, "after": after},
-            work=lambda: run_benchmark(open_study(self.study), config),
-            leaves=lambda run: [run.results_path, run.json_path, run.markdown_path],
+            lambda reporter: run_benchmark(open_study(self.study), config, reporter=reporter),
+            is_new=lambda run: run.num_computed or table.read_bytes() != before,
         )
+        found: Path = run.markdown_path
+        return found
 
-    def export(self, model: Path, *, after: Any) -> StageRecord:
-        """The model with its heads folded by the recipe's weights, as plain transformers."""
+    def export(self, stage: str, model: Path, *, weights: Path | None) -> Path:
+        """The model as plain transformers, its heads folded by the weights if there are any."""
+        out = self.study / "exports" / stage.replace("export", self.recipe.name)
+        self._stage(stage, lambda _: self._exported(model, out, weights=weights), is_new=bool)
+        return out
+
+    def _exported(self, model: Path, out: Path, *, weights: Path | None) -> bool:
         from encore.export import ExportAbout, export_model
         from encore.export.weights_input import read_weights
         from encore.model.opening import open_reward_model
 
-        recipe, out = self.recipe, self.study / "exports" / self.recipe.name
+        dtype = self.recipe.export_dtype
+        content = None if weights is None else json.loads(weights.read_text(encoding="utf-8"))
+        made_from = {"model": folder_digest(model), "weights": content, "dtype": dtype}
 
-        def work() -> Any:
+        def work() -> None:
             # On the CPU: the export is opened beside it, and both may not fit on a GPU.
             opened = open_reward_model(model, device="cpu", dtype="float32")
-            weights = self.folder / "weights.json"
-            composition = read_weights(weights, head_ids=opened.model.head_ids)
+            folded = None
+            if weights is not None:
+                folded = read_weights(weights, head_ids=opened.model.head_ids)
             by_hash = sorted(iter_pairs(open_study(self.study)), key=lambda pair: pair.pair_id)
-            return export_model(
+            export_model(
                 opened,
                 out=out,
-                weights=composition.weights,
-                dtype=recipe.export_dtype,
-                about=ExportAbout(composition=composition),
-                pairs=by_hash[:_FLIP_PAIRS] if recipe.export_dtype == "bfloat16" else (),
+                weights=folded.weights if folded else None,
+                dtype=dtype,
+                about=ExportAbout(composition=folded),
+                pairs=by_hash[:_FLIP_PAIRS] if dtype == "bfloat16" else (),
             )
 
-        return self._once(
-            "export",
-            inputs={
-                "weighing": recipe.weighing.model_dump(),
-                "dtype": recipe.export_dtype,
-                "after": after,
-            },
-            work=work,
-            leaves=lambda result: [result.folder],
-            is_one=True,
+        return _made(out, made_from, work)
+
+    @property
+    def _initial_dir(self) -> Path:
+        return self.study / "initial" / "initial-reward-model"
+
+    def _backbone(self, backbone: BackboneConfig) -> BackboneConfig:
+        if backbone.model != INITIAL:
+            return backbone
+        return backbone.model_copy(update={"model": str(self._initial_dir)})
+
+    def _is_trained(self, training: TrainingConfig | None) -> bool:
+        ended = self.study.glob("training/*/result.json")
+        manifests = (json.loads(path.with_name("training.json").read_text()) for path in ended)
+        return training is not None and any(
+            one["identity"]["config"] == json.loads(json.dumps(identity_of(training)))
+            for one in manifests
         )
 
-    def _written(self, name: str, content: Mapping[str, Any]) -> Path:
+    def _stage(self, stage: str, work: Work, *, is_new: Callable[[Any], Any]) -> Any:
+        result = self.call(stage, work)
+        (self.done_now if is_new(result) else self.done_before).append(stage)
+        return result
+
+    def _written_stage(self, stage: str, name: str, work: Work) -> Path:
+        """A stage whose result is JSON, for people and other commands."""
         path = self.folder / name
-        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        atomic_write_bytes(path, text.encode())
+
+        def is_new(result: Any) -> bool:
+            content = json.dumps(result.as_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+            if path.is_file() and path.read_text(encoding="utf-8") == f"{content}\n":
+                return False
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write_bytes(path, f"{content}\n".encode())
+            return True
+
+        self._stage(stage, work, is_new=is_new)
         return path
 
-    def _once(
-        self,
-        stage: str,
-        *,
-        inputs: Mapping[str, Any],
-        work: Callable[[], Result],
-        leaves: Callable[[Result], Sequence[Path]],
-        is_one: bool = False,
-    ) -> StageRecord:
-        """The stage's record: the one that is there, or a new one after doing the work.
-
-        The first of the paths that the work leaves is the stage's main result, or its folder.
-        """
-        path = self.folder / f"{stage}.json"
-        record = StageRecord(path, study=self.study, inputs=inputs)
-        if not record.is_finished:
-            with self._alone(stage):  # another process may have done it meanwhile
-                record = StageRecord(path, study=self.study, inputs=inputs)
-                if not record.is_finished:
-                    self.on_note(f"stage {stage}: to do")
-                    self.done_now.append(stage)
-                    return once(
-                        path,
-                        study=self.study,
-                        inputs=inputs,
-                        work=lambda: leaves(self.call(stage, work)),
-                        is_one=is_one,
-                    )
-        self.on_note(f"stage {stage}: done before")
-        self.done_before.append(stage)
-        return record
-
     @contextlib.contextmanager
-    def _alone(self, stage: str) -> Iterator[None]:
+    def alone(self, on_note: Callable[[str], None]) -> Iterator[None]:
         """Hold the recipe's lock, the operating system's: released when its holder is killed.
 
-        Waits for another process, however long its stage takes. A study that is not there yet needs
-        no lock: it appears by one rename.
+        Waits for another process, however long its stages take.
         """
-        if is_free(self.study):
-            yield
-            return
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder / ".lock")
         with contextlib.suppress(Timeout):
             lock.acquire(timeout=0)
         if not lock.is_locked:
-            self.on_note(f"stage {stage}: another process runs this recipe here; waiting for it")
+            on_note("another process runs this recipe here; waiting for it")
             lock.acquire()
         try:
             yield
         finally:
             lock.release()
+
+
+def _complete(result: Any) -> Any:
+    if not result.is_complete:
+        raise StudyIncompleteError(
+            f"{len(result.failures)} of {result.num_shards} shards failed; run the same command "
+            "again to score only these"
+        )
+    return result
+
+
+def _made(folder: Path, made_from: Mapping[str, Any], make: Callable[[], Any]) -> bool:
+    """Make a folder unless the file beside it says that it is whole and made from just this.
+
+    Returns:
+        Whether it was made now.
+    """
+    mark = folder.with_name(f".{folder.name}.made.json")
+    made = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else {"files": {}}
+    is_whole = all(_digest(folder / name) == digest for name, digest in made["files"].items())
+    if is_whole and made.get("made_from") == json.loads(json.dumps(made_from)):
+        return False
+    if not is_whole:  # what is damaged must not pass for a result, nor for somebody else's
+        for name in made["files"]:
+            (folder / name).unlink(missing_ok=True)
+    make()
+    files = {path.name: _digest(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    content = json.dumps({"made_from": made_from, "files": files}, indent=1)
+    atomic_write_bytes(mark, content.encode())
+    return True
+
+
+def _digest(path: Path) -> list[Any]:
+    """Length, and the digest of what is not too long: a finished stage is to answer at once."""
+    num_bytes = path.stat().st_size if path.is_file() else None
+    is_short = num_bytes is not None and num_bytes <= _DIGEST_LIMIT
+    return [num_bytes, file_sha256(path) if is_short else None]

@@ -12,28 +12,26 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import encore.demo
-import encore.recipes.recipe
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.results import read_pair_results
 from encore.benchmarks.table import read_table, table_folders
-from encore.cli.demo import run_demo
-from encore.cli.demo_table import RULE_JUDGE
+from encore.cli import demo as command
 from encore.data.rules import load_rule_set
 from encore.demo import benchmark_data_path, benchmark_path, data_paths, initial_pairs_path
+from encore.recipes.recipe import DemoConfig, load_recipe
 from encore.training.gate import GateConfig
 from encore.training.run_folder import RESULT_FILE
 from flows import demo as flow
-from tests.tasks.mlflow_store import Logged, new_template
+from tests.tasks.mlflow_store import Logged
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_PAIRS = 8
 HEADS = [rule.rule_id for rule in load_rule_set("encore-10").rules]
 #: Of the paper's tables: what people see on the screen.
+RULE_JUDGE = "rule judge, encore (τ 2)"
 MODELS = ("initial model", "bradley-terry-model", "bradley-terry-model-initialised")
 PAPER_ROWS = ("uniform", "random (mean of 3)", "encore (τ 2)", "top-5", "moe gate", *MODELS)
 
@@ -51,33 +49,46 @@ class Shown:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The demo on a few pairs, two steps of training, two pairs of every subset."""
     folder = tmp_path_factory.mktemp("small")
-    recipe = encore.recipes.recipe.load_recipe("demo")
-    [row] = recipe.rows
-    assert row.training is not None
+    recipe = load_recipe("demo")
     few = {"max_steps": 2, "evaluate_every": 1, "checkpoint_every": 1, "batch_pairs": 2}
     label, path = next(iter(data_paths().items()))
-    short: dict[str, Any] = {
-        "sources": (f"{label}={_first_lines(path, to=folder)}",),
-        "training": recipe.training.model_copy(update=few),
-        "rows": (row.model_copy(update={"training": row.training.model_copy(update=few)}),),
-        "gate": GateConfig(num_steps=2),
-        "benchmark": _small_benchmark(folder),
-    }
-    changed = recipe.model_copy(update=short)
+    initial = _first_lines(initial_pairs_path(), to=folder, count=12)
+    assert recipe.initial is not None
+    changed = recipe.model_copy(
+        update={
+            "sources": (f"{label}={_first_lines(path, to=folder)}",),
+            "initial": recipe.initial.model_copy(
+                update={"sources": (f"synthetic-initial={initial}",)}
+            ),
+            "training": recipe.training.model_copy(update=few),
+            "rows": tuple(
+                row.model_copy(update={"training": row.training.model_copy(update=few)})
+                if row.training
+                else row
+                for row in recipe.rows
+            ),
+            "gate": GateConfig(num_steps=2),
+            "benchmark": _small_benchmark(folder),
+        }
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encore.recipes.recipe, "load_recipe", {"demo": changed}.__getitem__)
-        initial = _first_lines(initial_pairs_path(), to=folder, count=12)
-        patch.setattr(encore.demo, "initial_pairs_path", lambda: initial)
+        patch.setattr(command, "load_recipe", {"demo": changed}.__getitem__)
         yield
 
 
-def shown(study: Path, run: Callable[..., None] = run_demo) -> Shown:
+def shown(study: Path, run: Callable[[DemoConfig], None]) -> Shown:
     """Run a demo and keep what it prints."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "80")
-        run(study, backend="transformers")
+        run(DemoConfig(study=study, backend="transformers"))
     return Shown(study=study, out=out.getvalue(), err=err.getvalue())
+
+
+def in_this_process(config: DemoConfig) -> int:
+    """What `flows.demo` does in another process."""
+    command.demo(out=config.study, backend=config.backend)
+    return 0
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +97,7 @@ def done(small: None, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     with pytest.MonkeyPatch.context() as patch:
         for package in ("mlflow", "prefect"):
             patch.setitem(sys.modules, package, None)  # an import fails
-        return shown(tmp_path_factory.mktemp("demo") / "study")
+        return shown(tmp_path_factory.mktemp("demo") / "study", in_this_process)
 
 
 def _first_lines(path: Path, *, to: Path, count: int = NUM_PAIRS) -> Path:
@@ -157,13 +168,13 @@ def test_the_rule_judge_says_that_the_ratings_behind_its_weights_are_synthetic(
 def again(done: Shown, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     """`make demo` on the same study, where whatever would take long is an error."""
     study = Path(shutil.copytree(done.study, tmp_path_factory.mktemp("again") / "study"))
-    new_template(study)
 
     def never(*_args: object, **_options: object) -> None:
         raise AssertionError("done before")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", "http://somewhere.else:5000")
+        patch.setattr(flow, "run_demo", in_this_process)
         for work in (
             "encore.judges.transformers_model.TransformersJudge.start",
             "encore.training.train._fit_and_save",
@@ -172,18 +183,25 @@ def again(done: Shown, tmp_path_factory: pytest.TempPathFactory) -> Shown:
             "encore.scoring.scoring_run._score",
         ):
             patch.setattr(work, never)
-        return shown(
-            study, lambda study, backend: flow.main(flow.DemoConfig(study=study, backend=backend))
-        )
+        return shown(study, flow.main)
 
 
 def test_what_the_demo_has_done_it_does_not_do_again(done: Shown, again: Shown) -> None:
     assert again.err.count("trained before: 2 steps") == 3
+    assert "nothing was rated, trained or scored" in again.err
     # Only arithmetic is done anew, and comes out the same.
     before, now = _contents(done.study), _contents(again.study)
     assert {name for name, content in now.items() if before.get(name) != content} == set()
     assert before.keys() == now.keys()
     assert _table(again.out) == _table(done.out)
+
+
+def test_make_demo_ends_as_its_command_does(tmp_path: Path) -> None:
+    """The command itself is run, and its exit code passed on."""
+    (tmp_path / "study").write_text("a file")
+    with pytest.raises(SystemExit) as ended:
+        flow.run_demo(DemoConfig(study=tmp_path / "study", backend="transformers"))
+    assert ended.value.code == 1
 
 
 def _table(text: str) -> str:

@@ -31,8 +31,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, pairs_file: Path, tiny_judge:
             "rating": RatingConfig(judge=judge, shard_size=2, max_reply_tokens=8),
             "backbone": trunk,
             "training": TrainingConfig(batch_pairs=4, max_steps=2, evaluation_share=0.3),
+            "initial": None,
             "rows": (),
             "gate": None,
+            "judge_row": None,
+            "export_heads": False,
             "benchmark": demo.benchmark.model_copy(update={"rows": rows}),
         }
     )
