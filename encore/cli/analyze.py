@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from encore.analysis.analyze_config import AnalyzeConfig
-from encore.cli.output import exit_if_incomplete, warn_of_synthetic
+from encore.cli.output import warn_of_synthetic
+from encore.cli.rule_tables import show_result
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from encore.analysis.analyze import Analysis
     from encore.warehouse import Ratings
 
@@ -42,19 +45,16 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     warn_of_synthetic(config.ratings, run=config.run)
     ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
     analysis = analyze_ratings(ratings, by_source=config.by_source)
-    comparison = None
+    found, notes = analysis.as_dict(), [*analysis.notes]
+    tables: Iterator[RenderableType] = chain(
+        analysis_tables(analysis), _how_many_are_enough(analysis, ratings)
+    )
     if config.compare:
         comparison = compare_runs(ratings, open_other_ratings(config.ratings, config.compare))
-    if json:
-        extra = {"comparison": asdict(comparison)} if comparison else {}
-        print_json(analysis.as_dict() | extra)
-    else:
-        tables = [*analysis_tables(analysis), *_how_many_are_enough(analysis, ratings)]
-        for table in [*tables, *(comparison_tables(comparison) if comparison else ())]:
-            out.print(table)
-    for note in (*analysis.notes, *(comparison.notes if comparison else ())):
-        say(f"note: {note}")
-    exit_if_incomplete(analysis.num_missing_shards, analysis.num_shards)
+        found["comparison"] = asdict(comparison)
+        tables = chain(tables, comparison_tables(comparison))
+        notes += comparison.notes
+    show_result(found, tables, notes, ratings=ratings, as_json=json)
 
 
 def _how_many_are_enough(analysis: Analysis, ratings: Ratings) -> Iterator[str]:

@@ -7,7 +7,7 @@ legend under the tables has the names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.columns import Columns
 from rich.console import RenderableType
@@ -17,6 +17,9 @@ from rich.table import Table
 from encore.cli.output import compact_table, exit_if_incomplete
 from encore.terminal import out, print_json, say, visible
 
+if TYPE_CHECKING:
+    from encore.warehouse import Ratings
+
 NOTHING = "–"
 _MAX_EXACT_COUNT = 99_999
 
@@ -25,21 +28,27 @@ Cells = Mapping[str, Callable[[Any], object]]
 
 
 def show_result(
-    found: Any, tables: Iterable[RenderableType], notes: Iterable[str], *, as_json: bool
+    found: Mapping[str, Any],
+    tables: Iterable[RenderableType],
+    notes: Iterable[str],
+    *,
+    ratings: Ratings | None,
+    as_json: bool,
 ) -> None:
-    """Print what a command found in a run's ratings, then its notes.
+    """Print what a command found in some ratings, as JSON or tables, then its notes.
 
     Raises:
-        StudyIncompleteError: Shards are missing.
+        StudyIncompleteError: Shards of the ratings' run are missing.
     """
     if as_json:
-        print_json(found.as_dict())
+        print_json(found)
     else:
         for table in tables:
             out.print(table)
     for note in notes:
         say(f"note: {note}")
-    exit_if_incomplete(found.num_missing_shards, found.num_shards)
+    if ratings is not None:
+        exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards)
 
 
 def record_table(records: Iterable[Any], cells: Cells, *, title: str) -> Table:

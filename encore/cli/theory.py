@@ -53,7 +53,7 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
         warn_of_synthetic(config.ratings, run=config.run)
         ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
     found = check_theorem(ratings, synthetic=config.synthetic, tau=config.tau, seed=config.seed)
-    show_result(found, _tables(found), found.notes, as_json=json)
+    show_result(found.as_dict(), _tables(found), found.notes, ratings=ratings, as_json=json)
 
 
 def _tables(found: Theory) -> Iterator[RenderableType]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from encore.cli.output import warn_of_synthetic
@@ -50,19 +51,20 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     options = SchemeOptions(**{name: getattr(config, name) for name in SchemeOptions.model_fields})
     _warn_of_idle_options(config)
     ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
+    show = partial(show_result, ratings=ratings, as_json=json)
     if config.compare:
         compared = compare_schemes(ratings, options=options)
         notes = compared.notes
         if options.rule is None:
             notes = ("single is the rule of lowest entropy; name another with --rule", *notes)
-        show_result(compared, comparison_tables(compared), notes, as_json=json)
+        show(compared.as_dict(), comparison_tables(compared), notes)
     elif config.sweep:
         with open_evidence(ratings) as evidence:
             swept = sweep(evidence, taus=sorted({*DEFAULT_TAUS, options.tau}))
-        show_result(swept, sweep_tables(swept), swept.notes, as_json=json)
+        show(swept.as_dict(), sweep_tables(swept), swept.notes)
     else:
         weighed = weigh_rules(ratings, scheme=config.scheme, options=options)
-        show_result(weighed, weights_tables(weighed), _notes(weighed, options), as_json=json)
+        show(weighed.as_dict(), weights_tables(weighed), _notes(weighed, options))
 
 
 def warn_of_unused(given: Mapping[str, object], *, used: Collection[str], who: str) -> None:

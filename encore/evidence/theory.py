@@ -72,8 +72,6 @@ class Theory:
         counter_examples: Synthetic cases against readings of the theorem.
         statements: What all this says and does not say, in plain words.
         notes: Plain sentences on what limits these figures.
-        num_shards: Shards of the run's plan; 0 where there is no plan.
-        num_missing_shards: Those that are not in it.
     """
 
     is_synthetic: bool
@@ -81,13 +79,10 @@ class Theory:
     counter_examples: tuple[CounterExample, ...]
     statements: tuple[str, ...]
     notes: tuple[str, ...]
-    num_shards: int
-    num_missing_shards: int
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore theory --json``: the examination's fields beside the rest."""
         found: dict[str, Any] = dataclasses.asdict(self)
-        del found["num_shards"], found["num_missing_shards"]
         examination: dict[str, Any] = found.pop("examination")
         return examination | found
 
@@ -134,8 +129,6 @@ def theory(
         counter_examples=counter_examples(tau=tau),
         statements=(SAYS, *_about_gradients(found), *_about_learned_weights(found), DOES_NOT_SAY),
         notes=tuple(notes),
-        num_shards=opened.num_shards if opened else 0,
-        num_missing_shards=opened.num_missing_shards if opened else 0,
     )
 
 

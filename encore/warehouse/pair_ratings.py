@@ -114,23 +114,19 @@ def _side_by_side(rows: pa.Table, rule_ids: tuple[str, ...]) -> PairRatings:
     is_first_N = _runs(rows["source"]) | _runs(rows["pair_id"])
     first_P = np.flatnonzero(is_first_N)
     pair_N = np.cumsum(is_first_N) - 1
-    place_of = {rule_id: place for place, rule_id in enumerate(rule_ids)}
-    encoded = rows["rule_id"].combine_chunks().dictionary_encode()
-    place_of_code = np.array([place_of.get(r, -1) for r in encoded.dictionary.to_pylist()])
-    place_N = place_of_code[encoded.indices.to_numpy()]
+    places = pc.index_in(rows["rule_id"], value_set=pa.array(rule_ids, pa.string()))
+    place_N = pc.fill_null(places, -1).to_numpy()
     wanted_N = place_N >= 0
-    ratings = {}
-    for name in ("chosen", "rejected"):
-        rating_PR = np.full((len(first_P), len(rule_ids)), np.nan)
+    rating_2PR = np.full((2, len(first_P), len(rule_ids)), np.nan)
+    for rating_PR, name in zip(rating_2PR, ("chosen", "rejected"), strict=True):
         rating_PR[pair_N[wanted_N], place_N[wanted_N]] = rows[name].to_numpy()[wanted_N]
-        ratings[name] = rating_PR
     heads = rows.take(pa.array(first_P))
     return PairRatings(
         rule_ids=rule_ids,
         source_P=heads["source"].to_numpy(),
         pair_id_P=heads["pair_id"].to_numpy(),
-        chosen_PR=ratings["chosen"],
-        rejected_PR=ratings["rejected"],
+        chosen_PR=rating_2PR[0],
+        rejected_PR=rating_2PR[1],
     )
 
 

@@ -65,11 +65,6 @@ class Ratings:
     num_shards: int = 0
     num_missing_shards: int = 0
 
-    @property
-    def is_validated(self) -> bool:
-        """Whether every file passed its digest: the files are shards of a run."""
-        return self.run_dir is not None
-
 
 def open_ratings(
     ratings: str | Path | Ratings | Any, *, run: str | None = None, judge: str | None = None

@@ -110,8 +110,6 @@ class SchemeComparison:
         num_folds: Of the held-out accuracies; None where there are none.
         folds_grouped_by: What is whole in one fold; None where there are no held-out accuracies.
         notes: Plain sentences on what limits these figures, schemes left out among them.
-        num_shards: Shards of the run's plan; 0 where there is no plan.
-        num_missing_shards: Those that are missing, damaged or failed, and therefore not in it.
     """
 
     rules: tuple[RuleStats, ...]
@@ -123,8 +121,6 @@ class SchemeComparison:
     num_folds: int | None
     folds_grouped_by: GroupedBy | None
     notes: tuple[str, ...]
-    num_shards: int
-    num_missing_shards: int
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --compare --json``."""
@@ -200,8 +196,6 @@ def compare(
         num_folds=tested.num_folds if tested else None,
         folds_grouped_by=tested.grouped_by if tested else None,
         notes=tuple(notes),
-        num_shards=evidence.origin.num_shards,
-        num_missing_shards=evidence.origin.num_missing_shards,
     )
 
 
@@ -333,8 +327,6 @@ class TauSweep:
         num_pairs: Pairs whose two responses every rule rated.
         num_pairs_total: All pairs.
         notes: Plain sentences on what limits these figures.
-        num_shards: Shards of the run's plan; 0 where there is no plan.
-        num_missing_shards: Those that are not in it.
     """
 
     rule_ids: tuple[str, ...]
@@ -348,13 +340,10 @@ class TauSweep:
     num_pairs: int
     num_pairs_total: int
     notes: tuple[str, ...]
-    num_shards: int
-    num_missing_shards: int
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --sweep --json``."""
         found = dataclasses.asdict(self)
-        del found["num_shards"], found["num_missing_shards"]
         return {"weights": found.pop("weights_TR"), **found}
 
 
@@ -392,6 +381,4 @@ def sweep(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> TauSwe
         num_pairs=pairs.num_pairs,
         num_pairs_total=all_pairs.num_pairs,
         notes=tuple(notes),
-        num_shards=evidence.origin.num_shards,
-        num_missing_shards=evidence.origin.num_missing_shards,
     )
