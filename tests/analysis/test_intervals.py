@@ -83,32 +83,6 @@ def test_they_are_those_of_pairs_that_really_are_resampled() -> None:
         assert ends == pytest.approx(expected, abs=0.3 * share_D.std()), policy
 
 
-def coverage(num_studies: int, *, num_pairs: int) -> dict[str, int]:
-    """How many intervals hold the truth, which a very large sample stands for."""
-    rng = np.random.default_rng(2)
-    population = drawn_pairs(rng, num_pairs=2_000_000)
-    truth = {"entropy": entropy(population)}
-    truth |= {policy: accuracy(population, policy) for policy in TIE_POLICIES}
-    covered = dict.fromkeys(truth, 0)
-    # Each rule is a study of its own.
-    tables = [
-        table_of_pairs(
-            population[rng.integers(0, len(population), size=num_pairs)], rule_id=f"study-{study}"
-        )
-        for study in range(num_studies)
-    ]
-    for found in intervals_of(pa.concat_tables(tables)).values():
-        for name, value in truth.items():
-            low, high = getattr(found, f"{name}_low"), getattr(found, f"{name}_high")
-            covered[name] += low <= value <= high
-    return covered
-
-
-def test_they_hold_the_truth_as_often_as_they_say() -> None:
-    # 95 % of 100 is 95; three standard errors are 3 * sqrt(100 * 0.95 * 0.05) = 6.5.
-    assert all(89 <= number <= 100 for number in coverage(100, num_pairs=150).values())
-
-
 def test_the_normal_limit_is_what_draws_come_to(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     statistics = statistics_of(table_of_pairs(drawn_pairs(rng, num_pairs=5000)))
@@ -122,23 +96,6 @@ def test_the_normal_limit_is_what_draws_come_to(monkeypatch: pytest.MonkeyPatch)
     # Quantiles of 2,000 draws are sure to a tenth of the width.
     assert limit.entropy_low == pytest.approx(drawn.entropy_low, abs=width / 10)
     assert limit.entropy_high == pytest.approx(drawn.entropy_high, abs=width / 10)
-
-
-def test_many_levels_have_an_interval_that_is_no_narrower_than_it_should_be() -> None:
-    # 300 levels of different mass, the two ratings of each pair equal: the worst that pairs can do.
-    rng = np.random.default_rng(4)
-    mass = np.arange(1, 301) / np.arange(1, 301).sum()
-    level_P = rng.choice(300, p=mass, size=100_000) / 300
-    found = intervals_of(table_of_pairs(np.stack([level_P, level_P], axis=1)))["r"]
-    assert found.entropy_method == "bound"
-    # Each pair is one draw of its level: sd(entropy) = sd(ln 1/p) / sqrt(100000). The truth lies
-    # 299 / (2 * 100000) above on average; the interval reaches up to it and not much further.
-    surprisal = -np.log(mass)
-    sd = math.sqrt((mass * surprisal**2).sum() - (mass * surprisal).sum() ** 2)
-    expected = 2 * 1.96 * sd / math.sqrt(100_000)
-    assert found.entropy_low is not None
-    assert found.entropy_low <= (mass * surprisal).sum() <= found.entropy_high
-    assert expected <= found.entropy_high - found.entropy_low <= 1.3 * expected
 
 
 def test_the_normal_limit_has_its_bias_and_its_second_order_term() -> None:

@@ -125,21 +125,6 @@ def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between: int) -> None
 # --- what is special ------------------------------------------------------------------------------
 
 
-def test_pairs_with_one_response_are_counted() -> None:
-    rows = [("both", "s", response, "r", 0.5) for response in ("chosen", "rejected")]
-    rows += [("chosen only", "s", "chosen", "r", 0.5)]
-    rows += [("a null", "s", "chosen", "r", None), ("a null", "s", "rejected", "r", 0.5)]
-    rows += [("nulls", "s", "chosen", "r", None), ("nulls", "s", "rejected", "r", None)]
-    counts = counted(ratings_table(rows))["s"]
-    assert counts.num_pairs == 4
-    assert counts.num_one_sided == 2
-    assert counts.ties_R.tolist() == [1]
-    # One-sided is a pair without any rating of one response, whatever a single rule left out.
-    rows += [("both", "s", "chosen", "other", 0.5), ("chosen only", "s", "chosen", "other", 0.5)]
-    rows += [("a null", "s", "chosen", "other", 0.5)]
-    assert counted(ratings_table(rows))["s"].num_one_sided == 1
-
-
 def test_cells_stay_within_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(np.random.default_rng(340), max_rows=2000)
     assert any(cells is not None for cells in counted(table)[None].cells)

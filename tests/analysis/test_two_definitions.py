@@ -25,12 +25,16 @@ def assert_agrees(found: Any, expected: Any, where: str) -> None:
         assert found == expected, where
 
 
-def check_seed(seed: int, folder: Path, *, max_rows: int) -> None:
+# Of 200 random studies ten run by default, the rest with the long counts.
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(n, marks=pytest.mark.full) for n in range(10, 210))]
+)
+def test_random_ratings_in_odd_files_give_what_numpy_gives(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
-    table = random_table(rng, max_rows=max_rows)
-    write_odd_files(table, folder, rng)
+    table = random_table(rng, max_rows=200_000 if seed and seed % 10 == 0 else 3_000)
+    write_odd_files(table, tmp_path, rng)
     rows, by_source = rows_of(table), bool(seed % 2)
-    found = analyze(folder, by_source=by_source).as_dict()
+    found = analyze(tmp_path, by_source=by_source).as_dict()
     expected = reference_analysis(rows, by_source=by_source)
     for rule, reference in zip(found["rules"], expected["rules"], strict=True):
         assert_agrees(rule, reference, f"{reference['source']}/{reference['rule_id']}")
@@ -42,21 +46,9 @@ def check_seed(seed: int, folder: Path, *, max_rows: int) -> None:
         is_perfect = reference["pearson_r"] is not None and 1 - abs(reference["pearson_r"]) < 1e-12
         assert row["p_value"] == pytest.approx(p_value, abs=1e-6 if is_perfect else 1e-9)
     tau = float(rng.choice([0.05, 0.5, 2.0, 30.0]))
-    vector = weights(folder, tau=tau)
+    vector = weights(tmp_path, tau=tau)
     by_rule = dict(zip(vector.rule_ids, vector.weights, strict=True))
     assert by_rule == pytest.approx(reference_weights(rows, tau=tau), abs=1e-9)
-
-
-# Of 200 random studies these run by default, the rest with the long counts.
-@pytest.mark.parametrize("seed", range(10))
-def test_random_ratings_give_what_numpy_gives(seed: int, tmp_path: Path) -> None:
-    check_seed(seed, tmp_path, max_rows=3_000)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("seed", range(10, 210))
-def test_two_hundred_random_studies_give_what_numpy_gives(seed: int, tmp_path: Path) -> None:
-    check_seed(seed, tmp_path, max_rows=200_000 if seed % 10 == 0 else 4_000)
 
 
 @pytest.mark.parametrize("seed", range(3))
