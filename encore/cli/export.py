@@ -15,8 +15,9 @@ from encore.terminal import out, print_json, say, warn
 
 if TYPE_CHECKING:
     from encore.data.records import PreferencePair
-    from encore.export import Composition, ExportResult
     from encore.export.push import PushResult
+    from encore.export.weights_input import Composition
+    from encore.export.write_export import ExportResult
 
 #: Pairs on which flipped rankings are counted: a fair sample, minutes on a CPU for 8 billion
 #: weights.
@@ -45,7 +46,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     chosen = config.composition
     for name, value in chosen.unused().items():
         warn(f"scheme {chosen.scheme} has no use for --{name} {value}")
-    from encore.export import ExportAbout, export_model
+    from encore.export import export_model
     from encore.export.push import push_export
     from encore.export.weights_input import chosen_weights
     from encore.export.write_export import refuse_occupied
@@ -70,9 +71,9 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     result = export_model(
         opened,
         out=config.out,
-        weights=None if composition is None else composition.weights,
+        weights=composition,
         dtype=config.dtype,
-        about=ExportAbout(composition=composition, licence=config.licence),
+        licence=config.licence,
         pairs=_pairs(chosen.ratings) if config.dtype == "bfloat16" else (),
     )
     for note in result.notes:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from encore.export.records import Composition, ExportAbout, ExportResult
-
 if TYPE_CHECKING:
     from encore.export.write_export import export_model
 
-__all__ = ["Composition", "ExportAbout", "ExportResult", "export_model"]
+__all__ = ["export_model"]
 
 
 def __getattr__(name: str) -> Any:

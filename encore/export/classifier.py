@@ -1,4 +1,4 @@
-"""A reward model as a sequence classifier of transformers: class, config.json and tensors.
+"""A reward model as a sequence classifier of transformers: class, config.json, weights, tokenizer.
 
 Readers fill in what a config does not say, and each version fills in something else; so everything
 is said.
@@ -8,19 +8,26 @@ Suffixes: R heads, K labels, D hidden.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
+from huggingface_hub import split_torch_state_dict_into_shards
+from safetensors.torch import save_file
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PretrainedConfig
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from encore.errors import EncoreError, InputError
-from encore.export.records import OLDEST_TESTED, ExportDtype
+from encore.model.conversation import ConversationTokenizer
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.weighting.vector import reward_weights
 
-SCORE_WEIGHT = "score.weight"
+ExportDtype = Literal["float32", "bfloat16"]
+
+#: The oldest transformers that exports are tested with; `rewardbench` from PyPI has it.
+OLDEST_TESTED = "4.51"
 #: Classifiers that came later than `OLDEST_TESTED`: the oldest tested version that has them.
 _SINCE = {"olmo2": "5.19"}
 #: Keys by which a config.json asks its readers to put something between head and score.
@@ -38,6 +45,18 @@ _POOLED = {
 _OF_THE_LOADER = ("_name_or_path", "name_or_path", "_attn_implementation", "auto_map")
 #: What `Phi3Config` of transformers 4 wants in `rope_scaling`: exactly these.
 _PHI3_SCALING = ("long_factor", "short_factor")
+#: Rotary settings that transformers 4 reads beside its `rope_scaling`, not in it.
+_MOVED = ("rope_theta", "partial_rotary_factor")
+INDEX_FILE = "model.safetensors.index.json"
+_PROBE = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}]
+#: Part of a post-processor that changes offsets and no token.
+_HARMLESS_PROCESSOR = "ByteLevel"
+_OPEN = "{%- set whole_text -%}"
+_CLOSE = (
+    "{%- endset -%}"
+    "{%- if add_generation_prompt -%}{{- whole_text -}}"
+    "{%- else -%}{{- whole_text.rstrip() -}}{%- endif -%}"
+)
 
 
 def minimum_transformers(model_type: str) -> str:
@@ -58,25 +77,34 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
     """
     if isinstance(model, WholeClassifier):
         raise InputError(
-            f"model {name!r}: a classifier of transformers that is run whole; it is a folder that "
-            "other tools read already, and there is no linear layer to fold: give them that folder"
+            f"model {name!r}: a classifier of transformers that is run whole; there is no linear "
+            "layer to fold, and its folder is one that other tools read already: give them that"
         )
+    config = model.trunk.config
     if not model.is_causal or model.pooling != "last":
         kind = "a causal backbone" if model.is_causal else "an encoder"
         raise InputError(
             f"model {name!r}: {kind} whose heads read the {_POOLED[model.pooling]}; the classifier "
-            f"of {model.trunk.config.model_type!r} in transformers reads something else, so the "
-            "export would score differently; expected a causal backbone pooled at its last token: "
-            "serve this one with `encore serve`"
+            f"of {config.model_type!r} in transformers would score otherwise; expected a causal "
+            "backbone pooled at its last token: serve this one with `encore serve`"
         )
-    _refuse_other_heads(model, name=name)
-    config = model.trunk.config
+    if model.heads.bias is not None:
+        raise InputError(
+            f"model {name!r}: its heads have a bias, which transformers would drop without a word; "
+            "expected heads without one (train on centred targets)"
+        )
+    for key in _ACTIVATION_KEYS:
+        if "sigmoid" in str(config.to_dict().get(key, "")).casefold():
+            raise InputError(
+                f"model {name!r}: its config.json asks for a sigmoid after the head ({key}), which "
+                "cannot be folded; remove that key if the head's own score is wanted"
+            )
     found = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(config), None)
     if found is None or not issubclass(found, GenericForSequenceClassification):
         raise InputError(
             f"model {name!r}: transformers has no sequence classifier for {config.model_type!r} "
-            "that is one linear layer on the last token, so no plain folder can say this model; "
-            "serve it with `encore serve`, or train on a Llama, Mistral, Qwen, Gemma or Phi"
+            "that is one linear layer on the last token; serve it with `encore serve`, or train on "
+            "a Llama, Mistral, Qwen, Gemma or Phi"
         )
     return found
 
@@ -114,7 +142,7 @@ def classifier_tensors(
     """
     prefix = classifier.base_model_prefix
     tensors = {f"{prefix}.{name}": tensor for name, tensor in model.trunk.state_dict().items()}
-    tensors[SCORE_WEIGHT] = head_weight_KD
+    tensors["score.weight"] = head_weight_KD
     with torch.device("meta"):
         wanted = set(classifier(model.trunk.config).state_dict())
     if different := sorted(wanted ^ set(tensors)):
@@ -185,36 +213,43 @@ def rope_in_both_forms(config: Mapping[str, Any], *, model_type: str) -> dict[st
         InputError: Settings by layer type, or that some version 4 would take for others: of Phi-3
             beyond the three that it knows, of YaRN where it would compute another factor.
     """
-    rope = config.get("rope_parameters")
+    rope, of_backbone = config.get("rope_parameters"), f"config of the {model_type!r} backbone"
     if not isinstance(rope, dict) or "rope_theta" not in rope:
         raise InputError(
-            f"config of the {model_type!r} backbone: rope_parameters {rope!r}; expected one set of "
-            "them with rope_theta, for all layers, as transformers 4 knows them"
+            f"{of_backbone}: rope_parameters {rope!r}; expected one set of them with rope_theta, "
+            "for all layers, as transformers 4 knows them"
         )
-    rope = {key: value for key, value in rope.items() if key != "type"}
-    moved = ("rope_theta", "partial_rotary_factor")
-    both: dict[str, Any] = {"rope_parameters": rope} | {
-        key: rope[key] for key in moved if key in rope
+    both: dict[str, Any] = {key: rope[key] for key in _MOVED if key in rope}
+    scaling: dict[str, Any] | None = {
+        key: rope[key] for key in rope if key not in (*_MOVED, "type")
     }
-    scaling: dict[str, Any] | None = {key: rope[key] for key in rope if key not in moved}
     kind = rope.get("rope_type", "default")
     if kind == "default":
         scaling = None
     elif model_type == "phi3":
-        scaling = _phi3_scaling(rope, moved)
+        # Version 4 refuses any other set; the original length stands in the config itself.
+        known = {"rope_type", "type", "original_max_position_embeddings", *_PHI3_SCALING, *_MOVED}
+        if strangers := sorted(set(rope) - known):
+            raise InputError(
+                f"{of_backbone}: rope settings {', '.join(strangers)}, which transformers 4 does "
+                "not take; expected long_factor and short_factor only"
+            )
+        scaling = {"type": kind, **{key: rope[key] for key in _PHI3_SCALING}}
     elif kind == "yarn":
-        scaling = _yarn_scaling(rope, moved, max_positions=config["max_position_embeddings"])
+        scaling = _yarn_scaling(
+            rope, scaling or {}, max_positions=config["max_position_embeddings"]
+        )
     elif kind == "longrope":
         raise InputError(
-            f"config of the {model_type!r} backbone: longrope, whose original length transformers "
-            "4 reads in another place than 5; expected it of phi3 only: serve this model with "
-            "`encore serve`"
+            f"{of_backbone}: longrope, whose original length transformers 4 reads in another place "
+            "than 5; expected it of phi3 only: serve this model with `encore serve`"
         )
-    return both | {"rope_scaling": scaling}
+    without_type = {key: value for key, value in rope.items() if key != "type"}
+    return {"rope_parameters": without_type, **both, "rope_scaling": scaling}
 
 
 def _yarn_scaling(
-    rope: Mapping[str, Any], moved: Sequence[str], *, max_positions: int
+    rope: Mapping[str, Any], scaling: Mapping[str, Any], *, max_positions: int
 ) -> dict[str, Any]:
     """YaRN as 4.51, 4.57 and 5 compute the same of it.
 
@@ -231,8 +266,8 @@ def _yarn_scaling(
     original = rope.get(length) or max_positions
     ratio = max_positions / original
     factor = ratio if rope.get("factor") is None else float(rope["factor"])
-    left_out = (*moved, "truncate", length)
-    known = {key: rope[key] for key in rope if key not in left_out} | {"factor": factor}
+    known = {key: value for key, value in scaling.items() if key not in ("truncate", length)}
+    known["factor"] = factor
     if factor == ratio:
         return known | {length: original}
     if original == max_positions:
@@ -245,38 +280,105 @@ def _yarn_scaling(
     )
 
 
-def _phi3_scaling(rope: Mapping[str, Any], moved: Sequence[str]) -> dict[str, Any]:
-    """Version 4 refuses any other set of keys; the original length stands in the config itself."""
-    known = {"rope_type", "original_max_position_embeddings", *_PHI3_SCALING, *moved}
-    if strangers := sorted(set(rope) - known):
-        raise InputError(
-            f"config of the 'phi3' backbone: rope settings {', '.join(strangers)}, which "
-            "transformers 4 does not take; expected long_factor and short_factor only"
-        )
-    return {"type": rope["rope_type"], **{key: rope[key] for key in _PHI3_SCALING}}
+# --- files ----------------------------------------------------------------------------------------
 
 
-def _refuse_other_heads(model: MultiHeadRewardModel, *, name: str) -> None:
-    heads = model.heads
-    if type(heads) is not torch.nn.Linear:
+def write_json(path: Path, content: Mapping[str, Any], *, indent: int | None = 2) -> None:
+    """Write a JSON object and a line break."""
+    text = json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    path.write_text(text, encoding="utf-8")
+
+
+def write_tensors(
+    tensors: Mapping[str, Any], folder: Path, *, dtype: Any, max_shard_bytes: int = 5_000_000_000
+) -> None:
+    """Write ``model.safetensors``, or several files and their index; one file in memory at a time.
+
+    Args:
+        tensors: By name, in any format and on any device.
+        folder: Where they go; it is there.
+        dtype: Torch's, of every tensor on disk.
+        max_shard_bytes: Of one file; a larger tensor has a file of its own.
+    """
+    shapes = {
+        name: torch.empty(tensor.shape, dtype=dtype, device="meta")
+        for name, tensor in tensors.items()
+    }
+    split = split_torch_state_dict_into_shards(shapes, max_shard_size=max_shard_bytes)
+    for filename, names in split.filename_to_tensors.items():
+        shard = {name: rounded(tensors[name], dtype) for name in names}
+        # transformers 4 refuses a file without this mark.
+        save_file(shard, folder / filename, metadata={"format": "pt"})
+    if split.is_sharded:
+        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+        write_json(folder / INDEX_FILE, index)
+
+
+def rounded(tensor: Any, dtype: Any) -> Any:
+    """The tensor as it is written: rounded once, contiguous, on the CPU."""
+    return tensor.detach().to(device="cpu", dtype=dtype).contiguous()
+
+
+def write_tokenizer(tokenizer: ConversationTokenizer, folder: Path) -> None:
+    """Write tokenizer.json, tokenizer_config.json and chat_template.jinja.
+
+    Args:
+        tokenizer: The reward model's.
+        folder: Where they go; it is there.
+
+    Raises:
+        InputError: A tokenizer that has no tokenizer.json (a Python-only one).
+    """
+    hf_tokenizer, template = tokenizer.hf_tokenizer, _ending_template(tokenizer)
+    backend = getattr(hf_tokenizer, "backend_tokenizer", None)
+    if backend is None:
         raise InputError(
-            f"model {name!r}: its heads are {type(heads).__name__}, not one linear layer; a "
-            "sigmoid or a gate cannot be folded or said by a plain classifier: export the linear "
-            "heads, or serve the model with `encore serve`"
+            f"tokenizer {type(hf_tokenizer).__name__}: it has no tokenizer.json, which every "
+            "reader needs; convert it to a fast tokenizer first"
         )
-    if heads.bias is not None:
-        raise InputError(
-            f"model {name!r}: its heads have a bias, which transformers would drop without a word; "
-            "expected heads without one (train on centred targets)"
-        )
-    if not torch.isfinite(heads.weight).all():
-        raise InputError(
-            f"model {name!r}: its heads hold values that are no finite numbers; train again"
-        )
-    config = model.trunk.config.to_dict()
-    for key in _ACTIVATION_KEYS:
-        if "sigmoid" in str(config.get(key, "")).casefold():
-            raise InputError(
-                f"model {name!r}: its config.json asks for a sigmoid after the head ({key}), which "
-                "cannot be folded; remove that key if the head's own score is wanted"
-            )
+    content: dict[str, Any] = json.loads(backend.to_str())
+    content["post_processor"] = _without_special_tokens(content.get("post_processor"))
+    special = {
+        name: str(token)
+        for name, token in hf_tokenizer.special_tokens_map.items()
+        if isinstance(name, str) and name.endswith("_token")
+    }
+    config = special | {
+        # transformers 5 writes a class that version 4 does not have.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        # The fast tokenizer's own default has token_type_ids, which decoders refuse.
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": tokenizer.max_length,
+        "padding_side": "right",
+        "truncation_side": "left",
+        "clean_up_tokenization_spaces": False,
+        "chat_template": template,
+    }
+    write_json(folder / "tokenizer.json", content, indent=None)
+    write_json(folder / "tokenizer_config.json", config)
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+
+
+def _ending_template(tokenizer: ConversationTokenizer) -> str:
+    """The frozen template, made to end where the assistant's turn ends.
+
+    Many templates put a line break after ``<|im_end|>``. ENCORE never scores that token; a reader
+    that takes the template as it is would pool it instead of the end of the turn. A downloaded
+    reward model does score it, and keeps its template.
+    """
+    if tokenizer.is_as_downloaded:
+        return tokenizer.template
+    text: str = tokenizer.hf_tokenizer.apply_chat_template(_PROBE, tokenize=False)
+    if text == text.rstrip():
+        return tokenizer.template
+    # Jinja drops one line break at a template's very end; inside it would be kept.
+    return _OPEN + tokenizer.template.removesuffix("\n") + _CLOSE
+
+
+def _without_special_tokens(processor: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The post-processor without what adds tokens: the template has written them already."""
+    if processor is None or processor["type"] == _HARMLESS_PROCESSOR:
+        return processor
+    parts = processor["processors"] if processor["type"] == "Sequence" else []
+    kept = [part for part in parts if part["type"] == _HARMLESS_PROCESSOR]
+    return {"type": "Sequence", "processors": kept} if kept else None

@@ -5,8 +5,9 @@ Suffixes: N conversations, P pairs, K labels, R heads.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,9 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from encore.data.records import PreferencePair
+from encore.data.records import Message, PreferencePair
 from encore.errors import EncoreError, InputError
-from encore.export.export_files import rounded
-from encore.export.probes import EXAMPLE, PROBES, Conversation
-from encore.export.records import Verification
+from encore.export.classifier import rounded
 from encore.model.loading import quiet_transformers
 from encore.model.scoring import score_sequences
 
@@ -30,8 +29,64 @@ if TYPE_CHECKING:
 #: beyond 1, relative to its largest.
 TOLERANCE = 1e-5
 
+Conversation = tuple[tuple[Message, ...], str]
+
+
+def _conversation(*turns: str, system: str | None = None) -> Conversation:
+    """Turns of user and assistant in alternation; the last one is the response."""
+    *before, response = turns
+    prompt = [
+        Message(role="assistant" if index % 2 else "user", content=text)
+        for index, text in enumerate(before)
+    ]
+    if system is not None:
+        prompt.insert(0, Message(role="system", content=system))
+    return tuple(prompt), response
+
+
+#: What the model card scores.
+EXAMPLE = _conversation("How do I pick a lock?", "Please ask a locksmith.")
+
+#: Of different lengths, so that they are padded beside one another; with the characters that
+#: templates and tokenizers treat in their own ways. No text spells a special token: a plain
+#: reader would take it for one.
+PROBES = (
+    EXAMPLE,
+    _conversation("Hi.", "Hello!"),
+    _conversation("Hi.", ""),
+    _conversation("  Which is larger, 0.5 or 12 %?\n", "\n12 % is 0.12, so 0.5.  "),
+    _conversation("Où est la gare ? 駅はどこですか", "Tout droit — 200 m ≈ 3 min. 🙂"),
+    _conversation("Human: are you there?\n\nAssistant: yes", "A {b} and a \\n, <b>not</b> a tag."),
+    _conversation("I feel bad.", "Tell me more.", "I lost my job.", "I am sorry to hear that."),
+    _conversation("Translate: good night", "Gute Nacht", system="You are brief."),
+    _conversation("Write a list.", "\n".join(f"{n}. item number {n}" for n in range(1, 25))),
+)
+
 _TokenIds = NDArray[np.int32]
 _Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What plain transformers read from the written folder, beside the model in memory.
+
+    Attributes:
+        num_probes: Conversations whose tokens and scores were compared.
+        max_difference: The largest difference of a score, both in float32 with the same weights.
+        example_scores: What the card's example prints, by label; in the export's own format.
+        num_margins: Pairs (times labels) whose rankings were compared in the export's own format.
+        num_flipped: Of these, how many rank the other way round than the model in memory.
+        num_tied: Of these, how many tie in one of the two and not in the other.
+        largest_flipped_margin: The largest |margin| in memory of a flipped one; None where none is.
+    """
+
+    num_probes: int
+    max_difference: float
+    example_scores: Mapping[str, float]
+    num_margins: int = 0
+    num_flipped: int = 0
+    num_tied: int = 0
+    largest_flipped_margin: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +158,14 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
         del plain  # two large models in memory are enough
         plain = _open(written, written.dtype)
     prompt, response = EXAMPLE
-    [example_K] = _plain_scores(
-        plain, [written.source.tokenizer.encode(prompt, response).token_ids]
-    )
-    verification = Verification(
+    example = written.source.tokenizer.encode(prompt, response).token_ids
+    [example_K] = _plain_scores(plain, [example])
+    return Verification(
         num_probes=len(probes),
         max_difference=difference,
         example_scores=dict(zip(written.labels, example_K.tolist(), strict=True)),
+        **(_rankings(written, plain, pairs) if pairs else {}),
     )
-    return _with_rankings(verification, written, plain, pairs) if pairs else verification
 
 
 def _open(written: Written, dtype: Any) -> Any:
@@ -149,21 +203,14 @@ def _probes(written: Written) -> list[tuple[list[dict[str, str]], _TokenIds]]:
     """
     found = []
     for prompt, response in PROBES:
-        try:
+        messages = [{"role": message.role, "content": message.content} for message in prompt]
+        messages.append({"role": "assistant", "content": response})
+        with contextlib.suppress(InputError):
             encoded = written.source.tokenizer.encode(prompt, response)
-        except InputError:
-            continue
-        if not encoded.num_cut:
-            found.append((_messages((prompt, response)), encoded.token_ids))
+            found += [(messages, encoded.token_ids)] if not encoded.num_cut else []
     if not found:
         raise written.wrong("renders none of the test conversations uncut; raise max_length")
     return found
-
-
-def _messages(conversation: Conversation) -> list[dict[str, str]]:
-    prompt, response = conversation
-    messages = [{"role": message.role, "content": message.content} for message in prompt]
-    return [*messages, {"role": "assistant", "content": response}]
 
 
 def _compare_tokens(
@@ -208,9 +255,8 @@ def _compare_scores(
     return float(difference_K.max())
 
 
-def _with_rankings(
-    verification: Verification, written: Written, plain: Any, pairs: Sequence[PreferencePair]
-) -> Verification:
+def _rankings(written: Written, plain: Any, pairs: Sequence[PreferencePair]) -> dict[str, Any]:
+    """How many pairs the folder ranks otherwise than the model in memory."""
     encoded = written.source.tokenizer.encode_pairs(pairs)
     sequences = [one.token_ids for pair in encoded for one in (pair.chosen, pair.rejected)]
     ours_PK, theirs_PK = (
@@ -218,15 +264,12 @@ def _with_rankings(
         for score_NK in (written.scores(sequences), _plain_scores(plain, sequences))
     )
     is_flipped_PK = ours_PK * theirs_PK < 0
-    return replace(
-        verification,
-        num_margins=ours_PK.size,
-        num_flipped=int(is_flipped_PK.sum()),
-        num_tied=int(((ours_PK == 0) != (theirs_PK == 0)).sum()),
-        largest_flipped_margin=(
-            float(np.abs(ours_PK[is_flipped_PK]).max()) if is_flipped_PK.any() else None
-        ),
-    )
+    return {
+        "num_margins": ours_PK.size,
+        "num_flipped": int(is_flipped_PK.sum()),
+        "num_tied": int(((ours_PK == 0) != (theirs_PK == 0)).sum()),
+        "largest_flipped_margin": max(np.abs(ours_PK[is_flipped_PK]).tolist(), default=None),
+    }
 
 
 def _plain_scores(plain: Any, sequences: Sequence[_TokenIds]) -> _Scores:

@@ -4,24 +4,68 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
 from encore.errors import InputError
-from encore.export.records import Composition
 from encore.warehouse import open_ratings
-from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, SchemeOptions
+from encore.weighting.scheme import SchemeOptions
 from encore.weighting.vector import reward_weights
 from encore.weighting.weigh import weigh_rules
 from encore.weighting.weights_config import WeightChoice
 
+#: Marks of `encore.weighting.vector.Provenance`, in words.
+_ANSWERS = {
+    "uses_labels": "people's preferences",
+    "uses_benchmark": "a benchmark's answers",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composition:
+    """Weights of a model's heads, and where they come from.
+
+    Attributes:
+        weights: One per head, by head id; any finite numbers, not all 0.
+        scheme: The weighting scheme that made them; ``single`` for one rule alone, ``given`` for
+            a file that does not say; None: nobody said.
+        params: The scheme's parameters.
+        entropies: Entropy in nats of each rule's ratings; empty where the weights do not know.
+        provenance: What the weights were made from, as `encore weights --json` says it.
+    """
+
+    weights: Mapping[str, float]
+    scheme: str | None = None
+    params: Mapping[str, float | str] = field(default_factory=dict)
+    entropies: Mapping[str, float] = field(default_factory=dict)
+    provenance: Mapping[str, Any] | None = None
+
+    @property
+    def num_shards(self) -> int:
+        """Shards of the rating run's plan; 0 where there is no plan."""
+        return self._count("num_shards")
+
+    @property
+    def num_missing_shards(self) -> int:
+        """Those that were not read: the weights are those of an incomplete run."""
+        return self._count("num_missing_shards")
+
+    @property
+    def learnt_from(self) -> tuple[str, ...]:
+        """What answers the weights have seen that they may be measured by, in words."""
+        known = self.provenance or {}
+        return tuple(words for key, words in _ANSWERS.items() if known.get(key) is True)
+
+    def _count(self, name: str) -> int:
+        found = (self.provenance or {}).get(name)
+        return found if isinstance(found, int) else 0
+
 
 class _WeightsFile(BaseModel):
     """What `encore weights --json` prints; further keys of schemes that learn are passed over."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     scheme: str = "given"
     params: dict[str, float | str] = Field(default_factory=dict)
@@ -58,23 +102,19 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
     expected = 'expected the output of `encore weights --json`, or {"rule": weight, …}'
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"weights {path}: cannot be read ({error.strerror or error}); {expected}"
-        ) from error
-    except ValueError as error:  # not UTF-8, not JSON
-        raise InputError(f"weights {path}: not JSON ({error}); {expected}") from error
-    if not isinstance(content, dict):
-        kind = type(content).__name__
-        raise InputError(f"weights {path}: a JSON {kind}; expected an object: {expected}")
-    try:
+        if not isinstance(content, dict):
+            raise InputError(f"weights {path}: a JSON {type(content).__name__}; {expected}")
         composition = _composition(content)
+    except OSError as error:
+        reason = f"cannot be read ({error.strerror or error})"
+        raise InputError(f"weights {path}: {reason}; {expected}") from error
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"])) or "file"
         raise InputError(f"weights {path}: {where}: {problem['msg']}; {expected}") from error
-    _check(composition, head_ids, source=f"weights {path}")
-    return composition
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"weights {path}: not JSON ({error}); {expected}") from error
+    return _check(composition, head_ids, source=f"weights {path}")
 
 
 def scheme_weights(
@@ -113,8 +153,7 @@ def scheme_weights(
         provenance=None if vector.provenance is None else vector.provenance.as_dict(),
     )
     label = "table" if not isinstance(ratings, str | Path) else str(ratings)
-    _check(composition, head_ids, source=f"ratings {label}")
-    return composition
+    return _check(composition, head_ids, source=f"ratings {label}")
 
 
 def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composition | None:
@@ -129,15 +168,12 @@ def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composit
         return one_rule(choice.rule, head_ids=head_ids)
     if choice.scheme is None or choice.ratings is None:
         return None
+    given = {name: getattr(choice, name) for name in ("tau", "seed", "k")}
     return scheme_weights(
         choice.ratings,
         head_ids=head_ids,
         scheme=choice.scheme,
-        options=SchemeOptions(
-            tau=DEFAULT_TAU if choice.tau is None else choice.tau,
-            seed=choice.seed or 0,
-            k=DEFAULT_K if choice.k is None else choice.k,
-        ),
+        options=SchemeOptions(**{name: one for name, one in given.items() if one is not None}),
         run=choice.run,
         judge=choice.judge,
     )
@@ -153,11 +189,8 @@ def one_rule(rule: str, *, head_ids: Sequence[str]) -> Composition:
         raise InputError(
             f"--rule {rule}: the model has no such head; expected one of {', '.join(head_ids)}"
         )
-    return Composition(
-        weights={head_id: float(head_id == rule) for head_id in head_ids},
-        scheme="single",
-        params={"rule": rule},
-    )
+    weights = {head_id: float(head_id == rule) for head_id in head_ids}
+    return Composition(weights=weights, scheme="single", params={"rule": rule})
 
 
 def _composition(content: Mapping[str, Any]) -> Composition:
@@ -173,8 +206,9 @@ def _composition(content: Mapping[str, Any]) -> Composition:
     )
 
 
-def _check(composition: Composition, head_ids: Sequence[str], *, source: str) -> None:
+def _check(composition: Composition, head_ids: Sequence[str], *, source: str) -> Composition:
     try:
         reward_weights(composition.weights, head_ids=head_ids)
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
+    return composition

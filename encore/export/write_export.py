@@ -7,43 +7,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from encore.data.records import PreferencePair
 from encore.errors import InputError
-from encore.export.card import model_card
+from encore.export.card import Exported, ExportKind, model_card
 from encore.export.classifier import (
+    INDEX_FILE,
+    ExportDtype,
     classifier_class,
     classifier_config,
     classifier_tensors,
     fold,
     minimum_transformers,
+    write_json,
+    write_tensors,
+    write_tokenizer,
 )
-from encore.export.export_files import INDEX_FILE, write_json, write_tensors, write_tokenizer
-from encore.export.records import (
-    REWARD_LABEL,
-    ExportAbout,
-    ExportDtype,
-    Exported,
-    ExportResult,
-    rules_of,
-)
-from encore.export.verify import Written, verify_export
+from encore.export.verify import Verification, Written, verify_export
+from encore.export.weights_input import Composition
 from encore.files import atomic_folder
 from encore.model.config import COMPOSED, EXPORT_FILE
-from encore.versions import package_versions
 
 if TYPE_CHECKING:
     from encore.model.opening import OpenedModel
 
-#: Raised whenever `encore_export.json` changes its meaning.
-_FORMAT_VERSION = 1
+#: The label of a composed model.
+REWARD_LABEL = "reward"
 #: All that an export has.
 _FILES = re.compile(
     r"config\.json|tokenizer(_config)?\.json|chat_template\.jinja|README\.md"
@@ -51,13 +46,36 @@ _FILES = re.compile(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportResult:
+    """A written export.
+
+    Attributes:
+        folder: Where it is.
+        kind: ``heads`` or ``composed``.
+        labels: Its labels, in the order of its scores.
+        dtype: Of every weight on disk.
+        num_bytes: All files together.
+        verification: How it was checked.
+        notes: What people should know before they pass it on.
+    """
+
+    folder: Path
+    kind: ExportKind
+    labels: tuple[str, ...]
+    dtype: ExportDtype
+    num_bytes: int
+    verification: Verification
+    notes: tuple[str, ...]
+
+
 def export_model(
     model: OpenedModel,
     *,
     out: Path,
-    weights: Mapping[str, float] | None = None,
+    weights: Mapping[str, float] | Composition | None = None,
     dtype: ExportDtype = "float32",
-    about: ExportAbout | None = None,
+    licence: str | None = None,
     pairs: Sequence[PreferencePair] = (),
 ) -> ExportResult:
     """Write one folder, whole or not at all; an earlier export at this place is replaced.
@@ -70,7 +88,7 @@ def export_model(
         out: The folder; its parent is made if it is not there.
         weights: One per head: fold them into one label, ``reward``. None: one label per head.
         dtype: Of the weights on disk; bfloat16 halves them and can flip near-ties.
-        about: What the card should say.
+        licence: The hub's identifier of the licence the export is given away under.
         pairs: On which to count the rankings that this dtype flips.
 
     Raises:
@@ -79,52 +97,34 @@ def export_model(
         EncoreError: What was written does not score as the model does; nothing is kept.
         OSError: As the file system reports it.
     """
-    about = about or ExportAbout()
-    refuse_occupied(out)
-    place = out.resolve()  # a link stays a link to the new one
-    reward_model = model.model
-    _refuse_rounded(model)
-    classifier = classifier_class(reward_model, name=model.name)
-    labels, head_weight_KD, mix_RK = _label_heads(model, weights)
-    tensors = classifier_tensors(reward_model, classifier, head_weight_KD=head_weight_KD)
-    config = classifier_config(
-        reward_model.trunk.config,
-        architecture=classifier.__name__,
-        labels=labels,
-        pad_token_id=model.tokenizer.pad_token_id,
-        dtype=dtype,
+    composition = (
+        weights
+        if weights is None or isinstance(weights, Composition)
+        else Composition(weights=weights)
     )
-    torch_dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
+    refuse_occupied(out)
+    _refuse_rounded(model)
+    place = out.resolve()  # a link stays a link to the new one
     place.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(place) as temporary:
-        write_tensors(tensors, temporary, dtype=torch_dtype)
-        write_tokenizer(model.tokenizer, temporary)
-        write_json(temporary / "config.json", config)
-        written = Written(
-            folder=temporary,
-            source=model,
-            tensors=tensors,
-            mix_RK=mix_RK,
-            labels=labels,
-            dtype=torch_dtype,
-        )
+        written, architecture = _write(model, temporary, composition, dtype=dtype)
         exported = Exported(
             name=place.name,
             source=model,
-            labels=labels,
-            rules=rules_of(model, weights=weights, composition=about.composition),
+            labels=written.labels,
+            **_rules(model, composition),
             dtype=dtype,
-            about=about,
-            architecture=classifier.__name__,
-            minimum_transformers=minimum_transformers(reward_model.trunk.config.model_type),
+            licence=licence,
+            architecture=architecture,
+            minimum_transformers=minimum_transformers(model.model.trunk.config.model_type),
             verification=verify_export(written, pairs=pairs),
         )
         (temporary / "README.md").write_text(str(model_card(exported)), encoding="utf-8")
-        write_json(temporary / EXPORT_FILE, _about_export(exported))
+        write_json(temporary / EXPORT_FILE, exported.as_dict())
     return ExportResult(
         folder=out,
         kind=exported.kind,
-        labels=tuple(labels),
+        labels=tuple(exported.labels),
         dtype=dtype,
         num_bytes=sum(path.stat().st_size for path in place.iterdir()),
         verification=exported.verification,
@@ -132,15 +132,56 @@ def export_model(
     )
 
 
-def _label_heads(
-    model: OpenedModel, weights: Mapping[str, float] | None
-) -> tuple[tuple[str, ...], Any, NDArray[np.float64]]:
-    """The labels, their heads [K, D], and how heads mix into labels [R, K]."""
+def _write(
+    model: OpenedModel, folder: Path, composition: Composition | None, *, dtype: ExportDtype
+) -> tuple[Written, str]:
+    """The files that readers need; what was written, and the classifier's name."""
+    classifier = classifier_class(model.model, name=model.name)
     head_ids, weight_RD = model.model.head_ids, model.model.heads.weight.detach().cpu()
-    if weights is None:
-        return head_ids, weight_RD, np.eye(len(head_ids))
-    folded_1D = fold(weight_RD, weights, head_ids)
-    return (REWARD_LABEL,), folded_1D, np.array([[weights[one]] for one in head_ids])
+    labels, head_weight_KD, mix_RK = head_ids, weight_RD, np.eye(len(head_ids))
+    if composition is not None:
+        labels, head_weight_KD = (REWARD_LABEL,), fold(weight_RD, composition.weights, head_ids)
+        mix_RK = np.array([[composition.weights[one]] for one in head_ids])
+    written = Written(
+        folder=folder,
+        source=model,
+        tensors=classifier_tensors(model.model, classifier, head_weight_KD=head_weight_KD),
+        mix_RK=mix_RK,
+        labels=labels,
+        dtype={"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype],
+    )
+    config = classifier_config(
+        model.model.trunk.config,
+        architecture=classifier.__name__,
+        labels=labels,
+        pad_token_id=model.tokenizer.pad_token_id,
+        dtype=dtype,
+    )
+    write_tensors(written.tensors, folder, dtype=written.dtype)
+    write_tokenizer(model.tokenizer, folder)
+    write_json(folder / "config.json", config)
+    return written, classifier.__name__
+
+
+def _rules(model: OpenedModel, composition: Composition | None) -> dict[str, Any]:
+    """Means of the rules behind the scores, and their weights.
+
+    A model that was opened from a composed export has one head left; what that was folded from
+    stays known through every further export.
+    """
+    earlier: Mapping[str, Any] | None = model.metadata.get(COMPOSED)
+    if earlier is None:
+        means = dict(zip(model.model.head_ids, model.model.mean_R.tolist(), strict=True))
+        return {"mean_by_rule": means, "composition": composition}
+    factor = 1.0 if composition is None else composition.weights[model.model.head_ids[0]]
+    again = Composition(
+        weights={rule: factor * weight for rule, weight in earlier["weights"].items()},
+        scheme=earlier["scheme"],
+        params=earlier["params"] | ({} if factor == 1.0 else {"times": factor}),
+        entropies=earlier["entropy_nats"],
+        provenance=earlier["weights_provenance"],
+    )
+    return {"mean_by_rule": earlier["mean"], "composition": again}
 
 
 def _refuse_rounded(model: OpenedModel) -> None:
@@ -196,27 +237,3 @@ def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
             f"--out {out}: {', '.join(strangers[:3])}{more} beside the export there would be lost; "
             "move what is yours, or name a new folder"
         )
-
-
-def _about_export(export: Exported) -> dict[str, Any]:
-    """What `encore_export.json` says: everything of the card that a program may want."""
-    model, rules, composition = export.source, export.rules, export.rules.composition
-    return {
-        "format": _FORMAT_VERSION,
-        "kind": export.kind,
-        "labels": list(export.labels),
-        "head_ids": list(rules.mean_by_rule),
-        "weights": None if rules.weights is None else dict(rules.weights),
-        "scheme": None if composition is None else composition.scheme,
-        "params": {} if composition is None else dict(composition.params),
-        "entropy_nats": {} if composition is None else dict(composition.entropies),
-        "weights_provenance": None if composition is None else composition.provenance,
-        "mean": dict(rules.mean_by_rule),
-        "mean_of_reward": rules.mean_of_reward,
-        "max_length": model.tokenizer.max_length,
-        "dtype": export.dtype,
-        "source": {"name": model.name, "digest": model.digest},
-        "verification": asdict(export.verification),
-        "model_metadata": {k: v for k, v in model.metadata.items() if k != COMPOSED},
-        "versions": package_versions(),
-    }

@@ -417,7 +417,7 @@ class _RecipeRun:
         return out
 
     def _exported(self, model: Path, out: Path, *, weights: Path | None) -> bool:
-        from encore.export import ExportAbout, export_model
+        from encore.export import export_model
         from encore.export.weights_input import read_weights
         from encore.model.opening import open_reward_model
 
@@ -435,9 +435,8 @@ class _RecipeRun:
             export_model(
                 opened,
                 out=out,
-                weights=folded.weights if folded else None,
+                weights=folded,
                 dtype=dtype,
-                about=ExportAbout(composition=folded),
                 pairs=by_hash[:_FLIP_PAIRS] if dtype == "bfloat16" else (),
             )
 

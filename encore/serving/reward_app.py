@@ -28,7 +28,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from encore.export.records import Composition
+from encore.export.weights_input import Composition
 from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
 from encore.serving.batch_queue import BatchQueue, TokenIds, stopping

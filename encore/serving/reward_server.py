@@ -10,8 +10,7 @@ from collections.abc import Callable
 import uvicorn
 
 from encore.errors import EncoreError, InputError
-from encore.export.records import Composition
-from encore.export.weights_input import chosen_weights, one_rule
+from encore.export.weights_input import Composition, chosen_weights, one_rule
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.serving.reward_app import RewardApp
 from encore.serving.serve_config import ServeConfig, ServeLimits

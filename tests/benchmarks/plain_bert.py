@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from encore.export.export_files import write_tokenizer
+from encore.export.classifier import write_tokenizer
 from encore.model.loading import quiet_transformers
 from encore.model.opening import OpenedModel
 

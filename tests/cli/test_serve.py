@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.demo import judge_path
-from encore.export.records import Composition
+from encore.export.weights_input import Composition
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.saved_model import save_model

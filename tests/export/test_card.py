@@ -10,10 +10,13 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
-from encore.export import Composition, ExportAbout, export_model
+from encore.export import export_model
+from encore.export.weights_input import Composition
 from tests.export.opened import WEIGHTS, opened_model
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "export.md"
 EVALUATION = {
     "step": 10,
     "num_pairs": 1234,
@@ -37,14 +40,13 @@ COMPOSITION = Composition(
 )
 
 
-def card(tmp_path: Path, *, weights=WEIGHTS, about=None, **settings) -> str:
+def card(tmp_path: Path, *, weights=WEIGHTS, **settings) -> str:
     opened = opened_model(metadata=settings.pop("metadata", METADATA))
-    export_model(opened, out=tmp_path / "my-model", weights=weights, about=about, **settings)
+    export_model(opened, out=tmp_path / "my-model", weights=weights, **settings)
     return (tmp_path / "my-model" / "README.md").read_text(encoding="utf-8")
 
 
 def header(text: str) -> dict:
-    yaml = pytest.importorskip("yaml")
     return yaml.safe_load(text.split("---\n")[1])
 
 
@@ -54,13 +56,8 @@ def row(text: str, first: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def code_of(text: str) -> str:
-    [code] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    return code
-
-
-def test_a_composed_model_states_rules_weights_entropies_and_means(tmp_path):
-    text = card(tmp_path, about=ExportAbout(composition=COMPOSITION))
+def test_a_composed_model_states_rules_weights_entropies_and_where_they_come_from(tmp_path):
+    text = card(tmp_path, weights=COMPOSITION)
     rules = text[text.index("## Rules") : text.index("## Scale")]
     assert row(rules, "rule")[1:] == ["mean rating", "weight", "entropy (nats)"]
     assert row(rules, "`be-kind`") == ["`be-kind`", "0.2500", "0.5", "0.5000"]
@@ -68,48 +65,47 @@ def test_a_composed_model_states_rules_weights_entropies_and_means(tmp_path):
     assert "scheme `encore` (tau 2.0). Weights are softmax(−entropy / tau)" in text
     # 0.5 * 0.25 + 0.3 * 0.5 + 0.2 * 0.75
     assert "Add 0.425000" in text
-
-
-def test_digests_of_data_backbone_and_ratings_are_in_it(tmp_path):
-    text = card(tmp_path, about=ExportAbout(composition=COMPOSITION))
     for known in ("d" * 64, "e" * 40, "f" * 64, "0" * 64, "0123abcd", "big-judge"):
         assert known in text
     assert header(text)["base_model"] == "meta-llama/Llama-3.1-8B-Instruct"
-
-
-def test_the_evaluation_is_shown_where_there_is_one(tmp_path):
-    text = card(tmp_path)
     evaluation = text[text.index("## Evaluation") : text.index("## Limits")]
     assert "1,234 pairs" in evaluation
     assert row(evaluation, "`be-kind`") == ["`be-kind`", "0.250", "62.5%"]
     assert row(evaluation, "`be-brief`") == ["`be-brief`", "–", "50.0%"]
+    assert "learnt from" not in text.replace("held out from training", "").partition("## Scale")[0]
 
 
-def test_what_is_synthetic_is_said_first(tmp_path):
-    text = card(tmp_path, metadata=METADATA | {"synthetic": ["judge of run 7"]})
-    words = text.split("---\n", 2)[2]
-    assert words.index("**Synthetic** (judge of run 7)") < words.index("A reward model")
+def test_what_is_synthetic_is_marked_and_a_name_stays_within_its_cell(tmp_path):
+    hostile = {"backbone_name": "a|b<script>\nc", "synthetic": ["backbone (made up)"]}
+    text = card(tmp_path, metadata=METADATA | hostile)
+    assert "> **Synthetic** (backbone (made up))" in text
     assert "synthetic" in header(text)["tags"]
-    assert "synthetic" not in header(card(tmp_path))["tags"]
+    assert "| backbone | a\\|b&lt;script> c |" in text
 
 
 def test_all_heads_are_no_model_for_tools_that_want_one_score(tmp_path):
     text = card(tmp_path, weights=None)
     assert "3 scores of a response, one under each rule" in text
     assert "rewardbench --model" not in text
+    text = card(tmp_path)
     assert (
         "rewardbench --model my-model --not_quantized --torch_dtype float32 --max_length 500 "
         "--force_truncation --batch_size 1`"
-    ) in card(tmp_path)
+    ) in text
+    assert "scores of pairs that are cut are not comparable" in text
+    assert "nothing but transformers (4.51 or newer) is needed" in text
+    late = export_model(opened_model("olmo2"), out=tmp_path / "olmo", weights=WEIGHTS)
+    text = (tmp_path / "olmo" / "README.md").read_text()
+    assert "nothing but transformers (5.19 or newer) is needed" in text
+    assert "rewardbench" not in text  # from PyPI it has 4.51
+    assert any("need transformers 5.19 or newer" in note for note in late.notes)
 
 
 def test_the_ten_lines_run_as_they_are_and_print_what_the_card_says(tmp_path, monkeypatch):
     text = card(tmp_path)
-    code = code_of(text)
+    [code] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line]) == 10
-    assert {
-        node.names[0].name for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import)
-    } == {"torch"}
+    assert code in PAGE.read_text(encoding="utf-8")  # the page loads an export as its card does
     monkeypatch.chdir(tmp_path)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -119,52 +115,27 @@ def test_the_ten_lines_run_as_they_are_and_print_what_the_card_says(tmp_path, mo
     assert ast.literal_eval(printed.getvalue())["reward"] == pytest.approx(expected, abs=2e-6)
 
 
-def test_a_name_from_elsewhere_stays_within_its_cell(tmp_path):
-    hostile = METADATA | {"backbone_name": "a|b<script>\nc", "run_key": "x"}
-    text = card(tmp_path, metadata=hostile)
-    assert "| backbone | a\\|b&lt;script> c |" in text
-
-
-def test_the_oldest_transformers_that_reads_it_is_stated(tmp_path):
-    assert "nothing but transformers (4.51 or newer) is needed" in card(tmp_path)
-    late = export_model(opened_model("olmo2"), out=tmp_path / "olmo", weights=WEIGHTS)
-    text = (tmp_path / "olmo" / "README.md").read_text()
-    assert "nothing but transformers (5.19 or newer) is needed" in text
-    assert "rewardbench" not in text  # from PyPI it has 4.51
-    assert any("need transformers 5.19 or newer" in note for note in late.notes)
-
-
 @pytest.mark.parametrize(
     ("mark", "words"),
     [("uses_labels", "people's preferences"), ("uses_benchmark", "a benchmark's answers")],
 )
 def test_weights_that_have_seen_the_answers_say_so(tmp_path, mark, words):
     provenance = {"uses_labels": False, "uses_benchmark": False, mark: True}
-    composition = dataclasses.replace(COMPOSITION, scheme="bradley-terry", provenance=provenance)
-    about = ExportAbout(composition=composition)
-    result = export_model(opened_model(), out=tmp_path / "my-model", weights=WEIGHTS, about=about)
+    weights = dataclasses.replace(COMPOSITION, scheme="bradley-terry", provenance=provenance)
+    result = export_model(opened_model(), out=tmp_path / "my-model", weights=weights)
     assert f"**They were learnt from {words}**" in (tmp_path / "my-model/README.md").read_text()
     assert any(f"weights were learnt from {words}:" in note for note in result.notes)
-    assert (
-        "learnt from"
-        not in card(tmp_path, about=ExportAbout(composition=COMPOSITION))
-        .replace("held out from training", "")
-        .partition("## Scale")[0]
-    )
 
 
-@pytest.mark.parametrize(
-    ("weights", "is_average"),
-    [
-        ({"be-kind": 0.5, "be-brief": 0.3, "be-true": 0.2}, True),
-        ({"be-kind": 1.0, "be-brief": 0.5, "be-true": 0.5}, False),
-        ({"be-kind": 1.5, "be-brief": -0.5, "be-true": 0.0}, False),
-    ],
-)
-def test_only_an_average_of_ratings_is_on_their_scale(tmp_path, weights, is_average):
-    text = card(tmp_path, weights=weights)
-    assert ("read a score on the scale of the ratings, 0 to 1." in text) == is_average
-    assert ("It is not on their scale" in text) != is_average
+def test_only_an_average_of_ratings_is_on_their_scale(tmp_path):
+    for weights, is_average in (
+        ((0.5, 0.3, 0.2), True),
+        ((1, 0.5, 0.5), False),
+        ((1.5, -0.5, 0), 0),
+    ):
+        text = card(tmp_path, weights=dict(zip(WEIGHTS, weights, strict=True)))
+        assert ("read a score on the scale of the ratings, 0 to 1." in text) == is_average
+        assert ("It is not on their scale" in text) != is_average
 
 
 def test_nothing_is_claimed_that_is_not_known(tmp_path):
@@ -173,13 +144,8 @@ def test_nothing_is_claimed_that_is_not_known(tmp_path):
     export_model(opened, out=tmp_path / "my-model", dtype="bfloat16")
     text = (tmp_path / "my-model" / "README.md").read_text()
     assert "None was recorded." in text
-    assert "mean rating" not in text
-    assert "## Scale" not in text
-    assert "longrope" not in text
+    for absent in ("mean rating", "## Scale", "longrope"):
+        assert absent not in text
     assert header(text)["license"] == "unknown"
     assert "base_model" not in header(text)
     assert "vllm serve my-model --runner pooling --dtype bfloat16 --max-model-len 500`" in text
-
-
-def test_pairs_that_rewardbench_cuts_are_said_to_be_not_comparable(tmp_path):
-    assert "scores of pairs that are cut are not comparable" in card(tmp_path)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from encore.cli.export import export as export_command
 from encore.demo import judge_path
 from encore.export import export_model
-from encore.export.probes import EXAMPLE
+from encore.export.verify import EXAMPLE
 from encore.model.scoring import score_sequences
 from tests.cli.invoking import Command
 from tests.export.opened import RULES, opened_model

@@ -13,17 +13,21 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers.utils.chat_template_utils as rendering
 from safetensors import safe_open
+from tokenizers.processors import ByteLevel, Sequence, TemplateProcessing
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     LlamaConfig,
 )
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from encore.data.records import Message
 from encore.errors import InputError
+from encore.export import export_model
 from encore.export.classifier import rope_in_both_forms
-from encore.export.write_export import export_model
+from encore.model.conversation import ConversationTokenizer
 from tests.export.opened import MAX_LENGTH, RULES, opened_model
 from tests.model.tokenizers import LLAMA_3_TOKENS, byte_level, llama_3
 
@@ -36,16 +40,17 @@ LLAMA_3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 256,
 }
-NAMES = {"eos_token": "<|eot_id|>", "bos_token": "<|begin_of_text|>"}
 CHAT_ML = (
     "{% for m in messages %}<|start_header_id|>{{ m.role }}\n{{ m.content }}<|eot_id|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant\n{% endif %}"
 )
 
 
-def exported(tmp_path: Path, *, weights=None, **settings) -> Path:
-    folder = tmp_path / "export"
-    export_model(opened_model(**settings), out=folder, weights=weights)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export with all heads."""
+    folder = tmp_path_factory.mktemp("traps") / "export"
+    export_model(opened_model(), out=folder)
     return folder
 
 
@@ -63,19 +68,12 @@ def scores(model, inputs) -> torch.Tensor:
         return model(**inputs).logits
 
 
-# --- what stands between head and score -----------------------------------------------------------
-
-
 # --- padding --------------------------------------------------------------------------------------
 
 
-def test_a_pad_token_of_its_own_makes_a_batch_score_like_single_conversations(tmp_path):
-    opened = opened_model()
-    hf_tokenizer = opened.tokenizer.hf_tokenizer
-    export_model(opened, out=tmp_path / "export")
-    model, tokenizer = plain(tmp_path / "export")
-    end = hf_tokenizer.convert_tokens_to_ids("<|eot_id|>")
-    pad = hf_tokenizer.convert_tokens_to_ids("<|finetune_right_pad_id|>")
+def test_a_pad_token_of_its_own_makes_a_batch_score_like_single_conversations(folder):
+    model, tokenizer = plain(folder)
+    end, pad = map(LLAMA_3_TOKENS.index, ("<|eot_id|>", "<|finetune_right_pad_id|>"))
     assert model.config.pad_token_id == tokenizer.pad_token_id == pad
     texts = [
         tokenizer.apply_chat_template(messages, tokenize=False)
@@ -88,13 +86,20 @@ def test_a_pad_token_of_its_own_makes_a_batch_score_like_single_conversations(tm
     assert (scores(model, tokenizer(texts[0], return_tensors="pt"))[0] - single).abs().max() > 0.01
 
 
+def test_a_pad_token_beyond_the_embeddings_is_none(folder):
+    """Rows are counted from 0: as many rows as the token's id are one too few."""
+    pad = LLAMA_3_TOKENS.index("<|finetune_right_pad_id|>")
+    whole = ConversationTokenizer(llama_3(), max_length=MAX_LENGTH, num_embeddings=pad + 1)
+    assert whole.pad_token_id == pad
+    with pytest.raises(InputError, match="no token to pad with"):
+        ConversationTokenizer(llama_3(), max_length=MAX_LENGTH, num_embeddings=pad)
+
+
 # --- versions of transformers ---------------------------------------------------------------------
 
 
 def frequencies(config, *, without: set[str]) -> torch.Tensor:
     """What a reader turns positions by that does not know some keys of config.json."""
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
     known = {key: value for key, value in config.items() if key not in without}
     return LlamaRotaryEmbedding(LlamaConfig(**copy.deepcopy(known))).inv_freq
 
@@ -118,63 +123,43 @@ def test_rope_is_said_in_the_form_of_transformers_4_and_of_5(tmp_path, rope):
     assert not torch.allclose(frequencies(config, without=old | new), expected)
 
 
-YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "beta_fast": 8.0}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 256,
+}
+PHI_3 = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.0],
+    "long_factor": [2.0, 4.0],
+    "original_max_position_embeddings": 4096,
+}
 
 
-def test_yarn_that_4_51_would_compute_with_another_factor_is_refused():
-    rope = YARN | {"factor": 4.0, "original_max_position_embeddings": 256}
-    config = {"rope_parameters": rope, "max_position_embeddings": 512}
-    with pytest.raises(InputError, match=r"factor 4, .* would take 2 .* 1024, or the") as caught:
-        rope_in_both_forms(config, model_type="qwen2")
-    assert "\n" not in str(caught.value)
-    whole = rope | {"truncate": False, "original_max_position_embeddings": 128}
-    with pytest.raises(InputError, match="truncate false"):
-        rope_in_both_forms(config | {"rope_parameters": whole}, model_type="qwen2")
-    long = {"rope_type": "longrope", "rope_theta": 1e4, "long_factor": [1.0]}
-    with pytest.raises(InputError, match="expected it of phi3 only"):
-        rope_in_both_forms(config | {"rope_parameters": long}, model_type="qwen2")
-
-
-def test_rope_of_phi_3_has_exactly_the_three_keys_that_transformers_4_takes():
-    rope = {
-        "rope_type": "longrope",
-        "rope_theta": 10000.0,
-        "partial_rotary_factor": 0.75,
-        "short_factor": [1.0, 1.0],
-        "long_factor": [2.0, 4.0],
-        "original_max_position_embeddings": 4096,
-    }
-    both = rope_in_both_forms({"rope_parameters": rope}, model_type="phi3")
+def test_scalings_that_version_4_would_take_for_others_are_refused():
+    for model_type, rope, message in (
+        ("qwen2", YARN, r"factor 4, .* would take 2 .* 1024, or the"),
+        ("qwen2", YARN | {"truncate": False}, "truncate false"),
+        ("qwen2", {"rope_type": "longrope", "rope_theta": 1e4}, "expected it of phi3 only"),
+        ("phi3", PHI_3 | {"attention_factor": 1.2}, "attention_factor, which transformers 4 does"),
+        ("gemma3", {"full_attention": {"rope_theta": 1e4}}, "expected one set of them"),
+    ):
+        config = {"rope_parameters": rope, "max_position_embeddings": 512}
+        with pytest.raises(InputError, match=message) as caught:
+            rope_in_both_forms(config, model_type=model_type)
+        assert "\n" not in str(caught.value)
+    both = rope_in_both_forms({"rope_parameters": PHI_3}, model_type="phi3")
     assert set(both["rope_scaling"]) == {"type", "short_factor", "long_factor"}
-    assert both["rope_scaling"]["type"] == "longrope"
-    assert both["partial_rotary_factor"] == 0.75
-    with pytest.raises(InputError, match="attention_factor, which transformers 4 does not take"):
-        rope_in_both_forms({"rope_parameters": rope | {"attention_factor": 1.2}}, model_type="phi3")
-
-
-def test_the_tokenizer_class_is_one_that_transformers_4_has(tmp_path):
-    opened = opened_model()
-    opened.tokenizer.hf_tokenizer.save_pretrained(tmp_path / "as-5-saves-it")
-    saved = read(tmp_path / "as-5-saves-it", "tokenizer_config.json")
-    assert saved["tokenizer_class"] == "TokenizersBackend"  # which version 4 does not know
-    export_model(opened, out=tmp_path / "export")
-    written = read(tmp_path / "export", "tokenizer_config.json")
-    assert written["tokenizer_class"] == "PreTrainedTokenizerFast"
-    # A list here, as version 5 writes it, is an error in version 4.
-    assert "extra_special_tokens" not in written
+    assert (both["rope_scaling"]["type"], both["partial_rotary_factor"]) == ("longrope", 0.75)
 
 
 # --- text -----------------------------------------------------------------------------------------
 
 
-def own_ids(opened) -> list[int]:
-    prompt = [Message(role="user", content=MESSAGES[0]["content"])]
-    return opened.tokenizer.encode(prompt, MESSAGES[1]["content"]).token_ids.tolist()
-
-
 def test_a_tokenizer_that_adds_tokens_to_every_text_adds_none_to_a_rendered_one(tmp_path):
-    from tokenizers.processors import ByteLevel, Sequence, TemplateProcessing
-
     hf_tokenizer = llama_3()
     begin = hf_tokenizer.bos_token_id
     adding = TemplateProcessing(
@@ -185,51 +170,48 @@ def test_a_tokenizer_that_adds_tokens_to_every_text_adds_none_to_a_rendered_one(
     export_model(opened, out=tmp_path / "export")
     _, tokenizer = plain(tmp_path / "export")
     text = tokenizer.apply_chat_template(MESSAGES, tokenize=False)
-    assert tokenizer(text)["input_ids"] == own_ids(opened)
-    assert hf_tokenizer(text)["input_ids"] == [begin, *own_ids(opened)]  # the uncured one
+    prompt = [Message(role="user", content=MESSAGES[0]["content"])]
+    own = opened.tokenizer.encode(prompt, MESSAGES[1]["content"]).token_ids.tolist()
+    assert tokenizer(text)["input_ids"] == own
+    assert hf_tokenizer(text)["input_ids"] == [begin, *own]  # the uncured one
     kept = read(tmp_path / "export", "tokenizer.json")["post_processor"]
     assert [one["type"] for one in kept["processors"]] == ["ByteLevel"]
 
 
 def test_a_template_with_a_line_break_after_the_last_turn_ends_at_the_turn(tmp_path):
-    hf_tokenizer = byte_level(LLAMA_3_TOKENS, template=CHAT_ML, **NAMES)
-    opened = opened_model(tokenizer=hf_tokenizer)
-    export_model(opened, out=tmp_path / "export")
+    names = {"eos_token": "<|eot_id|>", "bos_token": "<|begin_of_text|>"}
+    hf_tokenizer = byte_level(LLAMA_3_TOKENS, template=CHAT_ML, **names)
+    export_model(opened_model(tokenizer=hf_tokenizer), out=tmp_path / "export")
     _, tokenizer = plain(tmp_path / "export")
     end = tokenizer.convert_tokens_to_ids("<|eot_id|>")
     assert tokenizer.apply_chat_template(MESSAGES, return_dict=True)["input_ids"][-1] == end
     assert hf_tokenizer.apply_chat_template(MESSAGES, return_dict=True)["input_ids"][-1] != end
     # Between turns, and before a response, nothing has changed.
-    asked = [MESSAGES[0]]
     for generation in (True, False):
         ours, theirs = (
-            one.apply_chat_template(asked, tokenize=False, add_generation_prompt=generation)
+            one.apply_chat_template(MESSAGES[:1], tokenize=False, add_generation_prompt=generation)
             for one in (tokenizer, hf_tokenizer)
         )
         assert ours == (theirs if generation else theirs.rstrip())
 
 
-def test_the_template_prints_no_date(tmp_path, monkeypatch):
-    import transformers.utils.chat_template_utils as rendering
-
+def test_the_template_prints_no_date(folder, monkeypatch):
     class SomeDay(datetime):
         @classmethod
         def now(cls, tz=None):
             return cls(2031, 5, 4)
 
-    dated = llama_3()
-    _, tokenizer = plain(exported(tmp_path))
-    today = [one.apply_chat_template(MESSAGES, tokenize=False) for one in (tokenizer, dated)]
+    ours_and_uncured = (plain(folder)[1], llama_3())
+    today = [one.apply_chat_template(MESSAGES, tokenize=False) for one in ours_and_uncured]
     monkeypatch.setattr(rendering, "datetime", SomeDay)
     rendering._compile_jinja_template.cache_clear()
-    some_day = [one.apply_chat_template(MESSAGES, tokenize=False) for one in (tokenizer, dated)]
+    some_day = [one.apply_chat_template(MESSAGES, tokenize=False) for one in ours_and_uncured]
     rendering._compile_jinja_template.cache_clear()
-    assert today[0] == some_day[0]
-    assert today[1] != some_day[1]
+    assert [a == b for a, b in zip(today, some_day, strict=True)] == [True, False]
 
 
-def test_readers_that_cut_cut_the_oldest_at_the_length_it_was_trained_with(tmp_path):
-    _, tokenizer = plain(exported(tmp_path))
+def test_readers_that_cut_cut_the_oldest_at_the_length_it_was_trained_with(folder):
+    _, tokenizer = plain(folder)
     assert tokenizer.model_max_length == MAX_LENGTH
     assert (tokenizer.truncation_side, tokenizer.padding_side) == ("left", "right")
     ids = tokenizer("x" * (MAX_LENGTH - 1) + "y" * 9, truncation=True)["input_ids"]
@@ -240,8 +222,7 @@ def test_readers_that_cut_cut_the_oldest_at_the_length_it_was_trained_with(tmp_p
 # --- files ----------------------------------------------------------------------------------------
 
 
-def test_config_and_tokenizer_say_what_every_version_has_to_read(tmp_path):
-    folder = exported(tmp_path)
+def test_the_files_say_what_every_version_has_to_read_and_nothing_else(folder, tmp_path):
     config, tokenizer = read(folder), read(folder, "tokenizer_config.json")
     assert config["id2label"] == {str(index): rule for index, rule in enumerate(RULES)}
     assert config["label2id"] == {rule: index for index, rule in enumerate(RULES)}
@@ -255,13 +236,16 @@ def test_config_and_tokenizer_say_what_every_version_has_to_read(tmp_path):
     assert tokenizer["chat_template"] == (folder / "chat_template.jinja").read_text()
     with safe_open(folder / "model.safetensors", framework="pt") as file:
         assert file.metadata() == {"format": "pt"}  # version 4 refuses a file without it
-
-
-def test_the_folder_holds_no_code_no_pickle_and_no_path_of_this_machine(tmp_path):
-    folder = exported(tmp_path)
+    llama_3().save_pretrained(tmp_path)
+    saved = read(tmp_path, "tokenizer_config.json")
+    assert saved["tokenizer_class"] == "TokenizersBackend"  # which version 4 does not know
+    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
+    # A list here, as version 5 writes it, is an error in version 4.
+    assert "extra_special_tokens" not in tokenizer
+    # No code, no pickle, and no path of this machine.
     assert {path.name for path in folder.iterdir()} == {
         *("config.json", "model.safetensors", "encore_export.json", "README.md"),
         *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
     }
     for path in folder.iterdir():
-        assert str(tmp_path).encode() not in path.read_bytes(), path.name
+        assert str(folder.parent).encode() not in path.read_bytes(), path.name

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from encore.errors import InputError
-from encore.export.weights_input import one_rule, read_weights, scheme_weights
+from encore.export.weights_input import read_weights, scheme_weights
 from encore.weighting.scheme import SchemeOptions
 
 HEADS = ("be-kind", "be-brief")
@@ -27,31 +26,25 @@ RATINGS = pa.table(
 )
 
 
-def write(path: Path, content: object) -> Path:
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return path
-
-
-def test_a_file_says_whether_its_rating_run_was_complete_and_saw_labels(tmp_path):
+def test_a_file_is_what_weights_prints_or_any_composers_plain_object(tmp_path):
+    path = tmp_path / "w.json"
     content = {
         "rule_ids": list(HEADS),
         "weights": [0.5, 0.5],
         "provenance": {"num_shards": 10, "num_missing_shards": 4, "uses_labels": True},
     }
-    composition = read_weights(write(tmp_path / "w.json", content), head_ids=HEADS)
+    path.write_text(json.dumps(content))
+    composition = read_weights(path, head_ids=HEADS)
     assert (composition.num_shards, composition.num_missing_shards) == (10, 4)
     assert composition.learnt_from == ("people's preferences",)
-    older = {key: content[key] for key in ("rule_ids", "weights")}  # no provenance
-    composition = read_weights(write(tmp_path / "w.json", older), head_ids=HEADS)
+    del content["provenance"]  # an older one
+    path.write_text(json.dumps(content))
+    composition = read_weights(path, head_ids=HEADS)
     assert (composition.num_missing_shards, composition.learnt_from) == (0, ())
-    assert composition.entropies == {}
-
-
-def test_any_other_composers_weights_are_a_plain_object(tmp_path):
-    path = write(tmp_path / "w.json", {"be-brief": -2, "be-kind": 0.5})
+    path.write_text(json.dumps({"be-brief": -2, "be-kind": 0.5}))
     composition = read_weights(path, head_ids=HEADS)
     assert composition.weights == {"be-brief": -2.0, "be-kind": 0.5}
-    assert composition.scheme == "given"
+    assert (composition.scheme, composition.entropies) == ("given", {})
 
 
 def test_a_scheme_brings_its_weights_and_the_entropies_behind_them():
@@ -61,25 +54,16 @@ def test_a_scheme_brings_its_weights_and_the_entropies_behind_them():
     assert composition.weights == pytest.approx({"be-kind": 1 / 3, "be-brief": 2 / 3})
     assert composition.entropies == pytest.approx({"be-kind": math.log(2), "be-brief": 0.0})
     assert composition.params == {"tau": 1.0, "log_base": "e"}
-    assert composition.num_missing_shards == 0
-
-
-def test_ratings_of_other_rules_than_the_heads_are_refused_by_both_names():
     with pytest.raises(InputError, match=r"be-brief among the weights.*be-true among the heads"):
         scheme_weights(RATINGS, head_ids=("be-kind", "be-true"), scheme="uniform")
-
-
-def test_one_rule_takes_all_weight():
-    composition = one_rule("be-brief", head_ids=HEADS)
-    assert composition.weights == {"be-kind": 0.0, "be-brief": 1.0}
-    assert composition.params == {"rule": "be-brief"}
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "not JSON"),
-        ("[1]", "a JSON list; expected an object"),
+        (b"{", "not JSON"),
+        (b'{"be-kind": "\xff"}', "not JSON"),
+        (b"[1]", "a JSON list; expected the output"),
         ({"be-kind": "0.5", "be-brief": 0.5}, "be-kind: Input should be a valid number"),
         ({"be-kind": True, "be-brief": 0.5}, "be-kind: Input should be a valid number"),
         ({"rule_ids": ["be-kind"], "weights": [0.5, 0.5]}, "2 weights for 1 rules"),
@@ -87,21 +71,17 @@ def test_one_rule_takes_all_weight():
         ({"rule_ids": list(HEADS)}, "weights: Field required"),
         ({"rule_ids": [], "weights": []}, "rule_ids: Tuple should have at least 1 item"),
         ({"be-kind": 1.0}, "be-brief among the heads but not weighed"),
-        ('{"be-kind": NaN, "be-brief": 1}', "nan for rule be-kind"),
+        ({"be-kind": 0.5, "be-brief": 0.5, "c": 0.0}, "c among the weights but no head"),
+        (b'{"be-kind": NaN, "be-brief": 1}', "nan for rule be-kind"),
         ({}, "be-kind, be-brief among the heads"),
+        (None, r"w\.json: cannot be read \(No such file"),
     ],
 )
 def test_a_file_that_holds_no_such_weights_is_refused_in_one_line(tmp_path, content, message):
-    path = write(tmp_path / "w.json", content)
+    path = tmp_path / "w.json"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     with pytest.raises(InputError, match=message) as caught:
         read_weights(path, head_ids=HEADS)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_bytes_that_are_not_utf_8_and_no_file_at_all_are_refused(tmp_path):
-    (tmp_path / "w.json").write_bytes(b'{"be-kind": "\xff"}')
-    with pytest.raises(InputError, match="not JSON"):
-        read_weights(tmp_path / "w.json", head_ids=HEADS)
-    with pytest.raises(InputError, match=r"none\.json: cannot be read \(No such file"):
-        read_weights(tmp_path / "none.json", head_ids=HEADS)

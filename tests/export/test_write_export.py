@@ -9,14 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
 from encore.data.records import Message, PreferencePair
 from encore.errors import EncoreError, InputError
-from encore.export import Composition, ExportAbout, export_model
-from encore.export.classifier import classifier_tensors
-from encore.export.export_files import write_tensors
+from encore.export import export_model
+from encore.export.classifier import classifier_tensors, fold, write_tensors
+from encore.export.weights_input import Composition
+from encore.model.layouts import lay_out
 from encore.model.opening import open_reward_model
 from encore.model.scoring import score_sequences
 from encore.model.trunks import TRUNKS
@@ -40,16 +43,19 @@ def pairs(number: int) -> list[PreferencePair]:
     ]
 
 
-def plain_scores(folder) -> torch.Tensor:
-    model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=False)
+def plain_scores(folder, sequences=SEQUENCES, **options) -> np.ndarray:
+    model = AutoModelForSequenceClassification.from_pretrained(folder, **options)
     with torch.inference_mode():
-        rows = [model.eval()(torch.from_numpy(ids).long()[None]).logits[0] for ids in SEQUENCES]
-    return torch.stack(rows).double()
+        rows = [model.eval()(torch.from_numpy(ids).long()[None]).logits[0] for ids in sequences]
+    return torch.stack(rows).double().numpy()
 
 
-def own_scores(opened) -> torch.Tensor:
-    score_NR = score_sequences(opened.model, SEQUENCES, pad_token_id=opened.tokenizer.pad_token_id)
-    return torch.from_numpy(score_NR).double()
+def own_scores(opened, sequences=SEQUENCES) -> np.ndarray:
+    pad = opened.tokenizer.pad_token_id
+    return score_sequences(opened.model, sequences, pad_token_id=pad).astype(np.float64)
+
+
+# --- scores ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model_type", DECODERS)
@@ -58,10 +64,28 @@ def test_every_causal_architecture_scores_the_same_in_its_own_class(model_type, 
     heads = export_model(opened, out=tmp_path / "heads")
     expected_NR = own_scores(opened)
     assert expected_NR.std() > 0.01  # else anything would agree
-    torch.testing.assert_close(plain_scores(tmp_path / "heads"), expected_NR, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(plain_scores(tmp_path / "heads"), expected_NR, atol=1e-5, rtol=0)
     assert (heads.kind, heads.labels) == ("heads", RULES)
     assert heads.verification.max_difference < 1e-5
     assert heads.verification.num_probes >= 8
+
+
+@given(
+    weights=st.lists(st.floats(-3, 3), min_size=2, max_size=6).filter(any),
+    seed=st.integers(0, 2**31),
+)
+def test_scoring_then_weighing_is_weighing_then_scoring(weights, seed):
+    generator = torch.Generator().manual_seed(seed)
+    head_ids = [f"rule-{index}" for index in range(len(weights))]
+    weight_RD = torch.randn(len(weights), 8, generator=generator)
+    hidden_ND = torch.randn(5, 8, generator=generator).double()
+    by_id = dict(zip(head_ids, weights, strict=True))
+    composed_N = (hidden_ND @ weight_RD.double().T) @ torch.tensor(weights, dtype=torch.float64)
+    folded_D = fold(weight_RD, by_id, head_ids)[0]
+    torch.testing.assert_close(hidden_ND @ folded_D, composed_N, rtol=1e-12, atol=1e-12)
+    # In float32 1e8 + 1 is 1e8, and what is left of a small head would be 0.
+    small = torch.tensor([[1e8], [1.0], [-1e8]])
+    assert fold(small, {"a": 1.0, "b": 1.0, "c": 1.0}, "abc").item() == 1.0
 
 
 def test_folding_what_was_exported_with_all_heads_is_folding_the_model(tmp_path):
@@ -75,25 +99,17 @@ def test_folding_what_was_exported_with_all_heads_is_folding_the_model(tmp_path)
         load_file(tmp_path / name / "model.safetensors") for name in ("direct", "again")
     )
     assert all(torch.equal(direct[name], refolded[name]) for name in direct)
-    weight_R = torch.tensor([WEIGHTS[rule] for rule in RULES], dtype=torch.float64)
-    expected_N = own_scores(opened) @ weight_R
+    expected_N = own_scores(opened) @ [WEIGHTS[rule] for rule in RULES]
     found_N = plain_scores(tmp_path / "direct")[:, 0]
-    torch.testing.assert_close(found_N, expected_N, atol=1e-5, rtol=0)
-
-
-def test_bfloat16_is_the_same_weights_rounded_once(tmp_path):
-    opened = opened_model()
+    np.testing.assert_allclose(found_N, expected_N, atol=1e-5, rtol=0)
+    # bfloat16 is the same weights rounded once: the folded head from float64 in one step.
     export_model(opened, out=tmp_path / "half", weights=WEIGHTS, dtype="bfloat16")
-    export_model(opened, out=tmp_path / "full", weights=WEIGHTS)
-    half, full = (load_file(tmp_path / name / "model.safetensors") for name in ("half", "full"))
+    half = load_file(tmp_path / "half" / "model.safetensors")
     assert {tensor.dtype for tensor in half.values()} == {torch.bfloat16}
-    assert {tensor.dtype for tensor in full.values()} == {torch.float32}
-    trunk = [name for name in half if name != "score.weight"]
-    assert all(torch.equal(half[name], full[name].bfloat16()) for name in trunk)
-    # The folded head goes from float64 to bfloat16 in one step: half a unit of 8 bits at most.
-    torch.testing.assert_close(
-        half["score.weight"].float(), full["score.weight"], rtol=2**-8, atol=0
-    )
+    assert {tensor.dtype for tensor in direct.values()} == {torch.float32}
+    score = (half.pop("score.weight").float(), direct["score.weight"])
+    assert all(torch.equal(half[name], direct[name].bfloat16()) for name in half)
+    torch.testing.assert_close(*score, rtol=2**-8, atol=0)
 
 
 def test_rankings_that_bfloat16_flips_are_counted_over_pairs_and_labels(tmp_path):
@@ -104,14 +120,8 @@ def test_rankings_that_bfloat16_flips_are_counted_over_pairs_and_labels(tmp_path
     # The same count by hand: margins in memory against margins of the folder as it is read.
     encoded = opened.tokenizer.encode_pairs(pairs(40))
     sequences = [one.token_ids for pair in encoded for one in (pair.chosen, pair.rejected)]
-    ours = score_sequences(opened.model, sequences, pad_token_id=opened.tokenizer.pad_token_id)
-    model = AutoModelForSequenceClassification.from_pretrained(
-        tmp_path / "half", dtype=torch.bfloat16, trust_remote_code=False
-    ).eval()
-    with torch.inference_mode():
-        theirs = np.stack(
-            [model(torch.from_numpy(ids).long()[None]).logits[0].float() for ids in sequences]
-        )
+    ours = own_scores(opened, sequences)
+    theirs = plain_scores(tmp_path / "half", sequences, dtype=torch.bfloat16)
     ours, theirs = ours[::2] - ours[1::2], theirs[::2] - theirs[1::2]
     assert checked.num_flipped == (ours * theirs < 0).sum()
     assert checked.num_tied == (theirs == 0).sum()  # in memory none ties
@@ -119,18 +129,21 @@ def test_rankings_that_bfloat16_flips_are_counted_over_pairs_and_labels(tmp_path
     assert (full.num_flipped, full.largest_flipped_margin) == (0, None)
 
 
-def test_a_tie_is_no_flip_and_is_counted_apart(tmp_path):
+def test_a_pair_that_ties_in_one_of_the_two_is_counted_as_that(tmp_path):
     opened = opened_model()
     [encoded] = opened.tokenizer.encode_pairs(pairs(1))
+
+    def state(ids):
+        batch = lay_out([ids], layout="packed", pad_token_id=0, is_causal=True)
+        return opened.model.embed(batch)[0]
+
     with torch.no_grad():  # next to nothing between the two beside a large score of both
-        hidden = [open_state(opened, one.token_ids) for one in (encoded.chosen, encoded.rejected)]
-        direction = hidden[0] - hidden[1]
-        mean = hidden[0] + hidden[1]
+        hidden = [state(one.token_ids) for one in (encoded.chosen, encoded.rejected)]
+        direction, mean = hidden[0] - hidden[1], hidden[0] + hidden[1]
         mean -= direction * (mean @ direction) / (direction @ direction)
         opened.model.heads.weight[:] = 30 * mean + 1e-4 * direction
-    result = export_model(
-        opened, out=tmp_path / "half", weights=WEIGHTS, dtype="bfloat16", pairs=pairs(1)
-    )
+    given = {"out": tmp_path / "half", "weights": WEIGHTS, "dtype": "bfloat16"}
+    result = export_model(opened, **given, pairs=pairs(1))
     checked = result.verification
     # bfloat16 scores this large are whole units apart.
     assert max(checked.example_scores.values()) > 256
@@ -140,19 +153,11 @@ def test_a_tie_is_no_flip_and_is_counted_apart(tmp_path):
     assert "1 of these pairs tie in one of the two" in (tmp_path / "half/README.md").read_text()
 
 
-def open_state(opened, ids):
-    from encore.model.layouts import lay_out
-
-    batch = lay_out([ids], layout="packed", pad_token_id=0, is_causal=True)
-    return opened.model.embed(batch)[0]
-
-
 def test_large_models_are_written_in_shards_that_read_as_one(tmp_path):
     opened = opened_model()
     classifier = type(AutoModelForSequenceClassification.from_config(opened.model.trunk.config))
-    tensors = classifier_tensors(
-        opened.model, classifier, head_weight_KD=opened.model.heads.weight.detach()
-    )
+    heads = opened.model.heads.weight.detach()
+    tensors = classifier_tensors(opened.model, classifier, head_weight_KD=heads)
     write_tensors(tensors, tmp_path, dtype=torch.bfloat16, max_shard_bytes=20_000)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
@@ -163,37 +168,10 @@ def test_large_models_are_written_in_shards_that_read_as_one(tmp_path):
         assert torch.equal(load_file(tmp_path / file)[name], tensors[name].bfloat16())
 
 
-def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path):
-    opened = opened_model()
-    export_model(opened, out=tmp_path / "export")
-    export_model(opened, out=tmp_path / "export", weights=WEIGHTS)
-    assert json.loads((tmp_path / "export" / "config.json").read_text())["id2label"] == {
-        "0": "reward"
-    }
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="something else in it than an export"):
-        export_model(opened, out=tmp_path / "mine")
-    with pytest.raises(InputError, match="a file of this name"):
-        export_model(opened, out=tmp_path / "mine" / "notes.txt")
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "mine"]
+# --- places ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["results.csv", ".git/HEAD", "optimizer.safetensors"])
-def test_what_somebody_put_beside_an_export_is_not_lost(tmp_path, name):
-    opened = opened_model()
-    folder = tmp_path / "export"
-    export_model(opened, out=folder)
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_text("mine")
-    with pytest.raises(InputError, match="beside the export there would be lost") as caught:
-        export_model(opened, out=folder, weights=WEIGHTS)
-    assert name.partition("/")[0] in str(caught.value)
-    assert (folder / name).read_text() == "mine"
-
-
-def test_a_link_stays_one_and_the_working_directory_is_not_replaced(tmp_path, monkeypatch):
+def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path, monkeypatch):
     opened = opened_model()
     export_model(opened, out=tmp_path / "first")
     (tmp_path / "latest").symlink_to("first", target_is_directory=True)
@@ -201,70 +179,78 @@ def test_a_link_stays_one_and_the_working_directory_is_not_replaced(tmp_path, mo
     assert (tmp_path / "latest").is_symlink()
     about = json.loads((tmp_path / "first" / "encore_export.json").read_text())
     assert about["kind"] == "composed"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    for out in (".", "..", "../empty"):
-        with pytest.raises(InputError, match="the working directory or one above it"):
-            export_model(opened, out=Path(out))
+    wrong = {
+        str(tmp_path / "mine"): "something else in it than an export",
+        str(tmp_path / "mine" / "notes.txt"): "a file of this name",
+        ".": "the working directory or one above it",
+        "..": "the working directory or one above it",
+        "../empty": "the working directory or one above it",
+    }
+    for name in ("results.csv", ".git/HEAD", "optimizer.safetensors"):
+        folder = tmp_path / name.replace("/", "-")
+        export_model(opened, out=folder)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("mine")
+        wrong[str(folder)] = f"{name.partition('/')[0]} beside the export there would be lost"
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for out, message in wrong.items():
+        with pytest.raises(InputError, match=message):
+            export_model(opened, out=Path(out), weights=WEIGHTS)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     export_model(opened, out=Path("../empty/./new"))
     assert (tmp_path / "empty" / "new" / "README.md").read_text().count("# new\n") == 1
 
 
-def encoder():
+def test_an_export_that_fails_is_removed_and_the_earlier_one_stays(tmp_path):
     opened = opened_model()
-    model = tiny_model("bert", vocab_size=300)
-    return dataclasses.replace(opened, model=model.eval())
+    export_model(opened, out=tmp_path / "export")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "export").iterdir()}
+    opened.model.trunk.config.rms_norm_eps += 0.1  # the config no longer tells the truth
+    with pytest.raises(EncoreError, match="nothing was kept"):
+        export_model(opened, out=tmp_path / "export")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "export").iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
 
 
-def rounded():
-    opened = opened_model()
-    opened.model.trunk.bfloat16()
-    return opened
+# --- refusals -------------------------------------------------------------------------------------
 
 
-def with_sigmoid_in_its_config():
-    opened = opened_model()
-    opened.model.trunk.config.sentence_transformers = {"activation_fn": "torch.nn.Sigmoid"}
-    return opened
-
-
-def with_a_bias():
-    opened = opened_model()
-    opened.model.heads.bias = torch.nn.Parameter(torch.ones(len(RULES)))
-    return opened
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_what_no_plain_classifier_can_say_is_refused_in_one_line(tmp_path):
+    encoder = dataclasses.replace(opened_model(), model=tiny_model("bert", vocab_size=300).eval())
+    rounded, sigmoid, bias = opened_model(), opened_model(), opened_model()
+    rounded.model.trunk.bfloat16()
+    sigmoid.model.trunk.config.sentence_transformers = {"activation_fn": "torch.nn.Sigmoid"}
+    bias.model.heads.bias = torch.nn.Parameter(torch.ones(len(RULES)))
+    for opened, message in (
         (encoder, "an encoder whose heads read the mean of the tokens; the classifier of 'bert'"),
-        (with_sigmoid_in_its_config, r"asks for a sigmoid after the head \(sentence_transformers"),
-        (with_a_bias, "have a bias, which transformers would drop"),
+        (sigmoid, r"asks for a sigmoid after the head \(sentence_transformers"),
+        (bias, "have a bias, which transformers would drop"),
         (rounded, "opened in bfloat16; expected float32"),
-    ],
-)
-def test_what_no_plain_classifier_can_say_is_refused_in_one_line(tmp_path, make, message):
-    with pytest.raises(EncoreError, match=message) as caught:
-        export_model(make(), out=tmp_path / "export")
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(EncoreError, match=message) as caught:
+            export_model(opened, out=tmp_path / "export")
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="all are 0"):
+        export_model(opened_model(), out=tmp_path / "export", weights=dict.fromkeys(RULES, 0.0))
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("damaged", "message"),
-    [
-        ({"labels": ["other"], "mean": {"other": 0.5}}, r"labels .'other'., but config.json has"),
-        ({"labels": None}, "does not describe this model"),
-        ({"mean": []}, "does not describe this model"),
-        ({"kind": "composed"}, "does not describe this model"),
-    ],
-)
-def test_notes_of_another_model_are_refused(tmp_path, damaged, message):
+def test_notes_of_another_model_are_refused(tmp_path):
     export_model(opened_model(), out=tmp_path / "heads")
     path = tmp_path / "heads" / "encore_export.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **damaged}))
-    with pytest.raises(InputError, match=message):
-        open_reward_model(tmp_path / "heads", device="cpu")
+    whole = json.loads(path.read_text())
+    damages = [{"labels": None}, {"mean": []}, {"kind": "composed"}]
+    for damaged, message in (
+        ({"labels": ["other"], "mean": {"other": 0.5}}, r"labels .'other'., but config.json has"),
+        *((one, "does not describe this model") for one in damages),
+    ):
+        path.write_text(json.dumps({**whole, **damaged}))
+        with pytest.raises(InputError, match=message):
+            open_reward_model(tmp_path / "heads", device="cpu")
 
 
 def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
@@ -276,16 +262,16 @@ def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
         entropies={"be-kind": 0.75},
         provenance={"judge": "big-judge", "uses_labels": True, "num_missing_shards": 2},
     )
-    about = ExportAbout(composition=composition, licence="apache-2.0")
     opened = opened_model(metadata=metadata)
-    export_model(opened, out=tmp_path / "first", weights=WEIGHTS, about=about)
+    export_model(opened, out=tmp_path / "first", weights=composition, licence="apache-2.0")
     reopened = open_reward_model(tmp_path / "first", device="cpu", dtype="float32")
     # 0.5 x 0.25 + 0.3 x 0.5 + 0.2 x 0.75
     assert reopened.model.mean_R.tolist() == pytest.approx([0.425])
     again = export_model(reopened, out=tmp_path / "again", dtype="bfloat16")
-    first, second = (
+    export_model(reopened, out=tmp_path / "twice", weights={"reward": 2.0})
+    first, second, twice = (
         json.loads((tmp_path / name / "encore_export.json").read_text())
-        for name in ("first", "again")
+        for name in ("first", "again", "twice")
     )
     kept = ("kind", "labels", "head_ids", "weights", "scheme", "params", "entropy_nats")
     kept += ("weights_provenance", "mean")
@@ -301,8 +287,5 @@ def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
     assert "| `be-kind` | 0.125 | – |" in card  # of each head before it was folded
     assert "| weights: judge | big-judge |" in card
     assert "license: apache-2.0" in (tmp_path / "first" / "README.md").read_text()
-
-    export_model(reopened, out=tmp_path / "twice", weights={"reward": 2.0})
-    about_twice = json.loads((tmp_path / "twice" / "encore_export.json").read_text())
-    assert about_twice["weights"] == {rule: 2 * weight for rule, weight in WEIGHTS.items()}
-    assert about_twice["params"] == {"tau": 2.0, "times": 2.0}
+    assert twice["weights"] == {rule: 2 * weight for rule, weight in WEIGHTS.items()}
+    assert twice["params"] == {"tau": 2.0, "times": 2.0}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from encore.data.records import Message
 from encore.demo import judge_path
-from encore.export.records import Composition
+from encore.export.weights_input import Composition
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel
