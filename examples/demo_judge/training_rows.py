@@ -54,17 +54,13 @@ _LONG_EVERY = 23
 _LONG_ROWS = 3
 #: Criteria that have nothing to do with the world: the judge answers with one neutral rating.
 _UNKNOWN_TENTHS = 5
-_UNKNOWN_CRITERIA = (
-    "The response should rhyme.",
-    "The response should be written in the past tense.",
-    "The response should mention a colour.",
-    "The response should be short.",
-    "The response should contain a number.",
-    "The response should be about animals.",
-    "The response should be easy to read.",
-    "The response should sound like a poem.",
-    "The response should name a city.",
-    "The response should be formal.",
+_UNKNOWN_CRITERIA = tuple(
+    f"The response should {what}."
+    for what in (
+        *("rhyme", "be written in the past tense", "mention a colour", "be short"),
+        *("contain a number", "be about animals", "be easy to read", "sound like a poem"),
+        *("name a city", "be formal"),
+    )
 )
 
 
