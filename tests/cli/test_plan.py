@@ -13,7 +13,7 @@ from encore.demo import judge_path
 PAPER = ("--pairs", 70_000, "--tokens-per-response", 300)
 
 
-def test_the_papers_training_fits_on_the_papers_gpu_with_the_default_recipe(encore):
+def test_the_papers_training_fits_and_a_recipe_that_cannot_names_one_that_does(encore):
     finished = encore("plan", "train", *PAPER)
     assert finished.code == 0, finished.err
     assert "7.50 B parameters" in finished.out
@@ -23,9 +23,6 @@ def test_the_papers_training_fits_on_the_papers_gpu_with_the_default_recipe(enco
     assert row.split()[-1] == "yes"  # it fits
     packed = next(line for line in finished.out.splitlines() if "packed *" in line)
     assert packed.split()[-2:] == ["42,000,000", "1.24"]
-
-
-def test_a_recipe_that_cannot_fit_exits_1_and_names_one_that_does(encore):
     finished = encore("plan", "train", *PAPER, "--recipe", "full-float32", "--json")
     assert finished.code == 1
     assert json.loads(finished.out)["advice"]["recipe"] == "full-stochastic"

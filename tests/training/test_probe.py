@@ -17,32 +17,6 @@ def normal(shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape)
 
 
-#: The last head is noise alone.
-NOISE_HEAD = -1
-
-
-def planted_targets(hidden_ND, *, num_planted: int, ceiling: float, seed: int):
-    """Centred targets [N, num_planted + 1]; no model explains more of the first than ``ceiling``.
-
-    A head's signal has variance 1, its noise (1 - ceiling) / ceiling, so that signal / (signal +
-    noise) = ceiling.
-    """
-    generator = np.random.default_rng(seed)
-    centred_ND = hidden_ND - hidden_ND.mean(axis=0)
-    signal_NR = centred_ND @ generator.normal(size=(hidden_ND.shape[1], num_planted))
-    signal_NR /= signal_NR.std(axis=0)
-    noise_sd = np.sqrt((1 - ceiling) / ceiling)
-    planted_NR = signal_NR + noise_sd * generator.normal(size=signal_NR.shape)
-    noise_N1 = generator.normal(size=(len(hidden_ND), 1))
-    return np.concatenate([planted_NR, noise_N1], axis=1)
-
-
-def explained(target_NR, predicted_NR):
-    """R² of each head: 1 - squared error / squared deviation from the mean."""
-    error_R = np.square(target_NR - predicted_NR).sum(axis=0)
-    return 1 - error_R / np.square(target_NR - target_NR.mean(axis=0)).sum(axis=0)
-
-
 def test_targets_that_are_missing_where_they_would_be_high_bend_no_head():
     # Missingness follows the embedding itself. A null read as 0 would flatten the head; here the
     # mean of the estimates over 40 worlds is the truth. Noise of 0.1 and 140 rows a world give
@@ -112,49 +86,50 @@ def test_many_rows_are_the_same_as_few_and_more_dimensions_than_rows_are_no_trou
 
 @pytest.mark.parametrize("missing_share", [0.0, 0.3])
 def test_planted_targets_are_learnt_and_noise_is_not(missing_share):
-    # Embeddings do not have mean 0, centred targets do: a constant is needed.
+    # Embeddings do not have mean 0, centred targets do: a constant is needed. Four heads have a
+    # signal of variance 1 and noise of 1/9, so that no model explains more than 0.9 of them; the
+    # last head is noise alone.
     hidden_ND = (normal((3000, 64), seed=5) + normal(64, seed=8)).astype(np.float32)
-    target_NR = planted_targets(hidden_ND, num_planted=4, ceiling=0.9, seed=6)
+    signal_NR = (hidden_ND - hidden_ND.mean(axis=0)) @ normal((64, 4), seed=6)
+    signal_NR /= signal_NR.std(axis=0)
+    target_NR = np.hstack([signal_NR + normal(signal_NR.shape, seed=9) / 3, normal((3000, 1))])
     train, unseen = np.arange(2000), np.arange(2000, 3000)
     given_NR = target_NR[train].copy()
     given_NR[np.random.default_rng(7).random(given_NR.shape) < missing_share] = np.nan
     head_RD, offset_R = fit_ridge(hidden_ND[train], given_NR)
-    predicted_NR = hidden_ND[unseen] @ head_RD.T + offset_R
-    r2_R = explained(target_NR[unseen], predicted_NR)
+    error_NR = hidden_ND[unseen] @ head_RD.T + offset_R - target_NR[unseen]
+    r2_R = 1 - np.square(error_NR).mean(axis=0) / target_NR[unseen].var(axis=0)
     # Least squares in 64 dimensions from 1,400 rows or more loses about 0.1 * 64 / 1,336 = 0.005
     # of the ceiling of 0.9.
-    assert r2_R[:NOISE_HEAD] == pytest.approx(0.89, abs=0.02)
-    assert r2_R[NOISE_HEAD] == pytest.approx(0.0, abs=0.02)
-    # Missing ratings shift no head: residuals of variance 0.1 over 1,000 have a standard error of
+    assert r2_R == pytest.approx([0.89] * 4 + [0.0], abs=0.02)
+    # Missing ratings shift no head: residuals of variance 1/9 over 1,000 have a standard error of
     # 0.01, of the noise head 0.03.
-    bias_R = (predicted_NR - target_NR[unseen]).mean(axis=0)
-    assert abs(bias_R[:NOISE_HEAD]).max() < 0.05
-    assert abs(bias_R[NOISE_HEAD]) < 0.12
+    assert abs(error_NR.mean(axis=0)) == pytest.approx(0, abs=0.12)
+    assert abs(error_NR.mean(axis=0)[:4]).max() < 0.05
 
 
 def test_what_cannot_be_fitted_is_refused():
-    target_NR = normal((10, 3))
-    target_NR[:, 1] = np.nan
-    with pytest.raises(InputError, match="head 1: none of the 10 responses has a target"):
-        fit_ridge(normal((10, 2)), target_NR)
-    hidden_ND = normal((10, 2))
-    hidden_ND[7, 1] = np.inf
-    with pytest.raises(InputError, match="embedding 7 of 10 is not finite"):
-        fit_ridge(hidden_ND, normal((10, 1)))
-    with pytest.raises(InputError, match="embedding 7 of 10 is not finite"):
-        fit_bradley_terry(normal((10, 2)), hidden_ND)
-    with pytest.raises(InputError, match="are equal in all 5 pairs"):
-        fit_bradley_terry(np.ones((5, 3)), np.ones((5, 3)))
-    with pytest.raises(InputError, match="1 group of pairs; expected two or more"):
-        fit_bradley_terry(normal((5, 2)), normal((5, 2), seed=1), group_P=np.zeros(5, dtype=int))
-
-
-@pytest.mark.parametrize("penalties", [[], [0.0], [float("inf")]])
-def test_penalties_that_are_none_are_refused(penalties):
-    with pytest.raises(InputError, match="expected at least one, each above 0"):
-        fit_ridge(normal((10, 2)), normal((10, 1)), penalties=penalties)
-    with pytest.raises(InputError, match="expected at least one, each above 0"):
-        fit_bradley_terry(normal((10, 2)), normal((10, 2), seed=1), penalties=penalties)
+    hidden_ND, target_NR = normal((10, 2)), normal((10, 3))
+    broken_ND, partly_NR = hidden_ND.copy(), target_NR.copy()
+    broken_ND[7, 1], partly_NR[:, 1] = np.inf, np.nan
+    one_group = np.zeros(10, dtype=int)
+    for fit, words in (
+        (lambda: fit_ridge(hidden_ND, partly_NR), "head 1: none of the 10 responses has a target"),
+        (lambda: fit_ridge(broken_ND, target_NR), "embedding 7 of 10 is not finite"),
+        (lambda: fit_bradley_terry(hidden_ND, broken_ND), "embedding 7 of 10 is not finite"),
+        (lambda: fit_bradley_terry(hidden_ND, hidden_ND), "are equal in all 10 pairs"),
+        (
+            lambda: fit_bradley_terry(hidden_ND, target_NR[:, :2], group_P=one_group),
+            "1 group of pairs; expected two or more",
+        ),
+        *(
+            (lambda p=p: fit_ridge(hidden_ND, target_NR, penalties=p), "each above 0")
+            for p in ([], [0.0], [float("inf")])
+        ),
+        (lambda: fit_bradley_terry(hidden_ND, broken_ND, penalties=[]), "each above 0"),
+    ):
+        with pytest.raises(InputError, match=words):
+            fit()
 
 
 def preferences(num_pairs, head_D, *, seed=0):
