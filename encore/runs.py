@@ -41,10 +41,9 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
@@ -168,8 +167,12 @@ class RunManifest(BaseModel):
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """The plan."""
-        return plan_shards(self.num_pairs, shard_size=self.shard_size)
+        """The plan: ordered pairs cut into shards; the last may be smaller."""
+        starts = range(0, self.num_pairs, self.shard_size)
+        return tuple(
+            Shard(index=index, start=start, stop=min(start + self.shard_size, self.num_pairs))
+            for index, start in enumerate(starts)
+        )
 
     def check(self, _folder: Path, /) -> None:
         """Refuse a manifest that contradicts itself or the folder it was read in.
@@ -197,6 +200,8 @@ class ShardState:
     """The state of one shard; ``detail`` says why it is not done.
 
     A shard that is done has the file to read, its full SHA-256, its footer and its rows.
+    ``action`` is what this call did: the manifest's ``DONE`` word, ``reused``, or ``busy`` for a
+    shard that another process works on. ``counts`` are those of the `Slice` that was computed.
     """
 
     index: int
@@ -206,6 +211,8 @@ class ShardState:
     sha256: str = ""
     footer: Mapping[str, Any] = field(default_factory=dict)
     num_rows: int = 0
+    action: str = ""
+    counts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def num_ratings(self) -> int:
@@ -248,14 +255,6 @@ class RunStatus(Generic[Manifest]):
     def total(self, name: str) -> int:
         """The sum of a number that the footers hold."""
         return sum(int(shard.footer.get(name, 0)) for shard in self.shards)
-
-
-def plan_shards(num_pairs: int, *, shard_size: int) -> tuple[Shard, ...]:
-    """Cut ``num_pairs`` ordered pairs into shards of ``shard_size``; the last may be smaller."""
-    return tuple(
-        Shard(index=index, start=start, stop=min(start + shard_size, num_pairs))
-        for index, start in enumerate(range(0, num_pairs, shard_size))
-    )
 
 
 # --- manifests ----------------------------------------------------------------------------------
@@ -314,29 +313,25 @@ def check_folder(run_dir: Path, manifest: RunManifest) -> None:
                 f"{run_dir}: holds the run {found.key} ({found.title}), not {manifest.key}: "
                 "another model, other data or another plan; name another folder with --out"
             )
-    elif run_dir.is_dir():
-        _refuse_other_things(run_dir, manifest)
     elif run_dir.is_file():  # exists() would see a folder that another thread just made
         raise InputError(f"{run_dir}: this is a file; name a new directory with --out")
-
-
-def _refuse_other_things(run_dir: Path, manifest: RunManifest) -> None:
-    """A folder without a manifest may hold this run's own shards, whose manifest was lost."""
-    for path in sorted(run_dir.iterdir()):
-        if not path.name.startswith(_OWN_NAMES):
-            raise InputError(
-                f"{run_dir}: a directory with other things in it ({path.name}); name a new or "
-                "empty one with --out"
-            )
-    for paths in _shard_files(run_dir).values():
-        key = manifest.key
-        with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError):
-            key = str(_read_footer(pq.read_metadata(paths[0]))["run_key"])
-        if key != manifest.key:
-            raise InputError(
-                f"{paths[0]}: a shard of run {key}, not of {manifest.key}; name another folder "
-                "with --out"
-            )
+    elif run_dir.is_dir():
+        # Without a manifest it may hold this run's own shards, whose manifest was lost.
+        for path in sorted(run_dir.iterdir()):
+            if not path.name.startswith(_OWN_NAMES):
+                raise InputError(
+                    f"{run_dir}: a directory with other things in it ({path.name}); name a new or "
+                    "empty one with --out"
+                )
+        for paths in _shard_files(run_dir).values():
+            key = manifest.key
+            with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError):
+                key = str(_read_footer(pq.read_metadata(paths[0]))["run_key"])
+            if key != manifest.key:
+                raise InputError(
+                    f"{paths[0]}: a shard of run {key}, not of {manifest.key}; name another "
+                    "folder with --out"
+                )
 
 
 def list_runs(parent: Path, kind: type[RunManifest]) -> tuple[Path, ...]:
@@ -368,12 +363,9 @@ def choose_run(parent: Path, kind: type[RunManifest], key: str | None = None) ->
     chosen = [run_dir for run_dir in runs if run_dir.name.startswith(key or "")]
     if len(chosen) == 1:
         return chosen[0]
+    asked = f"--run {key!r}: {len(chosen)} runs match" if key else f"{len(chosen)} runs match"
     listing = "; ".join(describe_run(run_dir, kind) for run_dir in runs)
-    if not chosen:
-        raise InputError(f"--run {key!r}: not in {parent.parent}, which has: {listing}")
-    raise InputError(
-        f"{parent.parent}: {len(chosen)} runs match; choose one with --run KEY: {listing}"
-    )
+    raise InputError(f"{parent.parent}: {asked}; choose one with --run KEY: {listing}")
 
 
 # --- shards on disk -----------------------------------------------------------------------------
@@ -420,9 +412,7 @@ def write_shard(run_dir: Path, manifest: RunManifest, shard: Shard, content: Sli
     """
     footer = {
         **content.footer,
-        "run_key": manifest.key,
-        "shard_index": shard.index,
-        "num_pairs": shard.num_pairs,
+        **_own_footer(manifest, shard),
         "versions": package_versions(),
     }
     try:
@@ -445,8 +435,7 @@ def write_shard(run_dir: Path, manifest: RunManifest, shard: Shard, content: Sli
     if state.state != "done":
         raise EncoreError(f"shard {shard.index}: written, but {state.detail}; run it again")
     for path in _shard_files(run_dir)[shard.index]:  # own: another process was first
-        is_damaged = isinstance(_read(path, manifest, shard), str)
-        if path != state.path and (path == own or is_damaged):
+        if path != state.path and (path == own or _read(path, manifest, shard).state != "done"):
             path.unlink(missing_ok=True)
     return state
 
@@ -508,56 +497,57 @@ def _inspect_all(
         for shard in shards
         for path in files.get(shard.index, ())
     }
-    whole = [path for path, one in found.items() if isinstance(one, ShardState)]
-    found |= manifest.problems_in(whole) if whole else {}
+    whole = [path for path, one in found.items() if one.state == "done"]
+    for path, problem in (manifest.problems_in(whole) if whole else {}).items():
+        found[path] = ShardState(index=found[path].index, state="damaged", detail=problem)
     states = []
     for shard in shards:
         candidates = [found[path] for path in files.get(shard.index, ())]
-        valid = (one for one in candidates if isinstance(one, ShardState))
-        problem = next((one for one in candidates if isinstance(one, str)), None)
-        damaged = ShardState(index=shard.index, state="damaged", detail=problem or "")
-        states.append(
-            next(valid, damaged) if candidates else _without_file(run_dir, shard),
-        )
+        candidates.sort(key=lambda one: one.state != "done")  # the first valid file wins
+        states.append(candidates[0] if candidates else _without_file(run_dir, shard))
     return tuple(states)
 
 
-def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState | str:
-    """The state that a shard's file proves, or why it proves none."""
+def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
+    """The state that a shard's file proves: done, or damaged with the reason."""
     match = _SHARD_NAME.fullmatch(path.name)
     assert match is not None
+    num_rows = shard.num_pairs * manifest.rows_per_pair
     try:
         expected = match[2] or path.with_suffix(".sha256").read_text(encoding="ascii").split()[0]
         digest = file_sha256(path)
         if not digest.startswith(expected):
-            return "its content does not match its SHA-256"
+            raise EncoreError("its content does not match its SHA-256")
         metadata = pq.read_metadata(path)
         footer = _read_footer(metadata)
+        for name, value in _own_footer(manifest, shard).items():
+            if footer.get(name) != value:
+                raise EncoreError(f"its footer says {name} {footer.get(name)!r}, not {value!r}")
+        if metadata.num_rows != num_rows:
+            raise EncoreError(f"it has {metadata.num_rows} rows, not {num_rows}")
+    except EncoreError as error:
+        detail = str(error)
     except (FileNotFoundError, UnicodeDecodeError, IndexError):
-        return "its .sha256 file is missing or empty"
+        detail = "its .sha256 file is missing or empty"
     except (pa.ArrowException, KeyError, ValueError) as error:
-        return f"its Parquet footer is unreadable ({error})"
+        detail = f"its Parquet footer is unreadable ({error})"
     except OSError as error:
-        return f"it cannot be read ({error.strerror or error})"
-    expected_footer = {
-        "run_key": manifest.key,
-        "shard_index": shard.index,
-        "num_pairs": shard.num_pairs,
-    }
-    for name, value in expected_footer.items():
-        if footer.get(name) != value:
-            return f"its footer says {name} {footer.get(name)!r}, not {value!r}"
-    num_rows = shard.num_pairs * manifest.rows_per_pair
-    if metadata.num_rows != num_rows:
-        return f"it has {metadata.num_rows} rows, not {num_rows}"
-    return ShardState(
-        index=shard.index,
-        state="done",
-        path=path,
-        sha256=digest,
-        footer=footer,
-        num_rows=num_rows,
-    )
+        detail = f"it cannot be read ({error.strerror or error})"
+    else:
+        return ShardState(
+            index=shard.index,
+            state="done",
+            path=path,
+            sha256=digest,
+            footer=footer,
+            num_rows=num_rows,
+        )
+    return ShardState(index=shard.index, state="damaged", detail=detail)
+
+
+def _own_footer(manifest: RunManifest, shard: Shard) -> dict[str, Any]:
+    """What the footer of a shard says of its place, beside what its run stores there."""
+    return {"run_key": manifest.key, "shard_index": shard.index, "num_pairs": shard.num_pairs}
 
 
 def _read_footer(metadata: Any) -> dict[str, Any]:
@@ -611,30 +601,18 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardOutcome:
-    """What came of one shard: the manifest's ``DONE`` word, ``reused``, or ``busy`` (elsewhere)."""
-
-    index: int
-    action: str
-    path: Path | None = None
-    footer: Mapping[str, Any] = field(default_factory=dict)
-    counts: Mapping[str, Any] = field(default_factory=dict)
-    num_rows: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
     """What one call did. ``failures`` maps a shard's index to its error."""
 
     done_word: str
-    outcomes: tuple[ShardOutcome, ...]
+    outcomes: tuple[ShardState, ...]
     failures: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         kind: type[RunManifest],
-        outcomes: Sequence[ShardOutcome],
+        outcomes: Sequence[ShardState],
         failures: Mapping[int, str],
     ) -> Self:
         """The report of some outcomes, in the plan's order."""
@@ -686,7 +664,7 @@ def choose_shards(manifest: RunManifest, only: Sequence[int] | None) -> tuple[Sh
     return plan if only is None else tuple(plan[index] for index in sorted(set(only)))
 
 
-def work_on(job: Job, shard: Shard, *, tell: Tell | None = None) -> ShardOutcome:
+def work_on(job: Job, shard: Shard, *, tell: Tell | None = None) -> ShardState:
     """Compute one shard unless it is done or another process works on it.
 
     Args:
@@ -700,30 +678,33 @@ def work_on(job: Job, shard: Shard, *, tell: Tell | None = None) -> ShardOutcome
     """
     if (reused := _reused(job, shard)) is not None:  # no lock, so it works on a read-only disk
         return reused
+
+    def told(num_rows: int, *, note: str = "") -> None:
+        if job.cancelled.is_set():
+            raise GenerationInterruptedError(f"shard {shard.index}: the run was cancelled")
+        if tell is not None:
+            tell(num_rows, note=note)
+
     claim_folder(job.run_dir, job.manifest)
     with shard_lock(job.run_dir, shard.index) as is_mine:
         if not is_mine:
-            return ShardOutcome(index=shard.index, action="busy")
+            return ShardState(index=shard.index, state="missing", action="busy")
         if (reused := _reused(job, shard)) is not None:  # finished elsewhere since the first look
             return reused
         for path in job.run_dir.glob(f".shard-{shard.index:05d}.*"):
             path.unlink(missing_ok=True)  # left by a killed process
         try:
-            content = job.compute(shard, _stoppable(job, shard, tell))
+            content = job.compute(shard, told)
             state = write_shard(job.run_dir, job.manifest, shard, content)
         except Exception as error:
             if not job.cancelled.is_set():
                 record_failure(job.run_dir, shard, error)
             raise
-    return _outcome(state, job.manifest.DONE, counts=content.counts)
+    return replace(state, action=job.manifest.DONE, counts=content.counts)
 
 
 def work_through(
-    job: Job,
-    *,
-    only: Sequence[int] | None = None,
-    reporter: Reporter = SILENT,
-    on_outcome: Callable[[ShardOutcome], None] | None = None,
+    job: Job, *, only: Sequence[int] | None = None, reporter: Reporter = SILENT
 ) -> RunReport:
     """Compute every shard that is not done.
 
@@ -735,7 +716,6 @@ def work_through(
         job: The run.
         only: Indices of the shards to look at; default all.
         reporter: Told about finished rows (from worker threads) and shards.
-        on_outcome: Told about each finished shard, from the calling thread.
 
     Raises:
         InputError: ``only`` names a shard that the plan does not have.
@@ -743,16 +723,22 @@ def work_through(
         KeyboardInterrupt: After the shards in work were interrupted; finished shards are kept.
     """
     job.cancelled.clear()
-    tally = _Tally(job=job, reporter=reporter, on_outcome=on_outcome or (lambda _outcome: None))
-    chosen = choose_shards(job.manifest, only)
-    check_folder(job.run_dir, job.manifest)
-    states = _inspect_all(job.run_dir, job.manifest, chosen)
-    reused = [_outcome(state, "reused") for state in states if state.state == "done"]
+    manifest = job.manifest
+    chosen = choose_shards(manifest, only)
+    check_folder(job.run_dir, manifest)
+    states = _inspect_all(job.run_dir, manifest, chosen)
     pending = [shard for shard, state in zip(chosen, states, strict=True) if state.state != "done"]
     num_workers = job.start() if pending else 1
-    if pending or not (job.run_dir / job.manifest.FILE).is_file():
-        claim_folder(job.run_dir, job.manifest)
-    tally.begin(chosen, reused)
+    if pending or not (job.run_dir / manifest.FILE).is_file():
+        claim_folder(job.run_dir, manifest)
+    outcomes = [replace(state, action="reused") for state in states if state.state == "done"]
+    before = f" ({len(outcomes)} of {len(chosen)} shards were done before)" if outcomes else ""
+    reporter.started(
+        f"{job.title or manifest.DOING}{before}",
+        total=sum(shard.num_pairs for shard in chosen) * manifest.rows_per_pair,
+        done=sum(outcome.num_rows for outcome in outcomes),
+    )
+    tally = _Tally(job=job, reporter=reporter, num_shards=len(chosen), outcomes=outcomes)
     waited_for: list[Shard] = []
     while pending:
         pending = _busy_after_pass(tally, pending, num_workers=num_workers)
@@ -762,121 +748,73 @@ def work_through(
             waited_for = pending
         if pending:
             time.sleep(_BUSY_POLL_SECONDS)
-    return RunReport.of(type(job.manifest), tally.outcomes, tally.failures)
+    return RunReport.of(type(manifest), tally.outcomes, tally.failures)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Tally:
     """What one call of `work_through` has done so far."""
 
     job: Job
     reporter: Reporter
-    on_outcome: Callable[[ShardOutcome], None]
-    outcomes: list[ShardOutcome] = field(default_factory=list)
+    num_shards: int
+    outcomes: list[ShardState]
     failures: dict[int, str] = field(default_factory=dict)
-    num_shards: int = 0
     _told: Counter[int] = field(default_factory=Counter)
-    _began: float | None = None
     _num_rows: int = 0
-
-    def begin(self, chosen: Sequence[Shard], reused: Sequence[ShardOutcome]) -> None:
-        """Report the plan, and in one line what of it was done before."""
-        manifest = self.job.manifest
-        self.num_shards = len(chosen)
-        before = f" ({len(reused)} of {len(chosen)} shards were done before)" if reused else ""
-        self.reporter.started(
-            f"{self.job.title or manifest.DOING}{before}",
-            total=sum(shard.num_pairs for shard in chosen) * manifest.rows_per_pair,
-            done=sum(outcome.num_rows for outcome in reused),
-        )
-        for outcome in reused:
-            self.outcomes.append(outcome)
-            self.on_outcome(outcome)
+    _began: float | None = None
 
     def tell(self, shard: Shard, num_rows: int, *, note: str = "") -> None:
         """Report finished rows of a shard in work. Each shard has one worker thread."""
         if (more := num_rows - self._told[shard.index]) > 0:
             self._told[shard.index] = num_rows
-            self._began = self._began or time.monotonic()  # with the first rows: not a start
             self._num_rows += more
+            self._began = self._began or time.monotonic()  # with the first rows: not a start
             seconds = time.monotonic() - self._began
             if not note and seconds > 1:
                 note = f"{self._num_rows / seconds:,.0f} {self.job.manifest.UNIT}/s"
             self.reporter.advanced(more, note=note)
 
-    def finished(self, outcome: ShardOutcome) -> None:
+    def finished(self, outcome: ShardState) -> None:
         """Report a shard that is done."""
         self.reporter.advanced(outcome.num_rows - self._told[outcome.index])
         self.outcomes.append(outcome)
-        if outcome.path is not None:
-            place = f"{len(self.outcomes)} of {self.num_shards}"
-            kind = f"shard {outcome.index} {outcome.action} ({place})"
-            self.reporter.saved(outcome.path, kind=kind)
-        self.on_outcome(outcome)
+        assert outcome.path is not None
+        place = f"{len(self.outcomes)} of {self.num_shards}"
+        self.reporter.saved(outcome.path, kind=f"shard {outcome.index} {outcome.action} ({place})")
 
 
 def _busy_after_pass(tally: _Tally, pending: Sequence[Shard], *, num_workers: int) -> list[Shard]:
-    """Try each shard once; returns those that another process works on."""
-    busy = []
-    with closing(_as_finished(tally, pending, num_workers=num_workers)) as finished:
-        for shard, future in finished:
-            error = future.exception()
-            if error is not None:
-                traceback.clear_frames(error.__traceback__)  # they hold the shard's rows
-                if tally.job.stops_run(error):
-                    raise error
-                tally.failures[shard.index] = f"{type(error).__name__}: {error}"
-                logger.warning("shard %d failed: %s", shard.index, error)
-            elif (outcome := future.result()).action == "busy":
-                busy.append(shard)
-            else:
-                tally.finished(outcome)
-    return busy
+    """Try each shard once, in threads; returns those that another process works on.
 
-
-def _as_finished(
-    tally: _Tally, pending: Sequence[Shard], *, num_workers: int
-) -> Generator[tuple[Shard, Future[ShardOutcome]], None, None]:
-    """Work on the shards in threads; on any way out, none is left running."""
-    job = tally.job
-    pool = ThreadPoolExecutor(num_workers, thread_name_prefix=job.manifest.DOING)
-    try:
+    On any way out no thread is left running.
+    """
+    job, busy = tally.job, []
+    with ThreadPoolExecutor(num_workers, thread_name_prefix=job.manifest.DOING) as pool:
         futures = {
             pool.submit(work_on, job, shard, tell=partial(tally.tell, shard)): shard
             for shard in pending
         }
-        for future in as_completed(futures):
-            yield futures[future], future
-    except BaseException:
-        job.cancelled.set()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        try:
+            for future in as_completed(futures):
+                shard, error = futures[future], future.exception()
+                if error is not None:
+                    traceback.clear_frames(error.__traceback__)  # they hold the shard's rows
+                    if job.stops_run(error):
+                        raise error
+                    tally.failures[shard.index] = f"{type(error).__name__}: {error}"
+                    logger.warning("shard %d failed: %s", shard.index, error)
+                elif (outcome := future.result()).action == "busy":
+                    busy.append(shard)
+                else:
+                    tally.finished(outcome)
+        except BaseException:
+            job.cancelled.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return busy
 
 
-def _stoppable(job: Job, shard: Shard, tell: Tell | None) -> Tell:
-    def told(num_rows: int, *, note: str = "") -> None:
-        if job.cancelled.is_set():
-            raise GenerationInterruptedError(f"shard {shard.index}: the run was cancelled")
-        if tell is not None:
-            tell(num_rows, note=note)
-
-    return told
-
-
-def _reused(job: Job, shard: Shard) -> ShardOutcome | None:
+def _reused(job: Job, shard: Shard) -> ShardState | None:
     state = inspect_shard(job.run_dir, job.manifest, shard)
-    return _outcome(state, "reused") if state.state == "done" else None
-
-
-def _outcome(
-    state: ShardState, action: str, *, counts: Mapping[str, Any] | None = None
-) -> ShardOutcome:
-    return ShardOutcome(
-        index=state.index,
-        action=action,
-        path=state.path,
-        footer=state.footer,
-        counts=counts or {},
-        num_rows=state.num_rows,
-    )
+    return replace(state, action="reused") if state.state == "done" else None

@@ -20,7 +20,7 @@ from encore.errors import EncoreError, StudyIncompleteError
 from encore.rating.rating_run import NUM_WORKERS, RatingRun, open_run
 from encore.rating.rating_run import rate_shard as rate_one
 from encore.rating_runs import RatingManifest
-from encore.runs import RunReport, ShardOutcome, choose_shards, inspect_shard, meets_every_shard
+from encore.runs import RunReport, ShardState, choose_shards, inspect_shard, meets_every_shard
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, StoppedError, is_shard_worth_another_attempt, run_stage
@@ -139,7 +139,7 @@ class _Shards:
             cache_policy=NO_CACHE,
             persist_result=False,
         )
-        def rate_shard(index: int) -> ShardOutcome:
+        def rate_shard(index: int) -> ShardState:
             return self._rate(index, busy_limit_seconds=busy_limit_seconds)
 
         futures = {rate_shard.submit(index): index for index in indices}
@@ -162,7 +162,7 @@ class _Shards:
             return None
         return NUM_WORKERS * self.timeout_seconds + _ENGINE_START_SECONDS + _BUSY_LIMIT_SECONDS
 
-    def _rate(self, index: int, *, busy_limit_seconds: float) -> ShardOutcome:
+    def _rate(self, index: int, *, busy_limit_seconds: float) -> ShardState:
         if self.fatal is not None:
             raise self.fatal
         give_up = time.monotonic() + busy_limit_seconds
@@ -192,11 +192,11 @@ class _Shards:
 
 
 def _is_busy(found: object) -> bool:
-    return isinstance(found, ShardOutcome) and found.action == "busy"
+    return isinstance(found, ShardState) and found.action == "busy"
 
 
 def _report(results: dict[int, Any]) -> RunReport:
-    outcomes = [one for one in results.values() if isinstance(one, ShardOutcome)]
+    outcomes = [one for one in results.values() if isinstance(one, ShardState)]
     failures = {
         index: f"{type(one).__name__}: {one}"
         for index, one in results.items()
@@ -215,7 +215,7 @@ def _error(results: dict[int, Any], report: RunReport) -> EncoreError:
     return fatal if isinstance(fatal, EncoreError) else EncoreError(str(fatal))
 
 
-def _log(outcome: ShardOutcome) -> None:
+def _log(outcome: ShardState) -> None:
     log, footer, counts = get_run_logger(), outcome.footer, outcome.counts
     said = (outcome.index, outcome.action, footer.get("num_ratings"), footer.get("num_nulls"))
     log.info("shard %d %s: %s ratings, %s nulls", *said)

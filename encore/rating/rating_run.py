@@ -11,7 +11,7 @@ import dataclasses
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from encore.rating.prompts import prompt_digest, render_conversation, render_rat
 from encore.rating.replies import PARSER_VERSION, ParsedReply, parse_reply
 from encore.rating_runs import RatingManifest, list_runs
 from encore.reporting import SILENT, Reporter
-from encore.runs import Job, RunReport, Shard, ShardOutcome, Slice, Tell, run_key_of
+from encore.runs import Job, RunReport, Shard, ShardState, Slice, Tell, run_key_of
 from encore.schemas import RATINGS
 from encore.versions import package_versions
 
@@ -144,7 +144,6 @@ def rate_run(
     only: Sequence[int] | None = None,
     shard_timeout_seconds: float | None = None,
     reporter: Reporter = SILENT,
-    on_outcome: Callable[[ShardOutcome], None] | None = None,
 ) -> RunReport:
     """Rate the shards of a run that are not done (see `encore.runs.work_through`).
 
@@ -152,12 +151,10 @@ def rate_run(
     ``num_truncated`` and the tally ``null_reasons``.
     """
     job = run.job(timeout_seconds=shard_timeout_seconds, reporter=reporter)
-    return runs.work_through(job, only=only, reporter=reporter, on_outcome=on_outcome)
+    return runs.work_through(job, only=only, reporter=reporter)
 
 
-def rate_shard(
-    run: RatingRun, shard: Shard, *, timeout_seconds: float | None = None
-) -> ShardOutcome:
+def rate_shard(run: RatingRun, shard: Shard, *, timeout_seconds: float | None = None) -> ShardState:
     """Rate one shard unless it is done or another process rates it (`encore.runs.work_on`).
 
     Raises:
