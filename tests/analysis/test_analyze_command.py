@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,84 +13,101 @@ import pytest
 from encore.analysis.analyze import analyze
 from encore.errors import InputError
 from encore.files import file_sha256
-from encore.runs import shard_path
+from encore.rating_runs import list_runs, read_run
 from encore.warehouse import open_ratings
-from tests.analysis.rating_runs import RULES, add_run
 from tests.golden.command_line import encore
 from tests.ratings_files import random_table, ratings_table
+from tests.sql.studies import make_pairs, rate_study
 
 # --- runs of a study ------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of 12 pairs in three shards, rated by judges "one" and "two"."""
+    study = make_pairs(tmp_path_factory.mktemp("rated"))
+    for judge in ("one", "two"):
+        rate_study(study, judge=judge)
+    return study
+
+
+@pytest.fixture
+def study(rated: Path, tmp_path: Path) -> Path:
+    """A copy of it with the run of judge "one" alone."""
+    shutil.copytree(rated, tmp_path / "study")
+    shutil.rmtree(open_ratings(tmp_path / "study", judge="two").run_dir)
+    return tmp_path / "study"
+
+
 @pytest.mark.parametrize("place", ["", "ratings", "run"])
-def test_a_study_gives_the_rules_in_their_set_s_order(tmp_path: Path, place: str) -> None:
-    run_dir = add_run(tmp_path)
-    rules = encore("analyze", run_dir if place == "run" else tmp_path / place, "--json").json
-    assert [rule["rule_id"] for rule in rules["rules"]] == list(RULES)
-    assert {rule["num_ratings"] for rule in rules["rules"]} == {20}
+def test_a_study_gives_the_rules_in_their_set_s_order(study: Path, place: str) -> None:
+    (run_dir,) = list_runs(study / "ratings")
+    rules = encore("analyze", run_dir if place == "run" else study / place, "--json").json["rules"]
+    assert [rule["rule_id"] for rule in rules] == list(read_run(run_dir).rule_ids)
+    assert {rule["num_ratings"] + rule["num_unparsed"] for rule in rules} == {24}
 
 
-def test_what_is_missing_or_damaged_or_no_shard_of_the_plan_is_never_read(tmp_path: Path) -> None:
-    run_dir = add_run(tmp_path)
-    stray = pq.read_table(shard_path(run_dir, 0)).set_column(3, "rule_id", [["stray"] * 24])
+def test_what_is_missing_or_damaged_or_no_shard_of_the_plan_is_never_read(study: Path) -> None:
+    (run_dir,) = list_runs(study / "ratings")
+    shards = sorted(run_dir.glob("shard-*.parquet"))
+    table = pq.read_table(shards[0])
+    stray = table.set_column(3, "rule_id", [["stray"] * table.num_rows])
     pq.write_table(stray, run_dir / "shard-00007.parquet")
-    content = bytearray(shard_path(run_dir, 1).read_bytes())
+    content = bytearray(shards[1].read_bytes())
     content[len(content) // 2] ^= 1
-    shard_path(run_dir, 1).write_bytes(bytes(content))
-    finished = encore("analyze", tmp_path, "--json")
+    shards[1].write_bytes(bytes(content))
+    finished = encore("analyze", study, "--json")
     assert finished.code == 3
-    # Shards 0 and 2 hold 4 and 2 pairs.
+    # Shards 0 and 2 hold 5 and 2 pairs.
     rules = json.loads(finished.out)["rules"]
-    assert [(rule["rule_id"], rule["num_pairs"]) for rule in rules] == [(rule, 6) for rule in RULES]
+    assert {rule["num_ratings"] + rule["num_unparsed"] for rule in rules} == {14}
     assert "1 of 3 shards missing" in finished.err
-    for index in range(3):
-        shard_path(run_dir, index).unlink()
+    for shard in shards:
+        shard.unlink()
     with pytest.raises(InputError, match="no finished shard"):
-        analyze(tmp_path)
-    run_dir.rename(tmp_path / "elsewhere")
+        analyze(study)
+    run_dir.rename(study / "elsewhere")
     with pytest.raises(InputError, match="run `encore rate"):
-        analyze(tmp_path)
+        analyze(study)
 
 
 @pytest.mark.parametrize("rating", [7.5, float("nan")])
 def test_a_shard_with_forged_ratings_and_a_matching_digest_is_refused(
-    tmp_path: Path, rating: float
+    study: Path, rating: float
 ) -> None:
     """W6: a digest that fits says nothing about the values."""
-    path = shard_path(add_run(tmp_path), 1)
+    path = sorted(study.glob("ratings/*/shard-00001.*parquet"))[0]
     table = pq.read_table(path)
-    ratings = [rating, *table["rating"].to_pylist()[1:]]
     place = table.schema.get_field_index("rating")
+    ratings = [rating, *table["rating"].to_pylist()[1:]]
     forged = table.set_column(place, table.schema.field("rating"), [ratings])
     forged = forged.replace_schema_metadata(pq.read_metadata(path).metadata)
     pq.write_table(forged, path, store_schema=False)
     path.rename(path.with_name(f"shard-00001.{file_sha256(path)[:32]}.parquet"))
-    finished = encore("analyze", tmp_path)
+    finished = encore("analyze", study)
     assert finished.code == 3
     assert "1 of 3 shards missing" in finished.err
 
 
-def test_of_several_runs_one_must_be_chosen_and_another_can_be_compared(tmp_path: Path) -> None:
-    first = add_run(tmp_path, num_pairs=20, judge="tiny", seed=0)
-    second = add_run(tmp_path, num_pairs=20, judge="big", seed=1)
+def test_of_several_runs_one_must_be_chosen_and_another_can_be_compared(rated: Path) -> None:
+    first, second = (open_ratings(rated, judge=judge).run_dir for judge in ("one", "two"))
     with pytest.raises(InputError) as caught:
-        analyze(tmp_path)
-    for part in (first.name, second.name, "tiny", "big", "--run", "--judge"):
+        analyze(rated)
+    for part in (first.name, second.name, "one", "two", "--run", "--judge"):
         assert part in str(caught.value)
-    assert analyze(open_ratings(tmp_path, run=first.name[:5])) == analyze(first)
-    assert analyze(open_ratings(tmp_path, judge="big")) == analyze(second)
+    assert analyze(open_ratings(rated, run=first.name[:8])) == analyze(first)
     with pytest.raises(InputError, match="none of its runs match"):
-        open_ratings(tmp_path, run=first.name, judge="big")
+        open_ratings(rated, run=first.name, judge="two")
     found = [
-        encore("analyze", tmp_path, "--run", first.name, "--compare", other, "--json").json
-        for other in (second.name[:6], "big", second)
+        encore("analyze", rated, "--run", first.name, "--compare", other, "--json").json
+        for other in (second.name[:8], "two", second)
     ]
     assert found[0] == found[1] == found[2]
     comparison = found[0]["comparison"]
-    assert comparison["num_pairs"] == 20
-    assert [row["rule_id"] for row in comparison["rules"]] == list(RULES)
-    shown = encore("analyze", tmp_path, "--run", first.name, "--compare", "big").out
-    assert "20 pairs in both" in shown
+    assert comparison["num_pairs"] == 12
+    assert [row["rule_id"] for row in comparison["rules"]] == list(read_run(first).rule_ids)
+    shown = encore("analyze", rated, "--run", first.name, "--compare", "two").out
+    assert "12 pairs in both" in shown
 
 
 # --- sources and tables ---------------------------------------------------------------------------

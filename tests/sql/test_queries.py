@@ -216,18 +216,6 @@ def test_pair_patterns_agree_with_numpy(random_rows: tuple[pa.Table, list[Row]])
     assert {row["num_repeats"] for row in patterns} == {0}
 
 
-def test_patterns_of_more_rules_than_a_machine_word_has_bits() -> None:
-    # 150 rules; rule k wins for even k, ties for odd k.
-    rows = [
-        ("p", "s", response, f"rule-{k:03d}", 0.5 + 0.5 * (response == "chosen" and k % 2 == 0))
-        for k in range(150)
-        for response in ("chosen", "rejected")
-    ]
-    (pattern,) = run("pair_patterns", ratings=ratings_table(rows))
-    found = (pattern["wins"], pattern["ties"], pattern["losses"])
-    assert found == ("10" * 75, "01" * 75, "0" * 150)
-
-
 def test_disagreements_agree_with_numpy(random_rows: tuple[pa.Table, list[Row]]) -> None:
     table, rows = random_rows
     expected: Counter[tuple[Any, ...]] = Counter()
