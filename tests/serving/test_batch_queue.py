@@ -222,20 +222,3 @@ def test_no_client_of_a_dead_worker_is_left_waiting(num_done, caplog):
 
     with_queue(score, use, batch=10)
     assert "the queue has ended" in caplog.text
-
-
-def test_a_batch_in_progress_when_the_queue_is_cancelled_is_not_left_waiting():
-    scorer = Scorer(is_held=True)
-
-    async def run():
-        queue = BatchQueue(scorer, max_batch_tokens=10, max_queue_tokens=100)
-        running = asyncio.create_task(queue.run())
-        first, second = submit(queue, text(1, 10)), submit(queue, text(2, 10))
-        await started(scorer)
-        running.cancel()
-        threading.Timer(0.1, scorer.may_go_on.set).start()
-        for task in (first, second):
-            with pytest.raises(Refusal, match="the server stops"):
-                await asyncio.wait_for(task, PATIENCE)
-
-    asyncio.run(run())
