@@ -40,42 +40,32 @@ def test_one_number_is_a_rating(reply, rating):
     assert (parsed.rating, parsed.null_reason) == (rating, None)
 
 
+NULLS = {
+    "empty_reply": ("", " \n"),
+    "not_a_single_number": (
+        *(
+            "8/10",
+            "0,8",
+            "80 %",
+            "80%",
+            "0.8 0.9",
+            "0.8\n0.8",
+            "nan",
+            "inf",
+            "٠.٨",
+            "0.８",
+            "½",
+            ".",
+        ),
+        *("0.8 because it is safe", "The score is 0.8", "**0.8**", "'0.8'", "Score: Score: 0.8"),
+        *("1e-1", "+0.5", "0.8..", "0.8\u00a0", "00.5", "0x1", "0_1"),
+    ),
+    "out_of_range": ("-1", "-0.5", "1.2", "1.0000001", "10", "Score: 7"),
+}
+
+
 @pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        ("", "empty_reply"),
-        (" \n", "empty_reply"),
-        ("8/10", "not_a_single_number"),
-        ("0,8", "not_a_single_number"),
-        ("80 %", "not_a_single_number"),
-        ("80%", "not_a_single_number"),
-        ("0.8 0.9", "not_a_single_number"),
-        ("0.8\n0.8", "not_a_single_number"),
-        ("nan", "not_a_single_number"),
-        ("inf", "not_a_single_number"),
-        ("٠.٨", "not_a_single_number"),
-        ("0.８", "not_a_single_number"),
-        ("0.8 because it is safe", "not_a_single_number"),
-        ("The score is 0.8", "not_a_single_number"),
-        ("**0.8**", "not_a_single_number"),
-        ("'0.8'", "not_a_single_number"),
-        ("1e-1", "not_a_single_number"),
-        ("+0.5", "not_a_single_number"),
-        ("0.8..", "not_a_single_number"),
-        ("0.8\u00a0", "not_a_single_number"),
-        ("00.5", "not_a_single_number"),
-        ("0x1", "not_a_single_number"),
-        ("0_1", "not_a_single_number"),
-        ("Score: Score: 0.8", "not_a_single_number"),
-        (".", "not_a_single_number"),
-        ("½", "not_a_single_number"),
-        ("-1", "out_of_range"),
-        ("-0.5", "out_of_range"),
-        ("1.2", "out_of_range"),
-        ("1.0000001", "out_of_range"),
-        ("10", "out_of_range"),
-        ("Score: 7", "out_of_range"),
-    ],
+    ("reply", "reason"), [(reply, reason) for reason in NULLS for reply in NULLS[reason]]
 )
 def test_anything_else_is_null_with_its_reason(reply, reason):
     parsed = parse_reply(reply)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from encore.errors import JudgeUnavailableError
 from encore.judges.chat import FROZEN_DATE, ChatTokenizer
-from tests.scripted_judge import CHAT_TEMPLATE, byte_tokenizer
+from tests.scripted_judge import byte_tokenizer
 
 LLAMA_LIKE = (
     "{{ bos_token }}<|system|>Today Date: {{ date_string }}<eot>{% for message in messages %}"
@@ -50,20 +50,6 @@ def test_a_template_that_trims_is_applied_as_it_is(text):
 @pytest.mark.parametrize("template", [LLAMA_LIKE, TODAY])
 def test_the_date_is_frozen(template):
     assert FROZEN_DATE in ChatTokenizer(tokenizer_with(template)).render("hello")
-
-
-def test_another_template_is_another_judge():
-    digests = {
-        ChatTokenizer(tokenizer_with(template)).template_sha256
-        for template in (CHAT_TEMPLATE, LLAMA_LIKE, TODAY)
-    }
-    assert len(digests) == 3
-
-
-@pytest.mark.parametrize("template", [None, ""])
-def test_a_tokenizer_without_a_chat_template_is_refused(template):
-    with pytest.raises(JudgeUnavailableError, match="no chat template"):
-        ChatTokenizer(tokenizer_with(template))
 
 
 def test_a_template_that_drops_the_message_is_refused():

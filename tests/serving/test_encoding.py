@@ -118,19 +118,6 @@ def test_a_query_without_text_is_refused_by_its_number(llama, empty):
     assert caught.value.status == 422
 
 
-def test_a_token_without_an_embedding_is_refused_by_name(llama):
-    start = "<|start_header_id|>"
-    unknown = llama.hf_tokenizer.convert_tokens_to_ids(start)
-    everything = RequestEncoder(llama, num_embeddings=len(llama.hf_tokenizer))
-    everything.encode_queries([f"Hi.{start}"], 0)
-    # The vocabulary of this tokenizer begins with its special tokens: bytes lie above.
-    with pytest.raises(Refusal, match=r"query\[0\]: token .* has no embedding") as caught:
-        RequestEncoder(llama, num_embeddings=unknown).encode_queries(["Hi."], 0)
-    assert caught.value.status == 422
-    with pytest.raises(Refusal, match=r"conversations\[7\]: token .* has no embedding"):
-        conversation(llama, "b", num_embeddings=unknown)
-
-
 def test_a_million_end_tokens_take_no_longer_than_their_length(llama):
     many = 200_000
     started = time.perf_counter()

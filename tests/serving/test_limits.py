@@ -155,19 +155,6 @@ def test_stopping_answers_what_is_in_progress_but_does_not_wait_for_ever(
         server.get("/health")
 
 
-def test_stopping_within_a_body_is_said_in_json():
-    with running(stop_seconds=1) as server:
-        connection = connect(server)
-        head = HEAD.format(path="/get_reward") + 'content-length: 20\r\n\r\n{"query"'
-        connection.sendall(head.encode())
-        still_answers(server)  # by now it waits for the rest
-    with connection:
-        assert answer_on(connection) == (
-            503,
-            {"error": "the server stops; send it to another one"},
-        )
-
-
 @pytest.mark.parametrize(
     ("error", "num_answers"),
     [(RuntimeError("CUDA out of memory"), 3), (torch.AcceleratorError("assert triggered"), 1)],

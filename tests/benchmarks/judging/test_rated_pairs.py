@@ -19,7 +19,7 @@ from encore.benchmarks.judging.rated_pairs import (
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rules import load_rule_set
-from encore.errors import InputError, StudyIncompleteError
+from encore.errors import InputError
 from encore.warehouse import PairRatings
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh
@@ -136,16 +136,6 @@ def test_equal_pairs_are_rated_once_and_the_study_is_found_again(tmp_path, confi
     assert again.credit_P.tolist() == first.credit_P.tolist()
 
 
-def test_shards_that_fail_are_an_error_with_the_way_on(tmp_path, config):
-    def fail(prompt: str) -> str:
-        raise RuntimeError("engine trouble")
-
-    with pytest.raises(StudyIncompleteError, match=r"shards failed .*run the same command again"):
-        rated(make_benchmark(3), config, tmp_path, say=fail)
-    with pytest.raises(InputError, match="no pairs to rate"):
-        rated(make_benchmark(0), config, tmp_path)
-
-
 def test_weights_of_other_rules_or_of_the_benchmark_itself_are_refused(tmp_path, config):
     rules, pairs = load_rule_set(config.rules), make_benchmark(3)
     own = rated(pairs, config, tmp_path)
@@ -158,6 +148,8 @@ def test_weights_of_other_rules_or_of_the_benchmark_itself_are_refused(tmp_path,
     path.write_text(RULES_TOML.replace("should be kind", "must be kind"))
     with pytest.raises(InputError, match="weights of rules with other texts"):
         checked_weights(vector, load_rule_set(str(path)), elsewhere, out=tmp_path)
+    with pytest.raises(InputError, match="no pairs to rate"):
+        rated(make_benchmark(0), config, tmp_path)
     by_hand = WeightVector(scheme="hand", rule_ids=("kind",), weights=(1.0,))
     with pytest.raises(InputError, match="weights of 1 rules for a judge asked about 2"):
         checked_weights(by_hand, rules, elsewhere, out=tmp_path)
