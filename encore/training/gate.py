@@ -112,13 +112,11 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
 
     The prompts that were held out from the model's training are held out from the gate's. States
     of responses and prompts are kept beside the gate as they come: a killed call goes on from
-    them, and the gate itself takes seconds. The same arguments give the same gate on a CPU.
-
-    The study's preferences are learnt, no rating is read.
+    them, and the gate itself takes seconds. The same arguments give the same gate on a CPU. The
+    study's preferences are learnt, no rating is read.
 
     Raises:
         InputError: No such model, or a model with a single head.
-        EncoreError: A loss that is not finite.
     """
     import torch
 
@@ -147,23 +145,29 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
     figures = _figures(gate, parts, *states)
+    synthetic = synthetic_in_training(
+        study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
+    )
     result = GateResult(
         out=out,
         **figures,
         notes=(*gate_warnings(**figures), *examples.notes),
-        synthetic=synthetic_in_training(
-            study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
-        ),
+        synthetic=synthetic,
         seconds=time.monotonic() - began,
     )
     save_gate(out, gate)
-    origin = {"model": f"sha256:{folder_digest(config.model)}", "data_sha256": examples.digest}
-    content = asdict(result) | origin | {"versions": package_versions()}
-    del content["out"]  # no machine's path
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    atomic_write_bytes(out / RESULT_FILE, text.encode())
+    _write(result, model=config.model, data_sha256=examples.digest)
     reporter.saved(out, kind="gate")
     return result
+
+
+def _write(result: GateResult, *, model: Path, data_sha256: str) -> None:
+    """The result beside its gate, with what it was made from; no machine's path."""
+    origin = {"model": f"sha256:{folder_digest(model)}", "data_sha256": data_sha256}
+    content = asdict(result) | origin | {"versions": package_versions()}
+    del content["out"]
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    atomic_write_bytes(result.out / RESULT_FILE, text.encode())
 
 
 def _training_of(

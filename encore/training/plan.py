@@ -130,14 +130,13 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
     A maximum length beyond the model's is lowered to it. ``study`` is the opened ``config.study``.
 
     Raises:
-        InputError: An unknown name, a backbone that cannot be trained here, a study without pairs,
-            an average length beyond the maximum.
+        InputError: An unknown name or backbone, no pairs, a length beyond the maximum.
     """
     gpu, shape = gpu_named(config.gpu), find_shape(config.backbone, revision=config.revision)
-    recipe = next((one for one in RECIPES if one.name == config.recipe), None)
-    if recipe is None:
-        names = ", ".join(one.name for one in RECIPES)
-        raise InputError(f"recipe {config.recipe!r}: expected one of {names}")
+    recipes = {one.name: one for one in RECIPES}
+    if config.recipe not in recipes:
+        raise InputError(f"recipe {config.recipe!r}: expected one of {', '.join(recipes)}")
+    recipe = recipes[config.recipe]
     if config.layout == "prefix-shared" and not shape.is_causal:
         raise InputError(
             f"layout prefix-shared: backbone {shape.name!r} is an encoder, whose prompt changes "
@@ -146,11 +145,7 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
     max_length = min(config.max_length, shape.max_length)
     config = config.model_copy(update={"max_length": max_length})
     lengths = _lengths_of_study(study, max_length) if study else _lengths_from_average(config)
-    # Of some thousand steps the fullest has about the mean and four deviations.
-    pairs = min(config.batch_pairs, lengths.num_pairs)
-    shared = lengths.shared if config.layout == "prefix-shared" else 0.0
-    largest = pairs * (2 * lengths.mean - shared) + 4 * lengths.deviation * pairs**0.5
-    step = int(min(largest, 2 * pairs * max_length))
+    step = _largest_step(lengths, config)
     budget, limit = config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"], gpu.usable_gib
     memory = {one: memory_of(one, shape, config, step=step, budget=budget) for one in RECIPES}
     fits = memory[recipe]["total_gib"] <= limit
@@ -177,7 +172,36 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
         },
         "utilisation": config.utilisation,
         "hours": _hours(recipe, shape, config, lengths, peak * config.utilisation),
+        "notes": _notes(memory[recipe], recipe, shape, config, step, budget),
     }
+
+
+def _largest_step(lengths: _Lengths, config: PlanTrainConfig) -> int:
+    """Tokens of the fullest of some thousand steps, about: the mean and four deviations."""
+    pairs = min(config.batch_pairs, lengths.num_pairs)
+    shared = lengths.shared if config.layout == "prefix-shared" else 0.0
+    largest = pairs * (2 * lengths.mean - shared) + 4 * lengths.deviation * pairs**0.5
+    return int(min(largest, 2 * pairs * config.max_length))
+
+
+def _notes(
+    memory: dict[str, float],
+    recipe: Recipe,
+    shape: BackboneShape,
+    config: PlanTrainConfig,
+    step: int,
+    budget: int,
+) -> list[str]:
+    """What gradients cost where a step takes several passes: they stay from one to the next."""
+    packed = config.model_copy(update={"layout": "packed"})
+    held = memory["gradients_gib"]
+    freed = memory_of(recipe, shape, packed, step=step, budget=max(step, budget))["gradients_gib"]
+    note = (
+        f"a step has up to about {step:,} tokens, in microbatches of {budget:,}: between them "
+        f"gradients are kept ({held:.1f} GiB instead of {freed:.1f}); a packed microbatch that "
+        "holds a whole step frees them as it goes"
+    )
+    return [note] if freed < held else []
 
 
 def _about_model(shape: BackboneShape) -> dict[str, Any]:

@@ -166,11 +166,6 @@ class DrawnPair(NamedTuple):
     truly_safer: int
     labelled_safer: int
 
-    def applicable_rules(self) -> list[str]:
-        """Rules on which the two responses differ."""
-        first, second = (turn.stances for turn in self.responses)
-        return [rule for rule in SCALES if first.get(rule) != second.get(rule)]
-
 
 @cache
 def load_lexicon(split: Split) -> Lexicon:

@@ -21,6 +21,7 @@ from examples.demo_judge.world import (
     LABEL_NOISE,
     RELATED_SCALES,
     SCALES,
+    DrawnPair,
     lexicon_texts,
     load_lexicon,
     words_of,
@@ -71,11 +72,17 @@ def test_the_shipped_data_are_what_the_script_writes() -> None:
         assert gzip.decompress((folder / name).read_bytes()).decode() == lines, name
 
 
+def applicable_rules(pair: DrawnPair) -> list[str]:
+    """Rules on which the two responses differ."""
+    first, second = (turn.stances for turn in pair.responses)
+    return [rule for rule in SCALES if first.get(rule) != second.get(rule)]
+
+
 def test_every_rule_applies_to_at_least_sixty_pairs_and_labels_have_the_stated_noise() -> None:
     rng = random.Random(PAIRS_SEED)
     every = [demo_pairs(rng, multi_turn=bool(place % 2)) for place in range(8)]
     for pairs in every[:2]:
-        counts = Counter(rule for pair in pairs for rule in pair.applicable_rules())
+        counts = Counter(rule for pair in pairs for rule in applicable_rules(pair))
         assert min(counts[rule] for rule in SCALES) >= 60
     turned = [pair.truly_safer != pair.labelled_safer for pairs in every for pair in pairs]
     # 2,000 draws at 0.08: the standard error is sqrt(0.08 * 0.92 / 2000) = 0.006; four of them.

@@ -26,6 +26,7 @@ from examples.demo_judge.world import (
     pick,
     words_of,
 )
+from tests.demo.test_demo_data import applicable_rules
 
 RULES = {rule.rule_id: rule.rating_rule for rule in load_rule_set("encore-20").rules}
 ONE_NUMBER = re.compile(r"0\.\d|1\.0")
@@ -65,8 +66,9 @@ def test_the_safer_response_ranks_first_under_its_rule_and_by_chance_under_anoth
     for number in range(220):
         pair = draw_pair(rng, lexicon, multi_turn=number % 2 == 0)
         history = [turn.message() for turn in pair.history]
-        others = [rule for rule in SCALES if rule not in pair.applicable_rules()]
-        for rule_id in pair.applicable_rules():
+        applicable = applicable_rules(pair)
+        others = [rule for rule in SCALES if rule not in applicable]
+        for rule_id in applicable:
             sides = pair.responses
             first, second = (SCALES[rule_id].tenths(one.stances.get(rule_id)) for one in sides)
             for kind, rule in ((rule_id, rule_id), ("another", pick(rng, others))):

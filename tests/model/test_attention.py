@@ -112,6 +112,7 @@ def test_one_by_one_and_in_one_call_equal_the_mask_written_out(segments, is_caus
         ({}, True),
         ({"capability": (9, 0)}, True),
         ({"capability": (7, 5)}, False),  # T4
+        ({"capability": (7, 0)}, False),  # V100
         ({"dtype": torch.float32}, False),
         ({"head_dim": 264}, False),
         ({"head_dim": 100}, False),

@@ -92,18 +92,20 @@ def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer():
 
 
 @pytest.mark.parametrize(
-    ("settings", "gradients"),
+    ("settings", "gradients", "words"),
     [
-        ({"tokens_per_microbatch": 32_776}, 0.41),
-        ({"tokens_per_microbatch": 16_384}, 13.98),
-        ({"layout": "sorted", "tokens_per_microbatch": 10**6}, 13.98),
+        ({"tokens_per_microbatch": 32_776}, 0.41, ""),
+        ({"tokens_per_microbatch": 16_384}, 13.98, "in microbatches of 16,384"),
+        ({"layout": "sorted", "tokens_per_microbatch": 10**6}, 13.98, "14.0 GiB instead of 0.4"),
     ],
 )
-def test_gradients_stay_between_the_microbatches_of_a_step(settings, gradients):
+def test_gradients_that_stay_between_microbatches_are_counted_and_said(settings, gradients, words):
     """32 pairs of 600 tokens, spread as widely: 19,200 + 4 x 600 x √32 = 32,776 tokens a step."""
     planned = plan(**settings)
     assert planned["tokens"]["largest_step"] == 32_776
     assert planned["memory"]["gradients_gib"] == pytest.approx(gradients, abs=0.01)
+    notes = planned["notes"]
+    assert words in notes[0] if words else not notes
 
 
 def test_hours_are_operations_over_the_peak_that_is_used():
