@@ -8,22 +8,25 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from encore.cli.app import COMMANDS
-from encore.config import StageConfig, about_option
-from encore.options import Option, bounds_of, options_of
+from encore.config import about_option
+from encore.options import bounds_of, options_of
 
 PAGE = Path("docs/reference.md")
 _HEAD = """# Reference
 
 Every option of every command, generated from the configs (`python -m encore.cli.reference`). Flows,
-recipes (TOML) and Prefect's forms take the same fields. *Key* says whether an option is part of a
-run's key: changing it makes another run beside the old one.
+recipes (TOML) and Prefect's forms take the same fields, except for those that say how a result is
+printed. *Key* says whether an option is part of a run's key: changing it makes another run beside
+the existing one. Commands without this column make no run.
 """
+#: The commands whose results lie under a key.
+_KEYED = {"rate", "train", "score", "benchmark", "judge"}
 
 
 def reference_page() -> str:
@@ -35,46 +38,35 @@ def _command_lines(name: str) -> Iterator[str]:
     function = getattr(import_module(f"encore.cli.{name}"), name)
     yield f"## encore {name}\n"
     yield f"{(inspect.getdoc(function) or '').splitlines()[0]}\n"
-    configs: tuple[type[StageConfig], ...] = function.configs
-    options = [one for model in configs for one in options_of(model)]
-    options.sort(key=lambda one: not one.is_positional)
-    if options:
-        yield "| option | type | default | key | what it says |"
-        yield "|---|---|---|---|---|"
-        yield from (option_row(one) for one in options)
-        yield ""
+    columns = ["option", "type", "default", "key", "what it says"]
+    for cells in [columns, ["---"] * len(columns), *_rows(function)]:
+        shown = cells if name in _KEYED else [*cells[:3], *cells[4:]]
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in shown) + " |"
+    yield ""
 
 
-def option_row(option: Option) -> str:
-    """One option as a row of the table."""
-    field, about = option.field, about_option(option.field)
-    default = (
-        "required"
-        if field.is_required()
-        else _default(field.get_default(call_default_factory=True))
-    )
-    bounds = bounds_of(field)
-    text = " ".join(
-        part
-        for part in (
-            field.description or "",
-            f"[{bounds}]" if bounds else "",
-            f"({about['source']})" if about.get("source") else "",
-        )
-        if part
-    )
-    cells = (
-        f"`{option.flag}`",
-        _type_name(field.annotation),
-        default,
-        "yes" if about.get("identity", True) else "",
-        text,
-    )
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _default(value: Any) -> str:
-    return "" if value in (None, (), {}) else f"`{value}`"
+def _rows(function: Callable[..., None]) -> Iterator[list[str]]:
+    """The cells of each option: arguments, options of configs, then how results are printed."""
+    options = [one for model in function.configs for one in options_of(model)]  # type: ignore[attr-defined]  # set by `command`
+    for option in sorted(options, key=lambda one: not one.is_positional):
+        field, about = option.field, about_option(option.field)
+        is_required = field.is_required()
+        default = None if is_required else field.get_default(call_default_factory=True)
+        bounds, source = bounds_of(field), about.get("source")
+        text = (field.description or "") + f" [{bounds}]" * bool(bounds)
+        yield [
+            f"`{option.flag}`",
+            _type_name(field.annotation),
+            "required" if is_required else "" if default in (None, (), {}) else f"`{default}`",
+            "yes" * about.get("identity", True),
+            text + f" ({source})" * bool(source),
+        ]
+    known = {option.parameter_name for option in options}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in known:
+            annotation, about_it = typing.get_args(parameter.annotation)
+            flag, default = f"`--{name.replace('_', '-')}`", f"`{parameter.default}`"
+            yield [flag, _type_name(annotation), default, "", about_it.help]
 
 
 def _type_name(annotation: Any) -> str:
