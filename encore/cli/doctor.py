@@ -6,7 +6,6 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from encore.doctor import diagnose
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json
 
@@ -19,6 +18,8 @@ def doctor(*, json: JsonOption = False) -> None:
     something required is broken; warnings (an extra you may not need, a port in use, a hub that
     does not answer) leave it at 0. Secrets are never printed.
     """
+    from encore.doctor import diagnose
+
     findings = diagnose(os.environ, folder=Path.cwd())
     num_fail = sum(one.verdict == "fail" for one in findings)
     if json:

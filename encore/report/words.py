@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from encore.analysis.statistics import TiePolicy
+if TYPE_CHECKING:
+    from encore.analysis.statistics import TiePolicy
 
 NONE = "–"
 #: Control and direction characters, and what XML has no way to write: they are shown as escapes.

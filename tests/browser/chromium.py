@@ -32,27 +32,35 @@ _FLAGS = (
     "--remote-debugging-port=0",
 )
 _START_SECONDS = 60.0
-_ANSWER_SECONDS = 30.0
+_ANSWER_SECONDS = 60.0
 _LARGEST_ANSWER_BYTES = 64 * 1024 * 1024  # a screenshot comes as one message
 
 
 class Page:
-    """One tab."""
+    """One tab; its console messages, errors and requests are kept."""
 
     def __init__(self, connection: ClientConnection) -> None:
         """Talk to a tab over its connection."""
         self._connection = connection
         self._num_calls = 0
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._call(f"{domain}.enable")
 
-    def open(self, url: str, *, width: int = 1440, height: int = 1000) -> None:
-        """Go to a page."""
+    def open(
+        self, url: str, *, width: int = 1440, height: int = 1000, theme: str = "light"
+    ) -> None:
+        """Go to a page, as a person who prefers a theme sees it on a screen."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
             height=height,
             deviceScaleFactor=1,
-            mobile=False,
+            mobile=width < 500,
         )
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        self._call("Emulation.setEmulatedMedia", features=features)
         self._call("Page.navigate", url=url)
 
     def text(self) -> str:
@@ -77,15 +85,23 @@ class Page:
         )
         assert is_clicked, f"nothing says {words!r}; the page shows: {self.text()}"
 
+    def press_enter(self) -> None:
+        """Press and release the key."""
+        for kind, text in (("keyDown", {"text": "\r"}), ("keyUp", {})):
+            self._call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", **text)
+
     def evaluate(self, javascript: str) -> Any:
         """The value of an expression in the page."""
         answer = self._call("Runtime.evaluate", expression=javascript, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def screenshot(self, path: Path) -> None:
-        """Save what is displayed as PNG."""
-        answer = self._call("Page.captureScreenshot", format="png")
+    def screenshot(self, path: Path, *, is_whole: bool = False) -> None:
+        """Save what is displayed as PNG; ``is_whole``: also what lies below the screen."""
+        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        more = {"captureBeyondViewport": True, "clip": clip} if is_whole else {}
+        answer = self._call("Page.captureScreenshot", format="png", **more)
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
@@ -97,6 +113,11 @@ class Page:
             if answer.get("id") == self._num_calls:
                 assert "error" not in answer, answer
                 return dict(answer["result"])
+            match answer.get("method"):
+                case "Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Log.entryAdded":
+                    self.complaints.append(json.dumps(answer["params"]))
+                case "Network.requestWillBeSent":
+                    self.requests.append(answer["params"]["request"]["url"])
 
 
 @contextlib.contextmanager
