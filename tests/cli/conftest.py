@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from encore.cli.app import main
+from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
+from encore.rating.rating_run import rate
 from tests.test_rating import write_source
 from tests.tiny_judge import make_tiny_judge
 
@@ -54,19 +57,27 @@ def judge_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_judge(tmp_path_factory.mktemp("judge") / "tiny", max_model_len=1024)
 
 
+@pytest.fixture(scope="session")
+def made_studies(judge_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two studies with the same few pairs: ``fresh``, and ``rated`` in two shards."""
+    folder = tmp_path_factory.mktemp("studies")
+    ingest([f"mine={write_source(folder, num_pairs=NUM_PAIRS)}"], out=folder / "fresh")
+    shutil.copytree(folder / "fresh", folder / "rated")
+    judge = JudgeConfig(model=str(judge_folder), backend="transformers")
+    rate(folder / "rated", RatingConfig(judge=judge, shard_size=4))
+    return folder
+
+
 @pytest.fixture
-def study(tmp_path: Path) -> Path:
+def study(made_studies: Path, tmp_path: Path) -> Path:
     """A study with a few pairs and no ratings."""
-    ingest([f"mine={write_source(tmp_path, num_pairs=NUM_PAIRS)}"], out=tmp_path / "study")
-    return tmp_path / "study"
+    return Path(shutil.copytree(made_studies / "fresh", tmp_path / "study"))
 
 
 @pytest.fixture
-def rated(encore: Run, study: Path, judge_folder: Path) -> Path:
-    """The same study rated in two shards by the tiny judge."""
-    finished = encore(*rate_arguments(study, judge_folder))
-    assert finished.code == 0, finished.err
-    return study
+def rated(made_studies: Path, tmp_path: Path) -> Path:
+    """A study with the same pairs, rated in two shards by the tiny judge."""
+    return Path(shutil.copytree(made_studies / "rated", tmp_path / "rated"))
 
 
 def rate_arguments(study: Path, judge_folder: Path) -> list[object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,24 +29,15 @@ def the_error(finished) -> str:
     return lines[0]
 
 
-def test_help_names_every_command(encore):
+def test_help_names_every_command_and_each_says_what_it_does(encore):
     finished = encore("--help")
     assert finished.code == 0
     assert all(command in finished.out for command in COMMANDS)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_that_says_what_it_does(encore, command):
-    finished = encore(command, "--help")
-    assert finished.code == 0
-    assert len(finished.out) > 400
-
-
-def test_the_version_is_the_packages(encore):
+    for command in COMMANDS:
+        finished = encore(command, "--help")
+        assert finished.code == 0
+        assert len(finished.out) > 400
     assert encore("--version").out == f"encore {package.__version__}\n"
-
-
-def test_an_unknown_option_is_a_usage_error(encore):
     assert encore("status", "--no-such-option").code == 2
 
 
@@ -93,19 +85,16 @@ def test_a_single_shard_can_be_rated_by_number(encore, study, judge_folder):
     assert encore("status", study).code == 3
 
 
-def test_show_prints_text_prompt_replies_and_ratings(encore, rated):
+def test_show_prints_text_prompt_replies_and_ratings(encore, rated, tmp_path):
     pair_id = read_pairs(open_study(rated))["pair_id"][0].as_py()
     shown = encore("show", pair_id[:8], "--study", rated)
     assert shown.code == 0, shown.err
     for part in ("Question", "Answer", "Criterion for evaluation:", "rejection-of-"):
         assert part in shown.out
-    result = json.loads(encore("show", pair_id, "--study", rated, "--json").out)
-    [run] = result["runs"]
+    [run] = json.loads(encore("show", pair_id, "--study", rated, "--json").out)["runs"]
     assert len(run["ratings"]) == 20
-    assert all(rated["prompt"].endswith("Score:") for rated in run["ratings"])
-
-
-def test_show_prints_markup_in_a_conversation_as_it_is(encore, tmp_path):
+    assert all(rating["prompt"].endswith("Score:") for rating in run["ratings"])
+    # Markup in a conversation is printed as it is.
     text = "[bold]not bold[/bold] [/x] [red]"
     source = tmp_path / "odd.jsonl"
     source.write_text(json.dumps({"prompt": text, "chosen": "a [b]", "rejected": "c"}) + "\n")
@@ -175,8 +164,6 @@ def test_several_runs_are_listed_until_one_is_chosen(encore, rated, judge_folder
 
 
 def test_a_judge_that_was_changed_is_another_run(encore, rated, judge_folder, tmp_path):
-    import shutil
-
     other = Path(shutil.copytree(judge_folder, tmp_path / "tiny"))
     config = json.loads((other / "generation_config.json").read_text())
     (other / "generation_config.json").write_text(json.dumps(config | {"do_sample": False}))
@@ -184,20 +171,17 @@ def test_a_judge_that_was_changed_is_another_run(encore, rated, judge_folder, tm
     assert len(list((rated / "ratings").iterdir())) == 2
 
 
-@pytest.mark.parametrize("command", ["analyze", "weights", "theory"])
-def test_figures_of_synthetic_pairs_are_said_to_be_synthetic(
-    encore, tmp_path, judge_folder, command
-):
-    called = {}
-    for label in ("synthetic-pairs", "mine"):
-        study = tmp_path / label
-        source = write_source(tmp_path, num_pairs=NUM_PAIRS)
-        assert encore("ingest", f"{label}={source}", "--out", study).code == 0
-        assert encore(*rate_arguments(study, judge_folder)).code == 0
-        called[label] = encore(command, study, "--json")
-        assert json.loads(called[label].out)
-    assert "warning: synthetic: source synthetic-pairs" in called["synthetic-pairs"].err
-    assert "synthetic" not in called["mine"].err
+def test_synthetic_pairs_are_said_to_be_synthetic(encore, tmp_path, rated, judge_folder):
+    study = tmp_path / "synthetic"
+    source = write_source(tmp_path, num_pairs=NUM_PAIRS)
+    assert encore("ingest", f"synthetic-pairs={source}", "--out", study).code == 0
+    assert encore(*rate_arguments(study, judge_folder)).code == 0
+    for command in ("analyze", "weights", "theory"):
+        for folder, is_synthetic in ((study, True), (rated, False)):
+            finished = encore(command, folder, "--json")
+            assert json.loads(finished.out)
+            said = "warning: synthetic: source synthetic-pairs" in finished.err
+            assert said == is_synthetic == ("synthetic" in finished.err)
 
 
 def test_the_demos_judge_is_not_called_judge_judge(encore, study, monkeypatch):
