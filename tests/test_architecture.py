@@ -27,6 +27,11 @@ ONE_QUERY = (
     "from encore.query.sql_worker import skip_pandas; skip_pandas(); "
     "import encore.query.study_database"
 )
+#: What the process of one query imports.
+ONE_QUERY = (
+    "from encore.query.sql_worker import skip_pandas; skip_pandas(); "
+    "import encore.query.study_database"
+)
 UNSAFE_LOADERS = {"cloudpickle", "dill", "joblib", "pickle", "shelve"}
 
 
@@ -101,12 +106,7 @@ def test_every_module_says_what_it_is_for():
     [
         ("from encore.cli.app import build_app; build_app()", set()),  # what `--help` needs
         ("import encore.query.sql_worker", set()),
-        # What the process of one query imports.
-        (
-            "from encore.query.sql_worker import skip_pandas; skip_pandas(); "
-            "import encore.query.study_database",
-            {"duckdb", "numpy", "pyarrow"},
-        ),
+        (ONE_QUERY, {"duckdb", "numpy", "pyarrow"}),
     ],
 )
 def test_what_must_start_fast_imports_nothing_heavy(code: str, allowed: set[str]):
