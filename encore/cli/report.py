@@ -59,4 +59,4 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
             f"synthetic: {' and '.join(synthetic)}; the report says so, and its figures are no "
             "evidence"
         )
-    exit_if_incomplete(findings.analysis.num_missing_shards, findings.analysis.num_shards)
+    exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards)

@@ -73,6 +73,7 @@ class Findings:
     """What is known about some ratings.
 
     Attributes:
+        ratings: What was opened.
         label: What the ratings are called: the name of a folder or file, never its place.
         titles: Of each rule by its id, in the order of the rules.
         analysis: Statistics, for every source where sources could be told apart.
@@ -87,6 +88,7 @@ class Findings:
         notes: Plain sentences on what limits these figures, those of ``analysis`` included.
     """
 
+    ratings: Ratings
     label: str
     titles: Mapping[str, str]
     analysis: Analysis
@@ -216,6 +218,7 @@ def gather(
         note for one in (comparison, sweep) if not isinstance(one, Missing) for note in one.notes
     ]
     return Findings(
+        ratings=source,
         label="ratings" if source.table is not None else printable(_name_of(source.label)),
         titles={one: printable(provenance.titles.get(one) or one) for one in rule_ids},
         analysis=analysis,

@@ -64,7 +64,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore report --json``."""
-        findings, analysis = self.findings, self.findings.analysis
+        findings = self.findings
         figures = {
             name: {one: str(path) for one, path in files.items()}
             for name, files in self.figures.items()
@@ -79,11 +79,11 @@ class Report:
             "num_pairs": findings.num_pairs,
             "num_ratings": findings.num_ratings,
             "num_nulls": findings.num_nulls,
-            "num_shards": analysis.num_shards,
-            "num_missing_shards": analysis.num_missing_shards,
+            "num_shards": findings.ratings.num_shards,
+            "num_missing_shards": findings.ratings.num_missing_shards,
             "verdicts": [
                 {name: getattr(one, name) for name in ("source", "entropy", "verdict", "reason")}
-                for one in analysis.verdicts
+                for one in findings.analysis.verdicts
             ],
             "notes": self.notes,
         }
