@@ -16,7 +16,7 @@ import pytest
 
 from tests.golden.command_line import ENVIRONMENT
 from tests.golden.conftest import GoldenStudy
-from tests.golden.same import ANY, SOLVED, check_golden, masked
+from tests.golden.same import ANY, PROBED, check_golden, masked
 
 PATIENCE = 90.0
 PROMPT = [{"role": "user", "content": "May I share the neighbour's letters?"}]
@@ -100,7 +100,7 @@ def test_answers_and_refusals(url: str):
     """A refusal's wording is free; its code, its keys and that it is one line are not."""
     seen = {name: answer_to(url, *request) for name, request in REQUESTS.items()}
     tolerances = {
-        "*.answer.*": SOLVED,
+        "*.answer.*": PROBED,
         "*.answer.error": ANY,
         "*.answer.digest": ANY,
         "model.answer.*version*": ANY,
