@@ -262,9 +262,11 @@ def _compared(
             "model": row.table.model,
             "name": row.name,
             "kind": row.line.kind,
-            **row.line.own.model_dump(
-                mode="json", include={"params", "uses_labels", "synthetic", "notes"}
-            ),
+            "params": {
+                name: value if isinstance(value, str) else float(value)
+                for name, value in row.line.own.params.items()
+            },
+            **row.line.own.model_dump(mode="json", include={"uses_labels", "synthetic", "notes"}),
             "figures": {
                 name: {key: getattr(one, key) for key in _FIGURE}
                 for name, one in row.line.own.figures.items()

@@ -44,7 +44,11 @@ def load_tokenizer(
     tokenizer = _guarded(
         files.name,
         "its tokenizer does not load; expected tokenizer.json and tokenizer_config.json",
-        lambda: AutoTokenizer.from_pretrained(files.location, **_source(config, files)),
+        lambda: AutoTokenizer.from_pretrained(
+            files.location,
+            revision=files.hub_revision,
+            trust_remote_code=config.trust_remote_code,
+        ),
     )
     template = None
     if config.chat_template is not None:
@@ -179,11 +183,6 @@ def _find(config: BackboneConfig) -> ModelFiles:
     return _BACKBONE.find(config.model, revision=config.revision, needs_weights=needs_weights)
 
 
-def _source(config: BackboneConfig, files: ModelFiles) -> dict[str, Any]:
-    """Which version of a model transformers reads, and whether it may run code of it."""
-    return {"revision": files.hub_revision, "trust_remote_code": config.trust_remote_code}
-
-
 def _dtype(config: BackboneConfig, device: str) -> torch.dtype:
     """The number format of a trunk: ``auto`` is bfloat16 on CUDA, float32 elsewhere."""
     is_half = config.dtype == "bfloat16" or (config.dtype == "auto" and device.startswith("cuda"))
@@ -233,7 +232,8 @@ def _load(
             dtype=_dtype(config, device),
             use_safetensors=True,
             output_loading_info=True,
-            **_source(config, files),
+            revision=files.hub_revision,
+            trust_remote_code=config.trust_remote_code,
             **options,
         ),
     )
@@ -249,7 +249,11 @@ def _load(
 def _random_trunk(
     config: BackboneConfig, files: ModelFiles, *, seed: int, device: str, **options: Any
 ) -> Any:
-    model_config = AutoConfig.from_pretrained(files.location, **_source(config, files))
+    model_config = AutoConfig.from_pretrained(
+        files.location,
+        revision=files.hub_revision,
+        trust_remote_code=config.trust_remote_code,
+    )
     with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
         torch.manual_seed(seed)
         trunk = AutoModel.from_config(

@@ -25,8 +25,8 @@ WRITTEN: list[str] = []
 EXACT = 1e-9
 #: Losses, and what a solver or a sum in single precision ends with.
 SOLVED = 1e-5
-#: What follows from the golden study's ridge probe. Its responses are fewer than the hidden size, so
-#: it amplifies the rounding of a CPU's kernels: one commit on two CPUs differed by 3e-5, and on one
+#: What follows from the golden study's ridge probe. It has fewer responses than hidden sizes, so it
+#: amplifies the rounding of a CPU's kernels: one commit on two CPUs differed by 3e-5, and on one
 #: CPU two commits agree to `SOLVED`.
 PROBED = 2e-4
 #: The same after 20 steps of training from that probe (measured: losses 1e-3, R² 4e-3).
