@@ -12,7 +12,6 @@ import logging
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,23 +36,16 @@ logger = logging.getLogger(__name__)
 WEIGHTS_FILE = "weights.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
+_TENSOR_FILES = (WEIGHTS_FILE, OPTIMIZER_FILE)
 _FORMAT_VERSION = 1
 _NAME = re.compile(r"step-(\d{8})")
 _NUMERIC_PACKAGES = ("python", "encore-reward", "numpy", "torch", "transformers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Checkpoint:
-    """A checkpoint that passed its digests, in memory; tensors by name, on the CPU.
-
-    ``state`` holds the step, the run's identity (another run must not continue from here), the
-    environment (another one may end with other last bits) and the evaluation of this step or None.
-    """
-
-    path: Path
-    state: Mapping[str, Any]
-    weights: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
+#: State, weights and optimizer state, on the CPU. The state holds the step, the run's identity
+#: (another run must not continue from here), the environment (another one may end with other last
+#: bits) and the evaluation of this step or None.
+Checkpoint = tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]
 
 
 class CheckpointManager:
@@ -102,25 +94,25 @@ class CheckpointManager:
             EncoreError: Processes that see other disks.
         """
         checkpoint = newest_checkpoint(self._folder, identity=self._identity)
-        if not self._ranks.agree(0 if checkpoint is None else checkpoint.state["step"]):
+        if not self._ranks.agree(0 if checkpoint is None else checkpoint[0]["step"]):
             raise EncoreError(
                 f"{self._folder}: not every process can read the same checkpoint; expected one "
                 "disk that all of them see: run the same command again, or train in one process"
             )
         if checkpoint is None:
             return None
-        if difference := first_difference(checkpoint.state["environment"], self._environment):
+        state, weights, optimizer = checkpoint
+        if difference := first_difference(state["environment"], self._environment):
             logger.warning(
                 "the run was begun in another environment (%s): it goes on, but may end with other "
                 "last bits than an undisturbed run",
                 difference,
             )
-        copy_whole(self.weights, checkpoint.weights, what=f"{checkpoint.path}: weight")
-        copy_whole(
-            self._optimizer.state(), checkpoint.optimizer, what=f"{checkpoint.path}: state of"
-        )
-        logger.info("continuing from %s", checkpoint.path)
-        return checkpoint.state
+        path = checkpoint_path(self._folder, state["step"])
+        copy_whole(self.weights, weights, what=f"{path}: weight")
+        copy_whole(self._optimizer.state(), optimizer, what=f"{path}: state of")
+        logger.info("continuing from %s", path)
+        return state
 
     def first_not_finite(self) -> str | None:
         """The first trained weight that holds NaN or infinity, in any process's shard."""
@@ -204,7 +196,7 @@ def write_checkpoint(
     last = f"the checkpoint of step {older[-1]} is kept" if older else "there is none before it"
     with named_when_full(folder, purpose=purpose, kept=last), atomic_folder(path) as temporary:
         files = {}
-        for name, tensors in ((WEIGHTS_FILE, weights), (OPTIMIZER_FILE, optimizer)):
+        for name, tensors in zip(_TENSOR_FILES, (weights, optimizer), strict=True):
             whole = {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
             save_file(whole, temporary / name)
             files[name] = file_sha256(temporary / name)
@@ -235,7 +227,8 @@ def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoin
         try:
             state = _read_state(path, step)
             refuse_other_identity(state["identity"], identity, place=path)
-            files = [_read_tensors(path / name, state) for name in (WEIGHTS_FILE, OPTIMIZER_FILE)]
+            weights, optimizer = (_read_tensors(path / name, state) for name in _TENSOR_FILES)
+            return state, weights, optimizer
         except InputError:
             raise
         except _DAMAGE as damage:
@@ -244,8 +237,6 @@ def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoin
                 path,
                 damage,
             )
-            continue
-        return Checkpoint(path=path, state=state, weights=files[0], optimizer=files[1])
     if steps:
         logger.warning("%s: no checkpoint is whole; training starts from the beginning", folder)
     return None

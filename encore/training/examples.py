@@ -37,8 +37,6 @@ _PAIRS_PER_CHUNK = 1024
 
 _Floats = NDArray[np.float32]
 _Rows = NDArray[np.int64]
-#: A pair's source and id.
-_PairKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,8 +70,6 @@ class TokenTable:
 
     def __getitem__(self, index: int) -> NDArray[np.int32]:
         """One sequence: a view, not a copy."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"sequence {index} of a table of {len(self)}")
         return self.flat[self.offsets[index] : self.offsets[index + 1]]
 
     def take(self, row_N: _Rows | Sequence[int]) -> TokenTable:
@@ -216,7 +212,12 @@ def _rated_rows(
     row_N = np.array([row_of.get(key, -1) for key in rated_keys], dtype=np.int64)
     is_known_N = row_N >= 0
     if not is_known_N.any():
-        raise InputError(_why_none_match(label, rated, keys))
+        raise InputError(
+            f"ratings {label}: none of its {rated.num_pairs} rated pairs (such as "
+            f"{rated.pair_id_P[0]} of source {rated.source_P[0]}) is among the {len(keys)} pairs "
+            f"of the study (such as {keys[0][1]} of source {keys[0][0]}); give the ratings of this "
+            "study's pairs, or ingest what was rated under the source that the ratings name"
+        )
     target_PSR = np.full((len(keys), 2, len(rated.rule_ids)), np.nan, dtype=np.float32)
     both_NSR = np.stack([rated.chosen_PR, rated.rejected_PR], axis=1)
     target_PSR[row_N[is_known_N]] = both_NSR[is_known_N]
@@ -241,24 +242,6 @@ def _rated_rows(
         ),
     ]
     return used_P, used_PSR, [note for is_so, note in notes if is_so]
-
-
-def _why_none_match(label: str, rated: PairRatings, keys: Sequence[_PairKey]) -> str:
-    message = (
-        f"ratings {label}: none of its {rated.num_pairs} rated pairs is among the "
-        f"{len(keys)} pairs of the study"
-    )
-    if {pair_id for _, pair_id in keys}.intersection(rated.pair_id_P.tolist()):
-        found = ", ".join(sorted(set(rated.source_P.tolist())))
-        expected = ", ".join(sorted({source for source, _ in keys}))
-        return (
-            f"{message}: the ids are the same, the sources are not (ratings: {found}; study: "
-            f"{expected}); ingest the data under the label that the ratings name as source"
-        )
-    return (
-        f"{message} (for example pair {rated.pair_id_P[0]!r}; the study has {keys[0][1]!r}); give "
-        "the ratings of this study's pairs, or ingest the data that was rated"
-    )
 
 
 def _encode(pairs: pa.Table, tokenizer: ConversationTokenizer, notes: list[str]) -> dict[str, Any]:

@@ -307,16 +307,12 @@ class SpeedMeter:
 
     Args:
         shape: Of the trunk; None: no utilisation.
-        peak_flops: Of the device or devices, operations per second.
-        share: Of full training's operations that the method needs.
+        peak_flops: Of the device or devices: operations of full training per second.
     """
 
-    def __init__(
-        self, shape: BackboneShape | None = None, *, peak_flops: float = 0.0, share: float = 1.0
-    ) -> None:
+    def __init__(self, shape: BackboneShape | None = None, *, peak_flops: float = 0.0) -> None:
         self._shape = shape
         self._peak_flops = peak_flops
-        self._share = share
         # Real tokens, seconds and operations of each step.
         self._steps: deque[tuple[int, float, float]] = deque(maxlen=_WINDOW_STEPS)
 
@@ -334,7 +330,7 @@ class SpeedMeter:
         num_tokens, operations = sum(length_N), 0.0
         if self._shape is not None:
             per_token = flops_per_token(self._shape, sequence_length=attention_length(length_N))
-            operations = min(num_tokens, num_computed) * per_token * self._share
+            operations = min(num_tokens, num_computed) * per_token
         self._steps.append((num_tokens, seconds, operations))
         tokens, times, work = (sum(values) for values in zip(*self._steps, strict=True))
         mfu = None if self._shape is None else work / times / self._peak_flops
@@ -349,9 +345,9 @@ def speed_meter_of(steps: Steps) -> SpeedMeter:
         peak = peak_flops(torch.cuda.get_device_name(steps.device), dtype=dtype)
         with contextlib.suppress(InputError):
             shape = shape_from_config(trunk.config.to_dict(), name="trunk")
-            share = _LORA_SHARE if steps.config.method == "lora" else 1.0
             if peak is not None:
-                return SpeedMeter(shape, peak_flops=peak * steps.ranks.count, share=share)
+                share = _LORA_SHARE if steps.config.method == "lora" else 1.0
+                return SpeedMeter(shape, peak_flops=peak * steps.ranks.count / share)
     return SpeedMeter()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from encore.data.study import open_study
 from encore.errors import InputError
-from encore.model.conversation import ConversationTokenizer, EncodedPair, EncodedResponse
+from encore.model.conversation import ConversationTokenizer
 from encore.training.examples import (
     REWARD_HEAD,
     TokenTable,
@@ -157,31 +156,6 @@ def test_a_padding_token_has_a_row_in_the_embedding_table():
         ConversationTokenizer(hf_tokenizer, max_length=64, num_embeddings=own)
 
 
-class LongTexts:
-    """Stands in for a tokenizer: every response has 300 tokens."""
-
-    def encode_pairs(self, pairs):
-        def response():
-            ids = np.arange(300, dtype=np.int32)
-            return EncodedResponse(token_ids=ids, num_prompt=200, num_cut=0)
-
-        return [EncodedPair(chosen=response(), rejected=response()) for _ in pairs]
-
-
-def test_tokens_take_four_bytes_each(tmp_path):
-    study = make_study(tmp_path, num_pairs=3000)
-    tracemalloc.start()
-    try:
-        examples = read(study, objective="bradley-terry", tokenizer=LongTexts())
-        retained, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    # Per pair: two offsets, group, prompt length, and an id of 32 characters (81 bytes) with its
-    # and the source's references.
-    assert examples.length_P.sum() == 3000 * 600
-    assert retained < 1.15 * 3000 * (600 * 4 + 16 + 8 + 4 + 81 + 16)
-
-
 # --- ratings of other pairs, missing ratings ----------------------------------------------------
 
 
@@ -191,11 +165,11 @@ def test_what_cannot_be_learnt_is_refused(study, ratings, tmp_path):
         read(tmp_path / "empty", objective="bradley-terry")
     path = tmp_path / "r.parquet"
     write_ratings(path, pairs_of(make_study(tmp_path, num_pairs=30))[12:])
-    message = r"none of its 18 rated pairs is among the 12 pairs.* ingest the data that was rated"
+    message = r"none of its 18 rated pairs .* is among the 12 pairs .* or ingest what was rated"
     with pytest.raises(InputError, match=message):
         read(study, path)
     write_ratings(path, pairs_of(make_study(tmp_path, label="yours", step=-1)))
-    with pytest.raises(InputError, match=r"sources are not \(ratings: yours; study: mine\)"):
+    with pytest.raises(InputError, match=r"of source yours\) .* of source mine\)"):
         read(study, path)
     table = pq.read_table(ratings)
     pq.write_table(pa.concat_tables([table, table.slice(5, 1)]), path)

@@ -15,7 +15,7 @@ from encore.training.batches import step_rows
 from encore.training.config import TrainingConfig
 from encore.training.evaluation import TrainingDivergedError, loss_sum, num_terms
 from encore.training.examples import TokenTable
-from encore.training.loop import SpeedMeter, learning_rate_at, peak_memory_bytes
+from encore.training.loop import SpeedMeter, learning_rate_at
 from encore.training.optimizers import make_optimizer
 from encore.training.run_folder import EvaluationRecord, StepRecord
 from tests.training.studies import make_backbone
@@ -308,8 +308,3 @@ def test_utilisation_is_arithmetic_over_time_over_the_peak(tmp_path):
     assert used(1280) == pytest.approx(work / 2.0 / 1e12)
     assert used(2000) == used(1280)  # padding is no work
     assert used(640) == pytest.approx(used(1280) / 2)  # a shared prompt is work once
-
-
-def test_memory_of_a_process_on_a_cpu():
-    held = torch.ones(200 << 20, dtype=torch.uint8)
-    assert peak_memory_bytes(torch.device("cpu")) >= held.numel()

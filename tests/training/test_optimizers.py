@@ -147,18 +147,6 @@ def test_gradients_add_up_until_armed_and_never_do_two_exist_at_once():
     assert torch.equal(model.unused, before)
 
 
-def test_the_norm_is_that_of_the_whole_gradient():
-    model, reference = TinyModel(), TinyModel()
-    reference(TOKENS).backward()
-    gradients = [p.grad.double() for p in reference.parameters() if p.grad is not None]
-    expected = sum(float(gradient.square().sum()) for gradient in gradients) ** 0.5
-    for optimizer in (stochastic(model), plain(model)):
-        model.load_state_dict(reference.state_dict())
-        optimizer.arm(step=0, learning_rate=1e-3)
-        model(TOKENS).backward()
-        assert optimizer.finish() == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("optimizer", "scope", "large", "small"),
     [
@@ -248,19 +236,6 @@ def test_the_state_of_another_model_is_refused():
 # --- which update ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [stochastic, plain])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_a_resumed_run_is_the_undisturbed_one_to_the_bit(make, dtype):
-    undisturbed, interrupted, resumed = (TinyModel(dtype=dtype) for _ in range(3))
-    optimizer, first, second = make(undisturbed), make(interrupted), make(resumed)
-    train(undisturbed, optimizer, steps=range(6))
-    train(interrupted, first, steps=range(3))
-    resumed.load_state_dict(weights(interrupted), strict=False)
-    copy_whole(second.state(), copied(first.state()), what="state")
-    train(resumed, second, steps=range(3, 6))
-    assert_same_bits(weights(undisturbed) | optimizer.state(), weights(resumed) | second.state())
-
-
 @pytest.mark.parametrize(
     ("dtype", "name", "expected"),
     [
@@ -273,10 +248,9 @@ def test_a_resumed_run_is_the_undisturbed_one_to_the_bit(make, dtype):
 def test_the_number_format_decides_unless_the_config_does(dtype, name, expected):
     model = TinyModel(dtype=dtype)
     assert type(make_optimizer(model, TrainingConfig(optimizer=name))) is expected
-    for parameter_name, parameter in model.named_parameters():
-        parameter.requires_grad_(parameter_name == "head")  # a float32 head on a frozen trunk
-    if name == "auto":
-        assert type(make_optimizer(model, TrainingConfig())) is PlainAdamW
+    model.requires_grad_(False)
+    model.head.requires_grad_(True)  # a float32 head on a frozen trunk
+    assert name != "auto" or type(make_optimizer(model, TrainingConfig())) is PlainAdamW
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw-stochastic"])
@@ -292,49 +266,6 @@ def test_the_constants_reach_the_update(name):
     for gradient, expected in ((2.0, 0.9), (0.0, 0.83486)):
         update(optimizer, model.weight, torch.tensor([gradient]), rate=0.1)
         assert float(model.weight.detach()) == pytest.approx(expected, abs=1e-5)
-
-
-def drift(kind: str, *, num_steps: int, learning_rate: float) -> float:
-    """How far the mean of 4,096 weights moves under gradients that scatter around 1."""
-    start = 0.018 + 0.012 * torch.rand(4096, generator=torch.Generator().manual_seed(0))
-    dtype = torch.float32 if kind == "float32" else torch.bfloat16
-    weight = nn.Parameter(start.bfloat16().to(dtype))
-    make = PlainAdamW if kind == "nearest" else StochasticAdamW
-    optimizer = make({"weight": weight}, TrainingConfig())
-    before = weight.detach().double().mean()
-    generator = torch.Generator().manual_seed(1)
-    gradients = 1 + 0.3 * torch.randn(16, 4096, generator=generator)
-    for step in range(num_steps):
-        weight.grad = gradients[step % 16].to(weight.dtype)
-        optimizer.arm(step=step, learning_rate=learning_rate)
-        optimizer.finish()
-    return float(weight.detach().double().mean() - before)
-
-
-@pytest.mark.parametrize(
-    ("num_steps", "learning_rate"),
-    [(200, 5e-5), pytest.param(100_000, 1e-7, marks=pytest.mark.full)],
-)
-def test_tiny_updates_add_up_as_in_float32(num_steps, learning_rate):
-    # At |w| above 2^-6 = 0.0156 neighbouring bfloat16 numbers are 1.2e-4 apart: an update of 5e-5
-    # is less than half of that, so rounding to nearest loses it. Adam moves a weight by about the
-    # learning rate a step, together 0.01. The mean of 4,096 weights then has a standard error of
-    # at most 1.2e-4 sqrt(num_steps lr / 1.2e-4) / 64 = 1.7e-5 from the rounding: 0.2 %.
-    kinds = ("float32", "stochastic", "nearest")
-    exact, rounded, nearest = (
-        drift(kind, num_steps=num_steps, learning_rate=learning_rate) for kind in kinds
-    )
-    assert exact == pytest.approx(-0.01, rel=0.05)
-    assert rounded == pytest.approx(exact, rel=0.01)
-    assert abs(nearest) < 0.01 * abs(exact)
-
-
-def test_float32_parameters_get_torchs_adamw():
-    ours, theirs = TinyModel(dtype=torch.float32), TinyModel(dtype=torch.float32)
-    for model, make in ((ours, stochastic), (theirs, plain)):
-        train(model, make(model), steps=range(6))
-    for name, weight in weights(ours).items():
-        torch.testing.assert_close(weight, weights(theirs)[name], rtol=1e-5, atol=1e-7)
 
 
 def test_one_update_rounds_weight_and_both_moments_with_bits_of_their_own():

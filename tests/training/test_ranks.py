@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -163,14 +165,10 @@ def test_a_process_that_dies_ends_the_run_and_one_process_goes_on(folder, tmp_pa
 
 def pid_of(launcher: subprocess.Popen[str], *, rank: int) -> int:
     """The process of a rank among the launcher's children; 0 as long as there is none."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if parent == launcher.pid and f"RANK={rank}".encode() in variables:
-            return int(folder.name)
+    for child in psutil.Process(launcher.pid).children():
+        with contextlib.suppress(psutil.Error):
+            if child.environ().get("RANK") == str(rank):
+                return child.pid
     return 0
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -47,23 +45,6 @@ def test_bits_are_those_of_the_hash_written_with_whole_numbers(element, first, s
     assert unsigned(bits)[0] == expected
     assert unsigned(further_bits(bits))[0] == mixed(expected ^ 0x9E3779B9)
     assert int(high_bits(bits)) == expected >> 16
-
-
-@pytest.mark.parametrize("name", ["element", "seed", "step", "parameter"])
-def test_bits_are_uniform_and_neighbours_independent(name):
-    """Of 65,536 elements; of one element under as many seeds, steps or parameters."""
-    bits = random_bits(ELEMENTS, KEY)
-    if name != "element":
-        same = {"seed": 5, "step": 5, "parameter": 5}
-        keys = [stream_key(**(same | {name: number})) for number in range(2**16)]
-        bits = random_bits(torch.tensor(9).int(), torch.tensor(keys, dtype=torch.int32).T)
-    for stream in (bits, further_bits(bits)):
-        for byte in stream.numpy().view(np.uint8).reshape(-1, 4).T:
-            assert_uniform(byte)
-    # The top and the bottom 4 bits of one number against those of the next: 256 cells each.
-    value = unsigned(bits)
-    for left, right in itertools.product((value & 15, value >> 28), repeat=2):
-        assert_uniform(left[:-1] * 16 + right[1:])
 
 
 def test_keys_differ_in_every_argument():

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from encore.data.ingestion import ingest
@@ -22,7 +21,7 @@ from encore.data.study import open_study
 from encore.errors import InputError
 from encore.model.saved_model import load_model
 from encore.reporting import SilentReporter
-from encore.training import checkpoints, embeddings
+from encore.training import checkpoints
 from encore.training import train as stage
 from encore.training.checkpoints import (
     WEIGHTS_FILE,
@@ -207,17 +206,6 @@ def test_a_synthetic_source_marks_the_model_which_goes_into_the_study(world, tmp
     assert result.final_evaluation is None
 
 
-@pytest.mark.parametrize("method", ["full", "lora", "probe"])
-@pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
-def test_every_method_ends_in_a_model_for_every_objective(train, method, objective):
-    result, _ = train(method=method, objective=objective, max_steps=2, lora_rank=4)
-    model = load_model(result.model_dir).model
-    assert model.head_ids == (("reward",) if objective == "bradley-terry" else tuple(sorted(RULES)))
-    assert result.num_steps == (0 if method == "probe" else 2)
-    assert result.final_evaluation.num_pairs > 0
-    assert model.heads.weight.abs().sum() > 0
-
-
 def test_training_may_begin_at_the_probes_heads(train):
     """At a negligible learning rate it then ends where the probe does, centres included."""
     probed, _ = train(out="probe", method="probe")
@@ -293,39 +281,7 @@ def test_a_damaged_model_is_saved_again_from_the_last_checkpoint(train, method):
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_probe_whose_disk_was_full_goes_on_from_what_it_had_embedded(train, monkeypatch):
-    monkeypatch.setattr(embeddings, "PAIRS_PER_CHUNK", 16)
-    save, written = embeddings.save_file, []
-
-    def saved(states, path, **about):
-        if len(written) == 2:
-            raise SafetensorError("I/O error: No space left on device (os error 28)")
-        written.append(path.name[:15])
-        save(states, path, **about)
-
-    monkeypatch.setattr(embeddings, "save_file", saved)
-    with pytest.raises(NoRoomError, match="the disk was full while a piece of the hidden states"):
-        train(method="probe")
-    monkeypatch.setattr(
-        embeddings, "save_file", lambda *args, **about: written.append("") or save(*args, **about)
-    )
-    assert train(method="probe")[0].is_new
-    assert len(written) == 5  # of 76 pairs: the first two files were read
-
-
 # --- what stands in the way ---------------------------------------------------------------------
-
-
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
-    train, undisturbed, tmp_path, caplog
-):
-    stopped(train, after=7)
-    damaged = checkpoint_path(tmp_path / "run" / "checkpoints", 6)
-    flip_bit(damaged / "optimizer.safetensors")
-    resumed, heard = train()
-    assert heard.steps[0] == 5
-    assert any(str(damaged) in message for message in caplog.messages)
-    assert_same_run(resumed, undisturbed)
 
 
 def test_a_full_disk_is_seen_before_weights_are_loaded(train, monkeypatch):
