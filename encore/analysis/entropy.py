@@ -1,4 +1,4 @@
-"""Entropy without its small-sample bias, and that of a kernel density (the paper's appendix)."""
+"""Entropy of a kernel density over ratings (the paper's appendix)."""
 
 from __future__ import annotations
 
@@ -64,22 +64,6 @@ def scott_bandwidth(level_L: NDArray[np.float64], num_ratings_L: NDArray[np.int6
     mean = float(num_ratings_L @ height_L) / total
     variance = float(num_ratings_L @ (height_L - mean) ** 2) / (total - 1)
     return float(total**-0.2 * math.sqrt(variance))
-
-
-def miller_madow_nats(
-    entropy_nats: float | None, *, num_levels: int, num_ratings: int
-) -> float | None:
-    """Entropy in nats without the bias of a finite sample, to first order (Miller 1955).
-
-    The entropy of a sample of N is on average (levels - 1) / (2 N) below that of what it was drawn
-    from. Levels that the sample missed are not counted, so some bias stays where they are many.
-
-    Args:
-        entropy_nats: Entropy of the sample; None without any rating, and then so is the result.
-        num_levels: Distinct values in it.
-        num_ratings: N.
-    """
-    return None if entropy_nats is None else entropy_nats + (num_levels - 1) / (2 * num_ratings)
 
 
 def _points(position_C: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:

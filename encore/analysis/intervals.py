@@ -104,7 +104,8 @@ def _rule_interval(
     count_MM = counts.cells[place]
     if rule.entropy_nats is not None and counts.num_pairs >= MIN_PAIRS:
         if count_MM is None:
-            variance = statistics.surprisal_variances[place] or 0.0
+            mean_square = statistics.mean_squared_surprisals[place] or 0.0
+            variance = max(mean_square - rule.entropy_nats**2, 0.0)
             bounds["entropy"], method = _widest_limit(rule, rule.entropy_nats, variance), "bound"
         else:
             bounds["entropy"], method = entropy_interval(

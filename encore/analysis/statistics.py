@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats, scott_bandwidth
+from encore.analysis.entropy import differential_entropy_nats, scott_bandwidth
 from encore.analysis.pair_counts import PairCounts, count_pairs
 from encore.warehouse import Warehouse
 
@@ -66,7 +66,9 @@ class RuleStats:
         num_unparsed: Null ratings.
         num_levels: Distinct ratings.
         entropy_nats: Entropy of the ratings; None without any.
-        entropy_miller_madow_nats: The same, corrected for the finite number of ratings.
+        entropy_miller_madow_nats: The same without the bias of N ratings, to first order (Miller
+            1955): their entropy is on average (levels - 1) / (2 N) below that of what they were
+            drawn from. Levels that did not come up are not counted, so some bias stays.
         differential_entropy_nats: Entropy of their kernel density; None for fewer than two levels.
         kde_bandwidth: Scott's rule: sd (ddof 1) * num_ratings^(-1/5), in units of rating.
         top_level: The most frequent rating, the lowest of equally frequent ones.
@@ -111,13 +113,14 @@ class SourceStatistics:
         source: The data set; `POOLED` for all.
         rules: Their statistics.
         counts: How pairs came out.
-        surprisal_variances: Variance of ln(1 / share of its level) over ratings; None without any.
+        mean_squared_surprisals: Mean square of ln(1 / share of its level) over ratings; None where
+            there is none.
     """
 
     source: str
     rules: tuple[RuleStats, ...]
     counts: PairCounts
-    surprisal_variances: tuple[float | None, ...]
+    mean_squared_surprisals: tuple[float | None, ...]
 
 
 #: A row of ``rule_statistics.sql``.
@@ -158,7 +161,9 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
                 source=POOLED if source is None else source,
                 rules=tuple(rules),
                 counts=counts,
-                surprisal_variances=tuple(_surprisal_variance(spreads[key]) for key in keys),
+                mean_squared_surprisals=tuple(
+                    spreads[key]["mean_squared_surprisal"] for key in keys
+                ),
             )
         )
     return tuple(statistics)
@@ -200,16 +205,15 @@ def _rule_stats(
         int(count_R[place]) for count_R in (counts.wins_R, counts.losses_R, counts.ties_R)
     )
     num_pairs = wins + losses + ties
+    corrected_nats = spread["entropy_nats"]
+    if corrected_nats is not None:
+        corrected_nats += (spread["num_levels"] - 1) / (2 * spread["num_ratings"])
     names = ("rule_id", "num_ratings", "num_unparsed", "num_levels")
     kept = {name: spread[name] for name in (*names, "entropy_nats", "top_level", "top_level_share")}
     return RuleStats(
         **kept,
         source=POOLED if spread["source"] is None else spread["source"],
-        entropy_miller_madow_nats=miller_madow_nats(
-            spread["entropy_nats"],
-            num_levels=spread["num_levels"],
-            num_ratings=spread["num_ratings"],
-        ),
+        entropy_miller_madow_nats=corrected_nats,
         kde_bandwidth=density[0],
         differential_entropy_nats=density[1],
         num_pairs=num_pairs,
@@ -217,12 +221,6 @@ def _rule_stats(
         tie_rate=_share(ties, num_pairs),
         accuracy=Accuracy.of(wins=wins, ties=ties, losses=losses),
     )
-
-
-def _surprisal_variance(spread: _Row) -> float | None:
-    if spread["entropy_nats"] is None:
-        return None
-    return float(max(spread["mean_squared_surprisal"] - spread["entropy_nats"] ** 2, 0.0))
 
 
 def _share(part: float, whole: int) -> float | None:

@@ -15,13 +15,6 @@ from encore.weighting.weights_config import SchemeOptions, WeightsConfig
 if TYPE_CHECKING:
     from encore.weighting.weigh import WeighedRules
 
-_NOUNS = {
-    "tau": "temperature",
-    "seed": "seed",
-    "k": "number of rules to select",
-    "rule": "rule to name",
-}
-
 
 @command
 def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
@@ -78,7 +71,7 @@ def warn_of_unused(given: Mapping[str, object], *, used: Collection[str], who: s
     for name, value in given.items():
         if value is not None and name not in used:
             shown = f"{value:g}" if isinstance(value, float) else value
-            warn(f"{who} has no {_NOUNS[name]}: --{name} {shown} changes nothing")
+            warn(f"{who} has no use for --{name} {shown}")
 
 
 def _warn_of_idle_options(config: WeightsConfig) -> None:

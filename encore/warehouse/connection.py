@@ -273,18 +273,16 @@ class Warehouse:
 
 def _connect(*, spill_dir: str) -> duckdb.DuckDBPyConnection:
     settings = load_settings()
-    config: dict[str, str | bool | int | float | list[str]] = {
+    config: dict[str, Any] = {
         "temp_directory": spill_dir,
         "preserve_insertion_order": False,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         "python_enable_replacements": False,  # a table is what was registered, not a local variable
+        "threads": settings.duckdb_threads,
+        "memory_limit": settings.duckdb_memory_limit,
     }
-    if settings.duckdb_threads is not None:
-        config["threads"] = settings.duckdb_threads
-    if settings.duckdb_memory_limit is not None:
-        config["memory_limit"] = settings.duckdb_memory_limit
-    return duckdb.connect(config=config)
+    return duckdb.connect(config={name: x for name, x in config.items() if x is not None})
 
 
 def _readable(table: pa.Table) -> pa.Table:

@@ -12,7 +12,6 @@ import scipy.integrate
 import scipy.stats
 
 from encore.analysis.analyze import analyze
-from encore.analysis.entropy import miller_madow_nats
 
 
 def entropy_of(ratings: np.ndarray) -> float | None:
@@ -79,17 +78,3 @@ def test_levels_that_differ_in_the_last_bit() -> None:
 def test_fewer_than_two_levels_have_no_density(ratings: list[float | None]) -> None:
     table = pa.array(ratings, pa.float64())
     assert entropy_of(table) is None
-
-
-def test_miller_and_madow_take_away_the_bias_of_a_small_sample() -> None:
-    # Six equally likely levels: H = ln 6. The plug-in entropy of 30 ratings lies below it by
-    # (6 - 1) / 60 = 0.083 on average; corrected it is right to a tenth of that.
-    rng = np.random.default_rng(12)
-    plain, corrected = [], []
-    for _ in range(2000):
-        counts = np.unique(rng.integers(0, 6, size=30), return_counts=True)[1]
-        plain.append(float(scipy.stats.entropy(counts)))
-        corrected.append(miller_madow_nats(plain[-1], num_levels=len(counts), num_ratings=30))
-    # Standard errors of both means: sd 0.07 / sqrt(2000) = 0.0016.
-    assert np.mean(plain) == pytest.approx(math.log(6) - 5 / 60, abs=0.01)
-    assert np.mean(corrected) == pytest.approx(math.log(6), abs=0.01)

@@ -17,7 +17,6 @@ from hypothesis.extra.numpy import arrays
 from encore.errors import InputError
 from encore.evidence.theory import DOES_NOT_SAY, SAYS, Theory, noise_world, theory
 from encore.evidence.theory_examination import (
-    TheoryRule,
     descend,
     examine,
     loss_gradient,
@@ -143,46 +142,6 @@ def test_a_rule_that_is_independent_of_the_label_keeps_a_weight_near_zero(seed: 
     # Of its weight about 0.1: one over the root of 20,000 D (1 - D) margin^2.
     assert all(abs(weight) < 0.4 for weight in pure.learned_weights)
     assert found.rules[0].learned_weights[-1] > 1
-
-
-def rules_of(synthetic: Theory, example: int) -> dict[str, TheoryRule]:
-    rules = synthetic.counter_examples[example].examination.rules
-    return {rule.rule_id: rule for rule in rules}
-
-
-def test_uniform_rules_may_know_all_or_nothing_and_a_constant_one_takes_the_weight(
-    synthetic: Theory,
-):
-    equal = rules_of(synthetic, 0)
-    perfect, dice = equal["uniform-and-perfect"], equal["uniform-and-random"]
-    # Ten levels, a tenth of the ratings each; the chosen response always has 0.5 more.
-    assert perfect.entropy_nats == dice.entropy_nats == pytest.approx(math.log(10))
-    assert (perfect.half_accuracy, dice.half_accuracy) == (1.0, 0.5)
-    assert (perfect.gradient_at_zero, perfect.z) == pytest.approx((-0.25, math.sqrt(500)))
-    # Always right: the weight grows for ever. The only other rule that moves would have to help.
-    assert list(perfect.learned_weights) == sorted(perfect.learned_weights)
-    assert perfect.learned_weights[-1] > 10
-    assert (dice.gradient_at_zero, *dice.learned_weights) == pytest.approx([0] * 5, abs=1e-9)
-    # Masses exp(-H/2): 1 for the constant rule, 1/sqrt(10) for each uniform one.
-    constant = equal["constant"]
-    assert (constant.entropy_nats, constant.tie_rate, constant.half_accuracy) == (0.0, 1.0, 0.5)
-    assert constant.encore_weight == pytest.approx(1 / (1 + 2 / math.sqrt(10)))
-    assert (constant.gradient_at_zero, constant.z) == (0.0, None)
-
-
-def test_a_rule_that_knows_nothing_learns_a_weight_when_it_cancels_another_s_noise(
-    synthetic: Theory,
-):
-    shared = rules_of(synthetic, 2)
-    disturbed, noise = shared["disturbed"], shared["disturbance"]
-    # Margins 0.8, -0.2, 0.3, 0.3 and 0.5, -0.5, 0, 0.
-    assert (disturbed.mean_margin, disturbed.half_accuracy) == pytest.approx((0.3, 0.75))
-    assert (noise.half_accuracy, noise.tie_rate) == (0.5, 0.5)
-    # One step leaves it at 0, the second does not.
-    assert noise.learned_weights[0] == pytest.approx(0, abs=1e-12)
-    assert noise.learned_weights[1] < -0.1
-    w = np.array([disturbed.learned_weights[-1], noise.learned_weights[-1]])
-    assert (np.array([[0.8, 0.5], [-0.2, -0.5], [0.3, 0.0]]) @ w > 0).all()
 
 
 # --- the loss -------------------------------------------------------------------------------------

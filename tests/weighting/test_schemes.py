@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore import __version__
-from encore.analysis.analyze import analyze
 from encore.errors import InputError
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.encore import entropy_weights
@@ -19,9 +17,7 @@ from encore.weighting.inverse_sd import inverse_sd_weights
 from encore.weighting.random import random_weights
 from encore.weighting.random_k import random_k_weights
 from encore.weighting.scheme import Evidence, SchemeOptions
-from encore.weighting.vector import Origin, WeightVector
-from tests.ratings_files import random_table
-from tests.reference import rows_of
+from encore.weighting.vector import WeightVector
 from tests.weighting.evidence_for_tests import (
     evidence_of_entropies,
     pairs_of_margins,
@@ -99,45 +95,6 @@ def test_a_rule_without_ratings_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"tau": 0.0}, "--tau 0.0: .*greater than 0"),
-        ({"tau": math.inf}, "--tau inf: .*finite"),
-        ({"tau": math.nan}, "--tau nan: .*finite"),
-        ({"seed": -1}, "--seed -1"),
-        ({"k": 0}, "--k 0"),
-    ],
-)
-def test_an_impossible_option_is_refused(options: dict[str, float], problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
-        SchemeOptions(**options)
-
-
-def test_a_vector_says_what_it_was_made_from() -> None:
-    # 3 rules of 100 ratings and 7 nulls each, over 50 pairs.
-    origin = Origin(run_key="abc", judge="j", num_shards=4, num_missing_shards=1)
-    found = dataclasses.replace(evidence_of_entropies([0.5, 1.0, 0.2]), origin=origin)
-    vector = load_scheme("encore").weigh(found, SchemeOptions(tau=0.5))
-    assert vector.params == {"tau": 0.5, "log_base": "e"}
-    assert vector.as_dict()["provenance"] == {
-        "uses_labels": False,
-        "uses_benchmark": False,
-        "tau": 0.5,
-        "num_ratings": 300,
-        "num_nulls": 21,
-        "num_pairs": 50,
-        "num_pairs_used": None,
-        "log_base": "e",
-        "encore_version": __version__,
-        "run_key": "abc",
-        "judge": "j",
-        **dict.fromkeys(("data_sha256", "rules_sha256", "ratings_sha256")),
-        "num_shards": 4,
-        "num_missing_shards": 1,
-    }
-
-
-@pytest.mark.parametrize(
     ("rule_ids", "weights", "problem"),
     [
         ("ab", (0.5, 0.6), "sum is 1.1"),
@@ -191,14 +148,6 @@ def test_random_k_draws_every_rule_as_often() -> None:
     assert (draws > 0).mean(axis=0) == pytest.approx([0.5] * 4, abs=0.045)
 
 
-@pytest.mark.parametrize(
-    ("rule", "problem"), [(None, "--rule is missing"), ("rule-9", "--rule 'rule-9'")]
-)
-def test_single_without_a_rated_rule_lists_the_rules(rule: str | None, problem: str) -> None:
-    with pytest.raises(InputError, match=f"{problem}.*one of rule-00, rule-01$"):
-        weights_by("single", [1.0, 2.0], rule=rule)
-
-
 def test_top_k_averages_the_rules_of_lowest_entropy() -> None:
     vector = weights_by("top-k", [2.0, 0.1, 1.0, 0.5], k=2)
     assert (vector.weights, vector.params) == ((0.0, 0.5, 0.0, 0.5), {"k": 2})
@@ -213,16 +162,3 @@ def test_half_the_spread_is_twice_the_weight_and_none_no_weight() -> None:
     weights = inverse_sd_weights(np.array([0.1, 0.2, 0.4, 0.0]))
     assert weights == pytest.approx([4 / 7, 2 / 7, 1 / 7, 0.0], abs=1e-15)
     assert inverse_sd_weights(np.zeros(2)).tolist() == [0.5, 0.5]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_spread_is_that_of_all_ratings_of_a_rule(seed: int) -> None:
-    table = random_table(np.random.default_rng(seed), max_rows=1500)
-    rows, rules = rows_of(table), analyze(table).rules
-    sds = []
-    for rule in rules:
-        ratings = [row[4] for row in rows if row[3] == rule.rule_id and row[4] is not None]
-        sds.append(np.std(ratings, ddof=1) if len(set(ratings)) > 1 else 0.0)
-    if all(rule.num_ratings for rule in rules):
-        vector = load_scheme("inverse-sd").weigh(Evidence(rules=rules, read_pairs=dict), OPTIONS)
-        assert vector.weights == pytest.approx(inverse_sd_weights(np.array(sds)), rel=1e-9)
