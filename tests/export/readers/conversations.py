@@ -1,15 +1,15 @@
-"""What every reader is given: 30 pairs, 60 conversations, a third of them awkward on purpose."""
+"""What every reader is given: pairs of conversations, a third of them awkward on purpose."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from encore.data.records import RESPONSES, Message, PreferencePair, pair_id_of
+from encore.data.records import RESPONSES, Message, PreferencePair
 from encore.data.sources.hh import parse
 from encore.data.sources.raw_records import MalformedRecordError
 from encore.demo import data_paths
@@ -21,25 +21,30 @@ _AWKWARD: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ((" \n two spaces before \n",), "\n\n  and here  \n", "and here"),
     (("Crème brûlée, naïve, Łódź: what else?",), "日本語 and 한국어.", "Ὀδυσσεύς 🙂🙃 👩‍👩‍👧"),
     (("{{ messages[0] }} {% if x %}",), "{%- raw -%} {{ 7 * 7 }}", "\\n is not \n, 100 % sure"),
-    (("Human: who speaks?\n\nAssistant: I do.",), "Human: no, I do.", "Assistant: Both."),
     (("a\tb\r\nc\u2028d\u00a0e",), "&lt;b&gt; <b>bold</b> </s", "[INST] no [/INST] <|odd|>"),
     (("Count.", "One.", "Go on.", "Two.", "And?"), "Three.", "Stop it."),
     (("Why?", "", "Say more."), "Because " + "of the rain and " * 150, "word " * 250),
-    (("Write a loop.",), "for i in range(3):\n    print(i)\n", "```sh\nrm -rf ./build\n```"),
-    (("x" * 400,), "0.1 + 0.2 != 0.3", "-1e-5, 1_000, 3½, ∞"),
 )
-_NUM_PAIRS = 30
+_NUM_PAIRS = 24
 
 
 def reader_pairs() -> list[PreferencePair]:
     """The awkward pairs first, then synthetic ones of several turns."""
-    awkward = [_pair(*texts) for texts in _AWKWARD]
-    return [*awkward, *alternating(demo_pairs(), count=_NUM_PAIRS - len(awkward))]
-
-
-def demo_pairs() -> Iterator[PreferencePair]:
-    """The synthetic pairs that ship with the demo."""
-    return read_hh(data_paths()["synthetic-hh"])
+    awkward = [
+        PreferencePair(
+            pair_id=f"{place:032x}",
+            source="awkward",
+            prompt=tuple(
+                Message(role="assistant" if index % 2 else "user", content=text)
+                for index, text in enumerate(turns)
+            ),
+            chosen=chosen,
+            rejected=rejected,
+        )
+        for place, (turns, chosen, rejected) in enumerate(_AWKWARD)
+    ]
+    demo = read_hh(data_paths()["synthetic-hh"])
+    return [*awkward, *alternating(demo, count=_NUM_PAIRS - len(awkward))]
 
 
 def read_hh(path: Path) -> Iterator[PreferencePair]:
@@ -52,8 +57,12 @@ def read_hh(path: Path) -> Iterator[PreferencePair]:
 
 def alternating(pairs: Iterator[PreferencePair], *, count: int) -> list[PreferencePair]:
     """The first of them whose turns alternate: `rewardbench` names the roles by counting turns."""
-    fit = (pair for pair in pairs if _roles(pair) == _expected_roles(len(pair.prompt)))
-    return list(islice(fit, count))
+
+    def fits(pair: PreferencePair) -> bool:
+        roles = [message.role for message in pair.prompt]
+        return roles == [("user", "assistant")[index % 2] for index in range(len(roles))]
+
+    return list(islice(filter(fits, pairs), count))
 
 
 def messages_of(pair: PreferencePair) -> list[list[dict[str, str]]]:
@@ -63,28 +72,3 @@ def messages_of(pair: PreferencePair) -> list[list[dict[str, str]]]:
         [*prompt, {"role": "assistant", "content": pair.response_text(response)}]
         for response in RESPONSES
     ]
-
-
-def conversations_of(pairs: Sequence[PreferencePair]) -> list[list[dict[str, str]]]:
-    """Chosen and rejected of the first pair, of the second, …"""
-    return [messages for pair in pairs for messages in messages_of(pair)]
-
-
-def _pair(turns: tuple[str, ...], chosen: str, rejected: str) -> PreferencePair:
-    roles = _expected_roles(len(turns))
-    prompt = tuple(
-        Message(role="user" if role == "user" else "assistant", content=text)
-        for role, text in zip(roles, turns, strict=True)
-    )
-    pair_id = pair_id_of(prompt, chosen=chosen, rejected=rejected)
-    return PreferencePair(
-        pair_id=pair_id, source="awkward", prompt=prompt, chosen=chosen, rejected=rejected
-    )
-
-
-def _roles(pair: PreferencePair) -> list[str]:
-    return [message.role for message in pair.prompt]
-
-
-def _expected_roles(num_turns: int) -> list[str]:
-    return ["assistant" if index % 2 else "user" for index in range(num_turns)]

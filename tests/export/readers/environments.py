@@ -1,4 +1,4 @@
-"""Virtual environments for readers of other versions: built on demand, kept outside the checkout.
+"""Virtual environments for readers of other versions, and scripts that run in them.
 
 An environment lies at ``ENCORE_TEST_ENVS/<name>`` (default: in the user's cache folder). What was
 installed is written beside it last, so one that was cut off, or is for other requirements, is
@@ -7,24 +7,22 @@ built again. About 1.1 GB and one minute each; ``rewardbench`` takes 1.7 GB.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
+import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
-
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
 #: Never PyPI's own torch on Linux: that is the CUDA build, with gigabytes of libraries beside it.
 _TORCH = "torch==2.13.0+cpu" if sys.platform == "linux" else "torch==2.13.0"
 _TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-
 #: By name, what pip is asked for.
 ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     # The last of the line that `rewardbench` from PyPI pins, and the last before transformers 5.
@@ -34,102 +32,55 @@ ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     # It imports pkg_resources, which newer setuptools no longer have.
     "rewardbench": (_TORCH, "rewardbench==0.1.4", "transformers==4.51.0", "setuptools<81"),
 }
-
-_STAMP = "requirements.txt"
 _SECONDS = 1500
+#: No network, no telemetry.
+_OFFLINE = {
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "WANDB_MODE": "disabled",
+}
 
 
 class EnvironmentUnavailableError(Exception):
     """Why an environment cannot be built here, in one line."""
 
 
-def environments_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the environments lie."""
-    if given := environ.get("ENCORE_TEST_ENVS"):
-        return Path(given).expanduser().resolve()
-    cache = environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "encore" / "test-envs"
-
-
-def environment_python(name: str, *, folder: Path | None = None, run: Run | None = None) -> Path:
+def environment_python(name: str) -> Path:
     """The interpreter of an environment, which is built first where it is not there.
-
-    Args:
-        name: One of `ENVIRONMENTS`.
-        folder: Instead of `environments_folder`.
-        run: What starts pip and venv (default: as a process).
 
     Raises:
         EnvironmentUnavailableError: pip or venv say no; their reason.
     """
-    folder = folder or environments_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentUnavailableError(f"{folder} cannot be made: {error}") from error
-    venv = folder / name
-    wanted = "\n".join(ENVIRONMENTS[name]) + "\n"
-    with _lock(folder / f".{name}.lock"):
-        if not _is_ready(venv, wanted):
-            _build(venv, ENVIRONMENTS[name], run or _run)
-            (venv / _STAMP).write_text(wanted, encoding="utf-8")
-    return _python(venv)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "encore" / "test-envs"
+    folder = Path(os.environ.get("ENCORE_TEST_ENVS") or cache).expanduser().resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    venv, wanted = folder / name, "\n".join(ENVIRONMENTS[name]) + "\n"
+    stamp, python = venv / "requirements.txt", venv / "bin" / "python"
+    with (folder / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # while another process builds it, wait
+        if not (stamp.is_file() and stamp.read_text() == wanted and python.exists()):
+            shutil.rmtree(venv, ignore_errors=True)
+            _run([sys.executable, "-m", "venv", str(venv)])
+            install = [str(python), "-m", "pip", "install", "--quiet", "--no-input"]
+            try:
+                _run([*install, *ENVIRONMENTS[name]])
+            except EnvironmentUnavailableError:  # the CPU build is in PyTorch's own index only
+                _run([*install, "--extra-index-url", _TORCH_CPU_INDEX, *ENVIRONMENTS[name]])
+            stamp.write_text(wanted)
+    return python
 
 
-def _python(venv: Path) -> Path:
-    return venv / "bin" / "python"
-
-
-def _is_ready(venv: Path, wanted: str) -> bool:
-    try:
-        return (venv / _STAMP).read_text(encoding="utf-8") == wanted and _python(venv).exists()
-    except OSError:
-        return False
-
-
-def _build(venv: Path, requirements: Sequence[str], run: Run) -> None:
-    shutil.rmtree(venv, ignore_errors=True)
-    made = run([sys.executable, "-m", "venv", str(venv)])
-    if made.returncode != 0:
-        raise EnvironmentUnavailableError(f"{sys.executable} makes no venv: {_reason(made)}")
-    install = [str(_python(venv)), "-m", "pip", "install", "--quiet", "--no-input"]
-    done = run([*install, *requirements])
-    if done.returncode != 0:  # outside, the CPU build of torch is in PyTorch's own index only
-        done = run([*install, "--extra-index-url", _TORCH_CPU_INDEX, *requirements])
-    if done.returncode != 0:
-        shutil.rmtree(venv, ignore_errors=True)
-        raise EnvironmentUnavailableError(f"pip installs no {requirements[1]}: {_reason(done)}")
-
-
-def _reason(process: subprocess.CompletedProcess[str]) -> str:
-    """The last thing it calls an error."""
-    errors = re.findall(r"ERROR: (.+)", process.stderr)
-    said = errors[-1] if errors else process.stderr or process.stdout or "no reason given"
-    return " ".join(said.split())[-300:]
-
-
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str]) -> None:
     # A PYTHONPATH would let the packages of another environment in.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environ |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0"}
     try:
-        return subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            env={**environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0"},
-            timeout=_SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise EnvironmentUnavailableError(f"pip was not done after {_SECONDS} s") from error
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """While another process builds the same environment, wait for it."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        subprocess.run(command, check=True, capture_output=True, env=environ, timeout=_SECONDS)
+    except subprocess.SubprocessError as error:
+        said = (getattr(error, "stderr", None) or b"").decode()[-300:]
+        raise EnvironmentUnavailableError(f"{' '.join(command[:5])}: {error}: {said}") from error
 
 
 def reader_python(name: str) -> Path:
@@ -143,3 +94,39 @@ def reader_python(name: str) -> Path:
         if os.environ.get("ENCORE_REQUIRE_READERS") == "1":
             pytest.fail(f"environment {name} is required here: {error}")
         pytest.skip(f"environment {name}: {error}")
+
+
+def offline_environ(**changes: str) -> dict[str, str]:
+    """This process's environment without network and without another Python's packages."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return kept | _OFFLINE | changes
+
+
+def ask(python: Path, script: str, request: Mapping[str, Any], *, folder: Path) -> dict[str, Any]:
+    """The JSON answer of a script that runs with an interpreter and sees nothing of this checkout.
+
+    Args:
+        python: Of an environment.
+        script: The name of a file in ``scripts/``, called with the paths of request and answer.
+        request: JSON values.
+        folder: Where it runs and writes.
+
+    Raises:
+        AssertionError: It ended with an error; the end of what it said.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    asked, answered = folder / "request.json", folder / "answer.json"
+    asked.write_text(json.dumps(request), encoding="utf-8")
+    # -I: neither the working folder nor this environment's variables lend it any package.
+    done = subprocess.run(
+        [str(python), "-I", str(SCRIPTS / script), str(asked), str(answered)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=offline_environ(HF_HOME=str(folder / "hf")),
+        timeout=_SECONDS,
+    )
+    assert done.returncode == 0, f"{script} in {python.parts[-3]}: {done.stderr[-3000:]}"
+    answer: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
+    return answer
