@@ -77,7 +77,7 @@ def compare_credits(
         first_P: Credit of the first model, 0 to 1.
         second_P: Of the second, for the same pairs in the same order.
         subset_P: Draw within each subset, whose sizes are the benchmark's choice and no chance.
-        weighting: As the benchmark's; ``subsets`` needs ``subset_P``.
+        weighting: As the benchmark's.
         seed: Of the draws.
         num_draws: How many.
 
@@ -85,27 +85,24 @@ def compare_credits(
         InputError: Credits of different or no pairs, or that are no numbers.
     """
     delta_P = _differences(first_P, second_P)
-    if subset_P is None and weighting == "subsets":
-        raise InputError("weighting 'subsets' without the pairs' subsets; give subset_P")
     name_P = np.array(subset_P or [""] * len(delta_P), dtype=np.object_)
     weight_P = unit_weights(name_P.tolist(), weighting=weighting)
     difference = float(weight_P @ delta_P)
-    rng = np.random.default_rng(seed)
-    masks = [np.asarray(name_P == name) for name in dict.fromkeys(name_P)]
+    masks = (np.asarray(name_P == name) for name in dict.fromkeys(name_P))
     strata = [(delta_P[mask_P], float(weight_P[mask_P].sum())) for mask_P in masks]
-    drawn_D = np.zeros(num_draws)
+    rng, drawn_D = np.random.default_rng(seed), np.zeros(num_draws)
     for delta_S, weight in strata:
         drawn_D += weight * _drawn_means(delta_S, rng, num_draws=num_draws)
-    low, high = np.quantile(drawn_D, [0.025, 0.975])
+    low, high = np.quantile(drawn_D, [0.025, 0.975]).tolist()
     num_first, num_second = int((delta_P > 0).sum()), int((delta_P < 0).sum())
-    are_whole = all(bool(((one == 0) | (one == 1)).all()) for one in (first_P, second_P))
-    # Where all pairs weigh alike they are one sample: it would count a win too many per subset.
+    are_whole = bool(np.isin([first_P, second_P], (0, 1)).all())
+    # Where all pairs weigh alike they are one sample: else each subset would add a win and a loss.
     samples = [(delta_P, 1.0)] if weighting == "examples" else strata
     variance = sum(weight**2 * _adjusted_variance(delta_S) for delta_S, weight in samples)
     return Comparison(
         difference=difference,
-        ci_low=min(float(low), difference),
-        ci_high=max(float(high), difference),
+        ci_low=min(low, difference),
+        ci_high=max(high, difference),
         mcnemar_p=mcnemar_p(num_first, num_second) if are_whole else None,
         num_only_first=num_first,
         num_only_second=num_second,

@@ -32,14 +32,13 @@ from encore.model.conversation import EncodedPair, EncodedResponse, freeze_templ
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
-from encore.scoring.head_scores import HeadScores, read_head_scores
+from encore.runs import RunReport
+from encore.scoring.head_scores import HeadScores, ScoreManifest, read_head_scores
 from encore.scoring.scoring_run import HowToCompute, score_manifest, score_run
 from encore.training.embeddings import embed, prompt_table
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, TrainedGate, load_gate
 
-#: Pairs in one file: what a stopped process loses at most.
-SHARD_SIZE = 1000
 #: Whether pairs that were cut compare with the `rewardbench` tool's results on them.
 _COMPARABLE = {
     "encore": "the rewardbench tool cuts otherwise, so these pairs do not compare with its results",
@@ -97,12 +96,14 @@ class Scorer:
         root: Holds a folder for each model's head scores.
         config: How models are opened and compute.
         reporter: Told how far it is.
+        shard_size: Pairs in one file: what a stopped process loses at most.
     """
 
     pairs: BenchmarkPairs
     root: Path
     config: BenchmarkConfig
-    reporter: Reporter
+    reporter: Reporter = SILENT
+    shard_size: int = 1000
 
     def heads(self, check_heads: Callable[[Sequence[str]], None]) -> ScoredModel:
         """Score the model whose heads are weighed, and its prompts where a gate reads them.
@@ -112,7 +113,7 @@ class Scorer:
 
         Raises:
             InputError: No such model, a single head, a gate of another model.
-            EncoreError: As `score_benchmark`.
+            EncoreError: As `score`.
         """
         config = self.config
         assert config.model is not None, "the caller has looked"
@@ -124,7 +125,7 @@ class Scorer:
             )
         check_heads(opened.model.head_ids)
         gate = None if config.gate is None else open_gate(config.gate, opened, config.model)
-        scored = self._score(opened, shown=opened.name)
+        scored = self.score(opened, shown=opened.name)
         if config.gate is None or gate is None:
             return scored
         trained, about = gate
@@ -141,7 +142,7 @@ class Scorer:
 
         Raises:
             InputError: No such model, or several heads and no weights.
-            EncoreError: As `score_benchmark`.
+            EncoreError: As `score`.
         """
         opened = self._open(model, revision=self.config.row_revisions.get(name))
         if len(opened.model.head_ids) != 1:
@@ -150,7 +151,7 @@ class Scorer:
                 "and says not how to weigh them; give it as --model, or fold its heads into one "
                 "with `encore export` first"
             )
-        scored = self._score(opened, shown=name)
+        scored = self.score(opened, shown=name)
         reward_P2 = scored.scores.score_P2R[:, :, 0].astype(np.float64)
         return scored.with_row(reward_row(name, reward_P2, pairs=self.pairs, method=name))
 
@@ -167,15 +168,71 @@ class Scorer:
             revision=revision,
         )
 
-    def _score(self, opened: OpenedModel, *, shown: str) -> ScoredModel:
-        return score_benchmark(
-            self.pairs,
+    def score(self, opened: OpenedModel, *, shown: str) -> ScoredModel:
+        """The head scores of the pairs, in ``root/<key>``: computed, or found there.
+
+        The same model and pairs always mean the same key: the data's own order changes no shard.
+
+        Args:
+            opened: The model.
+            shown: What rows and the reporter call it.
+
+        Raises:
+            InputError: A pair that the model's template refuses; the folder holds something else.
+            EncoreError: A score that is not finite, a full disk, too little memory on the device.
+            KeyboardInterrupt: Finished shards are kept.
+        """
+        pairs, config, metadata = self.pairs, self.config, opened.metadata
+        benchmark = {"name": pairs.benchmark.name, "version": pairs.benchmark.version}
+        is_ours = config.truncation == "encore"
+        manifest = score_manifest(
+            opened,
+            data_sha256=pairs.digest,
+            num_pairs=pairs.num_pairs,
+            shard_size=self.shard_size,
+            further={"benchmark": benchmark}
+            | ({} if is_ours else {"truncation": config.truncation}),
+        )
+        report = self._report(opened, manifest, shown=shown)
+        return ScoredModel(
+            folder=self.root / manifest.score_key,
+            name=opened.name,
+            scores=aligned_scores(read_head_scores(self.root / manifest.score_key), pairs=pairs),
+            num_cut_pairs=report.total("num_cut_pairs"),
+            num_computed=sum(one.num_rows // 2 for one in report.outcomes if one.counts),
+            notes=tuple(_notes(opened, report, pairs, truncation=config.truncation)),
+            synthetic=tuple(f"model {shown}: {part}" for part in metadata.get("synthetic", ())),
+            behind={
+                "name": opened.name,
+                "digest": opened.digest,
+                "revision": metadata.get("revision"),
+                "gate": None,
+            },
+            backbone=metadata.get("backbone_identity", {}).get("revision"),
+        )
+
+    def _report(self, opened: OpenedModel, manifest: ScoreManifest, *, shown: str) -> RunReport:
+        """Score the shards that are not there."""
+        pairs, config = self.pairs, self.config
+        in_subsets = zip(pairs.pairs, pairs.subset_P, strict=True)
+        planned = sorted(in_subsets, key=lambda one: (one[0].pair_id, one[0].source))
+        folder = self.root / manifest.score_key
+        report = score_run(
+            folder,
+            manifest,
+            lambda shard: planned[shard.start : shard.stop],
             opened=opened,
-            root=self.root,
-            config=self.config,
-            shown=shown,
+            how=HowToCompute(
+                layout=config.layout, tokens_per_microbatch=config.tokens_per_microbatch
+            ),
+            encode=partial(encoded_pairs, opened, truncation=config.truncation),
+            title=shown,
             reporter=self.reporter,
         )
+        if report.failures:
+            index, error = min(report.failures.items())
+            raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")
+        return report
 
     def _gated_rewards(
         self, scored: ScoredModel, opened: OpenedModel, gate: TrainedGate
@@ -205,88 +262,6 @@ class Scorer:
 
 
 # --- head scores ----------------------------------------------------------------------------------
-
-
-def score_benchmark(
-    pairs: BenchmarkPairs,
-    *,
-    opened: OpenedModel,
-    root: Path,
-    config: BenchmarkConfig | None = None,
-    shard_size: int = SHARD_SIZE,
-    shown: str = "",
-    reporter: Reporter = SILENT,
-) -> ScoredModel:
-    """The head scores of a benchmark's pairs, in ``root/<key>``: computed, or found there.
-
-    The same model and pairs always mean the same key: the data's own order changes no shard.
-
-    Args:
-        pairs: Of the benchmark.
-        opened: The model.
-        root: Holds a folder for each model and each version of the pairs.
-        config: How it computes, and how a text that is too long is cut.
-        shard_size: Pairs in each file.
-        shown: What rows and the reporter call the model; default: its name.
-        reporter: Told how far it is, in pairs.
-
-    Raises:
-        InputError: A pair that the model's template refuses; the folder holds something else.
-        EncoreError: A score that is not finite, a full disk, too little memory on the device.
-        KeyboardInterrupt: Finished shards are kept.
-    """
-    planned = sorted(
-        zip(pairs.pairs, pairs.subset_P, strict=True),
-        key=lambda one: (one[0].pair_id, one[0].source),
-    )
-    config = config or BenchmarkConfig()
-    truncation, benchmark = config.truncation, pairs.benchmark
-    further = {"benchmark": {"name": benchmark.name, "version": benchmark.version}}
-    manifest = score_manifest(
-        opened,
-        data_sha256=pairs.digest,
-        num_pairs=pairs.num_pairs,
-        shard_size=shard_size,
-        further=further if truncation == "encore" else {**further, "truncation": truncation},
-    )
-    folder = root / manifest.score_key
-    report = score_run(
-        folder,
-        manifest,
-        lambda shard: planned[shard.start : shard.stop],
-        opened=opened,
-        how=HowToCompute(layout=config.layout, tokens_per_microbatch=config.tokens_per_microbatch),
-        encode=partial(encoded_pairs, opened, truncation=truncation),
-        title=shown or opened.name,
-        reporter=reporter,
-    )
-    if report.failures:
-        index, error = min(report.failures.items())
-        raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")
-    num_cut, num_cut_tokens = report.total("num_cut_pairs"), report.total("num_cut_tokens")
-    cut = (
-        f"{opened.name}: {num_cut} of {pairs.num_pairs} pairs are longer than "
-        f"{opened.tokenizer.max_length} tokens and lost {num_cut_tokens} tokens of their oldest "
-        f"text; {_COMPARABLE[truncation]}"
-    )
-    metadata = opened.metadata
-    of_model = metadata.get("synthetic", ())
-    return ScoredModel(
-        folder=folder,
-        name=opened.name,
-        scores=aligned_scores(read_head_scores(folder), pairs=pairs),
-        num_cut_pairs=num_cut,
-        num_computed=sum(one.num_rows // 2 for one in report.outcomes if one.counts),
-        notes=(*([cut] if num_cut else []), *_template_notes(opened)),
-        synthetic=tuple(f"model {shown or opened.name}: {part}" for part in of_model),
-        behind={
-            "name": opened.name,
-            "digest": opened.digest,
-            "revision": metadata.get("revision"),
-            "gate": None,
-        },
-        backbone=metadata.get("backbone_identity", {}).get("revision"),
-    )
 
 
 def encoded_pairs(
@@ -345,8 +320,16 @@ def aligned_scores(scores: HeadScores, *, pairs: BenchmarkPairs) -> HeadScores:
     return replace(taken, subset_P=np.array(pairs.subset_P, dtype=np.object_))
 
 
-def _template_notes(opened: OpenedModel) -> Iterator[str]:
-    """Whether a downloaded model is rendered by our template, for want of its own."""
+def _notes(
+    opened: OpenedModel, report: RunReport, pairs: BenchmarkPairs, *, truncation: str
+) -> Iterator[str]:
+    if num_cut := report.total("num_cut_pairs"):
+        yield (
+            f"{opened.name}: {num_cut} of {pairs.num_pairs} pairs are longer than "
+            f"{opened.tokenizer.max_length} tokens and lost {report.total('num_cut_tokens')} "
+            f"tokens of their oldest text; {_COMPARABLE[truncation]}"
+        )
+    # A downloaded model is rendered by our template for want of its own.
     hf_tokenizer = opened.tokenizer.hf_tokenizer
     end = hf_tokenizer.sep_token or hf_tokenizer.eos_token or ""
     begin = hf_tokenizer.cls_token or hf_tokenizer.bos_token or ""

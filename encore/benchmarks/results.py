@@ -141,8 +141,7 @@ def read_pair_results(path: Path) -> PairResults:
         # Older files do not say what a row is; in them only a judge's tie counts one half.
         kinds = {name: {"kind": "judge" if ties[name] == "half" else "model"} for name in ties}
         about = {name: RowAbout.model_validate(said.get(name, kinds[name])) for name in ties}
-        num_pairs: int = footer["num_pairs"]
-        of_all: dict[str, Any] = {name: footer[name] for name in _OF_ALL}
+        num_pairs, of_all = footer["num_pairs"], {name: footer[name] for name in _OF_ALL}
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise InputError(
             f"{path}: no results of a benchmark ({type(error).__name__}); expected a file that "
@@ -196,8 +195,7 @@ def stored_rows(
     Raises:
         InputError: No results, or results on other pairs.
     """
-    results = read_pair_results(path)
-    benchmark = pairs.benchmark
+    results, benchmark = read_pair_results(path), pairs.benchmark
     on = f"{benchmark.name} {pairs.digest[:12]}"
     if (results.benchmark, results.data_digest) != (benchmark.name, pairs.digest):
         raise InputError(
@@ -209,25 +207,19 @@ def stored_rows(
             f"{path}: results that count all {results.weighting} of {on} alike, not all "
             f"{benchmark.weighting}: two definitions of one name; run both with the same one"
         )
-    order_P = results.order_of(pairs.keys)
-    this = f"benchmark {benchmark.name}"  # every table on it is marked so itself
+    order_P, is_alone = results.order_of(pairs.keys), len(results.rows) == 1
     rows = []
     for row in results.rows:
-        is_alone = len(results.rows) == 1
-        whose = (name or row.name) if is_alone else name
-        before = "" if whose is None else f"{whose}: "
-
-        def told(text: str, before: str = before) -> str:
-            return text if text.startswith(before) else f"{before}{text}"
-
-        shown = whose if is_alone else before + row.name
-        marked = row.noted(
-            synthetic=tuple(told(part) for part in row.about.synthetic if part != this),
-            notes=tuple(map(told, row.about.notes)),
+        whose = name or (row.name if is_alone else "")
+        before = f"{whose}: " if whose else ""
+        of_row = [one for one in row.about.synthetic if one != f"benchmark {benchmark.name}"]
+        marked = row.noted(  # every table on this benchmark is marked so itself
+            synthetic=tuple(before + one.removeprefix(before) for one in of_row),
+            notes=tuple(before + one.removeprefix(before) for one in row.about.notes),
         )
         moved = replace(
             marked,
-            name=shown or row.name,
+            name=whose if is_alone else before + row.name,
             method=whose if is_alone else None,
             credit_P=row.credit_P[order_P],
             reward_P2=None if row.reward_P2 is None else row.reward_P2[order_P],

@@ -41,6 +41,7 @@ from encore.synthetic import synthetic_in
 from encore.training.disk import named_when_full
 from encore.warehouse import open_ratings
 from encore.weighting.scheme import Evidence
+from encore.weighting.vector import Origin
 from encore.weighting.weigh import open_evidence
 
 #: What a table is made of: its key, and the model behind each row.
@@ -92,8 +93,8 @@ def run_benchmark(
     """Score a benchmark's pairs with every model once, and make the table of all rows.
 
     Head scores are kept in ``STUDY/benchmarks/<key>``; what is there and whole is not scored again.
-    Models are opened one after the other. The table goes to a folder whose name is a hash of what
-    it contains, so a call with other rows replaces no table.
+    The table goes to a folder whose name is a hash of what it contains, so a call with other rows
+    replaces no table.
 
     Args:
         study: The training study: its ratings make the weights.
@@ -112,53 +113,71 @@ def run_benchmark(
         data=config.pairs.data,
         allow_partial=config.pairs.allow_partial,
     )
-    root = study.path / BENCHMARKS_DIR
-    scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
     # What can be wrong without a model is looked at before hours of scoring.
     files = config.named_results
     stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
     _check_names([*config.named_models, *(row.name for row in stored)], config)
+    root = study.path / BENCHMARKS_DIR
+    scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
     began = time.monotonic()
-    heads, evidence = None, None
-    schemes: tuple[TableRow, ...] = ()
-    notes: tuple[str, ...] = ()
-    with ExitStack() as stack:
-        if config.model is not None:
-            ratings = open_ratings(config.ratings or study.path, run=config.run, judge=config.judge)
-            evidence = stack.enter_context(open_evidence(ratings))
-            heads = scorer.heads(partial(refuse_other_rules, evidence))
-        models = [scorer.reward_model(*named) for named in config.named_models.items()]
-        reporter.finished()
-        scored_at = time.monotonic()
-        if heads is not None and evidence is not None:
-            searched = None if config.ratings else study
-            schemes, notes = _weighed(heads, evidence, pairs, config=config, study=searched)
-    every = models if heads is None else [heads, *models]
+    found = _scored(study, scorer)
+    every = [*filter(None, (found.heads,)), *found.models]
     seen = overlap_notes(study, pairs)
-    own = (*schemes, *(row for one in every for row in one.rows))
+    own = (*found.schemes, *(row for one in every for row in one.rows))
     rows = (*(row.noted(notes=(*row.about.notes, *seen)) for row in own), *stored)
     name = pairs.benchmark.name
     table = make_table(
         rows,
         pairs=pairs,
-        model=None if heads is None else heads.name,
+        model=None if found.heads is None else found.heads.name,
         paper=config.paper,
-        notes=(*notes, *initial_notes(heads, models, stored)),
+        notes=(*found.notes, *initial_notes(found.heads, found.models, stored)),
         synthetic=(f"benchmark {name}",) if name.startswith(SYNTHETIC_LABEL) else (),
         seed=config.rows.seed,
     )
-    identity = _identity(config, pairs, heads=heads, models=models, evidence=evidence)
+    identity = _identity(config, pairs, found)
     run = BenchmarkRun(
         table=table,
         rows=rows,
         pairs=pairs,
         out=config.out or root / run_key_of(identity),
         num_computed=sum(one.num_computed for one in every),
-        seconds_scoring=scored_at - began,
-        seconds_table=time.monotonic() - scored_at,
+        seconds_scoring=found.scored_at - began,
+        seconds_table=time.monotonic() - found.scored_at,
     )
     _write(run, identity=identity)
     return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Scored:
+    """Every model's part of a table, and when the last one was scored."""
+
+    models: Sequence[ScoredModel]
+    scored_at: float
+    heads: ScoredModel | None = None
+    origin: Origin | None = None
+    schemes: Sequence[TableRow] = ()
+    notes: Sequence[str] = ()
+
+
+def _scored(study: Study, scorer: Scorer) -> _Scored:
+    """Score every model; weigh the heads of the one that has several."""
+    config = scorer.config
+    with ExitStack() as stack:
+        heads, evidence = None, None
+        if config.model is not None:
+            ratings = open_ratings(config.ratings or study.path, run=config.run, judge=config.judge)
+            evidence = stack.enter_context(open_evidence(ratings))
+            heads = scorer.heads(partial(refuse_other_rules, evidence))
+        models = [scorer.reward_model(*named) for named in config.named_models.items()]
+        scorer.reporter.finished()
+        found = _Scored(models=models, scored_at=time.monotonic(), heads=heads)
+        if heads is None or evidence is None:
+            return found
+        searched = None if config.ratings else study
+        schemes, notes = _weighed(heads, evidence, scorer.pairs, config=config, study=searched)
+        return replace(found, origin=evidence.origin, schemes=schemes, notes=notes)
 
 
 def _check_models(config: BenchmarkConfig) -> None:
@@ -279,23 +298,16 @@ def initial_notes(
         )
 
 
-def _identity(
-    config: BenchmarkConfig,
-    pairs: BenchmarkPairs,
-    *,
-    heads: ScoredModel | None,
-    models: Sequence[ScoredModel],
-    evidence: Evidence | None,
-) -> dict[str, Any]:
+def _identity(config: BenchmarkConfig, pairs: BenchmarkPairs, found: _Scored) -> dict[str, Any]:
     """What a table contains; its folder is named after it, so two tables never share one."""
     return {
         "format": 1,
         "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
         "data_sha256": pairs.digest,
-        "model": None if heads is None else heads.behind,
-        "reward_models": {row.name: one.behind for one in models for row in one.rows},
+        "model": None if found.heads is None else found.heads.behind,
+        "reward_models": {row.name: one.behind for one in found.models for row in one.rows},
         "results": [[name, file_sha256(path)] for name, path in config.named_results],
-        "ratings": None if evidence is None else asdict(evidence.origin),
+        "ratings": None if found.origin is None else asdict(found.origin),
         "rows": identity_of(config.rows),
         "paper": config.paper,
     }

@@ -5,9 +5,10 @@ Reading one back needs neither a model nor its packages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, combinations
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -119,6 +120,13 @@ class TableBenchmark(TablePart):
     is_partial: bool
     title: str = Field(default="", exclude=True)
 
+    @classmethod
+    def of(cls, pairs: BenchmarkPairs) -> Self:
+        """The benchmark of some pairs."""
+        of_pairs = {name: getattr(pairs, name) for name in ("num_pairs", "digest", "is_partial")}
+        definition = pairs.benchmark.model_dump(include=cls.model_fields.keys() - of_pairs.keys())
+        return cls(**definition, **of_pairs)
+
 
 class BenchmarkTable(TablePart):
     """Every row of one backbone on one benchmark: the JSON of ``encore benchmark --json``.
@@ -147,8 +155,7 @@ class BenchmarkTable(TablePart):
     @property
     def synthetic_parts(self) -> tuple[str, ...]:
         """What is synthetic of the table or of any of its rows, each said once."""
-        of_rows = (part for line in self.own_rows for part in line.own.synthetic)
-        return tuple(dict.fromkeys((*self.synthetic, *of_rows)))
+        return _once(self.synthetic, *(line.own.synthetic for line in self.own_rows))
 
 
 def make_table(
@@ -181,8 +188,7 @@ def make_table(
             f"table: {len(twice)} names are there more than once (the first: {twice[0]!r}); give "
             "every row a name of its own"
         )
-    benchmark = pairs.benchmark
-    is_comparable = benchmark == load_benchmark(BENCHMARK)
+    is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
     published = _published(paper) if is_comparable else {}
     beside = [published.get(row.method or "") for row in rows]
     only = [one for one in published.values() if one not in beside]
@@ -194,23 +200,18 @@ def make_table(
         *(TableLine(name=one.title, kind="paper-only", paper=_of_paper(one)) for one in only),
     ]
     found = _notes(pairs, rows, (*beside, *only), is_comparable=is_comparable)
-    own = [note for row in rows for note in row.about.notes]
-    marks = [part for row in rows for part in row.about.synthetic]
-    of = ("name", "version", "dataset", "revision", "headline", "weighting")
     return BenchmarkTable(
-        benchmark=TableBenchmark(
-            **{name: getattr(benchmark, name) for name in of},
-            num_pairs=pairs.num_pairs,
-            digest=pairs.digest,
-            is_partial=pairs.is_partial,
-            title=benchmark.title,
-        ),
+        benchmark=TableBenchmark.of(pairs),
         model=model,
         reference=names[0] if names else None,
         rows=tuple(lines),
-        notes=tuple(dict.fromkeys((*pairs.notes, *notes, *own, *found))),
-        synthetic=tuple(dict.fromkeys((*synthetic, *marks))),
+        notes=_once(pairs.notes, notes, *(row.about.notes for row in rows), found),
+        synthetic=_once(synthetic, *(row.about.synthetic for row in rows)),
     )
+
+
+def _once(*several: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(several)))
 
 
 def table_folders(study: Path) -> tuple[Path, ...]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from encore.export.push import PushResult
     from encore.export.weights_input import Composition
     from encore.export.write_export import ExportResult
+    from encore.model.opening import OpenedModel
 
 #: Pairs on which flipped rankings are counted: a fair sample, minutes on a CPU for 8 billion
 #: weights.
@@ -50,23 +51,10 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     from encore.export.push import push_export
     from encore.export.weights_input import chosen_weights
     from encore.export.write_export import refuse_occupied
-    from encore.model.opening import open_reward_model
 
     # Before a large model is loaded for nothing.
     refuse_occupied(config.out, source=config.model)
-    if (Path(config.model).expanduser() / "gate.json").is_file():
-        raise InputError(
-            f"model {config.model}: this is a gate, whose weights depend on the prompt, so it "
-            "cannot be folded into a plain classifier; export the model it weighs"
-        )
-    # On the CPU: the export is opened beside it, and both may not fit on a GPU.
-    opened = open_reward_model(
-        config.model,
-        device="cpu",
-        dtype="float32",
-        max_length=config.max_length,
-        revision=config.revision,
-    )
+    opened = _opened(config)
     composition = chosen_weights(chosen, head_ids=opened.model.head_ids)
     result = export_model(
         opened,
@@ -88,6 +76,24 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
             f"{composition.num_shards} shards are missing; rate them with `encore rate`, then "
             "export again"
         )
+
+
+def _opened(config: ExportConfig) -> OpenedModel:
+    from encore.model.opening import open_reward_model
+
+    if (Path(config.model).expanduser() / "gate.json").is_file():
+        raise InputError(
+            f"model {config.model}: this is a gate, whose weights depend on the prompt, so it "
+            "cannot be folded into a plain classifier; export the model it weighs"
+        )
+    # On the CPU: the export is opened beside it, and both may not fit on a GPU.
+    return open_reward_model(
+        config.model,
+        device="cpu",
+        dtype="float32",
+        max_length=config.max_length,
+        revision=config.revision,
+    )
 
 
 def _pairs(ratings: Path | None) -> Sequence[PreferencePair]:

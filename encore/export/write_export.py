@@ -80,8 +80,8 @@ def export_model(
 ) -> ExportResult:
     """Write one folder, whole or not at all; an earlier export at this place is replaced.
 
-    Scores are the raw, centred ones; the rules' means are in the card and in `encore_export.json`.
-    The folder is read back with plain transformers before it takes its place.
+    Scores are the raw, centred ones. The folder is read back with plain transformers before it
+    takes its place.
 
     Args:
         model: Opened in float32. Its memory is needed twice: the export is opened beside it.
@@ -97,11 +97,7 @@ def export_model(
         EncoreError: What was written does not score as the model does; nothing is kept.
         OSError: As the file system reports it.
     """
-    composition = (
-        weights
-        if weights is None or isinstance(weights, Composition)
-        else Composition(weights=weights)
-    )
+    composition = _composition(weights)
     refuse_occupied(out)
     _refuse_rounded(model)
     place = out.resolve()  # a link stays a link to the new one
@@ -130,6 +126,12 @@ def export_model(
         verification=exported.verification,
         notes=tuple(exported.notes()),
     )
+
+
+def _composition(weights: Mapping[str, float] | Composition | None) -> Composition | None:
+    if weights is None or isinstance(weights, Composition):
+        return weights
+    return Composition(weights=weights)
 
 
 def _write(

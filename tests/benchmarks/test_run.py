@@ -18,7 +18,7 @@ import torch
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.compare import compare_tables, compare_two, read_studies
-from encore.benchmarks.models import ScoredModel, encoded_pairs, score_benchmark
+from encore.benchmarks.models import ScoredModel, Scorer, encoded_pairs
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.run import (
@@ -132,7 +132,8 @@ PAIRS = benchmark_pairs({"refuse": 6, "respond": 4})
 
 
 def score(opened: OpenedModel, root: Path, pairs: BenchmarkPairs = PAIRS, **more: Any):
-    return score_benchmark(pairs, opened=opened, root=root, **{"shard_size": SHARD_SIZE, **more})
+    given = {"config": BenchmarkConfig(), "shard_size": SHARD_SIZE, **more}
+    return Scorer(pairs=pairs, root=root, **given).score(opened, shown=opened.name)
 
 
 def test_every_pair_has_the_scores_that_it_has_alone_and_its_subset(opened, tmp_path):
@@ -251,7 +252,7 @@ def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
 
 
 def test_the_rows_are_those_of_the_head_scores(whole, made, opened):
-    scores = score_benchmark(whole.pairs, opened=opened, root=whole.out.parent).scores
+    scores = score(opened, whole.out.parent, whole.pairs, shard_size=1000).scores
     expected, _ = rows_of(scores, whole.pairs, ratings=made / "ratings.parquet", **ROWS)
     names = [line.name for line in whole.table.rows]
     assert names == [*(row.name for row in expected), "moe gate", "initial model"]
@@ -272,7 +273,7 @@ def test_a_gate_weighs_the_heads_anew_for_each_prompt(whole, opened):
     assert behind["moe gate"]["gate"] is not None
     assert behind["uniform"] == behind["moe gate"] | {"gate": None}
     gate = small_gate()
-    scores = score_benchmark(whole.pairs, opened=opened, root=whole.out.parent).scores
+    scores = score(opened, whole.out.parent, whole.pairs, shard_size=1000).scores
     expected_P2 = []
     encoded = opened.tokenizer.encode_pairs(whole.pairs.pairs)
     for pair, score_2R in zip(encoded, scores.score_P2R, strict=True):
