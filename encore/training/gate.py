@@ -110,10 +110,8 @@ class GateResult:
 def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SILENT) -> GateResult:
     """Train a gate over the heads of a model folder; trunk and heads stay as they are.
 
-    The prompts that were held out from the model's training are held out from the gate's. States
-    of responses and prompts are kept beside the gate as they come: a killed call goes on from
-    them, and the gate itself takes seconds. The same arguments give the same gate on a CPU. The
-    study's preferences are learnt, no rating is read.
+    What was held out from the model's training is held out here. States are kept beside the gate as
+    they come: a killed call goes on from them. The same arguments give the same gate on a CPU.
 
     Raises:
         InputError: No such model, or a model with a single head.
