@@ -67,13 +67,8 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         self.is_causal = is_causal
         self.position_offset = position_offset
         # Without torch's own first values, which would draw from the caller's random state.
-        self.heads = nn.utils.skip_init(
-            nn.Linear,
-            trunk.config.hidden_size,
-            len(self.head_ids),
-            bias=False,
-            dtype=torch.float32,
-        )
+        size = trunk.config.hidden_size, len(self.head_ids)
+        self.heads = nn.utils.skip_init(nn.Linear, *size, bias=False, dtype=torch.float32)
         nn.init.zeros_(self.heads.weight)
         self.register_buffer("mean_R", torch.zeros(len(self.head_ids), dtype=torch.float64))
 

@@ -7,7 +7,6 @@ dictionary of plain JSON values: GiB, tokens, hours.
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from encore.config import StageConfig, option
@@ -350,6 +349,8 @@ def _lengths_from_average(config: PlanTrainConfig) -> _Lengths:
 
 def _lengths_of_study(study: Study, max_length: int) -> _Lengths:
     """From the characters of a sample; what is beyond the maximum is cut, as in training."""
+    import numpy as np
+
     from encore.data.pairs import read_pairs, records_of
 
     table = read_pairs(study)
@@ -358,22 +359,19 @@ def _lengths_of_study(study: Study, max_length: int) -> _Lengths:
         raise InputError(
             f"study {study.path}: no pairs; run `encore ingest SOURCE --out {study.path}` first"
         )
-    every = -(-num_pairs // _MAX_MEASURED_PAIRS)
-    lengths, shared = [], []
-    for pair in records_of(table.take(list(range(0, num_pairs, every)))):
-        prompt = sum(len(turn.content) for turn in pair.prompt)
-        characters = [prompt + len(text) for text in (pair.chosen, pair.rejected)]
-        both = [max(1.0, number / _CHARACTERS_PER_TOKEN) for number in characters]
-        # Two sequences that are cut by different amounts begin differently.
-        shared.append(prompt / _CHARACTERS_PER_TOKEN if max(both) <= max_length else 0.0)
-        lengths.append([min(length, max_length) for length in both])
-    flat = [length for both in lengths for length in both]
+    sample = records_of(table.take(list(range(0, num_pairs, -(-num_pairs // _MAX_MEASURED_PAIRS)))))
+    prompt_P = np.array([sum(len(turn.content) for turn in pair.prompt) for pair in sample])
+    response_P2 = np.array([[len(pair.chosen), len(pair.rejected)] for pair in sample])
+    length_P2 = np.maximum((prompt_P[:, None] + response_P2) / _CHARACTERS_PER_TOKEN, 1.0)
+    # Two sequences that are cut by different amounts begin differently.
+    shared_P = np.where(length_P2.max(axis=1) <= max_length, prompt_P / _CHARACTERS_PER_TOKEN, 0.0)
+    length_P2 = np.minimum(length_P2, max_length)
     return _Lengths(
         num_pairs=num_pairs,
-        mean=fmean(flat),
-        attention=attention_length(flat),
-        shared=fmean(shared),
-        deviation=pstdev([sum(both) for both in lengths]),
-        origin=f"{len(lengths):,} of {num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a "
+        mean=float(length_P2.mean()),
+        attention=attention_length(length_P2.ravel().tolist()),
+        shared=float(shared_P.mean()),
+        deviation=float(length_P2.sum(axis=1).std()),
+        origin=f"{len(sample):,} of {num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a "
         "token, not tokenised",
     )
