@@ -25,22 +25,23 @@ _BACKBONE = ModelRole(name="backbone", error=EncoreError)
 
 
 def load_tokenizer(
-    config: BackboneConfig, *, any_kind: bool = False, is_as_downloaded: bool = False
+    config: BackboneConfig, *, is_as_downloaded: bool = False
 ) -> ConversationTokenizer:
     """The backbone's tokenizer with its frozen template.
 
     Args:
         config: Which backbone.
-        any_kind: Also of an architecture that cannot be trained on.
-        is_as_downloaded: See `ConversationTokenizer`.
+        is_as_downloaded: See `ConversationTokenizer`; also of an architecture that cannot be
+            trained on.
 
     Raises:
         EncoreError: no such model, or a tokenizer that does not load.
         InputError: an architecture, template or pad token that cannot be used.
     """
     files = _find(config)
-    known = not any_kind or str(files.config.get("model_type")) in TRUNKS
-    kind = trunk_kind(files.config, name=files.name) if known else OTHER
+    kind = TRUNKS.get(str(files.config.get("model_type")), OTHER)
+    if not is_as_downloaded or kind is not OTHER:
+        kind = trunk_kind(files.config, name=files.name)
     tokenizer = _guarded(
         files.name,
         "its tokenizer does not load; expected tokenizer.json and tokenizer_config.json",

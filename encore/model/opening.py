@@ -216,7 +216,7 @@ def _load_classifier(
             "max_length": max_length or _NO_LIMIT,
         }
     )
-    tokenizer = load_tokenizer(config, any_kind=True, is_as_downloaded=True)
+    tokenizer = load_tokenizer(config, is_as_downloaded=True)
     if max_length is None:
         known = (int(tokenizer.hf_tokenizer.model_max_length), tokenizer.max_length)
         lengths = (length for length in known if length < _NO_LIMIT)

@@ -101,7 +101,7 @@ def check_within_reach(recipe: Recipe) -> None:
         raise InputError(f"{error} (a recipe's option: --benchmark-data)") from error.__cause__
     for _, backbone, training in recipe.models:
         # A model that is a row as it was downloaded may be of a kind that cannot be trained on.
-        load_tokenizer(backbone, any_kind=training is None)
+        load_tokenizer(backbone, is_as_downloaded=training is None)
 
 
 def run_recipe(
