@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encore.errors import InputError
 from encore.model.layouts import (
     LayoutName,
     Microbatch,
@@ -60,7 +59,7 @@ def score_sequences(
     pad_token_id: int,
     tokens_per_microbatch: int | None = None,
     layout: LayoutName = "packed",
-    groups: Groups | None = None,
+    groups: Groups = (),
 ) -> NDArray[np.float32]:
     """The raw, centred scores of every sequence under every head, in the order given.
 
@@ -102,7 +101,7 @@ def computed_batches(
     pad_token_id: int,
     tokens_per_microbatch: int | None = None,
     layout: LayoutName = "packed",
-    groups: Groups | None = None,
+    groups: Groups = (),
 ) -> Iterator[ComputedBatch]:
     """Something of every sequence, batch by batch: dropout off, no gradients.
 
@@ -156,7 +155,7 @@ def _plan(
     sequences: Sequence[TokenIds],
     *,
     layout: LayoutName,
-    groups: Groups | None,
+    groups: Groups,
     budget: int,
 ) -> list[list[Sequence[int]]]:
     """The units of every batch; the sequences of a unit stay together."""
@@ -167,14 +166,8 @@ def _plan(
         return [[(index,) for index in row] for row in rows]
     if layout == "packed":
         groups = ()
-    if groups is None:
-        raise InputError("layout 'prefix-shared': no groups; use layout 'packed'")
     grouped = {index for group in groups for index in group}
-    if sum(map(len, groups)) != len(grouped) or not grouped <= set(range(num_sequences)):
-        raise InputError(
-            f"groups over {num_sequences} sequences: an index twice or out of range; expected each "
-            "sequence in one group at most"
-        )
+    assert sum(map(len, groups)) == len(grouped), "a sequence is in one group at most"
     alone = ((index,) for index in range(num_sequences) if index not in grouped)
     units: list[Sequence[int]] = [*filter(len, groups), *alone]
     # Token positions that a unit takes of a packed row; `lay_out` refuses empty sequences.

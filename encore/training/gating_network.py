@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from scipy.optimize import minimize
 from scipy.special import expit
 from torch import nn
@@ -167,18 +167,8 @@ def fit_gate(
         on_step: Called with each step's loss.
 
     Raises:
-        InputError: No pairs; scores of another shape.
         EncoreError: A loss that is not finite.
     """
-    if not len(prompt_PD):
-        raise InputError("gate: no pairs to learn from; expected at least one")
-    expected = (len(prompt_PD), len(head_ids))
-    for name, score_PR in (("chosen", score_chosen_PR), ("rejected", score_rejected_PR)):
-        if score_PR.shape != expected:
-            raise InputError(
-                f"gate: scores of {name} have shape {score_PR.shape}, expected {expected}: a row "
-                "for each of the prompts, a column for each head"
-            )
     margin_PR = score_chosen_PR - score_rejected_PR
     prompt, margin = _tensor(prompt_PD).to(device), _tensor(margin_PR).to(device)
     with torch.random.fork_rng(devices=[prompt.device] if prompt.is_cuda else []):
@@ -282,8 +272,7 @@ def load_gate(folder: Path, *, head_ids: Sequence[str] | None = None) -> Trained
     network = GatingNetwork(about.num_inputs, len(about.head_ids), about.config)
     path = folder / WEIGHTS_FILE
     try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        tensors = load_file(path)
         if about.margin_scale == "scale":
             tensors["log_scale"] = tensors.pop("scale").clamp(min=1e-3).log()
         network.load_state_dict(tensors)

@@ -107,10 +107,9 @@ def fit_ridge(
         penalties: To choose from, as multiples of the mean eigenvalue of X'X.
 
     Raises:
-        InputError: A head without a target, penalties that are not positive, embeddings that are
-            not finite.
+        InputError: A head without a target, embeddings that are not finite.
     """
-    _check(penalties, hidden_ND)
+    _check(hidden_ND)
     is_valid_NR = ~np.isnan(target_NR)
     head_RD = np.empty((target_NR.shape[1], hidden_ND.shape[1]))
     offset_R = np.empty(target_NR.shape[1])
@@ -189,11 +188,10 @@ def fit_bradley_terry(
         seed: Draws the folds.
 
     Raises:
-        InputError: Fewer than two groups, penalties that are not positive, embeddings that are not
-            finite, pairs whose embeddings are all equal.
+        InputError: Fewer than two groups, embeddings that are not finite or all equal.
         EncoreError: No optimum found.
     """
-    _check(penalties, chosen_PD, rejected_PD)
+    _check(chosen_PD, rejected_PD)
     difference_PD = np.subtract(chosen_PD, rejected_PD, dtype=np.float64)
     scale = float(np.sqrt(np.square(difference_PD).mean())) if difference_PD.size else 0.0
     if scale == 0:
@@ -257,9 +255,7 @@ def _logistic(difference_PD: _Floats, *, penalty: float, start_D: _Floats) -> _F
     return np.asarray(found.x, dtype=np.float64)
 
 
-def _check(penalties: Sequence[float], *embeddings: _AnyFloats) -> None:
-    if not penalties or not all(0 < penalty < np.inf for penalty in penalties):
-        raise InputError(f"penalties {list(penalties)}: expected at least one, each above 0")
+def _check(*embeddings: _AnyFloats) -> None:
     for hidden_ND in embeddings:
         for start in range(0, len(hidden_ND), ROWS_PER_BLOCK):
             is_finite_N = np.isfinite(hidden_ND[start : start + ROWS_PER_BLOCK]).all(axis=1)

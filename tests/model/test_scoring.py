@@ -96,16 +96,3 @@ def test_the_model_is_left_as_it_was_and_dropout_is_off():
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not torch.is_inference_mode_enabled()
     assert score(model, []).shape == (0, 3)
-
-
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
-        (None, "no groups"),
-        ([(0, 1), (1, 2)], "an index twice or out of"),
-        ([(0, 9)], "an index twice or out of range"),
-    ],
-)
-def test_groups_must_part_the_sequences(llama, groups, message):
-    with pytest.raises(InputError, match=message):
-        score(llama, SEQUENCES, layout="prefix-shared", groups=groups)
