@@ -123,6 +123,16 @@ class _Lengths(NamedTuple):
     origin: str
 
 
+class _Run(NamedTuple):
+    """A training to plan; tokens of its fullest ``step`` and ``budget`` of its microbatches."""
+
+    shape: BackboneShape
+    config: PlanTrainConfig
+    lengths: _Lengths
+    step: int
+    budget: int
+
+
 def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[str, Any]:
     """Memory of every recipe, hours of every layout, and a recipe that fits, as JSON values.
 
@@ -144,9 +154,9 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
     max_length = min(config.max_length, shape.max_length)
     config = config.model_copy(update={"max_length": max_length})
     lengths = _lengths_of_study(study, max_length) if study else _lengths_from_average(config)
-    step = _largest_step(lengths, config)
-    budget, limit = config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"], gpu.usable_gib
-    memory = {one: memory_of(one, shape, config, step=step, budget=budget) for one in RECIPES}
+    budget = config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"]
+    run = _Run(shape, config, lengths, _largest_step(lengths, config), budget)
+    memory, limit = {one: _memory_of(one, run) for one in RECIPES}, gpu.usable_gib
     fits = memory[recipe]["total_gib"] <= limit
     peak = 1e12 * (gpu.fp32_tflops if recipe.weight_bytes == _FLOAT32 else gpu.bf16_tflops)
     return {
@@ -155,7 +165,7 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
         "recipe": recipe.name,
         "fits": fits,
         "memory": memory[recipe],
-        "advice": None if fits else _advice(recipe, shape, config, step, budget, limit),
+        "advice": None if fits else _advice(recipe, run, limit),
         "recipes": [
             {"name": one.name, "about": one.about, "options": one.options}
             | {"fits": needed["total_gib"] <= limit, **needed}
@@ -167,11 +177,11 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
             "num_tokens": round(2 * lengths.num_pairs * lengths.mean),
             "mean_length": round(lengths.mean, 1),
             "max_length": max_length,
-            "largest_step": step,
+            "largest_step": run.step,
         },
         "utilisation": config.utilisation,
-        "hours": _hours(recipe, shape, config, lengths, peak * config.utilisation),
-        "notes": _notes(memory[recipe], recipe, shape, config, step, budget),
+        "hours": _hours(recipe, run, peak * config.utilisation),
+        "notes": _notes(recipe, run),
     }
 
 
@@ -183,22 +193,15 @@ def _largest_step(lengths: _Lengths, config: PlanTrainConfig) -> int:
     return int(min(largest, 2 * pairs * config.max_length))
 
 
-def _notes(
-    memory: dict[str, float],
-    recipe: Recipe,
-    shape: BackboneShape,
-    config: PlanTrainConfig,
-    step: int,
-    budget: int,
-) -> list[str]:
+def _notes(recipe: Recipe, run: _Run) -> list[str]:
     """What gradients cost where a step takes several passes: they stay from one to the next."""
-    packed = config.model_copy(update={"layout": "packed"})
-    held = memory["gradients_gib"]
-    freed = memory_of(recipe, shape, packed, step=step, budget=max(step, budget))["gradients_gib"]
+    packed = run.config.model_copy(update={"layout": "packed"})
+    whole = run._replace(config=packed, budget=max(run.step, run.budget))
+    held, freed = (_memory_of(recipe, one)["gradients_gib"] for one in (run, whole))
     note = (
-        f"a step has up to about {step:,} tokens, in microbatches of {budget:,}: between them "
-        f"gradients are kept ({held:.1f} GiB instead of {freed:.1f}); a packed microbatch that "
-        "holds a whole step frees them as it goes"
+        f"a step has up to about {run.step:,} tokens, in microbatches of {run.budget:,}: between "
+        f"them gradients are kept ({held:.1f} GiB instead of {freed:.1f}); a packed microbatch "
+        "that holds a whole step frees them as it goes"
     )
     return [note] if freed < held else []
 
@@ -214,23 +217,16 @@ def _about_model(shape: BackboneShape) -> dict[str, Any]:
     }
 
 
-def _advice(
-    asked: Recipe,
-    shape: BackboneShape,
-    config: PlanTrainConfig,
-    step: int,
-    budget: int,
-    limit: float,
-) -> dict[str, Any] | None:
+def _advice(asked: Recipe, run: _Run, limit: float) -> dict[str, Any] | None:
     """The asked recipe with the smallest microbatch, else the first recipe that fits."""
     for recipe in (asked, *RECIPES):
-        for tokens in (budget, min(budget, 2 * config.max_length)):
-            total = memory_of(recipe, shape, config, step=step, budget=tokens)["total_gib"]
+        for budget in (run.budget, min(run.budget, 2 * run.config.max_length)):
+            total = _memory_of(recipe, run._replace(budget=budget))["total_gib"]
             if total <= limit:
                 return {
                     "recipe": recipe.name,
-                    "tokens_per_microbatch": tokens,
-                    "options": f"{recipe.options} --tokens-per-microbatch {tokens}",
+                    "tokens_per_microbatch": budget,
+                    "options": f"{recipe.options} --tokens-per-microbatch {budget}",
                     "total_gib": total,
                 }
     return None
@@ -251,17 +247,15 @@ def refusal(plan: dict[str, Any]) -> str:
     )
 
 
-def memory_of(
-    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, *, step: int, budget: int
-) -> dict[str, float]:
+def _memory_of(recipe: Recipe, run: _Run) -> dict[str, float]:
     """The memory that a recipe needs on one GPU, by part, in GiB.
 
     With gradient checkpointing a pass keeps the input of every layer and everything of the one
     layer that is computed again, otherwise everything of all layers. Flash attention never holds
     the scores of all pairs of tokens. Stochastic rounding updates a weight in the backward pass and
-    frees its gradient, where a step is one pass. ``step``: tokens of the fullest step; ``budget``:
-    of a microbatch.
+    frees its gradient, where a step is one pass.
     """
+    shape, config, _, step, budget = run
     e, hidden, inner = recipe.weight_bytes, shape.hidden_size, shape.intermediate_size
     budget = max(budget, 2 * config.max_length)  # a longer pair gets a microbatch of its own
     tokens = min(budget, step)
@@ -301,14 +295,9 @@ def memory_of(
     return {f"{name}_gib": round(size / _GIB, 3) for name, size in parts.items()}
 
 
-def _hours(
-    recipe: Recipe,
-    shape: BackboneShape,
-    config: PlanTrainConfig,
-    lengths: _Lengths,
-    flops_per_second: float,
-) -> dict[str, dict[str, float]]:
+def _hours(recipe: Recipe, run: _Run, flops_per_second: float) -> dict[str, dict[str, float]]:
     """Every layout's tokens and hours; rows padded to the maximum length are for comparison."""
+    shape, config, lengths, _, _ = run
     num_tokens = 2 * lengths.num_pairs * lengths.mean
     shared = {"prefix-shared": num_tokens - lengths.num_pairs * lengths.shared}
     computed = {
