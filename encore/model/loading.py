@@ -102,7 +102,7 @@ def load_reward_model(
         num_labels = 1 if head_init == "own" else len(head_ids)
         trunk, own_head = _load_taken_apart(config, files, device, num_labels=num_labels)
     elif config.init == "random":
-        trunk = _random_trunk(config, files, seed=seed, device=device, **options)
+        trunk = _random_trunk(config, files, device, seed=seed, **options)
     else:
         trunk, _ = _load(AutoModel, config, files, device, **options)
     own_pooling: Pooling = "last" if kind.is_causal else "mean"
@@ -209,19 +209,19 @@ def _load_taken_apart(
     # Transformers passes silently over a bias that the architecture has no place for.
     has_bias = getattr(head, "bias", None) is not None or "score.bias" in unused
     if head is None or has_bias or head.weight.shape[0] != num_labels:
-        wanted = "one linear score" if num_labels == 1 else f"{num_labels} linear scores"
         raise InputError(
-            f"backbone {files.name!r}: its head is not {wanted} without bias on the last token; "
-            f"use a causal reward model with num_labels {num_labels}, or head_init 'zero'"
+            f"backbone {files.name!r}: its head is not linear with {num_labels} labels and without "
+            f"bias on the last token; use a causal reward model with num_labels {num_labels}, or "
+            "head_init 'zero'"
         )
     return getattr(classifier, classifier.base_model_prefix), head.weight.detach()
 
 
 def _load(
-    auto_class: Any, config: BackboneConfig, files: ModelFiles, device: str, **extra: Any
-) -> tuple[Any, frozenset[str]]:
+    auto_class: Any, config: BackboneConfig, files: ModelFiles, device: str, **options: Any
+) -> tuple[Any, set[str]]:
     """The model, and the names of stored weights that it has no place for."""
-    options = {"attn_implementation": register_segment_attention(), **extra}
+    options = {"attn_implementation": register_segment_attention(), **options}
     if device.startswith("cuda"):
         options["device_map"] = {"": device}
     model, report = _guarded(
@@ -244,11 +244,11 @@ def _load(
             f"backbone {files.name!r}: {len(absent)} weights missing or of another shape, first "
             f"{', '.join(absent[:3])}; they would be random: give a complete model"
         )
-    return model, frozenset(map(str, report["unexpected_keys"]))
+    return model, set(map(str, report["unexpected_keys"]))
 
 
 def _random_trunk(
-    config: BackboneConfig, files: ModelFiles, *, seed: int, device: str, **options: Any
+    config: BackboneConfig, files: ModelFiles, device: str, *, seed: int, **options: Any
 ) -> Any:
     model_config = AutoConfig.from_pretrained(
         files.location,
