@@ -14,8 +14,7 @@ import sys
 from encore.recipes.recipe import DemoConfig
 from encore.terminal import say
 from flows.command import call_main
-from tasks.track import sync
-from tasks.tracking_uri import VARIABLE
+from tasks.track import VARIABLE, sync
 
 _POLL_SECONDS = 2.0
 

@@ -10,12 +10,20 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from encore.data.study import open_study
 from encore.training.config import TrainConfig
+from encore.training.run_folder import TrainingResult
 from flows.command import run_command
 from tasks.artifacts import publish_evaluation, publish_tracked
-from tasks.stage import Attempts, log_expected_errors_in_one_line, retries_option
-from tasks.track import TrackingConfig
-from tasks.train import train_tracked
+from tasks.flow_reporter import FlowReporter
+from tasks.stage import (
+    Attempts,
+    log_expected_errors_in_one_line,
+    prefect_tags,
+    retries_option,
+    run_stage,
+)
+from tasks.track import Tracker, TrackingConfig
 
 
 class TrainingAttempts(Attempts):
@@ -40,7 +48,24 @@ def train_reward_model(
     Example: python -m flows.train_reward_model study --backbone ./my-llama --method probe
     """
     log_expected_errors_in_one_line()
-    result, tracked = train_tracked(config, tracking=tracking, attempts=attempts)
+    also = () if config.out is None else (config.out,)
+    tracker = Tracker(config.study, tracking, also=also, tags=prefect_tags())
+
+    def work() -> TrainingResult:
+        from encore.training.train import train
+
+        try:
+            reporter = FlowReporter("training", tracker=tracker)
+            return train(open_study(config.study), config, reporter=reporter)
+        except Exception:
+            tracker(now=True, stopped="FAILED")
+            raise
+        except BaseException:  # Ctrl-C, SIGTERM, a cancelled flow run
+            tracker(now=True, stopped="KILLED")
+            raise
+
+    result = run_stage("train", work, attempts=attempts, tags=frozenset({"train"}))
+    tracked = tracker(now=True)
     publish_evaluation(result)
     publish_tracked(tracked, result.out)
     done = "trained" if result.is_new else "was trained before"

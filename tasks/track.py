@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import socket
 import sqlite3
 import time
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from filelock import FileLock
 from pydantic import ConfigDict, model_validator
@@ -40,13 +41,6 @@ from tasks.study_runs import (
     read_tables,
     read_trainings,
 )
-from tasks.tracking_uri import (
-    choose_tracking_uri,
-    hide_secrets,
-    page_of,
-    refuse_secret,
-    sqlite_path,
-)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,6 +48,10 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Metric, Run
 
 logger = logging.getLogger(__name__)
+
+VARIABLE = "MLFLOW_TRACKING_URI"
+_SQLITE = "sqlite:///"
+_SECRET_NAME = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
 
 DEFAULT_EXPERIMENT, DEFAULT_MODEL = "encore", "encore-reward-model"
 _PARENT_TAG, _NAME_TAG, _PATH_TAG = "mlflow.parentRunId", "encore.checkpoint", "encore.path"
@@ -150,7 +148,7 @@ def sync(
 
     Args:
         study: The study's directory.
-        tracking_uri: Of the store; see `tasks.tracking_uri.choose_tracking_uri`.
+        tracking_uri: Of the store; see `choose_tracking_uri`.
         experiment: Of the trainings; tables have one for each set of pairs.
         also: Folders of trainings and tables that are not in the study.
         stopped: How trainings that are not finished ended; None: they may go on.
@@ -288,8 +286,9 @@ class _Projection:
             order_by=["attributes.start_time DESC"],
             max_results=1,
         )
-        found = there[0] if there else self._created(run, experiment_id)
-        known, every = found.data, {**run.tags, **tags}
+        every = {**run.tags, **tags}
+        found = there[0] if there else self._created(run, experiment_id, every)
+        known = found.data
         params = [Param(*one) for one in run.params.items() if one[0] not in known.params]
         new = [RunTag(*one) for one in every.items() if known.tags.get(one[0]) != one[1]]
         for start in range(0, max(len(params), len(new)), _MOST_PARAMS):
@@ -297,11 +296,11 @@ class _Projection:
             self.client.log_batch(found.info.run_id, params=params[start:end], tags=new[start:end])
         return found
 
-    def _created(self, run: StudyRun, experiment_id: str) -> Run:
+    def _created(self, run: StudyRun, experiment_id: str, tags: Mapping[str, str]) -> Run:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         self.num_new += 1
-        tags = {KEY_TAG: run.key, **self.tags}
+        tags = {**tags, KEY_TAG: run.key, **self.tags}
         made = self.client.create_run(experiment_id, tags=tags, run_name=run.name)
         name, digest = run.dataset
         pairs = Dataset(name, digest[:36], "local", json.dumps({"sha256": digest}))
@@ -461,12 +460,12 @@ def _intervals(content: Mapping[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
     rows = [(line["name"], line["ours"]["headline"]) for line in content["rows"] if line["ours"]]
+    names, found = zip(*rows, strict=True)
     figure = Figure(figsize=(8, 1 + 0.25 * len(rows)), layout="constrained")
-    axes = figure.subplots()
-    for place, (_, headline) in enumerate(rows):
-        axes.plot([headline["ci_low"], headline["ci_high"]], [place, place], color="0.6")
-        axes.plot(headline["score"], place, "o", color="C0")
-    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes, places = figure.subplots(), range(len(rows))
+    axes.hlines(places, [one["ci_low"] for one in found], [one["ci_high"] for one in found], "0.6")
+    axes.plot([one["score"] for one in found], places, "o")
+    axes.set_yticks(places, names)
     axes.invert_yaxis()
     synthetic = " (synthetic)" if content["synthetic"] else ""
     axes.set_xlabel(f"{content['benchmark']['headline']}, 95 % intervals{synthetic}")
@@ -563,6 +562,73 @@ def _check_reachable(uri: str) -> None:
     port = address.port or _DATABASE_PORTS.get(address.scheme.partition("+")[0])
     if address.hostname and port:
         socket.create_connection((address.hostname, port), _CONNECT_SECONDS).close()
+
+
+# --- which store, and what of it is shown ---------------------------------------------------------
+
+
+def choose_tracking_uri(study: Path, *, given: str | None = None) -> str:
+    """The store that was given, else MLFLOW_TRACKING_URI's, else a file in the study.
+
+    SQLite paths become absolute: MLflow would look for them in the working directory.
+
+    Raises:
+        InputError: The given one has a password, which belongs into the environment alone.
+    """
+    if given is not None:
+        refuse_secret(given)
+    uri = given or os.environ.get(VARIABLE) or f"{_SQLITE}{study.resolve() / 'mlflow.db'}"
+    path = sqlite_path(uri)
+    return uri if path is None else f"{_SQLITE}{path.as_posix()}"
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The absolute path of an SQLite store's file; None for any other store."""
+    name = uri.removeprefix(_SQLITE)
+    return None if name == uri or not name else Path(name).resolve()
+
+
+def refuse_secret(uri: str) -> None:
+    """Refuse a password in what Prefect stores and shows: the parameters of a flow run.
+
+    Raises:
+        InputError: There is one; it is not repeated.
+    """
+    if _secrets(uri):
+        raise InputError(
+            f"tracking URI {hide_secrets(uri, uri=uri)}: has a password; set {VARIABLE} in the "
+            "environment instead, and change the password if it was stored"
+        )
+
+
+def hide_secrets(text: str, *, uri: str) -> str:
+    """The text with the URI's passwords and tokens, as written and decoded, replaced by ***."""
+    for secret in _secrets(uri):
+        text = text.replace(secret, "***")
+    return text
+
+
+def page_of(uri: str, *, experiment_id: str, run_id: str) -> str | None:
+    """The address of a run's page; None where the store is no server."""
+    if not uri.startswith(("http://", "https://")):
+        return None
+    scheme, _, rest = uri.partition("://")
+    host = rest.partition("?")[0].rpartition("@")[2].rstrip("/")
+    return f"{scheme}://{host}/#/experiments/{experiment_id}/runs/{run_id}"
+
+
+def _secrets(uri: str) -> list[str]:
+    """The longest first, so that no part of one is left when another is its beginning."""
+    rest = uri.partition("://")[2]
+    before_query, _, query = rest.partition("?")
+    written = [part.partition("=")[::2] for part in query.split("&")]
+    found = [value for name, value in (*parse_qsl(query), *written) if _SECRET_NAME.search(name)]
+    if not before_query.startswith("/"):  # else it is a path: there is no user
+        user, at, _ = before_query.rpartition("@")
+        # A user without a password is a token, as hosted services give them.
+        secret = user.partition(":")[2] if ":" in user else user
+        found += [secret, unquote(secret)] if at else []
+    return sorted({secret for secret in found if secret}, key=len, reverse=True)
 
 
 class TrackConfig(TrackingConfig):

@@ -8,8 +8,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from prefect.artifacts import Artifact
+from prefect.client.schemas.objects import State
 from prefect.settings import (
     PREFECT_API_URL,
     PREFECT_HOME,
@@ -20,7 +23,9 @@ from prefect.settings import (
 
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
+from encore.errors import EncoreError
 from tests.prefect_server import PrefectServer, running_server
+from tests.tasks.mlflow_store import copied, new_template
 from tests.tiny_judge import make_tiny_judge
 
 NUM_PAIRS = 6
@@ -63,6 +68,31 @@ def prefect_api(
         }
     ):
         yield
+
+
+def artifact(key: str) -> Any:
+    """The newest of a key."""
+    found = Artifact.get(key)
+    assert found is not None
+    return found
+
+
+def error_of(state: State[Any]) -> EncoreError:
+    assert state.is_failed()
+    error = state.result(raise_on_failure=False)
+    assert isinstance(error, EncoreError)
+    return error
+
+
+@pytest.fixture(scope="session")
+def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new_template(tmp_path_factory.mktemp("mlflow"))
+
+
+@pytest.fixture
+def store_uri(mlflow_template: Path, tmp_path: Path) -> str:
+    """An empty MLflow store of this test alone."""
+    return copied(mlflow_template, tmp_path / "store" / "mlflow.db")
 
 
 @pytest.fixture(scope="session")

@@ -1,78 +1,45 @@
-"""Real judges with one thing made to go wrong."""
+"""A real judge whose first generation goes wrong."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
-from encore.judges.base import Judge, JudgeIdentity, ProgressHook, Reply
-from encore.judges.chat import ChatTokenizer
+from encore.judges.base import Judge, ProgressHook, Reply
 
-Fault = Callable[[ProgressHook], ProgressHook]
+#: What happens at the first finished reply.
+Fault = Callable[[], None]
 
 
 class FirstReplyGoesWrong:
-    """A judge whose first generation meets a fault at its first finished reply."""
+    """The judge in everything but its first generation."""
 
     def __init__(self, judge: Judge, fault: Fault) -> None:
-        """Wrap a judge."""
-        self._judge = judge
-        self._fault = fault
-        self._lock = threading.Lock()
-        self._is_first = True
+        self._judge, self._fault = judge, fault
+        self._first = threading.Lock()
 
-    @property
-    def identity(self) -> JudgeIdentity:
-        """The judge's own."""
-        return self._judge.identity
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._judge, name)
 
-    @property
-    def tokenizer(self) -> ChatTokenizer:
-        """The judge's own."""
-        return self._judge.tokenizer
+    def reply(self, prompts: Any, *, on_progress: ProgressHook, **options: Any) -> list[Reply]:
+        is_first = self._first.acquire(blocking=False)
 
-    def start(self) -> None:
-        """Load the judge."""
-        self._judge.start()
+        def hook(num_done: int) -> None:
+            if is_first and num_done:
+                self._fault()
+            on_progress(num_done)
 
-    def reply(
-        self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
-    ) -> list[Reply]:
-        """The judge's own replies, but for the fault."""
-        with self._lock:
-            is_first, self._is_first = self._is_first, False
-        hook = self._fault(on_progress) if is_first else on_progress
-        return self._judge.reply(prompts, max_reply_tokens=max_reply_tokens, on_progress=hook)
-
-    def close(self) -> None:
-        """Close the judge."""
-        self._judge.close()
+        return self._judge.reply(prompts, on_progress=hook, **options)
 
 
 def stalls_for(seconds: float) -> Fault:
-    """The generation stands still for a while."""
-
-    def fault(on_progress: ProgressHook) -> ProgressHook:
-        def hook(num_done: int) -> None:
-            if num_done:
-                time.sleep(seconds)
-            on_progress(num_done)
-
-        return hook
-
-    return fault
+    return lambda: time.sleep(seconds)
 
 
 def breaks_with(error: Exception) -> Fault:
-    """The generation raises."""
-
-    def fault(on_progress: ProgressHook) -> ProgressHook:
-        def hook(num_done: int) -> None:
-            if num_done:
-                raise error
-            on_progress(num_done)
-
-        return hook
+    def fault() -> None:
+        raise error
 
     return fault

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
@@ -10,9 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from cyclopts import CycloptsError
-
-from encore.options import single_command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -81,15 +77,3 @@ def test_a_server_that_does_not_answer_is_named(
 
     assert result.returncode == 1
     assert result.stderr.startswith("error: Prefect server http://127.0.0.1:9/api: ")
-
-
-@pytest.mark.parametrize(
-    "name", ["rate_pairs", "pipeline", "score", "evaluate", "train_reward_model"]
-)
-def test_help_teaches_and_a_missing_option_is_a_usage_error(name: str) -> None:
-    module = importlib.import_module(f"flows.{name}")
-    function = getattr(module, "main", None) or getattr(module, name).fn
-    assert f"Example: python -m flows.{name}" in function.__doc__
-    app = single_command(function, name=name)
-    with pytest.raises(CycloptsError):
-        app.parse_args([], exit_on_error=False, print_error=False)

@@ -31,16 +31,6 @@ def start_run(server: PrefectServer, name: str, parameters: Mapping[str, object]
     return str(server.post(f"deployments/{deployment_id}/create_flow_run", body)["id"])
 
 
-def test_the_documented_start_needs_no_folder_and_writes_under_one(
-    prefect_server: PrefectServer,
-) -> None:
-    """Prefect makes one level of PREFECT_HOME, and builds its pages beside its own code."""
-    assert [path.name for path in prefect_server.folder.iterdir()] == ["scratch"]
-    home = prefect_server.folder / "scratch" / "prefect"
-    assert {"prefect.db", "memo.toml", "pages"} <= {path.name for path in home.iterdir()}
-    assert httpx.get(prefect_server.url, timeout=60, follow_redirects=True).is_success
-
-
 @pytest.mark.services
 def test_a_worker_runs_the_deployments_from_the_api(
     prefect_server: PrefectServer, tmp_path: Path, pairs_file: Path, tiny_judge: Path
@@ -114,14 +104,6 @@ def test_a_worker_runs_the_deployments_from_the_api(
         "rule-weights",
     ]
     assert artifacts["rating-progress"] == 100.0
-    weights = [row["weight"] for row in json.loads(artifacts["rule-weights"])]
-    assert sum(weights) == pytest.approx(1.0, abs=1e-3)  # rounded to four digits for people
-    names = [
-        run["name"]
-        for run in server.post("task_runs/filter", {"flow_runs": {"id": {"any_": [pipeline_id]}}})
-    ]
-    assert {"shard-0", "shard-1", "shard-2"} <= set(names)
-
     for one in refused:
         assert one["state_type"] == "FAILED"
         message = one["state"]["message"]

@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect.artifacts import Artifact
 from prefect.client.schemas.objects import State
-from pydantic import ValidationError
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, PairsConfig, RowsConfig
 from encore.benchmarks.run import run_benchmark
 from encore.data.study import open_study
-from encore.errors import EncoreError
 from flows.evaluate import AliasConfig, EvaluationAttempts, evaluate
 from tasks import stage
 from tasks.track import TrackingConfig
 from tests.benchmarks.table_world import jsonl_rows, write_jsonl
+from tests.flows.conftest import artifact, error_of
 from tests.scoring.models import make_model
-from tests.tasks.mlflow_store import Logged, copied, new_template
+from tests.tasks.mlflow_store import Logged
 from tests.training.studies import make_study, write_ratings
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
@@ -38,18 +36,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_model(folder / "model")
     make_model(folder / "initial", head_ids=("reward",), seed=1)
     write_jsonl(folder / "rows.jsonl", jsonl_rows(NUM_PAIRS, subsets=("refuse", "respond")))
-    new_template(folder)
     return folder
 
 
 @pytest.fixture
 def study(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made / "study", tmp_path / "study"))
-
-
-@pytest.fixture
-def store_uri(made: Path, tmp_path: Path) -> str:
-    return copied(made / "mlflow.db", tmp_path / "store" / "mlflow.db")
 
 
 def config_of(made: Path, study: Path, **options: Any) -> BenchmarkStudyConfig:
@@ -84,13 +76,6 @@ def start(made: Path, study: Path, store_uri: str, monkeypatch: pytest.MonkeyPat
     return run_it
 
 
-def error_of(state: State[Any]) -> EncoreError:
-    assert state.is_failed()
-    error = state.result(raise_on_failure=False)
-    assert isinstance(error, EncoreError)
-    return error
-
-
 def rows_in(uri: str) -> Logged:
     [name] = [
         one.name
@@ -111,12 +96,11 @@ def test_the_flow_makes_the_table_of_the_command_and_shows_every_row(
     by_call = run_benchmark(open_study(study), config_of(made, study, out=tmp_path / "by-call"))
     table = Path(state.result()) / "table.json"
     assert by_call.json_path.read_bytes() == table.read_bytes()
-    shown = Artifact.get("benchmark-table")
-    assert shown.data == by_call.markdown_path.read_text(encoding="utf-8")
+    assert artifact("benchmark-table").data == by_call.markdown_path.read_text(encoding="utf-8")
 
     runs = rows_in(store_uri).runs()
     assert set(runs) == {"study", "uniform", "encore (τ 2)", "initial"}
-    assert runs["study"].info.run_id in Artifact.get("mlflow-run").data
+    assert runs["study"].info.run_id in artifact("mlflow-run").data
     flow_runs = {one.data.tags["encore.prefect_flow_run"] for one in runs.values()}
     assert flow_runs == {str(state.state_details.flow_run_id)}
     assert start().message.startswith("3 rows, scored before, 0 runs logged; ")
@@ -129,10 +113,3 @@ def test_rows_are_registered_under_their_aliases(start, store_uri):
     assert start(aliases=champion).message.endswith("; mine version 2 is the champion")
     error = error_of(start(aliases=AliasConfig(candidate="encore (τ 3)")))
     assert "(there are: 'uniform', 'encore (τ 2)', 'initial')" in str(error)
-
-
-def test_bad_input_is_named(start):
-    error = error_of(start(pairs=PairsConfig(benchmark="generic", data=Path("nowhere.jsonl"))))
-    assert "generic, nowhere.jsonl: no such file" in str(error)
-    with pytest.raises(ValidationError, match="registered_model"):
-        AliasConfig(registered_model="a b")

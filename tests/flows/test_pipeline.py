@@ -17,7 +17,7 @@ from encore.data.study import open_study
 from encore.errors import InputError
 from encore.options import UsageError, single_command
 from encore.rating_runs import choose_run
-from encore.recipes.recipe import RECIPE_NAMES, Weighing, changed, load_recipe
+from encore.recipes.recipe import Weighing, changed, load_recipe
 from encore.runs import shard_path
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights
@@ -105,7 +105,7 @@ def test_a_recipe_is_started_with_what_this_machine_needs_otherwise(
         *("--judge", "./llama-70b", "--engine-arg", "tensor_parallel_size=4"),
         *("--benchmark-data", str(tmp_path)),
     )
-    [(flow, parameters)] = started
+    flow, parameters = started[0]
     assert flow is run_recipe
     assert capsys.readouterr().out == "| row | score |\n"
     recipe = changed(load_recipe(parameters["recipe"]), parameters["changes"])
@@ -114,12 +114,9 @@ def test_a_recipe_is_started_with_what_this_machine_needs_otherwise(
     assert (recipe.limit, recipe.benchmark.pairs.data) == (200, tmp_path)
     assert (judge.backend, recipe.rating.shard_size) == ("vllm", 1000)
 
-
-def test_options_that_are_not_given_change_nothing(tmp_path: Path, started: list[Any]) -> None:
     # The demo's shards are of 60 pairs; the command's default of 1,000 is for other runs.
     call("--recipe", "demo", "--out", str(tmp_path / "study"), "--backend", "transformers")
-    [(_, parameters)] = started
-    rating = changed(load_recipe("demo"), parameters["changes"]).rating
+    rating = changed(load_recipe("demo"), started[1][1]["changes"]).rating
     assert (rating.shard_size, rating.judge.backend) == (60, "transformers")
 
 
@@ -153,14 +150,6 @@ def test_what_would_be_passed_over_is_a_usage_error(
     assert not started
 
 
-def test_the_page_the_help_points_to_says_what_every_recipe_takes() -> None:
-    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-    for name in RECIPE_NAMES:
-        rows = [line for line in page.splitlines() if line.startswith(f"| `{name}`")]
-        assert len(rows) == 2, name  # what it is, what it takes
-        assert re.search(rf"{name} (and hh_full_8b_20 )?\(", " ".join(main.__doc__.split())), name
-
-
 @pytest.mark.services
 def test_the_demo_recipe_runs_from_the_command_line(
     tmp_path: Path, with_server: dict[str, str]
@@ -171,9 +160,9 @@ def test_the_demo_recipe_runs_from_the_command_line(
     )
     first = run(*command, environ=with_server)
     assert first.returncode == 0, first.stderr
-    assert "demo_pilot_24: 10 stages done, 0 were done before; 2 rated" in first.stderr
+    assert "demo_pilot_24: 15 stages done, 0 were done before; 2 rated" in first.stderr
     assert "encore" in first.stdout
     again = run(*command, environ=with_server)
     assert again.returncode == 0, again.stderr
-    assert "demo_pilot_24: 0 stages done, 10 were done before; 0 rated, 2 reused" in again.stderr
+    assert "demo_pilot_24: 0 stages done, 15 were done before; 0 rated, 2 reused" in again.stderr
     assert again.stdout == first.stdout

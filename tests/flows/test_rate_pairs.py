@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from prefect.artifacts import Artifact
 from prefect.client.schemas.objects import State
 
 from encore.config import RateConfig, RatingConfig
@@ -25,7 +24,7 @@ from encore.rating import rating_run
 from encore.rating_runs import choose_run, list_runs, run_status
 from encore.runs import shard_lock, shard_path
 from flows.rate_pairs import ShardAttempts, rate_pairs
-from tests.flows.conftest import NUM_PAIRS
+from tests.flows.conftest import NUM_PAIRS, artifact
 from tests.flows.judges import Fault, FirstReplyGoesWrong, breaks_with, stalls_for
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
@@ -41,12 +40,6 @@ def run_flow(study: Path, rating: RatingConfig, *, retries: int = 2, **options: 
 
 def only_run(study: Path) -> Path:
     return choose_run(open_study(study).ratings_dir, None)
-
-
-def artifact(key: str) -> Any:
-    found = Artifact.get(key)
-    assert found is not None
-    return found
 
 
 def give_judge(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
@@ -103,13 +96,7 @@ def test_only_named_shards_are_looked_at(study: Path, rating: RatingOf) -> None:
     states = [shard.state for shard in run_status(only_run(study)).shards]
     assert states == ["done", "missing", "done"]
     assert "1 of 3 shards are not done" in artifact("rule-statistics").description
-
-
-def test_a_shard_that_the_plan_does_not_have_is_refused(study: Path, rating: RatingOf) -> None:
-    state = run_flow(study, rating(), shard=(3,))
-
-    assert state.is_failed()
-    error = state.result(raise_on_failure=False)
+    error = run_flow(study, rating(), shard=(3,)).result(raise_on_failure=False)
     assert isinstance(error, InputError)
     assert "shard 3" in str(error)
 
@@ -144,17 +131,7 @@ def test_a_shard_whose_generation_times_out_fails_alone(
     assert f"shard=[{failed.index}]" in table.data
 
 
-def test_a_retry_is_a_new_attempt_of_the_shard(
-    study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    give_judge(monkeypatch, breaks_with(RuntimeError("the device fell off the bus")))
-
-    state = run_flow(study, rating(), retries=1)
-
-    assert state.message == "3 rated, 0 reused, 0 failed"
-
-
-def test_without_retries_the_shard_fails_with_its_error(
+def test_a_shard_that_fails_is_tried_again_and_without_retries_fails_alone(
     study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give_judge(monkeypatch, breaks_with(RuntimeError("the device fell off the bus")))
@@ -164,12 +141,9 @@ def test_without_retries_the_shard_fails_with_its_error(
     assert state.is_failed()
     assert state.message == "2 rated, 0 reused, 1 failed"
     assert "RuntimeError: the device fell off the bus" in artifact("failed-shards").data
-    [failed] = [shard.index for shard in run_status(only_run(study)).shards if shard.detail]
-
-    monkeypatch.undo()
-    again = run_flow(study, rating(), shard=(failed,))
-    assert again.message == "1 rated, 0 reused, 0 failed"
-    assert run_status(only_run(study)).shards[failed].state == "done"
+    assert [shard.state for shard in run_status(only_run(study)).shards].count("done") == 2
+    again = run_flow(study, rating(), retries=1)  # another judge, the same fault
+    assert again.message == "1 rated, 2 reused, 0 failed"
 
 
 @pytest.mark.parametrize(
@@ -215,25 +189,6 @@ def test_a_shard_that_another_process_rates_is_waited_for(study: Path, rating: R
 
     assert state.message == "2 rated, 1 reused, 0 failed"
     assert len(list_runs(open_study(study).ratings_dir)) == 1
-
-
-def test_a_study_that_is_not_there_fails_in_one_line(tmp_path: Path, rating: RatingOf) -> None:
-    state = run_flow(tmp_path / "nowhere", rating())
-
-    assert state.is_failed()
-    assert "no such directory" in str(state.message)
-    assert "\n" not in str(state.message)
-
-
-def test_the_form_of_the_parameters_has_bounds_and_descriptions() -> None:
-    definitions = rate_pairs.parameters.model_dump()["definitions"]
-    config = definitions["RateConfig"]
-    assert set(config["required"]) == {"study", "judge"}
-    assert "encore ingest" in config["properties"]["study"]["description"]
-    size = config["properties"]["shard_size"]
-    assert (size["minimum"], size["maximum"]) == (1, 100_000)
-    assert config["properties"]["overlong"]["enum"] == ["set-aside", "truncate-left"]
-    assert definitions["ShardAttempts"]["properties"]["shard_retries"]["maximum"] == 10
 
 
 def test_cli_and_flow_write_equal_ratings(

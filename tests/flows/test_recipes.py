@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from prefect.artifacts import Artifact
-from prefect.exceptions import ParameterTypeError
 
 from encore.benchmarks.benchmark_config import RowsConfig
 from encore.config import JudgeConfig, RatingConfig
@@ -72,13 +71,3 @@ def test_what_a_machine_needs_otherwise_is_a_parameter_of_the_flow(tmp_path: Pat
     changes = RecipeChanges(limit=4, benchmark_data=tmp_path / "missing.jsonl")
     state = run_recipe("demo", tmp_path / "study", changes=changes, return_state=True)
     assert "missing.jsonl: no such file" in str(state.result(raise_on_failure=False))
-
-
-def test_a_form_with_what_no_recipe_has_is_refused() -> None:
-    with pytest.raises(ParameterTypeError, match="recipe"):
-        run_recipe.validate_parameters({"recipe": "best", "study": "study"})
-    with pytest.raises(ParameterTypeError, match="limit"):
-        run_recipe.validate_parameters(
-            {"recipe": "demo", "study": "study", "changes": {"limit": 0}}
-        )
-    assert set(run_recipe.parameters.model_dump()["required"]) == {"recipe", "study"}

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect.artifacts import Artifact
 from prefect.client.schemas.objects import State
 
-from encore.errors import EncoreError, InputError, StudyIncompleteError
+from encore.errors import InputError, StudyIncompleteError
 from encore.files import file_sha256
 from encore.scoring import scoring_run
 from flows.score import ScoreConfig, ScoringAttempts, score
 from tasks import stage
+from tests.flows.conftest import artifact, error_of
 from tests.scoring.models import make_model
 from tests.scoring.models import score as call_directly
 from tests.training.studies import RULES, make_study
@@ -39,9 +39,9 @@ def start(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScoreF
     """The flow on the small study, three shards, in a folder of this test; retries at once."""
     monkeypatch.setattr(stage, "_RETRY_DELAYS_SECONDS", [0.0])
 
-    def run_it(*, retries: int = 2, model: str = "model") -> State[Any]:
+    def run_it(*, retries: int = 2) -> State[Any]:
         config = ScoreConfig(
-            study=made / "study", model=str(made / model), out=tmp_path / "scores", shard_size=4
+            study=made / "study", model=str(made / "model"), out=tmp_path / "scores", shard_size=4
         )
         return score(config, ScoringAttempts(retries=retries), return_state=True)
 
@@ -61,13 +61,6 @@ def break_at(monkeypatch: pytest.MonkeyPatch, index: int, *errors: Exception) ->
     monkeypatch.setattr(scoring_run, "_score", breaking)
 
 
-def error_of(state: State[Any]) -> EncoreError:
-    assert state.is_failed()
-    error = state.result(raise_on_failure=False)
-    assert isinstance(error, EncoreError)
-    return error
-
-
 def digests(folder: Path) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in sorted(folder.glob("shard-*.parquet"))}
 
@@ -78,7 +71,7 @@ def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(start, mad
     assert state.message == f"{NUM_PAIRS * 2 * 3} scores of 10 pairs: 3 shards scored, 0 reused"
     by_call = call_directly(made / "study", made / "model", out=tmp_path / "by-call", shard_size=4)
     assert digests(tmp_path / "scores") == digests(by_call.out)
-    shown = Artifact.get("head-accuracy")
+    shown = artifact("head-accuracy")
     rows = json.loads(shown.data)
     assert [row["head"] for row in rows] == list(RULES)
     assert all(row["half"] == row["strict"] for row in rows)  # no ties among random scores
@@ -98,8 +91,3 @@ def test_what_a_retry_cannot_mend_is_tried_once(start, monkeypatch):
     assert isinstance(error, StudyIncompleteError)
     assert "1 of 3 shards failed, first 1: InputError: pair abc: refused" in str(error)
     assert start().message.endswith("1 shards scored, 2 reused")
-
-
-def test_a_model_that_is_none_is_named(start):
-    error = error_of(start(model="model-backbone"))
-    assert "gives no scores" in str(error)

@@ -13,7 +13,7 @@ import pytest
 from encore.training.checkpoints import checkpoint_steps
 from tests.flows.test_command import ROOT
 from tests.flows.test_train_reward_model import weights_of
-from tests.tasks.mlflow_store import Logged, copied, new_template
+from tests.tasks.mlflow_store import Logged, copied
 from tests.training.studies import make_backbone, make_study, write_ratings
 
 NUM_STEPS = 400
@@ -26,16 +26,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_backbone(folder / "tiny")
     make_study(folder / "study", num_pairs=48)
     write_ratings(folder / "study", folder / "ratings.parquet")
-    new_template(folder)
     return folder
 
 
 class Command:
     """`python -m flows.train_reward_model` into a folder of its own."""
 
-    def __init__(self, made: Path, out: Path, environ: dict[str, str]) -> None:
+    def __init__(self, made: Path, template: Path, out: Path, environ: dict[str, str]) -> None:
         self.out = out
-        self.uri = copied(made / "mlflow.db", out.with_suffix(".db"))
+        self.uri = copied(template, out.with_suffix(".db"))
         self.environ = environ
         self.arguments = [
             *(sys.executable, "-m", "flows.train_reward_model", str(made / "study")),
@@ -76,13 +75,15 @@ class Command:
 
 
 @pytest.mark.services
-def test_killed_and_interrupted_it_ends_as_if_nothing_had_happened(made, tmp_path, with_server):
+def test_killed_and_interrupted_it_ends_as_if_nothing_had_happened(
+    made, mlflow_template, tmp_path, with_server
+):
     environ = {**with_server, "OMP_NUM_THREADS": "1"}
-    undisturbed = Command(made, tmp_path / "undisturbed", environ)
+    undisturbed = Command(made, mlflow_template, tmp_path / "undisturbed", environ)
     finished = undisturbed.run()
     assert finished.returncode == 0, finished.stderr
 
-    disturbed = Command(made, tmp_path / "disturbed", environ)
+    disturbed = Command(made, mlflow_template, tmp_path / "disturbed", environ)
     code, _ = disturbed.end_after_a_checkpoint(signal.SIGKILL)
     assert code == -signal.SIGKILL
     assert Logged(disturbed.uri).run().info.status == "RUNNING"

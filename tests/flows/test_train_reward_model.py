@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect.artifacts import Artifact
 from prefect.client.schemas.objects import State
-from pydantic import ValidationError
 
-from encore.errors import EncoreError, InputError
+from encore.errors import InputError
 from encore.files import file_sha256
 from encore.training.config import TrainConfig
 from flows.train_reward_model import TrainingAttempts, train_reward_model
 from tasks import stage
 from tasks.flow_reporter import FlowReporter
 from tasks.track import TrackingConfig
-from tests.tasks.mlflow_store import Logged, copied, new_template
+from tests.flows.conftest import artifact, error_of
+from tests.tasks.mlflow_store import Logged
 from tests.training.studies import RULES, backbone_config, make_backbone, make_study, write_ratings
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
@@ -36,13 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_backbone(folder / "tiny")
     make_study(folder / "study", num_pairs=24)
     write_ratings(folder / "study", folder / "ratings.parquet")
-    new_template(folder)
     return folder
-
-
-@pytest.fixture
-def store_uri(made: Path, tmp_path: Path) -> str:
-    return copied(made / "mlflow.db", tmp_path / "store" / "mlflow.db")
 
 
 @pytest.fixture
@@ -81,19 +74,6 @@ def weights_of(out: Path) -> dict[str, str]:
     files = sorted((out / "model").rglob("*.safetensors"))
     assert files
     return {path.name: file_sha256(path) for path in files}
-
-
-def artifact(key: str) -> Any:
-    found = Artifact.get(key)
-    assert found is not None
-    return found
-
-
-def error_of(state: State[Any]) -> EncoreError:
-    assert state.is_failed()
-    error = state.result(raise_on_failure=False)
-    assert isinstance(error, EncoreError)
-    return error
 
 
 def break_at(monkeypatch: pytest.MonkeyPatch, step: int, *errors: Exception) -> None:
@@ -170,7 +150,9 @@ def test_a_retry_goes_on_from_the_checkpoint_in_the_same_mlflow_run(
     assert logged.steps("eval/loss") == [4, 8, 12]
 
 
-def test_what_a_retry_cannot_mend_is_tried_once(train, monkeypatch):
+def test_what_a_retry_cannot_mend_is_tried_once(train, monkeypatch, tmp_path):
+    assert "no such directory" in str(error_of(train(study=tmp_path / "nowhere")))
+    assert not (tmp_path / "nowhere").exists()
     break_at(monkeypatch, 2, InputError("a value that is none"), InputError("again"))
     assert str(error_of(train(retries=3))) == "a value that is none"
 
@@ -181,26 +163,3 @@ def test_without_mlflow_the_model_is_trained_and_the_outage_said(train, tmp_path
     assert weights_of(tmp_path / "run")
     assert "did not answer" in artifact("mlflow-run").data
     assert artifact("training-evaluation").description == "No pairs were held out."
-
-
-def test_a_study_that_is_not_there_gets_no_store(train, tmp_path):
-    assert "no such directory" in str(error_of(train(study=tmp_path / "nowhere")))
-    assert not (tmp_path / "nowhere").exists()
-
-
-def test_a_password_is_no_parameter():
-    with pytest.raises(ValidationError) as refused:
-        TrackingConfig(tracking_uri="http://me:hunter2@127.0.0.1:9")
-    assert "MLFLOW_TRACKING_URI" in str(refused.value)
-    assert "hunter2" not in str(refused.value)
-
-
-def test_the_form_of_the_parameters_has_bounds_and_descriptions():
-    schema = train_reward_model.parameters.model_dump()
-    assert schema["required"] == ["config"]
-    config = schema["definitions"]["TrainConfig"]
-    assert set(config["required"]) == {"study", "backbone"}
-    rate = config["properties"]["learning_rate"]
-    assert rate["description"]
-    assert rate["exclusiveMinimum"] == 0
-    assert schema["definitions"]["BackboneConfig"]["properties"]["model"]["description"]
