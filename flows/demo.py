@@ -11,9 +11,10 @@ import os
 import subprocess
 import sys
 
+from encore.options import run_main, single_command
 from encore.recipes.recipe import DemoConfig
+from encore.settings import quiet_environment
 from encore.terminal import say
-from flows.command import call_main
 from tasks.track import VARIABLE, sync
 
 _POLL_SECONDS = 2.0
@@ -40,7 +41,7 @@ def run_demo(config: DemoConfig) -> int:
     """Run `encore demo`; log the table while it draws the report. How many runs that made."""
     command = [sys.executable, "-m", "encore.cli", "demo", "--out", str(config.study)]
     command += ["--backend", config.backend] if config.backend else []
-    table, num_new = config.study / "benchmarks" / "demo" / "table.json", 0
+    table, num_new = config.study / "benchmarks" / "demo" / "table.md", 0
     was_there = table.exists()
     with subprocess.Popen(command) as process:  # noqa: S603 - this very program
         try:
@@ -59,4 +60,5 @@ def run_demo(config: DemoConfig) -> int:
 
 
 if __name__ == "__main__":
-    call_main(main, name="flows.demo")
+    quiet_environment(os.environ)
+    run_main(single_command(main, name="python -m flows.demo"))

@@ -37,13 +37,11 @@ class Rated:
     """What a flow run did for a rating run.
 
     Attributes:
-        run_key: Of the rating run.
-        run_dir: Its folder.
+        run_dir: The rating run's folder.
         report: Shard by shard.
         error: What the command says if shards failed; None if none did.
     """
 
-    run_key: str
     run_dir: Path
     report: RunReport
     error: EncoreError | None
@@ -102,7 +100,7 @@ def rate_shards(
     report = _report(results)
     publish_failed_shards(report.failures)
     error = _error(results, report) if report.failures else None
-    return Rated(run_key=run.manifest.run_key, run_dir=run.run_dir, report=report, error=error)
+    return Rated(run_dir=run.run_dir, report=report, error=error)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -98,18 +98,18 @@ class StudyTable:
 
 def read_trainings(study: Study, *, also: Iterable[Path] = ()) -> Iterator[StudyRun]:
     """Every training run of a study, and those in other folders."""
-    folders = {path.parent for path in study.path.glob("training/*/training.json")}
-    for folder in sorted(folders | set(also)):
-        if (folder / "training.json").is_file():
-            yield _training(folder, study)
+    return (_training(one, study) for one in _folders(study, "training/*/training.json", also))
 
 
 def read_tables(study: Study, *, also: Iterable[Path] = ()) -> Iterator[StudyTable]:
-    """Every benchmark table of a study, and those in other folders."""
-    folders = {path.parent for path in study.path.glob("benchmarks/*/table.json")}
-    for folder in sorted(folders | set(also)):
-        if (folder / "results.parquet").is_file():
-            yield _table(folder, study)
+    """Every benchmark table of a study, and those in other folders; its Markdown comes last."""
+    return (_table(one, study) for one in _folders(study, "benchmarks/*/table.md", also))
+
+
+def _folders(study: Study, pattern: str, also: Iterable[Path]) -> list[Path]:
+    name = Path(pattern).name
+    others = (folder for folder in also if (folder / name).is_file())
+    return sorted({*others, *(path.parent for path in study.path.glob(pattern))})
 
 
 def _training(folder: Path, study: Study) -> StudyRun:
@@ -169,7 +169,14 @@ def _table(folder: Path, study: Study) -> StudyTable:
     footer = json.loads(pq.read_schema(folder / "results.parquet").metadata[b"encore"])
     benchmark, key = content["benchmark"], evaluation.get("key") or run_key_of(content)
     who = {"study": study.path.resolve().name, "study_sha256": data_digest(study)}
-    params = {**_benchmark_params(benchmark), **who}
+    named = ("headline", "dataset", "revision", "weighting", "num_pairs", "is_partial")
+    params = {
+        "benchmark": benchmark["name"],
+        "benchmark_version": benchmark["version"],
+        **{name: _text(benchmark[name]) for name in named},
+        "pairs_sha256": benchmark["digest"],
+        **who,
+    }
     rows = {}
     for line in content["rows"]:
         if line["ours"] is None:  # the paper's alone
@@ -212,34 +219,12 @@ def _row(
     params: Mapping[str, str],
     table_key: str,
 ) -> StudyRun:
-    own = {**_row_params(line, content, about), **params}
-    metrics = _row_metrics(line, content)
-    identity = {"params": own, "weights": line["ours"]["weights"], "figures": _rounded(metrics)}
-    return StudyRun(
-        key=run_key_of(identity),
-        name=line["name"],
-        params=own,
-        tags={
-            KIND_TAG: "evaluation",
-            f"{TABLE_TAG}.{table_key}": "yes",
-            "encore.scheme": own["scheme"],
-            "encore.model_sha256": own["model_sha256"],
-            **_row_tags(line, content, about),
-        },
-        dataset=(content["benchmark"]["name"], content["benchmark"]["digest"]),
-        evaluations=[Figures(step=0, seconds=0.0, values=metrics)],
-        texts={"row.json": json.dumps(line, indent=2, ensure_ascii=False)},
-    )
-
-
-def _row_params(
-    line: Mapping[str, Any], content: Mapping[str, Any], about: Mapping[str, Any]
-) -> dict[str, str]:
-    ours, behind = line["ours"], about["behind"]
+    """A row as a run; ``about`` is what stands behind it."""
+    ours, behind, kind = line["ours"], about["behind"], line["kind"]
     origin = about["ratings"] if ours["weights"] else {}
-    return {
+    own = {
         "row": line["name"],
-        "kind": line["kind"],
+        "kind": kind,
         "scheme": _scheme(line, about),
         "method": ours["method"] or NONE,
         **{name: _text(ours["params"].get(name), none=NO_NUMBER) for name in _NUMBERS},
@@ -253,17 +238,44 @@ def _row_params(
         "ratings_sha256": _text(origin.get("ratings_sha256")),
         "rules_sha256": _text(origin.get("rules_sha256")),
         "reference": _text(content["reference"]),
+        **params,
     }
+    metrics = _row_metrics(line, content)
+    # As texts: JSON has no NaN, and other machines may round the last digits in another way.
+    figures = {name: f"{value:.9g}" for name, value in metrics.items()}
+    return StudyRun(
+        key=run_key_of({"params": own, "weights": ours["weights"], "figures": figures}),
+        name=line["name"],
+        params=own,
+        tags={
+            KIND_TAG: "evaluation",
+            f"{TABLE_TAG}.{table_key}": "yes",
+            "encore.scheme": own["scheme"],
+            "encore.model_sha256": own["model_sha256"],
+            "encore.row_kind": kind,
+            "encore.reward_key": _reward_key(line, behind),
+            **_benchmark_tags(content["benchmark"]),
+            **_marks(*(_said_of(ours, content, part) for part in ("synthetic", "notes"))),
+        },
+        dataset=(content["benchmark"]["name"], content["benchmark"]["digest"]),
+        evaluations=[Figures(step=0, seconds=0.0, values=metrics)],
+        texts={"row.json": json.dumps(line, indent=2, ensure_ascii=False)},
+    )
 
 
-def _benchmark_params(benchmark: Mapping[str, Any]) -> dict[str, str]:
-    names = ("headline", "dataset", "revision", "weighting", "num_pairs", "is_partial")
-    return {
-        "benchmark": benchmark["name"],
-        "benchmark_version": benchmark["version"],
-        **{name: _text(benchmark[name]) for name in names},
-        "pairs_sha256": benchmark["digest"],
-    }
+def _reward_key(line: Mapping[str, Any], behind: Mapping[str, Any]) -> str:
+    """What the reward is composed of; ``none`` where it cannot be composed again."""
+    weights, gate = line["ours"]["weights"], behind.get("gate")
+    if not behind or not (weights or gate or line["kind"] == "model"):
+        return NONE
+    made_of = {"model_sha256": behind["digest"], "weights": weights}
+    return run_key_of({**made_of, **({"gate_sha256": gate} if gate else {})})
+
+
+def _said_of(ours: Mapping[str, Any], content: Mapping[str, Any], part: str) -> list[str]:
+    """What a table says of this row, or of no row in particular."""
+    of_rows = {text for one in content["rows"] if one["ours"] for text in one["ours"][part]}
+    return [text for text in content[part] if text in ours[part] or text not in of_rows]
 
 
 def _row_metrics(line: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, float]:
@@ -297,36 +309,6 @@ def _row_metrics(line: Mapping[str, Any], content: Mapping[str, Any]) -> dict[st
         metrics[place] = one.get("accuracy")
         metrics |= {f"{place}_{end}": one.get(end) for end in ("ci_low", "ci_high")}
     return {name: math.nan if value is None else float(value) for name, value in metrics.items()}
-
-
-def _row_tags(
-    line: Mapping[str, Any], content: Mapping[str, Any], about: Mapping[str, Any]
-) -> dict[str, str]:
-    ours, behind, kind = line["ours"], about["behind"], line["kind"]
-    p_value, reward = "exact", None
-    if ours["comparison"] and ours["comparison"]["mcnemar_p"] is None:
-        why = "a mean over draws" if ours["is_mean"] else "credits between right and wrong"
-        p_value = f"{NONE}: {why}"
-    if behind and (ours["weights"] or kind == "model" or behind["gate"]):
-        gate = {"gate_sha256": behind["gate"]} if behind["gate"] else {}
-        reward = run_key_of({"model_sha256": behind["digest"], "weights": ours["weights"], **gate})
-    every = [one["ours"] for one in content["rows"] if one["ours"]]
-    synthetic, notes = (
-        # What is said of this row, or of no row in particular.
-        [
-            text
-            for text in content[part]
-            if text in ours[part] or not any(text in one[part] for one in every)
-        ]
-        for part in ("synthetic", "notes")
-    )
-    return {
-        "encore.row_kind": kind,
-        "encore.mcnemar": p_value,
-        "encore.reward_key": _text(reward),
-        **_benchmark_tags(content["benchmark"]),
-        **_marks(synthetic, notes),
-    }
 
 
 def _scheme(line: Mapping[str, Any], about: Mapping[str, Any]) -> str:
@@ -379,11 +361,6 @@ def _leaves(content: Mapping[str, Any], *, separator: str) -> Iterator[tuple[str
                 yield f"{name}{separator}{rest}", leaf
         else:
             yield name, value
-
-
-def _rounded(metrics: Mapping[str, float]) -> dict[str, str]:
-    """As texts: JSON has no NaN, and other machines may round the last digits in another way."""
-    return {name: f"{value:.9g}" for name, value in metrics.items()}
 
 
 def _json(path: Path) -> dict[str, Any]:

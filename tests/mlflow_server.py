@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
-
-from tests.prefect_server import free_port
-
-_START_SECONDS = 240.0
-_STOP_SECONDS = 60.0
+from tests.prefect_server import background_process, free_port, wait_until_healthy
 
 
 @contextlib.contextmanager
@@ -38,38 +30,6 @@ def mlflow_server(store_uri: str, folder: Path, *, port: int | None = None) -> I
     folder.mkdir(parents=True, exist_ok=True)
     environ = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
     log = folder / "mlflow.log"
-    with log.open("ab") as stream:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environ,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            _wait_until_healthy(url, process, log=log)
-            yield url
-        finally:
-            _stop(process)
-
-
-def _wait_until_healthy(url: str, process: subprocess.Popen[bytes], *, log: Path) -> None:
-    give_up = time.monotonic() + _START_SECONDS
-    while time.monotonic() < give_up:
-        assert process.poll() is None, f"the server ended: {log.read_text()}"
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/health", timeout=5).is_success:
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"the server did not answer in {_START_SECONDS:g} s: {log.read_text()}")
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Its workers are children of a child: the whole group is told."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=_STOP_SECONDS)
-            return
+    with background_process(*command, environ=environ, log=log, cwd=folder) as process:
+        wait_until_healthy(f"{url}/health", process, log=log)
+        yield url

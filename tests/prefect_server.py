@@ -76,7 +76,7 @@ def running_server(folder: Path) -> Iterator[PrefectServer]:
     log = folder.parent / f"{folder.name}.log"
     command = ("bash", "-ec", documented_start().replace("--port 4200", f"--port {port}"))
     with background_process(*command, environ=environ, log=log, cwd=folder) as process:
-        _wait_until_healthy(url, process, log=log)
+        wait_until_healthy(f"{url}/api/health", process, log=log)
         home = folder / "scratch" / "prefect"
         client = {
             **environ,
@@ -102,25 +102,25 @@ def documented_start() -> str:
 def background_process(
     *command: str, environ: Mapping[str, str], log: Path, cwd: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A command in the background, stopped by SIGTERM afterwards."""
+    """A command in the background; afterwards it is stopped, with all that it started."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as stream:
+    with log.open("ab") as stream:
         process = subprocess.Popen(
             command,
             env=dict(environ),
             cwd=cwd,
             stdout=stream,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             yield process
         finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(timeout=_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(process.pid, number)
+                    process.wait(timeout=_STOP_SECONDS)
+                    break
 
 
 def free_port() -> int:
@@ -130,12 +130,13 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _wait_until_healthy(url: str, process: subprocess.Popen[bytes], *, log: Path) -> None:
+def wait_until_healthy(url: str, process: subprocess.Popen[bytes], *, log: Path) -> None:
+    """Until a server answers at its health's address."""
     give_up = time.monotonic() + _START_SECONDS
     while time.monotonic() < give_up:
         assert process.poll() is None, f"the server ended: {log.read_text()}"
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/api/health", timeout=5).is_success:
+            if httpx.get(url, timeout=5).is_success:
                 return
         time.sleep(0.2)
     raise AssertionError(f"the server did not answer in {_START_SECONDS:g} s: {log.read_text()}")

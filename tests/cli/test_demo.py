@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -16,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
-from encore.benchmarks.results import read_pair_results
 from encore.benchmarks.table import read_table, table_folders
 from encore.cli import demo as command
 from encore.data.rules import load_rule_set
@@ -156,14 +153,6 @@ def test_the_demo_ends_with_the_papers_rows_on_a_narrow_screen_and_all_rows_in_a
     assert report.is_file()
 
 
-def test_the_rule_judge_says_that_the_ratings_behind_its_weights_are_synthetic(
-    done: Shown,
-) -> None:
-    [results] = done.study.glob("judged/*/results-*.parquet")
-    [row] = read_pair_results(results).rows
-    assert f"training source {next(iter(data_paths()))}" in row.about.synthetic
-
-
 @pytest.fixture(scope="module")
 def again(done: Shown, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     """`make demo` on the same study, where whatever would take long is an error."""
@@ -240,23 +229,3 @@ def test_make_demo_logs_trainings_and_rows_in_the_study_and_says_how_to_look(
     assert all("synthetic" in run.data.tags["encore.synthetic"] for run in rows.values())
     assert rows["initial model"].data.params["model"] == "initial-reward-model"
     assert rows[RULE_JUDGE].data.tags["encore.row_kind"] == "judge"
-
-
-@pytest.mark.full
-def test_the_whole_demo_takes_less_than_five_minutes_and_its_models_learn(tmp_path):
-    began = time.monotonic()
-    command = [sys.executable, "-m", "flows.demo", "--out", str(tmp_path / "study")]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stderr
-    assert time.monotonic() - began < 300
-
-    [run] = [
-        run
-        for run in Logged(f"sqlite:///{tmp_path.resolve()}/study/mlflow.db").runs().values()
-        if f"eval/r2/{HEADS[0]}" in run.data.metrics
-    ]
-    r2 = [run.data.metrics[f"eval/r2/{head}"] for head in HEADS]
-    accuracy = [run.data.metrics[f"eval/accuracy_half/{head}"] for head in HEADS]
-    # Guessing gives R² 0 at best and accuracy 1/2; the judge's own ratings have some 0.55.
-    assert sum(r2) / len(r2) > 0.02
-    assert sum(accuracy) / len(accuracy) > 0.6

@@ -22,7 +22,7 @@ from encore.judges import open_judge
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
 from encore.rating_runs import choose_run, list_runs, run_status
-from encore.runs import shard_lock, shard_path
+from encore.runs import shard_lock
 from flows.rate_pairs import ShardAttempts, rate_pairs
 from tests.flows.conftest import NUM_PAIRS, artifact
 from tests.flows.judges import Fault, FirstReplyGoesWrong, breaks_with, stalls_for
@@ -69,24 +69,6 @@ def test_all_shards_are_rated_and_the_final_state_counts_them(
     for column in ("entropy (nats)", "levels", "half", "untied", "ties", "coverage"):
         assert column in rows
     assert run_flow(study, rating()).message == "0 rated, 3 reused, 0 failed"
-
-
-def test_exactly_the_deleted_and_the_cut_shard_are_rated_again(
-    study: Path, rating: RatingOf
-) -> None:
-    run_flow(study, rating())
-    run_dir = only_run(study)
-    before = [pq.read_table(shard_path(run_dir, index)) for index in range(3)]
-    intact_written = shard_path(run_dir, 1).stat().st_mtime_ns
-    shard_path(run_dir, 0).unlink()
-    half = shard_path(run_dir, 2).read_bytes()
-    shard_path(run_dir, 2).write_bytes(half[: len(half) // 2])
-
-    state = run_flow(study, rating())
-
-    assert state.message == "2 rated, 1 reused, 0 failed"
-    assert shard_path(run_dir, 1).stat().st_mtime_ns == intact_written
-    assert [pq.read_table(shard_path(run_dir, index)) for index in range(3)] == before
 
 
 def test_only_named_shards_are_looked_at(study: Path, rating: RatingOf) -> None:

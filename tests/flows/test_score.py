@@ -13,8 +13,7 @@ from prefect.client.schemas.objects import State
 from encore.errors import InputError, StudyIncompleteError
 from encore.files import file_sha256
 from encore.scoring import scoring_run
-from flows.score import ScoreConfig, ScoringAttempts, score
-from tasks import stage
+from flows.score import ScoreConfig, score
 from tests.flows.conftest import artifact, error_of
 from tests.scoring.models import make_model
 from tests.scoring.models import score as call_directly
@@ -35,30 +34,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScoreFlow:
-    """The flow on the small study, three shards, in a folder of this test; retries at once."""
-    monkeypatch.setattr(stage, "_RETRY_DELAYS_SECONDS", [0.0])
-
-    def run_it(*, retries: int = 2) -> State[Any]:
-        config = ScoreConfig(
-            study=made / "study", model=str(made / "model"), out=tmp_path / "scores", shard_size=4
-        )
-        return score(config, ScoringAttempts(retries=retries), return_state=True)
-
-    return run_it
-
-
-def break_at(monkeypatch: pytest.MonkeyPatch, index: int, *errors: Exception) -> None:
-    """Let the scoring raise at a shard, an error for each time that it gets there."""
-    left = list(errors)
-    score = scoring_run._score
-
-    def breaking(*how):
-        if how[-2].index == index and left:
-            raise left.pop(0)
-        return score(*how)
-
-    monkeypatch.setattr(scoring_run, "_score", breaking)
+def start(made: Path, tmp_path: Path) -> ScoreFlow:
+    """The flow on the small study, three shards, in a folder of this test."""
+    config = ScoreConfig(
+        study=made / "study", model=str(made / "model"), out=tmp_path / "scores", shard_size=4
+    )
+    return lambda: score(config, return_state=True)
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -79,15 +60,16 @@ def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(start, mad
     assert start().message.endswith("0 shards scored, 3 reused")
 
 
-def test_a_retry_goes_on_from_the_shards_that_are_done(start, monkeypatch):
-    break_at(monkeypatch, 2, RuntimeError("the device fell off the bus"), OSError("a cable"))
-    state = start(retries=2)
-    assert state.message.endswith("1 shards scored, 2 reused")
+def test_a_shard_that_fails_is_named_and_tried_once(start, monkeypatch):
+    score, left = scoring_run._score, [InputError("pair abc: refused")]
 
+    def breaking(*how):
+        if how[-2].index == 1 and left:
+            raise left.pop()
+        return score(*how)
 
-def test_what_a_retry_cannot_mend_is_tried_once(start, monkeypatch):
-    break_at(monkeypatch, 1, InputError("pair abc: refused"))  # another attempt would succeed
-    error = error_of(start(retries=3))
+    monkeypatch.setattr(scoring_run, "_score", breaking)
+    error = error_of(start())  # another attempt would succeed
     assert isinstance(error, StudyIncompleteError)
     assert "1 of 3 shards failed, first 1: InputError: pair abc: refused" in str(error)
     assert start().message.endswith("1 shards scored, 2 reused")

@@ -19,7 +19,6 @@ from tasks.track import (
     TrackingUnavailableError,
     choose_tracking_uri,
     hide_secrets,
-    page_of,
     set_alias,
     sync,
 )
@@ -140,7 +139,6 @@ def test_every_row_of_a_table_is_a_run_with_the_same_names_within_the_studys_run
     assert runs["uniform"].data.metrics["difference"] == 0
     assert math.isnan(mean.metrics["mcnemar_p"])
     assert mean.metrics["draws_low"] == 0.6
-    assert mean.tags["encore.mcnemar"] == "none: a mean over draws"
     assert encore.tags["mlflow.note.content"].endswith("of the table")  # not of uniform
     assert encore.tags["encore.partial"] == "yes"
 
@@ -319,12 +317,6 @@ def test_a_message_is_cleaned_of_the_password_in_either_spelling():
     message = "could not connect as me with p@ss to postgresql://me:p%40ss@host/db"
     cleaned = "could not connect as me with *** to postgresql://me:***@host/db"
     assert hide_secrets(message, uri=uri) == cleaned
-
-
-def test_a_server_has_a_page_for_a_run_without_the_password_and_a_file_has_none():
-    page = page_of("http://me:hunter2@host:5000/", experiment_id="1", run_id="ab")
-    assert page == "http://host:5000/#/experiments/1/runs/ab"
-    assert page_of("sqlite:////data/mlflow.db", experiment_id="1", run_id="ab") is None
 
 
 @pytest.mark.services
