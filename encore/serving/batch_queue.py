@@ -154,7 +154,6 @@ class BatchQueue:
         return batch
 
     async def _compute(self, batch: Sequence[_Text], thread: ThreadPoolExecutor) -> None:
-        batch = [text for text in batch if not text.future.done()]
         if not batch:
             return
         started = time.perf_counter()

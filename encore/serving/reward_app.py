@@ -119,27 +119,23 @@ class RewardApp:
 
     def _count(self) -> None:
         """Make the counters, in a registry of this server's own."""
-        self._registry = own = CollectorRegistry()
-        path, status = "path", "status"
-        self._requests = Counter(
-            "encore_requests", "Requests answered.", [path, status], registry=own
-        )
-        self._seconds = Histogram(
-            "encore_request_seconds", "Until its answer.", [path], registry=own
-        )
-        self._texts = Counter("encore_texts", "Texts scored.", registry=own)
-        self._tokens = Counter("encore_tokens", "Tokens scored.", registry=own)
-        self._cut = Counter(
-            "encore_cut_texts", "Texts that lost their oldest tokens.", registry=own
-        )
+        self._registry = CollectorRegistry()
+        own: dict[str, Any] = {"registry": self._registry}
+        self._requests = Counter("encore_requests", "Answered.", ["path", "status"], **own)
+        self._seconds = Histogram("encore_request_seconds", "Until an answer.", ["path"], **own)
+        self._texts = Counter("encore_texts", "Texts scored.", **own)
+        self._tokens = Counter("encore_tokens", "Tokens scored.", **own)
+        self._cut = Counter("encore_cut_texts", "Texts that lost their oldest tokens.", **own)
         self._batch_texts = Histogram(
-            "encore_batch_texts", "Texts computed together.", buckets=_BATCH_SIZES, registry=own
+            "encore_batch_texts", "Texts computed together.", buckets=_BATCH_SIZES, **own
         )
-        self._batch_seconds = Histogram("encore_batch_seconds", "Time of a batch.", registry=own)
-        texts = Gauge("encore_queued_texts", "Texts that wait.", registry=own)
-        texts.set_function(lambda: self._queue.num_texts)
-        tokens = Gauge("encore_queued_tokens", "Tokens that wait.", registry=own)
-        tokens.set_function(lambda: self._queue.num_tokens)
+        self._batch_seconds = Histogram("encore_batch_seconds", "Time of a batch.", **own)
+        waiting = {
+            "encore_queued_texts": lambda: self._queue.num_texts,
+            "encore_queued_tokens": lambda: self._queue.num_tokens,
+        }
+        for name, count in waiting.items():
+            Gauge(name, "That wait.", **own).set_function(count)
 
     @contextlib.asynccontextmanager
     async def _run_queue(self, _app: Starlette) -> AsyncIterator[None]:

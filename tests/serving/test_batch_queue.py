@@ -212,8 +212,8 @@ def test_no_client_of_a_dead_worker_is_left_waiting(num_done, caplog):
         return scorer(sequences)
 
     async def use(queue):
-        # The last text of the first request lies in the batch behind the one that fails.
-        tasks = [submit(queue, *[text(n, 10)] * (1 + num_done), text(n, 20)) for n in range(3)]
+        # The last text of the first request is the batch that fails.
+        tasks = [submit(queue, *[text(n, 10)] * (1 + num_done)) for n in range(3)]
         done, pending = await asyncio.wait(tasks, timeout=PATIENCE / 2)
         assert not pending
         reasons = {str(task.exception()) for task in done}
