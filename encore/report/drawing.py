@@ -62,14 +62,14 @@ class DataTable:
         return [place > 0 and all(map(is_number, cells)) for place, cells in enumerate(by_column)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Panel:
     """One pair of axes: a figure of its own on the page, beside its neighbours in a file.
 
     Attributes:
         title: What it is about, a few words.
-        subtitle: Its key figures, n among them.
-        alt: What a person sees in it, for those who do not.
+        subtitle: Its key figures, n among them; with the titles what is read to those who do not
+            see it.
         draw: Draws it.
         width: In points, the labels included. At 295 its text is readable on a phone.
         height: In points.
@@ -77,13 +77,12 @@ class Panel:
 
     title: str
     subtitle: str
-    alt: str
     draw: Callable[[Axes], None]
     width: float = 295.0
     height: float = 235.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Chart:
     """A figure of the report; ``columns`` is of panels in a file."""
 

@@ -17,10 +17,13 @@ from encore.analysis.analyze import analyze
 from encore.analysis.statistics import POOLED
 from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
 from encore.errors import InputError
+from encore.evidence.ratings_needed import ratings_needed
 from encore.report.drawing import Missing
 from encore.report.provenance import Provenance, provenance_of, study_of
 from encore.report.words import count, printable, sentence
 from encore.warehouse import PairRatings, Ratings, Warehouse, open_ratings, read_pair_ratings
+from encore.weighting.comparison import SchemeComparison, TauSweep, compare, sweep
+from encore.weighting.scheme import SchemeOptions
 from encore.weighting.weigh import evidence_of
 
 if TYPE_CHECKING:
@@ -29,8 +32,6 @@ if TYPE_CHECKING:
     from encore.analysis.intervals import RuleInterval
     from encore.analysis.statistics import RuleStats
     from encore.analysis.verdicts import Verdict
-    from encore.weighting.comparison import SchemeComparison, TauSweep
-    from encore.weighting.scheme import Evidence
 
 Found = TypeVar("Found")
 
@@ -209,24 +210,23 @@ def gather(
         else:
             pairs = evidence.read_pairs()
     on_step("comparing weighting schemes")
-    comparison, sweep = _weighed(evidence)
+    comparison, swept = _weighed(evidence)
     on_step("drawing samples of pairs")
     study = study_of(source)
     provenance = provenance_of(source, sources=_single_sources(analysis))
-    notes += analysis.notes
-    notes += [
-        note for one in (comparison, sweep) if not isinstance(one, Missing) for note in one.notes
-    ]
+    for told in (analysis, comparison, swept):
+        notes += () if isinstance(told, Missing) else told.notes
+    label = "ratings" if source.table is not None else Path(source.label).resolve().name
     return Findings(
         ratings=source,
-        label="ratings" if source.table is not None else printable(_name_of(source.label)),
+        label=printable(label),
         titles={one: printable(provenance.titles.get(one) or one) for one in rule_ids},
         analysis=analysis,
         histograms=histograms,
         cosine_RR=_sign_cosines(pairs),
         comparison=comparison,
-        sweep=sweep,
-        enough=None if isinstance(evidence, Missing) else _enough(pairs),
+        sweep=swept,
+        enough=None if isinstance(evidence, Missing) else sentence(ratings_needed(pairs).sentence),
         benchmarks={} if study is None else _benchmarks(study.path),
         provenance=provenance,
         notes=list(dict.fromkeys(notes)),
@@ -236,10 +236,6 @@ def gather(
 def _single_sources(analysis: Analysis) -> tuple[str, ...]:
     """The names of the data sets, in their order."""
     return tuple(dict.fromkeys(rule.source for rule in analysis.rules if rule.source != POOLED))
-
-
-def _name_of(place: str) -> str:
-    return Path(place).resolve().name
 
 
 def _histograms(warehouse: Warehouse, rules: Sequence[RuleStats]) -> list[RuleHistogram] | Missing:
@@ -284,19 +280,8 @@ def _weighed(
 ) -> tuple[SchemeComparison | Missing, TauSweep | Missing]:
     if isinstance(evidence, Missing):
         return evidence, evidence
-    from encore.weighting.comparison import compare, sweep
-    from encore.weighting.scheme import SchemeOptions
-
-    return (
-        _attempt(partial(compare, evidence, options=SchemeOptions())),
-        _attempt(partial(sweep, evidence, taus=_TAUS)),
-    )
-
-
-def _enough(pairs: PairRatings) -> str:
-    from encore.evidence.ratings_needed import ratings_needed
-
-    return sentence(ratings_needed(pairs).sentence)
+    comparison = _attempt(partial(compare, evidence, options=SchemeOptions()))
+    return comparison, _attempt(partial(sweep, evidence, taus=_TAUS))
 
 
 def _benchmarks(study: Path) -> dict[str, BenchmarkTable | Missing]:

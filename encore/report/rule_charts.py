@@ -95,7 +95,7 @@ def entropy_accuracy(findings: Findings) -> Chart | Missing:
         for names, rule, ends in _every_rule(findings)
     )
     columns = ("source", "rule", "H (nats)", "95 %", "half", "95 %", "untied", "95 %")
-    return Chart(panels=panels, table=DataTable(columns, rows))
+    return Chart(panels, DataTable(columns, rows))
 
 
 def _scatter(findings: Findings, source: str, policy: TiePolicy) -> Panel:
@@ -132,12 +132,7 @@ def _scatter(findings: Findings, source: str, policy: TiePolicy) -> Panel:
         r, null = number(row.pearson_r, digits=2), interval(row.null_low, row.null_high)
         found = f"r {r} · null {null}"
     num_rules = plural(int(np.isfinite(x_R + y_R).sum()), "rule")
-    return Panel(
-        title=title,
-        subtitle=f"{num_rules} · {found}",
-        alt=f"Scatter plot of {num_rules}, {title}: {found}.",
-        draw=draw,
-    )
+    return Panel(title, f"{num_rules} · {found}", draw)
 
 
 def _ends(intervals: Sequence[RuleInterval], quantity: str) -> Floats:
@@ -198,7 +193,7 @@ def correlations(findings: Findings) -> Chart | Missing:
         for row in found
     )
     columns = ("source", "entropy", "accuracy", "rules", "r", "p", "95 %", "Spearman's ρ", "null")
-    return Chart(panels=panels, table=DataTable(columns, rows))
+    return Chart(panels, DataTable(columns, rows))
 
 
 def _correlation_panel(source_name: str, rows: Sequence[Correlation]) -> Panel:
@@ -221,17 +216,12 @@ def _correlation_panel(source_name: str, rows: Sequence[Correlation]) -> Panel:
         axes.legend(loc="upper center", ncols=2, borderaxespad=0.1, columnspacing=1.2)
 
     headline = ", ".join(
-        f"{row.accuracy} {number(row.pearson_r, digits=2)} with null band "
-        f"{interval(row.null_low, row.null_high)}"
+        f"{row.accuracy} {number(row.pearson_r, digits=2)}"
         for row in rows
-        if row.entropy == "discrete"
+        if row.entropy == "discrete" and row.accuracy in HEADLINE
     )
-    return Panel(
-        title=source_name,
-        subtitle=plural(max(row.num_rules for row in rows), "rule"),
-        alt=f"Correlations with discrete entropy, {source_name}: {headline}.",
-        draw=draw,
-    )
+    num_rules = plural(max(row.num_rules for row in rows), "rule")
+    return Panel(source_name, f"{num_rules} · {headline}", draw)
 
 
 def rating_histograms(findings: Findings) -> Chart | Missing:
@@ -249,10 +239,8 @@ def rating_histograms(findings: Findings) -> Chart | Missing:
         for position, num, share in zip(one.position_L, one.num_ratings_L, one.share_L, strict=True)
         if num
     )
-    table = DataTable(("rule", "rating", "ratings", "share"), rows)
-    return Chart(
-        panels=[_histogram_panel(name, one, limit) for name, one in both], table=table, columns=3
-    )
+    panels = [_histogram_panel(name, one, limit) for name, one in both]
+    return Chart(panels, DataTable(("rule", "rating", "ratings", "share"), rows), columns=3)
 
 
 def _histogram_panel(name: str, histogram: RuleHistogram, limit: float) -> Panel:
@@ -277,18 +265,10 @@ def _histogram_panel(name: str, histogram: RuleHistogram, limit: float) -> Panel
         axes.set_ylabel("ratings (%)")
         in_percent(axes.yaxis)
 
-    rule, top = histogram.rule, int(share_L.argmax())
+    rule = histogram.rule
     entropy, levels = number(rule.entropy_nats, digits=2), plural(rule.num_levels, "level")
     subtitle = f"H {entropy} · {levels} · n {count(rule.num_ratings)}"
-    most = f"most frequent rating {position_L[top]:g} with {percent(share_L[top])}"
-    return Panel(
-        title=name,
-        subtitle=subtitle,
-        alt=f"Histogram of rule {name}: {subtitle}; {most}.",
-        draw=draw,
-        width=215,
-        height=155,
-    )
+    return Panel(name, subtitle, draw, width=215, height=155)
 
 
 def ties(findings: Findings) -> Chart | Missing:
@@ -317,14 +297,10 @@ def ties(findings: Findings) -> Chart | Missing:
 
     pairs = [rule.num_pairs for rule in rules]
     few = "" if len(set(pairs)) == 1 else f"{count(min(pairs))} to "
-    least, most = percent(tie_R.min()), percent(tie_R.max())
-    panel = Panel(
-        title=findings.source_name(POOLED),
-        subtitle=f"{few}{plural(max(pairs), 'pair')} for each rule",
-        alt=f"Stacked bars of {plural(len(rules), 'rule')}: {least} to {most} of pairs are ties.",
-        draw=draw,
-        height=rows_height(len(rules) + 0.7),
-    )
+    subtitle = f"{few}{plural(max(pairs), 'pair')} for each rule · "
+    subtitle += f"{percent(tie_R.min())} to {percent(tie_R.max())} ties"
+    height = rows_height(len(rules) + 0.7)
+    panel = Panel(findings.source_name(POOLED), subtitle, draw, height=height)
     rows = tuple(
         (
             *names,
@@ -335,7 +311,7 @@ def ties(findings: Findings) -> Chart | Missing:
         for names, rule, _ in _every_rule(findings)
     )
     table = DataTable(("source", "rule", "pairs", "ties", *_POLICIES), rows)
-    return Chart(panels=[panel], table=table, columns=1)
+    return Chart([panel], table, columns=1)
 
 
 def rule_agreement(findings: Findings) -> Chart | Missing:
@@ -366,16 +342,8 @@ def rule_agreement(findings: Findings) -> Chart | Missing:
         axes.set_xlabel("rule")
         axes.figure.colorbar(image, ax=axes, shrink=0.6, pad=0.02)
 
-    panel = Panel(
-        title=findings.source_name(POOLED),
-        subtitle=plural(findings.num_pairs, "pair"),
-        alt=(
-            f"Triangle of cells for {plural(num_rules, 'rule')}: correlations of their decisions "
-            f"lie between {low} and {high}, median {middle}."
-        ),
-        draw=draw,
-        height=300,
-    )
+    subtitle = f"{plural(findings.num_pairs, 'pair')} · {low} to {high}, median {middle}"
+    panel = Panel(findings.source_name(POOLED), subtitle, draw, height=300)
     rows = tuple((findings.words(one), *words[place]) for place, one in enumerate(findings.titles))
     table = DataTable(("rule", *map(str, range(num_rules))), rows)
-    return Chart(panels=[panel], table=table, columns=1)
+    return Chart([panel], table, columns=1)

@@ -70,13 +70,11 @@ def scheme_weights(findings: Findings) -> Chart | Missing:
         )
         for place, rule in enumerate(comparison.rules)
     )
-    return Chart(
-        panels=[
-            _cells_panel(findings, comparison, "weight", lambda row: row.vector.weights),
-            _cells_panel(findings, comparison, "share of what moves the reward", _effects),
-        ],
-        table=DataTable(("rule", *map(scheme_name, comparison.rows)), rows),
-    )
+    panels = [
+        _cells_panel(findings, comparison, "weight", lambda row: row.vector.weights),
+        _cells_panel(findings, comparison, "share of what moves the reward", _effects),
+    ]
+    return Chart(panels, DataTable(("rule", *map(scheme_name, comparison.rows)), rows))
 
 
 def _effects(row: SchemeRow) -> list[float | None]:
@@ -111,15 +109,9 @@ def _cells_panel(
         places = [str(findings.place(rule.rule_id)) for rule in comparison.rules]
         axes.set_yticks(range(num_rules), places)
 
-    names = ", ".join(map(scheme_name, comparison.rows))
-    return Panel(
-        title=f"{title} (%)",
-        subtitle=plural(comparison.num_pairs_total, "pair"),
-        alt=f"Cells of {title} for {plural(num_rules, 'rule')} under the schemes {names}.",
-        draw=draw,
-        width=max(240, 62 + 36 * num_schemes),
-        height=92 + 23 * num_rules,
-    )
+    width, height = max(240, 62 + 36 * num_schemes), 92 + 23 * num_rules
+    pairs = plural(comparison.num_pairs_total, "pair")
+    return Panel(f"{title} (%)", pairs, draw, width=width, height=height)
 
 
 def _share_words(share: float, *, digits: int) -> str:
@@ -164,7 +156,7 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
     )
     columns = ("scheme", "sees", "half", "95 %", "untied", "strict", "inclusive")
     table = DataTable((*columns, "held out, half", "beats random weights"), (*schemes, *draws))
-    return Chart(panels=[_schemes_panel(comparison, rows)], table=table, columns=1)
+    return Chart([_schemes_panel(comparison, rows)], table, columns=1)
 
 
 def _held_out(row: SchemeRow) -> float | None:
@@ -194,17 +186,8 @@ def _schemes_panel(comparison: SchemeComparison, rows: Sequence[SchemeRow]) -> P
             axes.axvline(0.5, **REFERENCE)
         axes.set_xlabel("accuracy, a tie counts half (%)")
 
-    pairs = plural(comparison.num_pairs, "pair")
-    return Panel(
-        title="composed ratings",
-        subtitle=pairs,
-        alt=(
-            f"Accuracy of {plural(len(comparison.rows), 'scheme')} on {pairs}, highest "
-            f"{scheme_name(best)} with {percent(best.accuracy.half)}."
-        ),
-        draw=draw,
-        height=rows_height(len(names)),
-    )
+    subtitle = f"{plural(comparison.num_pairs, 'pair')} · highest {scheme_name(best)}"
+    return Panel("composed ratings", subtitle, draw, height=rows_height(len(names)))
 
 
 def tau_sweep(findings: Findings) -> Chart | Missing:
@@ -220,14 +203,13 @@ def tau_sweep(findings: Findings) -> Chart | Missing:
         (f"{tau:g}", percent(one.half), percent(one.untied), *map(percent, weight_R))
         for tau, one, weight_R in zip(sweep.taus, sweep.accuracies, sweep.weights_TR, strict=True)
     )
-    return Chart(panels=panels, table=DataTable(("τ", "half", "untied", *numbers), rows))
+    return Chart(panels, DataTable(("τ", "half", "untied", *numbers), rows))
 
 
 def _weights_panel(findings: Findings, sweep: TauSweep) -> Panel:
     entropies = {rule.rule_id: rule.entropy_nats or 0.0 for rule in findings.pooled}
     ranked = sorted(sweep.rule_ids, key=lambda rule_id: entropies[rule_id])
     named = {ranked[-1]: "C1", ranked[0]: "C0"}
-    num_rules = len(ranked)
 
     def draw(axes: Axes) -> None:
         for rule_id, weight_T in zip(sweep.rule_ids, np.array(sweep.weights_TR).T, strict=True):
@@ -239,16 +221,7 @@ def _weights_panel(findings: Findings, sweep: TauSweep) -> Panel:
         axes.legend(loc="upper right")
         axes.set_ylabel("weight (%)")
 
-    return Panel(
-        title="weights",
-        subtitle=plural(num_rules, "rule"),
-        alt=(
-            f"Lines of {plural(num_rules, 'weight')} over τ: at small τ rule "
-            f"{findings.words(ranked[0])}, of lowest entropy, has all of it, at large τ all "
-            "weights are the same."
-        ),
-        draw=draw,
-    )
+    return Panel("weights", plural(len(ranked), "rule"), draw)
 
 
 def _accuracy_panel(sweep: TauSweep) -> Panel:
@@ -265,12 +238,8 @@ def _accuracy_panel(sweep: TauSweep) -> Panel:
         axes.set_ylabel("accuracy of the composed rating (%)")
 
     least, most = (percent(find([half_T, untied_T])) for find in (np.nanmin, np.nanmax))
-    return Panel(
-        title="accuracy of the composed rating",
-        subtitle=plural(sweep.num_pairs, "pair"),
-        alt=f"Two lines over τ: the accuracy lies between {least} and {most}.",
-        draw=draw,
-    )
+    subtitle = f"{plural(sweep.num_pairs, 'pair')} · {least} to {most}"
+    return Panel("accuracy of the composed rating", subtitle, draw)
 
 
 def _tau_axis(axes: Axes, sweep: TauSweep) -> None:
@@ -316,7 +285,7 @@ def interval_chart(table: BenchmarkTable) -> Chart:
         rows.append((*cells, *map(percent, by_subset)))
     to_reference = f"to {printable(table.reference)}, points"
     columns = ("row", "score", "95 %", to_reference, "95 % of it", *map(printable, subsets))
-    return Chart(panels=[_intervals_panel(table)], table=DataTable(columns, tuple(rows)), columns=1)
+    return Chart([_intervals_panel(table)], DataTable(columns, tuple(rows)), columns=1)
 
 
 def _intervals_panel(table: BenchmarkTable) -> Panel:
@@ -330,15 +299,9 @@ def _intervals_panel(table: BenchmarkTable) -> Panel:
         axes.axvline(table.own_rows[0].own.headline.score, **REFERENCE)
         axes.set_xlabel(f"{printable(table.benchmark.headline)} (%)")
 
-    worst, best = (percent(found[place].score) for place in (-1, 0))
-    pairs = plural(found[0].num_pairs, "pair")
-    return Panel(
-        title="",
-        subtitle=pairs + ", PARTIAL" * table.benchmark.is_partial,
-        alt=f"{plural(len(rows), 'row')} on {pairs}: from {worst} to {best} ({names[0]}).",
-        draw=draw,
-        height=rows_height(len(rows)),
-    )
+    subtitle = f"{plural(len(rows), 'row')} on {plural(found[0].num_pairs, 'pair')}"
+    subtitle += ", PARTIAL" * table.benchmark.is_partial
+    return Panel("", subtitle, draw, height=rows_height(len(rows)))
 
 
 def _tone(row: TableLine) -> str:

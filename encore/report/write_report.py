@@ -57,7 +57,7 @@ class Report:
     """
 
     page: Path
-    figures: Mapping[str, Mapping[str, Path]]
+    figures: Mapping[str, Mapping[str, str]]
     missing: Mapping[str, str]
     findings: Findings
     notes: Sequence[str]
@@ -65,14 +65,11 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore report --json``."""
         findings = self.findings
-        figures = {
-            name: {one: str(path) for one, path in files.items()}
-            for name, files in self.figures.items()
-        }
+        said = ("source", "entropy", "verdict", "reason")
         return {
             "page": str(self.page),
-            "figures": figures,
-            "missing": dict(self.missing),
+            "figures": self.figures,
+            "missing": self.missing,
             "run_key": findings.provenance.run_key,
             "judge": findings.provenance.judge,
             "synthetic": findings.provenance.synthetic,
@@ -82,8 +79,7 @@ class Report:
             "num_shards": findings.ratings.num_shards,
             "num_missing_shards": findings.ratings.num_missing_shards,
             "verdicts": [
-                {name: getattr(one, name) for name in ("source", "entropy", "verdict", "reason")}
-                for one in findings.analysis.verdicts
+                {name: getattr(one, name) for name in said} for one in findings.analysis.verdicts
             ],
             "notes": self.notes,
         }
@@ -172,18 +168,18 @@ def draw_all(
     return drawn
 
 
-def _write_figures(folder: Path, drawn: Drawn) -> dict[str, dict[str, Path]]:
+def _write_figures(folder: Path, drawn: Drawn) -> dict[str, dict[str, str]]:
     """The files of each figure; those of an older report that are missing here are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     older = [*CHARTS, *(path.stem for path in folder.glob(f"{BENCHMARK_FIGURE}*"))]
-    figures: dict[str, dict[str, Path]] = {}
+    figures: dict[str, dict[str, str]] = {}
     for name in dict.fromkeys((*drawn, *older)):
         chart = drawn.get(name)
-        paths = {kind: folder / f"{name}.{kind}" for kind in _FORMATS}
-        for kind, path in paths.items():
+        for kind in _FORMATS:
+            path = folder / f"{name}.{kind}"
             if isinstance(chart, DrawnChart):
                 atomic_write_bytes(path, chart.files[kind])
-                figures[name] = paths
+                figures.setdefault(name, {})[kind] = str(path)
             else:
                 path.unlink(missing_ok=True)
     return figures

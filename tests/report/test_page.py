@@ -235,13 +235,13 @@ def test_drawn_are_the_papers_methods_and_models_not_one_line_for_each_rule(
     leading = [row for row in table.rows if row.own.method is not None or row.kind != "scheme"]
     assert {"uniform", "encore (τ 2)", "initial"} <= {row.name for row in leading}
     assert not [row for row in leading if row.name.startswith("single: ")]
-    assert f"{len(leading)} rows on" in interval_chart(table).panels[0].alt
+    assert f"{len(leading)} rows on" in interval_chart(table).panels[0].subtitle
     hidden = len(table.rows) - len(leading)
     assert f"{hidden} further rows: in the table." in Parsed(hostile).text
     # Where nothing leads, everything is drawn.
     rest = tuple(row for row in table.rows if row not in leading)
     others = table.model_copy(update={"rows": rest})
-    assert f"{len(others.rows)} rows on" in interval_chart(others).panels[0].alt
+    assert f"{len(others.rows)} rows on" in interval_chart(others).panels[0].subtitle
 
 
 def test_a_table_says_what_is_synthetic_or_partial_and_its_notes(
