@@ -23,7 +23,7 @@ from encore.report.provenance import Provenance, provenance_of, study_of
 from encore.report.words import count, printable, sentence
 from encore.warehouse import PairRatings, Ratings, Warehouse, open_ratings, read_pair_ratings
 from encore.weighting.comparison import SchemeComparison, TauSweep, compare, sweep
-from encore.weighting.scheme import SchemeOptions
+from encore.weighting.scheme import Evidence, SchemeOptions
 from encore.weighting.weigh import evidence_of
 
 if TYPE_CHECKING:
@@ -194,11 +194,7 @@ def gather(
     """
     source = open_ratings(ratings)
     on_step("measuring rules")
-    try:
-        analysis, notes = analyze(source, by_source=True), []
-    except InputError as error:  # a source takes the name of all; any other error comes again
-        analysis = analyze(source)
-        notes = [f"sources are not told apart: {printable(error)}"]
+    analysis, notes = _analyze(source)
     pooled = tuple(rule for rule in analysis.rules if rule.source == POOLED)
     rule_ids = tuple(rule.rule_id for rule in pooled)
     with Warehouse(source) as warehouse:
@@ -231,6 +227,14 @@ def gather(
         provenance=provenance,
         notes=list(dict.fromkeys(notes)),
     )
+
+
+def _analyze(source: Ratings) -> tuple[Analysis, list[str]]:
+    """Statistics by source where sources can be told apart, else of all, and why."""
+    try:
+        return analyze(source, by_source=True), []
+    except InputError as error:  # a source takes the name of all; any other error comes again
+        return analyze(source), [f"sources are not told apart: {printable(error)}"]
 
 
 def _single_sources(analysis: Analysis) -> tuple[str, ...]:
