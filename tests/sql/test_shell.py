@@ -249,7 +249,8 @@ def test_one_query_is_given_or_the_call_is_wrong(one_run: Path, given: tuple[str
 def test_a_query_without_end_is_stopped_however_slowly_it_is_read(
     one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     for statement in (ENDLESS, "from range(1e15::bigint)"):
         started = time.monotonic()
         arguments = (statement, "--study", one_run, "--timeout", "0.5")
