@@ -14,8 +14,7 @@ from encore.analysis.intervals import RuleInterval, entropy_interval, rule_inter
 from encore.analysis.statistics import TIE_POLICIES, SourceStatistics, rating_statistics
 from encore.warehouse import Warehouse, open_ratings
 from tests.ratings_files import random_table
-
-NUM_LEVELS = 11
+from tests.weighting.evidence_for_tests import table_of
 
 
 def statistics_of(table: pa.Table) -> SourceStatistics:
@@ -30,25 +29,15 @@ def intervals_of(table: pa.Table) -> dict[str, RuleInterval]:
 
 def table_of_pairs(rating_P2: np.ndarray, *, rule_id: str = "r") -> pa.Table:
     """Chosen and rejected ratings [P, 2] as a table; NaN is null."""
-    num_pairs = len(rating_P2)
-    rating = rating_P2.ravel()
-    return pa.table(
-        {
-            "pair_id": np.repeat(np.char.mod("p%07d", np.arange(num_pairs)), 2),
-            "source": ["s"] * (2 * num_pairs),
-            "response": ["chosen", "rejected"] * num_pairs,
-            "rule_id": [rule_id] * (2 * num_pairs),
-            "rating": pa.array(rating, mask=np.isnan(rating)),
-        }
-    )
+    return table_of(rating_P2[:, :1], rating_P2[:, 1:], rule_ids=[rule_id])
 
 
-def drawn_pairs(rng: np.random.Generator, *, num_pairs: int, edge: float = 0.3) -> np.ndarray:
+def drawn_pairs(rng: np.random.Generator, *, num_pairs: int) -> np.ndarray:
     """Correlated ratings on eleven levels; the chosen one a little higher."""
     shared = rng.normal(size=(num_pairs, 1))
     own = rng.normal(size=(num_pairs, 2))
-    raw = 0.5 + 0.2 * (0.7 * shared + 0.7 * own + np.array([edge, 0.0]))
-    return np.round(np.clip(raw, 0, 1) * (NUM_LEVELS - 1)) / (NUM_LEVELS - 1)
+    raw = 0.5 + 0.2 * (0.7 * shared + 0.7 * own + np.array([0.3, 0.0]))
+    return np.round(np.clip(raw, 0, 1), 1)
 
 
 def entropy(ratings: np.ndarray) -> float:
@@ -90,8 +79,6 @@ def test_the_normal_limit_is_what_draws_come_to(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(intervals, "_MAX_DRAWN_CELLS", 5)
     (limit,) = rule_intervals(statistics)
     assert (drawn.entropy_method, limit.entropy_method) == ("bootstrap", "normal")
-    assert drawn.entropy_low is not None
-    assert drawn.entropy_high is not None
     width = drawn.entropy_high - drawn.entropy_low
     # Quantiles of 2,000 draws are sure to a tenth of the width.
     assert limit.entropy_low == pytest.approx(drawn.entropy_low, abs=width / 10)
