@@ -104,14 +104,6 @@ def test_the_folder_is_small_and_holds_nothing_executable() -> None:
     assert sum(path.stat().st_size for path in judge_path().iterdir()) <= 8_000_000
 
 
-def test_the_tokenizer_keeps_digits_apart_and_pads_with_a_token_of_its_own() -> None:
-    _, tokenizer = loaded(str(judge_path()))
-    assert tokenizer.tokenize("2048") == ["2", "0", "4", "8"]
-    assert tokenizer.pad_token_id not in (None, tokenizer.eos_token_id)
-    text = "naïve — 日本 🙂 \t x"
-    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
-
-
 @pytest.mark.full
 def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path, monkeypatch) -> None:
     words = sorted(

@@ -112,24 +112,23 @@ def test_text_that_spells_special_tokens_adds_none():
     assert encoded.chosen.token_ids[:num].tolist() == encoded.rejected.token_ids[:num].tolist()
 
 
-def test_the_oldest_tokens_are_cut_and_the_first_token_kept():
-    whole = conversation().encode(QUESTION, "Yes.")
-    # <bos> <user> 12 bytes <eot> \n <assistant>, then 4 bytes <eot>: 17 tokens and 5.
-    assert (len(whole.token_ids), whole.num_prompt, whole.num_cut) == (22, 17, 0)
-    fits = conversation(max_length=22).encode(QUESTION, "Yes.")
-    assert (len(fits.token_ids), fits.num_cut) == (22, 0)
-    assert conversation(max_length=21).encode(QUESTION, "Yes.").num_cut == 1
-    cut = conversation(max_length=16).encode(QUESTION, "Yes.")
-    assert (len(cut.token_ids), cut.num_prompt, cut.num_cut) == (16, 11, 6)
-    assert cut.token_ids.tolist() == [whole.token_ids[0], *whole.token_ids[7:].tolist()]
-
-
-def test_a_response_longer_than_the_limit_keeps_its_end():
-    cut = conversation(max_length=16).encode(QUESTION, "y" * 100)
-    # 118 tokens; of the prompt only the first token of all is left.
-    assert (len(cut.token_ids), cut.num_cut) == (16, 102)
-    assert cut.num_prompt == 1
-    assert conversation().hf_tokenizer.decode(cut.token_ids) == "<bos>" + "y" * 14 + "<eot>"
+@pytest.mark.parametrize(
+    ("max_length", "response", "expected"),
+    [
+        # <bos> <user> 12 bytes <eot> \n <assistant>, then 4 bytes <eot>: 17 tokens and 5.
+        (1000, "Yes.", (22, 17, 0)),
+        (22, "Yes.", (22, 17, 0)),
+        (21, "Yes.", (21, 16, 1)),
+        (16, "Yes.", (16, 11, 6)),
+        # Of 118 tokens; of the prompt only the first token of all is left.
+        (16, "y" * 100, (16, 1, 102)),
+    ],
+)
+def test_the_oldest_tokens_are_cut_and_the_first_token_kept(max_length, response, expected):
+    whole = conversation().encode(QUESTION, response).token_ids.tolist()
+    cut = conversation(max_length=max_length).encode(QUESTION, response)
+    assert (len(cut.token_ids), cut.num_prompt, cut.num_cut) == expected
+    assert cut.token_ids.tolist() == [whole[0], *whole[cut.num_cut + 1 :]]
 
 
 def test_an_end_token_is_never_padded_with():
@@ -141,14 +140,6 @@ def test_an_end_token_is_never_padded_with():
     named = {name: token for name, token in NAMED.items() if name != "pad_token"}
     tokenizer = byte_level(SPECIALS, template=PLAIN_TURNS, **named)
     assert ConversationTokenizer(tokenizer, max_length=100).pad_token_id == SPECIALS.index("<pad>")
-
-
-def test_an_encoder_reads_its_own_first_and_last_token():
-    tokenizer = ConversationTokenizer(bert(), max_length=100)
-    encoded = tokenizer.encode(QUESTION, "Be kind [SEP]")
-    tokens = tokenizer.hf_tokenizer.convert_ids_to_tokens(encoded.token_ids.tolist())
-    assert tokens[:6] == ["[CLS]", "human", ":", "hello", "there", "."]
-    assert tokens[-7:] == ["kind", "[", "s", "##e", "##p", "]", "[SEP]"]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +229,12 @@ def test_the_plain_template_shows_turns_between_the_backbones_own_tokens():
     text = "[CLS]System: Be kind.\n\nHuman: Hello.\n\nAssistant: There.[SEP]"
     assert tokenizer.render(prompt, "There.") == text
     assert tokenizer.template == plain_template(begin="[CLS]", end="[SEP]")
-    generation = tokenizer.hf_tokenizer.apply_chat_template(
-        [{"role": "user", "content": "Hello."}], tokenize=False, add_generation_prompt=True
+    ids = tokenizer.encode(prompt, "kind [SEP]").token_ids.tolist()
+    tokens = tokenizer.hf_tokenizer.convert_ids_to_tokens(ids)
+    assert tokens[0] == "[CLS]"
+    assert tokens[-7:] == ["kind", "[", "s", "##e", "##p", "]", "[SEP]"]
+    messages = [{"role": "user", "content": "Hello."}]
+    asked = tokenizer.hf_tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
     )
-    assert generation == "[CLS]Human: Hello.\n\nAssistant:"
+    assert asked == "[CLS]Human: Hello.\n\nAssistant:"

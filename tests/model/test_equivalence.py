@@ -12,7 +12,7 @@ from encore.errors import InputError
 from encore.model.config import BackboneConfig
 from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model
-from tests.model.tiny_models import pair_with_shared_beginning, tiny_model, token_ids
+from tests.model.tiny_models import pair_with_shared_beginning, tiny_model
 
 PAIRS = [(0, 1), (2, 3), (4, 5)]
 
@@ -118,16 +118,3 @@ def test_gradient_checkpointing_changes_nothing(name, layout):
     assert_same(scores_and_gradients(model, batch, layout), plain)
     num_passes = len(batch) if layout == "single" else 1
     assert calls.count("layer") == 2 * calls.count("embedding") == 2 * num_passes  # really twice
-
-
-def test_scores_keep_the_order_the_sequences_were_given_in():
-    """Groups are laid out together, wherever their members stand."""
-    model = tiny_model("llama").eval()
-    a, b = pair_with_shared_beginning(20, 4, 6, seed=5)
-    alone = token_ids(8, seed=6)
-    shuffled = lay_out(
-        [a, alone, b], layout="prefix-shared", groups=[(0, 2)], pad_token_id=1, is_causal=True
-    )
-    plain = lay_out([a, alone, b], layout="packed", pad_token_id=1, is_causal=True)
-    with torch.no_grad():
-        torch.testing.assert_close(model(shuffled), model(plain), atol=1e-5, rtol=0)

@@ -143,12 +143,6 @@ def test_the_same_seed_gives_the_same_gate_to_the_last_bit_and_leaves_torch_alon
     assert first.losses == second.losses != other.losses
 
 
-def test_defaults_are_those_of_the_paper_it_comes_from():
-    config = GateConfig()
-    assert (config.num_hidden_layers, config.hidden_size, config.dropout) == (3, 1024, 0.2)
-    assert (config.learning_rate, config.num_steps, config.batch_pairs) == (1e-3, 2000, 1024)
-
-
 def test_a_gate_comes_back_as_it_was_also_one_with_a_plain_scale(gate, tmp_path):
     prompt_PD = world(seed=3)[0]
     save_gate(tmp_path, gate)
