@@ -207,15 +207,9 @@ def _load_classifier(
     """A …ForSequenceClassification with its labels as heads."""
     _refuse_other_models(files)
     head_ids = _head_ids(files)
-    config = BackboneConfig.model_validate(
-        {
-            "model": files.location,
-            "revision": files.hub_revision,
-            "dtype": dtype,
-            "pooling": "last",
-            "max_length": max_length or _NO_LIMIT,
-        }
-    )
+    fields = {"model": files.location, "revision": files.hub_revision, "dtype": dtype}
+    length = max_length or _NO_LIMIT
+    config = BackboneConfig.model_validate({**fields, "pooling": "last", "max_length": length})
     tokenizer = load_tokenizer(config, is_as_downloaded=True)
     if max_length is None:
         known = (int(tokenizer.hf_tokenizer.model_max_length), tokenizer.max_length)

@@ -126,14 +126,8 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error}; train again") from error
     _check_files(folder)
-    config = BackboneConfig.model_validate(
-        {
-            "model": str(folder),
-            "dtype": dtype,
-            "pooling": about.pooling,
-            "max_length": about.max_length,
-        }
-    )
+    kept = about.model_dump(include={"pooling", "max_length"})
+    config = BackboneConfig.model_validate({"model": str(folder), "dtype": dtype, **kept})
     tokenizer = load_tokenizer(config)
     if tokenizer.template_sha256 != about.template_sha256:
         raise InputError(
