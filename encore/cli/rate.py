@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encore.config import RateConfig, RatingConfig
+from encore.config import RateConfig
 from encore.errors import StudyIncompleteError
 from encore.options import JsonOption, command
 from encore.terminal import print_json, say, terminal_reporter, warn
@@ -26,30 +25,13 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
 
     Example: encore rate my-study --judge ./my-judge --limit 200
     """
-    rate_and_report(
-        config.study,
-        config,
-        only=config.shard or None,
-        shard_timeout_seconds=config.shard_timeout_seconds,
-        as_json=json,
-    )
-
-
-def rate_and_report(
-    study: Path,
-    config: RatingConfig,
-    *,
-    only: Sequence[int] | None = None,
-    shard_timeout_seconds: float | None = None,
-    as_json: bool = False,
-) -> None:
-    """Rate, with a progress bar and a closing summary; raises when shards failed."""
     from encore.data.study import open_study
     from encore.demo import JUDGE_NAME
     from encore.rating.rating_run import open_run, rate_run
     from encore.runs import choose_shards
 
-    run = open_run(open_study(study), config)
+    only = config.shard or None
+    run = open_run(open_study(config.study), config)
     manifest = run.manifest
     num_pairs = sum(shard.num_pairs for shard in choose_shards(manifest, only))
     judge = JUDGE_NAME if manifest.synthetic else f"judge {manifest.judge}"
@@ -61,11 +43,14 @@ def rate_and_report(
     with terminal_reporter() as reporter:
         try:
             report = rate_run(
-                run, only=only, shard_timeout_seconds=shard_timeout_seconds, reporter=reporter
+                run,
+                only=only,
+                shard_timeout_seconds=config.shard_timeout_seconds,
+                reporter=reporter,
             )
         finally:
             run.judge.close()
-    _report(study, manifest, report, as_json=as_json)
+    _report(config.study, manifest, report, as_json=json)
 
 
 def _report(study: Path, manifest: RatingManifest, report: RunReport, *, as_json: bool) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
-import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -45,75 +42,48 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """A server's process, what it said when it was ready, and where its log goes."""
-
-    process: subprocess.Popen[str]
-    ready: dict[str, str]
-    log: Path
-
-
-@contextlib.contextmanager
-def served(tmp_path: Path, *arguments: object) -> Iterator[Served]:
-    log = tmp_path / "serve.log"
-    command = [sys.executable, "-m", "encore.cli", "serve", *map(str, arguments)]
-    with log.open("w", encoding="utf-8") as stream:
-        process = subprocess.Popen(
-            [*command, "--port", "0", "--json"],
-            stdout=subprocess.PIPE,
-            stderr=stream,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - sets one signal
-        )
-        try:
-            assert process.stdout is not None
-            lines = []
-            for line in process.stdout:
-                lines.append(line)
-                if line == "}\n":
-                    break
-            assert lines, log.read_text()
-            yield Served(process=process, ready=json.loads("".join(lines)), log=log)
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-
-
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.services)],
 )
 def test_a_signal_stops_it_after_what_is_in_progress(model, tmp_path, number, code):
-    weights = model.parent / "weights.json"
-    with served(tmp_path, model, "--weights", weights) as found:
-        url = found.ready["url"]
-        assert url.startswith("http://127.0.0.1:")
-        about = httpx.get(f"{url}/model", timeout=PATIENCE).json()
-        assert about["digest"] == found.ready["digest"]
-        assert {rule["rule_id"]: rule["weight"] for rule in about["rules"]} == WEIGHTS
-        assert about["weights"] == {"scheme": "encore", "params": {"tau": 2.0}, "provenance": None}
-        answers: list[httpx.Response] = []
-        body = {"query": ["some words of a response " * 40] * 60}
-        ask = threading.Thread(
-            target=lambda: answers.append(httpx.post(url, json=body, timeout=PATIENCE))
-        )
-        ask.start()
-        name = "encore_queued_texts "
-        while name + "0.0" in httpx.get(f"{url}/metrics", timeout=PATIENCE).text:
-            assert ask.is_alive()
-        found.process.send_signal(number)
-        assert found.process.wait(PATIENCE) == code
-        ask.join(PATIENCE)
-        assert [answer.status_code for answer in answers] == [200]
-        assert len(answers[0].json()["rewards"]) == 60
-        log = found.log.read_text()
-    assert f"serving {model.name} on {url}: 3 rules, weights of scheme encore, tau 2.0" in log
-    assert "INFO POST /: 200, 60 texts" in log
-    assert "some words" not in log
-    assert "Traceback" not in log
+    log = tmp_path / "serve.log"
+    command = [sys.executable, "-m", "encore.cli", "serve", model, "--weights"]
+    with (
+        log.open("w", encoding="utf-8") as stream,
+        subprocess.Popen(
+            [*map(str, command), str(model.parent / "weights.json"), "--port", "0", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=stream,
+            text=True,
+            preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - sets one signal
+        ) as process,
+    ):
+        try:
+            ready = json.loads("".join(itertools.islice(process.stdout, 5)))
+            answer = answer_while_stopping(ready["url"], process, number)
+            assert process.wait(PATIENCE) == code
+        finally:
+            process.kill()
+    assert answer.status_code == 200
+    assert len(answer.json()["rewards"]) == 60
+    logged = log.read_text()
+    assert f"serving {model.name} on {ready['url']}: 3 rules, weights of scheme encore" in logged
+    assert "INFO POST /: 200, 60 texts" in logged
+    assert "some words" not in logged
+    assert "Traceback" not in logged
+
+
+def answer_while_stopping(url: str, process: subprocess.Popen[str], number: int) -> httpx.Response:
+    """The answer to a request that is in progress when the server gets a signal."""
+    assert url.startswith("http://127.0.0.1:")
+    body = {"query": ["some words of a response " * 40] * 60}
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(httpx.post, url, json=body, timeout=PATIENCE)
+        while "encore_queued_texts 0.0" in httpx.get(f"{url}/metrics", timeout=PATIENCE).text:
+            assert not asked.done()
+        process.send_signal(number)
+        return asked.result()
 
 
 @pytest.fixture
