@@ -276,16 +276,6 @@ def _by_rating(
     of_weights = synthetic_in(config.weights_from, run=config.weights_run)
     uses_labels = bool(vector.provenance and vector.provenance.uses_labels)
     notes = tuple(f"judge {name}: {note}" for note in _notes(rated, vector))
-    row_notes = notes
-    if rated.num_ties or rated.num_unrated:
-        # What ties are worth to a reward that is not one of a reward model.
-        as_models = ", as a reward model's ties are," if pairs.benchmark.ties == "loss" else ""
-        ties = (
-            f"judge {name}: {rated.num_ties} pairs tie and {rated.num_unrated} have no reward, of "
-            f"{pairs.num_pairs}; each counts one half; counted as losses{as_models} they make "
-            f"{strict.headline.name} {strict.headline.score:.1%}"
-        )
-        row_notes = (ties, *notes)
     params = [f"{key} {vector.params[key]}" for key in _TELLING_PARAMS if key in vector.params]
     return _report(
         pairs,
@@ -300,7 +290,7 @@ def _by_rating(
             params=dict(vector.params),
             uses_labels=uses_labels,
             synthetic=(*_synthetic(pairs, judge), *(f"training {part}" for part in of_weights)),
-            notes=row_notes,
+            notes=(*_tie_notes(rated, strict, pairs), *notes),
             judge=name,
             scheme=vector.scheme,
         ),
@@ -312,6 +302,17 @@ def _by_rating(
         uses_labels=uses_labels,
         notes=(*pairs.notes, *notes),
     )
+
+
+def _tie_notes(rated: RatedPairs, strict: BenchmarkScore, pairs: BenchmarkPairs) -> Iterator[str]:
+    """What ties are worth to a reward that is not one of a reward model."""
+    if rated.num_ties or rated.num_unrated:
+        as_models = ", as a reward model's ties are," if pairs.benchmark.ties == "loss" else ""
+        yield (
+            f"judge {rated.manifest.judge}: {rated.num_ties} pairs tie and {rated.num_unrated} "
+            f"have no reward, of {pairs.num_pairs}; each counts one half; counted as "
+            f"losses{as_models} they make {strict.headline.name} {strict.headline.score:.1%}"
+        )
 
 
 def _notes(rated: RatedPairs, weights: WeightVector) -> Iterator[str]:

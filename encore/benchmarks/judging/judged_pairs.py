@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,29 +177,8 @@ def judge_pairs(
             f"the judge's context of {context}; give --max-reply-tokens, or the protocol "
             "verdict-only"
         )
-    identity = {
-        "format": 1,
-        "judge": dataclasses.asdict(judge.identity),
-        "protocol": protocol,
-        "prompt_sha256": prompt_digest(protocol),
-        "criterion_ids": [CRITERION_ID],
-        "decoding": {
-            "temperature": 0.0,
-            "max_reply_tokens": most,
-            "parser": VERDICT_PARSER_VERSION,
-        },
-        "data_sha256": rows_digest(pairs),
-        "plan": {
-            "order": "subset, row_id, pair_id",
-            "shard_size": shard_size,
-            "num_pairs": pairs.num_pairs,
-        },
-    }
-    manifest = JudgingManifest(
-        judging_key=run_key_of(identity),
-        identity=identity,
-        versions=package_versions(),
-        benchmark=pairs.benchmark.name,
+    manifest = _manifest(
+        pairs, judge, protocol=protocol, max_reply_tokens=most, shard_size=shard_size
     )
     plan = sorted(range(pairs.num_pairs), key=pairs.keys.__getitem__)
 
@@ -227,19 +207,58 @@ def judge_pairs(
     report = work_through(job, reporter=reporter)
     reporter.finished()
     refuse_failures(folder, report, manifest)
+    return _read(folder, manifest, plan)
+
+
+def _manifest(
+    pairs: BenchmarkPairs,
+    judge: Judge,
+    *,
+    protocol: str,
+    max_reply_tokens: int,
+    shard_size: int,
+) -> JudgingManifest:
+    identity = {
+        "format": 1,
+        "judge": dataclasses.asdict(judge.identity),
+        "protocol": protocol,
+        "prompt_sha256": prompt_digest(protocol),
+        "criterion_ids": [CRITERION_ID],
+        "decoding": {
+            "temperature": 0.0,
+            "max_reply_tokens": max_reply_tokens,
+            "parser": VERDICT_PARSER_VERSION,
+        },
+        "data_sha256": rows_digest(pairs),
+        "plan": {
+            "order": "subset, row_id, pair_id",
+            "shard_size": shard_size,
+            "num_pairs": pairs.num_pairs,
+        },
+    }
+    return JudgingManifest(
+        judging_key=run_key_of(identity),
+        identity=identity,
+        versions=package_versions(),
+        benchmark=pairs.benchmark.name,
+    )
+
+
+def _read(folder: Path, manifest: JudgingManifest, plan: list[int]) -> JudgedPairs:
+    """All verdicts of a complete judging."""
     columns = ["preferred", "null_reason"]
     paths = run_status(folder, JudgingManifest).paths
     table = pa.concat_tables([pq.ParquetFile(path).read(columns=columns) for path in paths])
     number_N = np.array([_NUMBER_OF[one] for one in table["preferred"].to_pylist()], dtype=np.int8)
     verdict_P2 = np.empty((len(plan), len(ORDERS)), dtype=np.int8)
     verdict_P2[plan] = number_N.reshape(verdict_P2.shape)
-    reasons = table["null_reason"].drop_null().value_counts().to_pylist()
+    reasons = Counter(table["null_reason"].drop_null().to_pylist())
     return JudgedPairs(
         folder=folder,
         manifest=manifest,
         verdict_P2=verdict_P2,
         plan_P=np.array(plan, dtype=np.intp),
-        null_reasons=dict(sorted((one["values"], one["counts"]) for one in reasons)),
+        null_reasons=dict(sorted(reasons.items())),
     )
 
 
