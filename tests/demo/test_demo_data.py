@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 from collections import Counter
 from typing import Any
 
@@ -16,15 +15,11 @@ from encore.benchmarks.paper_tables import BENCHMARK
 from encore.data.pairs import SYNTHETIC_LABEL
 from encore.data.rules import load_rule_set
 from encore.demo import benchmark_data_path, benchmark_path, data_paths
-from examples.demo_judge.make_data import PAIRS_SEED, SUBSETS, demo_pairs, render_data
+from examples.demo_judge.make_data import SUBSETS, render_data
 from examples.demo_judge.world import (
-    LABEL_NOISE,
     RELATED_SCALES,
     SCALES,
-    DrawnPair,
-    lexicon_texts,
     load_lexicon,
-    words_of,
 )
 
 
@@ -48,14 +43,6 @@ def test_splits_share_no_sentence_and_no_word_list_entry(one: Any, other: Any) -
         assert not set(first.talk[kind]) & set(second.talk[kind])
 
 
-@pytest.mark.parametrize("split", ["demo", "test"])
-def test_most_held_out_word_list_entries_hold_a_word_that_training_never_uses(split: Any) -> None:
-    seen = words_of(lexicon_texts(load_lexicon("train")))
-    rules = load_lexicon(split).rules.values()
-    entries = [entry for rule in rules for words in rule.words.values() for entry in words]
-    assert len([one for one in entries if words_of([one]) - seen]) >= 0.8 * len(entries)
-
-
 def test_the_scales_cover_the_papers_rules_in_order() -> None:
     assert tuple(SCALES) == load_rule_set("encore-10").rule_ids
     assert {*SCALES, *RELATED_SCALES} == set(load_rule_set("encore-20").rule_ids)
@@ -70,23 +57,6 @@ def test_the_shipped_data_are_what_the_script_writes() -> None:
     for name, lines in render_data().items():
         # Compared unpacked: zlib's builds compress the same text to different bytes.
         assert gzip.decompress((folder / name).read_bytes()).decode() == lines, name
-
-
-def applicable_rules(pair: DrawnPair) -> list[str]:
-    """Rules on which the two responses differ."""
-    first, second = (turn.stances for turn in pair.responses)
-    return [rule for rule in SCALES if first.get(rule) != second.get(rule)]
-
-
-def test_every_rule_applies_to_at_least_sixty_pairs_and_labels_have_the_stated_noise() -> None:
-    rng = random.Random(PAIRS_SEED)
-    every = [demo_pairs(rng, multi_turn=bool(place % 2)) for place in range(8)]
-    for pairs in every[:2]:
-        counts = Counter(rule for pair in pairs for rule in applicable_rules(pair))
-        assert min(counts[rule] for rule in SCALES) >= 60
-    turned = [pair.truly_safer != pair.labelled_safer for pairs in every for pair in pairs]
-    # 2,000 draws at 0.08: the standard error is sqrt(0.08 * 0.92 / 2000) = 0.006; four of them.
-    assert abs(sum(turned) / len(turned) - LABEL_NOISE) < 0.025
 
 
 def test_the_benchmark_is_whole_marked_as_synthetic_and_apart_from_the_pairs() -> None:

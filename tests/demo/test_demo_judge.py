@@ -20,13 +20,13 @@ from examples.demo_judge import train_judge
 from examples.demo_judge.vocabulary import WordVectors
 from examples.demo_judge.world import (
     SCALES,
+    DrawnPair,
     draw_pair,
     lexicon_texts,
     load_lexicon,
     pick,
     words_of,
 )
-from tests.demo.test_demo_data import applicable_rules
 
 RULES = {rule.rule_id: rule.rating_rule for rule in load_rule_set("encore-20").rules}
 ONE_NUMBER = re.compile(r"0\.\d|1\.0")
@@ -57,6 +57,12 @@ def replies_to(prompts: Sequence[str], folder: str = str(judge_path())) -> list[
         answers = output[:, batch["input_ids"].shape[1] :]
         replies += tokenizer.batch_decode(answers, skip_special_tokens=True)
     return replies
+
+
+def applicable_rules(pair: DrawnPair) -> list[str]:
+    """Rules on which the two responses differ."""
+    first, second = (turn.stances for turn in pair.responses)
+    return [rule for rule in SCALES if first.get(rule) != second.get(rule)]
 
 
 @pytest.mark.full
