@@ -157,11 +157,9 @@ def _available_backend() -> Literal["vllm", "transformers"]:
 
 
 def _program() -> str:
-    """How this very command can be called again: by name where the shell finds it, else by path."""
-    if found := which("encore"):
-        return Path(found).name
-    program = Path(sys.argv[0])
-    return os.path.relpath(program) if program.name == "encore" else "encore"
+    """How `encore` can be called again: by name where the shell finds it, else by path."""
+    beside = Path(sys.executable).with_name("encore")
+    return "encore" if which("encore") else os.path.relpath(beside)
 
 
 def _next_steps(study: Path, *, export: Path) -> tuple[tuple[str, str], ...]:
