@@ -500,7 +500,7 @@ def _follow(store: Path) -> None:
                     )
 
 
-def _make_store(path: Path) -> None:
+def make_store(path: Path) -> None:
     """Make an empty store under another name first, so that a store that is there is whole.
 
     Its 60 tables then need not reach the disk one by one, which would take seconds.
@@ -540,7 +540,7 @@ def _connected(uri: str) -> Iterator[MlflowClient]:
     try:
         _check_reachable(uri)
         if (path := sqlite_path(uri)) is not None:
-            _follow(path) if path.exists() else _make_store(path)
+            _follow(path) if path.exists() else make_store(path)
         # Places of artifacts by run id, whichever store: not those of a copy of this study.
         utils._artifact_repos_cache.clear()
         yield MlflowClient(uri)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from sqlalchemy.exc import SADeprecationWarning
 
+from tasks.track import make_store
+
 with warnings.catch_warnings():
     # MLflow 3.17 uses what SQLAlchemy 2.1 is about to remove, and has it set up everybody's tables
     # when it is imported: Prefect's too, with a warning of their own.
@@ -21,11 +23,11 @@ __all__ = ["Logged", "copied", "mlflow", "new_template"]
 
 
 def new_template(folder: Path) -> Path:
-    """An empty store; making its 60 tables takes seconds."""
+    """An empty store."""
     path = folder / "mlflow.db"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SADeprecationWarning)
-        MlflowClient(f"sqlite:///{path}").search_experiments()
+        make_store(path)
     return path
 
 
