@@ -215,12 +215,17 @@ class _RecipeRun:
 
     def _is_of_pinned_sources(self) -> bool:
         """Whether every source is a pinned revision on the hub, and the pairs say so."""
-        study, sources = open_study(self.study), self.recipe.sources
-        asked = {(one.repo_id, one.revision) for source in sources for one in locate(source)}
+        study = open_study(self.study)
+        asked = [one for source in self.recipe.sources for one in locate(source)]
         origins = [one for label in labels_of(study) for one in read_manifest(study, label).origins]
-        return None not in {revision for _, revision in asked} and asked == {
-            (origin.name, origin.revision) for origin in origins
-        }
+        return len(asked) == len(origins) and all(
+            one.revision is not None
+            and any(
+                there.name == one.repo_id and (there.revision or "").startswith(one.revision)
+                for there in origins
+            )
+            for one in asked
+        )
 
     def rate(self, rate: Rate | None, judge: Judge | None) -> tuple[Path, RunReport]:
         """The folder of the rating run, and what was done."""
