@@ -218,13 +218,17 @@ class _RecipeRun:
         study = open_study(self.study)
         asked = [one for source in self.recipe.sources for one in locate(source)]
         origins = [one for label in labels_of(study) for one in read_manifest(study, label).origins]
-        return len(asked) == len(origins) and all(
-            one.revision is not None
-            and any(
-                there.name == one.repo_id and (there.revision or "").startswith(one.revision)
-                for there in origins
+        return (
+            self.recipe.prefer is None
+            and len(asked) == len(origins)
+            and all(
+                one.revision is not None
+                and any(
+                    there.name == one.repo_id and (there.revision or "").startswith(one.revision)
+                    for there in origins
+                )
+                for one in asked
             )
-            for one in asked
         )
 
     def rate(self, rate: Rate | None, judge: Judge | None) -> tuple[Path, RunReport]:
