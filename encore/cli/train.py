@@ -18,11 +18,10 @@ from encore.cli.output import compact_table
 from encore.errors import EncoreError
 from encore.options import JsonOption, command
 from encore.terminal import TerminalReporter, console, out, print_json, progress_bar, say, warn
-from encore.training.config import TrainConfig, TrainingConfig
+from encore.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    from encore.model.config import BackboneConfig
-    from encore.training.run_folder import EvaluationRecord, TrainingResult
+    from encore.training.run_folder import EvaluationRecord
 
 
 @command
@@ -41,9 +40,13 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
 
     Example: encore train my-study --backbone ./my-llama --method probe
     """
-    with rank_zero_only():
+    from encore.data.study import open_study
+    from encore.training.train import train as train_stage
+
+    with rank_zero_only(), progress_bar() as bar:
         _warn_of_unused(config)
-        result = train_on_terminal(config)
+        study = open_study(config.study)
+        result = train_stage(study, config, reporter=_TrainingReporter(bar))
     if not is_rank_zero():
         return
     evaluation = result.final_evaluation
@@ -67,34 +70,6 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
         else f"encore score {config.study} --model {result.out}"
     )
     say(f"next: {next_step}")
-
-
-def train_on_terminal(config: TrainConfig) -> TrainingResult:
-    """Train, and show how it goes."""
-    from encore.data.study import open_study
-    from encore.training.train import train as train_stage
-
-    with progress_bar() as bar:
-        return train_stage(open_study(config.study), config, reporter=_TrainingReporter(bar))
-
-
-def train_shown(
-    study: Path, *, backbone: BackboneConfig, training: TrainingConfig
-) -> TrainingResult:
-    """Train, or find what is trained, and say how it does on the pairs held out."""
-    result = train_on_terminal(TrainConfig.of(study, backbone=backbone, training=training))
-    found = result.final_evaluation
-    assert found is not None, "pairs are held out"
-    if found.accuracy_half is None:
-        out.print(heads_table(found))
-    else:
-        say(
-            f"sides with the labels on the {found.num_pairs} held-out pairs: "
-            f"{found.accuracy_half:.1%}"
-        )
-    done = f"trained in {result.seconds:.0f} s" if result.is_new else "trained before"
-    say(f"{done}: {result.num_steps} steps; model {result.model_dir}")
-    return result
 
 
 class _TrainingReporter(TerminalReporter):
