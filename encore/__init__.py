@@ -20,28 +20,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from encore.analysis.analyze import analyze
-    from encore.benchmarks.benchmark_config import BenchmarkConfig
-    from encore.benchmarks.judging.judge_report import judge_benchmark
-    from encore.benchmarks.run import run_benchmark
-    from encore.config import JudgeConfig, RatingConfig
-    from encore.data.ingestion import ingest
-    from encore.data.rules import load_rule_set
-    from encore.data.study import open_study
-    from encore.errors import EncoreError
-    from encore.evidence.run_comparison import compare_runs
-    from encore.evidence.theory import theory
-    from encore.export import export_model
-    from encore.model.opening import open_reward_model
-    from encore.publish.database import publish_database
-    from encore.publish.dataset import publish_dataset
-    from encore.rating.rating_run import rate
-    from encore.rating_runs import status
-    from encore.scoring.head_scores import read_head_scores
-    from encore.scoring.scoring_run import score_study
-    from encore.warehouse import open_ratings
-    from encore.weighting.comparison import compare_schemes
-    from encore.weighting.weigh import weights
+    from encore.analysis.analyze import analyze as analyze
+    from encore.benchmarks.benchmark_config import BenchmarkConfig as BenchmarkConfig
+    from encore.benchmarks.judging.judge_report import judge_benchmark as judge_benchmark
+    from encore.benchmarks.run import run_benchmark as run_benchmark
+    from encore.config import JudgeConfig as JudgeConfig
+    from encore.config import RatingConfig as RatingConfig
+    from encore.data.ingestion import ingest as ingest
+    from encore.data.rules import load_rule_set as load_rule_set
+    from encore.data.study import open_study as open_study
+    from encore.errors import EncoreError as EncoreError
+    from encore.evidence.run_comparison import compare_runs as compare_runs
+    from encore.evidence.theory import theory as theory
+    from encore.export import export_model as export_model
+    from encore.model.opening import open_reward_model as open_reward_model
+    from encore.publish.database import publish_database as publish_database
+    from encore.publish.dataset import publish_dataset as publish_dataset
+    from encore.rating.rating_run import rate as rate
+    from encore.rating_runs import status as status
+    from encore.scoring.head_scores import read_head_scores as read_head_scores
+    from encore.scoring.scoring_run import score_study as score_study
+    from encore.warehouse import open_ratings as open_ratings
+    from encore.weighting.comparison import compare_schemes as compare_schemes
+    from encore.weighting.weigh import weights as weights
 
 __version__ = "0.1.0"
 
@@ -71,31 +72,7 @@ _WHERE = {
     "weights": "encore.weighting.weigh",
 }
 
-__all__ = [
-    "BenchmarkConfig",
-    "EncoreError",
-    "JudgeConfig",
-    "RatingConfig",
-    "analyze",
-    "compare_runs",
-    "compare_schemes",
-    "export_model",
-    "ingest",
-    "judge_benchmark",
-    "load_rule_set",
-    "open_ratings",
-    "open_reward_model",
-    "open_study",
-    "publish_database",
-    "publish_dataset",
-    "rate",
-    "read_head_scores",
-    "run_benchmark",
-    "score_study",
-    "status",
-    "theory",
-    "weights",
-]
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:

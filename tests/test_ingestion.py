@@ -292,75 +292,62 @@ def cut_gzip(path: Path) -> str:
     return str(path)
 
 
-def bad_sources(folder: Path) -> dict[str, tuple[list[str], dict[str, Any], str]]:
+def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
     """Arguments, options, and what the error must say."""
     good = write_lines(folder / "good.jsonl", pair(1))
-    (folder / "empty.jsonl").write_bytes(b"")
-    (folder / "blank.jsonl").write_bytes(b"\n\n  \n")
-    (folder / "text.jsonl").write_text("this is\nno JSON\n")
+    link = folder / "link.jsonl"
+    link.symlink_to(good)
+    empty, blank, text = (str(folder / f"{name}.jsonl") for name in ("empty", "blank", "text"))
+    Path(empty).write_bytes(b"")
+    Path(blank).write_bytes(b"\n\n  \n")
+    Path(text).write_text("this is\nno JSON\n")
     (folder / "dir").mkdir()
-    (folder / "link.jsonl").symlink_to(good)
     short = {"prompt": "Q", "chosen": "y"}
     no_column = write_lines(folder / "short.jsonl", short, short)
-    same = write_lines(folder / "same.jsonl", pair(1, chosen="x", rejected="x"))
-    capital = "GOOD=" + write_lines(folder / "other.jsonl", pair(1))
     parquet = folder / "short.parquet"
     pq.write_table(pa.Table.from_pylist([short]), parquet)
-    return {
-        "unknown source": (["pkuu"], {}, "unknown source 'pkuu'.*did you mean.*pku"),
-        "no source": ([], {}, "no source given"),
-        "empty file": ([str(folder / "empty.jsonl")], {}, "empty, it has no records"),
-        "empty file, format given": (
-            [f"pairs:{folder / 'empty.jsonl'}"],
-            {},
-            "empty, it has no records",
-        ),
-        "blank lines only": ([str(folder / "blank.jsonl")], {}, "empty, it has no records"),
-        "no JSON at all": ([str(folder / "text.jsonl")], {}, "record 1: not-json: line 1"),
-        "no JSON at all, format given": (
-            [f"pairs:{folder / 'text.jsonl'}"],
-            {},
-            r"not one of its 2 records is a preference pair \(not-json ×2\); record 1",
-        ),
-        "missing column": ([no_column], {}, "missing column 'rejected'"),
-        "missing column, format given": (
-            [f"pairs:{no_column}"],
-            {},
-            r"\(missing-column ×2\).*'rejected' is missing \(found: prompt, chosen\)",
-        ),
-        "missing Parquet column": (
-            [f"pairs:{parquet}"],
-            {},
-            r"'rejected' is missing \(found: prompt, chosen\)",
-        ),
-        "only identical responses": ([same], {}, "identical-responses ×1"),
-        "gzip that breaks off": (
-            [f"pairs:{cut_gzip(folder / 'cut.jsonl.gz')}"],
-            {},
-            r"cut\.jsonl\.gz: the gzip data break off",
-        ),
-        "folder with nothing": ([str(folder / "dir")], {}, "no data file in this folder"),
-        "a file twice": ([good, good], {}, "given twice"),
-        "a file twice through a link": ([good, str(folder / "link.jsonl")], {}, "given twice"),
-        "labels that differ in case": ([good, capital], {}, "differ only in case"),
-        "prefer without pku": ([good], {"prefer": "safer"}, "no source has format pku"),
-        "split without a hub source": ([good], {"split": "test"}, "no source is on the hub"),
-        "revision without a hub source": ([good], {"revision": "main"}, "0 sources are on the hub"),
-        "revision of two hub sources": (["hh-pku"], {"revision": "main"}, "2 sources are on the"),
-        "the second of two sources": ([good, f"pairs:{no_column}"], {}, "missing-column"),
-    }
+    unlike = write_lines(folder / "unlike.jsonl", {"chosen": "y", "rejected": "n"})
+    same = write_lines(folder / "same.jsonl", pair(1, chosen="x", rejected="x"))
+    capital = "GOOD=" + write_lines(folder / "other.jsonl", pair(1))
+    cut = cut_gzip(folder / "cut.jsonl.gz")
+    no_pair = "not one of its 2 records is a preference pair"
+    missing = r"'rejected' is missing \(found: prompt, chosen\)"
+    return [
+        ([], {}, "no source given"),
+        (["pkuu"], {}, "unknown source 'pkuu'.*did you mean.*pku"),
+        ([empty], {}, "empty, it has no records"),
+        ([f"pairs:{empty}"], {}, "empty, it has no records"),
+        ([blank], {}, "empty, it has no records"),
+        ([text], {}, "record 1: not-json: line 1"),
+        ([f"pairs:{text}"], {}, rf"{no_pair} \(not-json ×2\); record 1"),
+        ([no_column], {}, "for format pairs, missing column 'rejected'"),
+        ([unlike], {}, "neither messages nor a .* transcript, and column 'prompt' is missing"),
+        ([f"pairs:{no_column}"], {}, rf"{no_pair} \(missing-column ×2\).*{missing}"),
+        ([f"pairs:{parquet}"], {}, missing),
+        ([same], {}, "identical-responses ×1"),
+        ([f"pairs:{cut}"], {}, r"cut\.jsonl\.gz: the gzip data break off"),
+        ([str(folder / "dir")], {}, "no data file in this folder"),
+        ([good, good], {}, "given twice"),
+        ([good, str(link)], {}, "given twice"),
+        ([good, capital], {}, "differ only in case"),
+        ([good, f"pairs:{no_column}"], {}, "missing-column"),
+        ([good], {"prefer": "safer"}, "no source has format pku"),
+        ([good], {"split": "test"}, "no source is on the hub"),
+        ([good], {"revision": "main"}, "0 sources are on the hub"),
+        (["hh-pku"], {"revision": "main"}, "2 sources are on the hub"),
+    ]
 
 
 def test_bad_input_is_one_error_and_changes_nothing(tmp_path: Path) -> None:
     there = tmp_path / "out" / "there"
     ingest([write_lines(tmp_path / "before.jsonl", pair(1))], out=there)
     before = everything(tmp_path / "out")
-    for name, (arguments, options, said) in bad_sources(tmp_path).items():
+    for arguments, options, said in bad_sources(tmp_path):
         for study in (there, tmp_path / "out" / "new"):
             with pytest.raises(InputError, match=said) as caught:
                 ingest(arguments, out=study, **options)
             assert "\n" not in str(caught.value)
-            assert everything(tmp_path / "out") == before, name
+            assert everything(tmp_path / "out") == before, said
             assert list(there.parent.iterdir()) == [there]
 
 

@@ -40,7 +40,7 @@ from encore.runs import (
     write_shard,
 )
 
-NUM_PAIRS, SHARD_SIZE = 10, 4  # shards of 4, 4 and 2 pairs
+NUM_PAIRS, SHARD_SIZE = 12, 4  # three shards of 4 pairs
 
 
 class SquareManifest(RunManifest):
@@ -180,7 +180,7 @@ def _of_too_few_rows(job: Job) -> None:
     shard_path(job.run_dir, 2).unlink()
     shorter = Shard(index=2, start=shard.start, stop=shard.stop)
     table = squares(shorter).table.slice(0, 1)
-    with pytest.raises(EncoreError, match="1 rows, not 2"):
+    with pytest.raises(EncoreError, match="1 rows, not 4"):
         write_shard(job.run_dir, job.manifest, shorter, Slice(table=table))
 
 
@@ -494,7 +494,7 @@ def test_reused_shards_are_one_line_and_new_ones_are_counted_in_the_report(tmp_p
     work_through(job, only=[0, 2])
     heard = Heard()
     report = work_through(job, reporter=heard)
-    assert heard.plan == ("squaring (2 of 3 shards were done before)", 10, 6)
+    assert heard.plan == ("squaring (2 of 3 shards were done before)", 12, 8)
     assert heard.num_done == NUM_PAIRS
     assert heard.saves == ["shard 1 squared (3 of 3)"]
     assert report.total("num_squares") == NUM_PAIRS

@@ -130,7 +130,6 @@ def score_study(
     config: ScoringConfig,
     *,
     opened: OpenedModel | None = None,
-    device: str | None = None,
     reporter: Reporter = SILENT,
 ) -> ScoreResult:
     """Write every head's raw, centred score of every response, shard by shard.
@@ -143,7 +142,6 @@ def score_study(
         study: The opened study, or its directory.
         config: Model, plan and how to compute.
         opened: The config's model, if it is open already.
-        device: As for `encore.model.opening.open_reward_model`.
         reporter: Told how far it is.
 
     Raises:
@@ -156,7 +154,6 @@ def score_study(
     pairs = planned_pairs(all_pairs, limit=config.limit)
     model = opened or open_reward_model(
         config.model,
-        device=device,
         dtype=config.dtype,
         max_length=config.max_length,
         revision=config.revision,
