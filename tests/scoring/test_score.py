@@ -155,7 +155,9 @@ def test_progress_ends_with_every_response_and_tells_tokens_per_second(study, op
 )
 def test_every_ingredient_changes_the_key(study, opened, tmp_path, ingredient):
     before = score(study, opened).key
-    changes = {"plan": {"shard_size": 7}, "limit": {"limit": 10}}.get(ingredient, {})
+    # With other data the number of scored pairs stays the same.
+    settings = {"plan": ("shard_size", 7), "limit": ("limit", 10), "data": ("limit", NUM_PAIRS)}
+    changes = dict([settings[ingredient]]) if ingredient in settings else {}
     model = opened
     if ingredient == "model_digest":
         model = dataclasses.replace(opened, digest="another")
