@@ -105,13 +105,13 @@ def cut_step(
 ) -> list[MicrobatchPlan]:
     """The microbatches of one process: a pure function, so that nothing need be sent.
 
-    One process has every sequence of the step once. Of several, each pair is in one process's
-    passes with weight 1. Every pass is a round of collectives that all processes take part in, so
-    all have the same number: who has fewer repeats a pair of the step with weight 0.
+    One process has every sequence of the step once. Of several, each pair is in the passes of one,
+    with weight 1. All have as many passes, since each is a round of collectives: who has fewer
+    repeats a pair with weight 0.
 
     Computed tokens stay in the budget; a pair or sequence beyond it gets a microbatch of its own.
-    In packed and prefix-shared layouts nothing is padded; padded rows are put together only while
-    less than `encore.model.layouts.MAX_PADDING_SHARE` of what they compute is padding.
+    Padded rows are put together only while less than `encore.model.layouts.MAX_PADDING_SHARE` of
+    what they compute is padding; packed and prefix-shared layouts have none.
 
     Args:
         length_N: Tokens of each sequence of the step, shape [N], two a pair.
@@ -143,8 +143,7 @@ def cut_step(
         return plans_of(np.arange(len(cost_P)))
     shares = [plans_of(pairs) for pairs in _deal_pairs(cost_P, num_ranks=ranks.count)]
     idle = replace(plans_of(np.array([cost_P.argmin()]))[0], weight=0.0)
-    own = shares[ranks.rank]
-    return own + [idle] * (max(map(len, shares)) - len(own))
+    return shares[ranks.rank] + [idle] * (max(map(len, shares)) - len(shares[ranks.rank]))
 
 
 def _deal_pairs(cost_P: _Ints, *, num_ranks: int) -> list[_Ints]:

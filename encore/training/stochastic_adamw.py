@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 #: Elements are numbered in 32 bits.
 _MAX_ELEMENTS = 2**31
-#: Elements processed at once. On a CPU the float32 intermediates then stay in the cache; on a GPU
-#: one fused kernel has none, and the pieces only keep their numbers within a kernel's index range.
-_CHUNK = {"cpu": 2**16, "cuda": 2**25}
 
 
 class StochasticAdamW:
@@ -56,7 +53,8 @@ class StochasticAdamW:
         parameters: By name; their order numbers them for the random bits.
         config: AdamW's constants, the seed of the random bits, clipping.
         is_in_backward: False leaves all updates to `finish`.
-        chunk_elements: Elements processed at once; changes speed and memory, no result.
+        chunk_elements: Elements processed at once; changes speed and memory, no result. By default
+            float32 intermediates stay in a CPU's cache, numbers in a GPU kernel's index range.
         is_compiled: Fuse an update into one kernel by torch.compile; default: on CUDA, where there
             is a compiler.
 
@@ -84,7 +82,7 @@ class StochasticAdamW:
         self._config = config
         self._norms: dict[str, Tensor] = {}
         self._is_armed = False
-        for name, parameter in self._parameters.items():
+        for name, parameter in parameters.items():
             if parameter.dtype not in (torch.bfloat16, torch.float32):
                 raise InputError(
                     f"parameter {name} is {str(parameter.dtype).removeprefix('torch.')}; expected "
@@ -98,19 +96,19 @@ class StochasticAdamW:
             if is_in_backward:
                 parameter.register_post_accumulate_grad_hook(partial(self._accumulated, name))
         self._device = next(iter(self._parameters.values())).device
-        self._chunk = chunk_elements or _CHUNK.get(self._device.type, _CHUNK["cpu"])
-        if is_compiled is None:
-            is_compiled = self._device.type == "cuda" and has_compiler()
-        self._kernels = _kernels(is_compiled=is_compiled)
+        is_cuda = self._device.type == "cuda"
+        self._chunk = chunk_elements or (2**25 if is_cuda else 2**16)
+        compiles = is_compiled if is_compiled is not None else is_cuda and has_compiler()
+        self._kernels = _kernels(is_compiled=compiles)
         self._moments = {
             name: tuple(torch.zeros_like(parameter, requires_grad=False) for _ in range(2))
             for name, parameter in self._parameters.items()
         }
         self._num_updates = torch.zeros((), dtype=torch.int64)
         largest = max(parameter.numel() for parameter in self._parameters.values())
-        # The first element of every piece, on the device: a kernel takes it without a transfer.
+        # Of every piece the first element, on the device: a kernel takes it without a transfer. A
+        # shard's elements have the numbers that they have in the whole parameter: the same bits.
         starts = torch.arange(0, largest, self._chunk, device=self._device).to(torch.int32)
-        # A shard's elements have the numbers that they have in the whole parameter: the same bits.
         self._starts = {
             name: starts + first_element(parameter) for name, parameter in self._parameters.items()
         }

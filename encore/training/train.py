@@ -135,15 +135,8 @@ def _job(
     """Read the data, and find out which run it is and what people may want to know of it."""
     tokenizer = load_tokenizer(config.backbone)
     origin = backbone_identity(config.backbone, tokenizer)
-    examples = read_examples(
-        study,
-        tokenizer=tokenizer,
-        objective=config.objective,
-        ratings=config.ratings,
-        run=config.run,
-        judge=config.judge,
-        limit=config.limit,
-    )
+    wanted = config.model_dump(include={"objective", "ratings", "run", "judge", "limit"})
+    examples = read_examples(study, tokenizer=tokenizer, **wanted)
     parts = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
     identity = run_identity(
         config.training,
