@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -152,11 +153,11 @@ def read_pair_results(path: Path) -> PairResults:
             f"{path}: columns {', '.join(table.schema.names)}; expected those of results of a "
             f"benchmark: {', '.join(PAIR_RESULTS.names)}"
         )
+    parts = [table.slice(place * num_pairs, num_pairs) for place in range(len(ties))]
     keys = table.slice(0, num_pairs).select(_KEY_COLUMNS)
-    is_whole = (
-        table.num_rows == num_pairs * len(ties)
-        and table.select(_KEY_COLUMNS).equals(pa.concat_tables([keys] * len(ties)))
-        and table["row"].to_pylist() == [name for name in ties for _ in range(num_pairs)]
+    is_whole = table.num_rows == num_pairs * len(ties) and all(
+        part.select(_KEY_COLUMNS).equals(keys) and pc.all(pc.equal(part["row"], name)).as_py()
+        for name, part in zip(ties, parts, strict=True)
     )
     if not is_whole:
         raise InputError(
@@ -164,8 +165,7 @@ def read_pair_results(path: Path) -> PairResults:
             f"{len(ties)} rows; run `encore benchmark` again"
         )
     rows = []
-    for place, name in enumerate(ties):
-        part = table.slice(place * num_pairs, num_pairs)
+    for name, part in zip(ties, parts, strict=True):
         rewards = [part[column].to_numpy() for column in ("reward_chosen", "reward_rejected")]
         row = TableRow(
             name=name,
