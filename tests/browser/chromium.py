@@ -96,12 +96,9 @@ class Page:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def screenshot(self, path: Path, *, is_whole: bool = False) -> None:
-        """Save what is displayed as PNG; ``is_whole``: also what lies below the screen."""
-        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        more = {"captureBeyondViewport": True, "clip": clip} if is_whole else {}
-        answer = self._call("Page.captureScreenshot", format="png", **more)
+    def screenshot(self, path: Path) -> None:
+        """Save what is displayed as PNG."""
+        answer = self._call("Page.captureScreenshot", format="png")
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:

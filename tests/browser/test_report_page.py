@@ -9,10 +9,12 @@ import pytest
 
 from encore.report.write_report import report
 from tests.browser.chromium import Page, browser_page
-from tests.browser.pictures import SCREENS, THEMES, look_at_report
 from tests.report.studies import HOSTILE_TITLES, write_rated_study
 
 pytestmark = pytest.mark.services
+#: Width and height of the screens that a report is looked at on.
+SCREENS = {"laptop": (1280, 800), "phone": (390, 844)}
+THEMES = ("light", "dark")
 _SORTABLE = "document.querySelector('[data-sortable]')"
 
 
@@ -34,6 +36,12 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(chromium: str) -> Iterator[Page]:
     with browser_page(chromium) as opened:
         yield opened
+
+
+def look_at_report(page: Page, file: Path, *, screen: str, theme: str) -> None:
+    width, height = SCREENS[screen]
+    page.open(file.as_uri(), width=width, height=height, theme=theme)
+    page.wait_for("Where these figures come from")
 
 
 def test_a_report_is_quiet_and_fits_its_screen(page: Page, plain: Path, hostile: Path) -> None:

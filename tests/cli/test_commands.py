@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 
@@ -161,14 +159,6 @@ def test_several_runs_are_listed_until_one_is_chosen(encore, rated, judge_folder
     assert all(key in the_error(finished) for key in keys)
     assert encore("analyze", rated, "--run", keys[0]).code == 0
     assert encore("status", rated).code == 0
-
-
-def test_a_judge_that_was_changed_is_another_run(encore, rated, judge_folder, tmp_path):
-    other = Path(shutil.copytree(judge_folder, tmp_path / "tiny"))
-    config = json.loads((other / "generation_config.json").read_text())
-    (other / "generation_config.json").write_text(json.dumps(config | {"do_sample": False}))
-    assert encore(*rate_arguments(rated, other)).code == 0
-    assert len(list((rated / "ratings").iterdir())) == 2
 
 
 def test_synthetic_pairs_are_said_to_be_synthetic(encore, tmp_path, rated, judge_folder):

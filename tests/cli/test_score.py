@@ -60,7 +60,8 @@ def test_pairs_that_training_held_out_are_shown_apart(study, made, tmp_path):
 
 
 def test_json_is_all_there_is_on_stdout_and_agrees_with_the_files(study, made):
-    result = json.loads(invoke(study, "--model", made / "model", "--json").stdout)
+    arguments = (study, "--model", made / "model", "--shard-size", 5, "--json")
+    result = json.loads(invoke(*arguments).stdout)
     scores = read_head_scores(Path(result["out"]))
     assert result["num_scores"] == scores.score_P2R.size
     assert result["is_complete"]
@@ -70,33 +71,21 @@ def test_json_is_all_there_is_on_stdout_and_agrees_with_the_files(study, made):
     for place, one in enumerate(result["accuracy"]):
         assert one["strict"] == pytest.approx((margin_PR[:, place] > 0).mean())
         assert one["half"] == pytest.approx(one["strict"])  # no ties among random scores
-
-
-def test_scoring_again_does_nothing_and_says_so(study, made):
-    first = json.loads(invoke(study, "--model", made / "model", "--json").stdout)
-    again = invoke(study, "--model", made / "model", "--json")
-    assert "scored before, nothing done" in again.stderr
-    assert json.loads(again.stdout)["accuracy"] == first["accuracy"]
-
-
-def test_a_damaged_shard_is_scored_alone(study, made):
-    arguments = (study, "--model", made / "model", "--shard-size", 5, "--json")
-    out = Path(json.loads(invoke(*arguments).stdout)["out"])
-    shard_path(out, 1).write_bytes(b"damaged")
     again = invoke(*arguments)
-    assert "2 of 3 shards reused" in again.stderr
-    assert "shard 1 scored (3 of 3)" in again.stderr
+    assert "scored before, nothing done" in again.stderr
+    assert json.loads(again.stdout)["accuracy"] == result["accuracy"]
+    shard_path(Path(result["out"]), 1).write_bytes(b"damaged")
+    mended = invoke(*arguments)
+    assert "2 of 3 shards reused" in mended.stderr
+    assert "shard 1 scored (3 of 3)" in mended.stderr
 
 
 def test_the_options_reach_the_scoring(study, made, tmp_path):
     options = ("--limit", 4, "--shard-size", 3, "--max-length", 20, "--out", tmp_path / "here")
     more = ("--layout", "sorted", "--tokens-per-microbatch", 64, "--dtype", "bfloat16")
-    result = invoke(study, "--model", made / "model", *options, *more, "--json")
-    found = json.loads(result.stdout)
+    found = json.loads(invoke(study, "--model", made / "model", *options, *more, "--json").stdout)
     assert (found["num_pairs"], found["num_shards"]) == (4, 2)
     assert found["out"] == str(tmp_path / "here")
-    usual = json.loads(invoke(study, "--model", made / "model", "--limit", 4, "--json").stdout)
-    assert found["key"] != usual["key"]
 
 
 def test_a_shard_that_fails_makes_the_exit_code_3(study, made, monkeypatch):
@@ -112,21 +101,7 @@ def test_a_shard_that_fails_makes_the_exit_code_3(study, made, monkeypatch):
     assert "Heads on" not in result.stdout
 
 
-def test_bad_input_is_one_line_with_exit_code_1(study, made, tmp_path):
+def test_bad_input_is_one_line(study, made, tmp_path):
     assert "no such folder" in str(error_of(study, "--model", tmp_path / "nowhere"))
-    assert "no such directory" in str(error_of(tmp_path / "none", "--model", made / "model"))
     assert "gives no scores" in str(error_of(study, "--model", made / "model-backbone"))
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        ("study",),
-        ("study", "--model", "m", "--limit", 0),
-        ("study", "--model", "m", "--layout", "heap"),
-        ("study", "--model", "m", "--max-length", 3),
-    ],
-)
-def test_bad_usage_is_exit_code_2(arguments):
-    assert invoke(*arguments).exit_code == 2
+    assert invoke(study, "--model", "m", "--layout", "heap").exit_code == 2
