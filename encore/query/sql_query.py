@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -76,19 +77,19 @@ def run_query(
         "num_bytes": _bytes_of(str(limits["memory_limit"])),
     }
     with tempfile.TemporaryDirectory(prefix="encore-sql-") as folder:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "encore.query.sql_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "TMPDIR": folder},  # gone with this block, however the process ends
-        )
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        with worker:
+        file = Path(folder, "request.json")
+        file.write_text(json.dumps(request), encoding="utf-8")
+        with (
+            file.open("rb") as stdin,
+            subprocess.Popen(
+                [sys.executable, "-m", "encore.query.sql_worker"],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "TMPDIR": folder},  # gone with this block, however it ends
+            ) as worker,
+        ):
             try:
-                worker.stdin.write(json.dumps(request).encode())
-                worker.stdin.close()
                 try:
                     reader = pa.ipc.open_stream(worker.stdout)
                 except pa.ArrowInvalid as error:
