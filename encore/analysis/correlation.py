@@ -136,9 +136,7 @@ def spearman_rho(x_R: _Floats, y_R: _Floats) -> float | None:
     return float(rank_x_R @ rank_y_R) / math.sqrt(spread)
 
 
-def null_swings(
-    counts: PairCounts, *, num_draws: int = NUM_NULL_DRAWS, seed: int = NULL_SEED
-) -> _Floats:
+def null_swings(counts: PairCounts) -> _Floats:
     """Draws of wins minus losses of all rules if every pair's labels were swapped by a coin toss.
 
     One sign per pair, shared by its rules, because rules are correlated: with S = sign(chosen -
@@ -146,8 +144,6 @@ def null_swings(
 
     Args:
         counts: Of the rules.
-        num_draws: Number of draws, D.
-        seed: Of the generator.
 
     Returns:
         Shape [D, R].
@@ -155,7 +151,8 @@ def null_swings(
     eigenvalue_R, eigenvector_RR = np.linalg.eigh(counts.sign_gram_RR.astype(np.float64))
     # The symmetric root is unique, so the draws do not depend on the eigenvectors' signs.
     root_RR = (eigenvector_RR * np.sqrt(np.maximum(eigenvalue_R, 0.0))) @ eigenvector_RR.T
-    normal_DR = np.random.default_rng(seed).standard_normal((num_draws, len(eigenvalue_R)))
+    shape = (NUM_NULL_DRAWS, len(eigenvalue_R))
+    normal_DR = np.random.default_rng(NULL_SEED).standard_normal(shape)
     return np.asarray(normal_DR @ root_RR, dtype=np.float64)
 
 

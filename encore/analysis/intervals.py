@@ -74,9 +74,7 @@ class RuleInterval:
     inclusive_high: float | None
 
 
-def rule_intervals(
-    statistics: SourceStatistics, *, num_draws: int = NUM_DRAWS, seed: int = SEED
-) -> tuple[RuleInterval, ...]:
+def rule_intervals(statistics: SourceStatistics, *, seed: int = SEED) -> tuple[RuleInterval, ...]:
     """The intervals of each rule of a source, in order.
 
     The draws of a rule depend on the seed and on the names of source and rule alone: not on other
@@ -84,18 +82,14 @@ def rule_intervals(
 
     Args:
         statistics: Of the source.
-        num_draws: Samples of pairs, with replacement.
         seed: Of the generator.
     """
     return tuple(
-        _rule_interval(statistics, place, num_draws=num_draws, seed=seed)
-        for place in range(len(statistics.rules))
+        _rule_interval(statistics, place, seed=seed) for place in range(len(statistics.rules))
     )
 
 
-def _rule_interval(
-    statistics: SourceStatistics, place: int, *, num_draws: int, seed: int
-) -> RuleInterval:
+def _rule_interval(statistics: SourceStatistics, place: int, *, seed: int) -> RuleInterval:
     rule, counts = statistics.rules[place], statistics.counts
     digest = hashlib.sha256(f"{statistics.source}\0{rule.rule_id}".encode()).digest()
     rng = np.random.default_rng([seed, int.from_bytes(digest[:16], "big")])
@@ -108,13 +102,11 @@ def _rule_interval(
             variance = max(mean_square - rule.entropy_nats**2, 0.0)
             bounds["entropy"], method = _widest_limit(rule, rule.entropy_nats, variance), "bound"
         else:
-            bounds["entropy"], method = entropy_interval(
-                rule.entropy_nats, count_MM, rng=rng, num_draws=num_draws
-            )
+            bounds["entropy"], method = entropy_interval(rule.entropy_nats, count_MM, rng=rng)
     rated = [int(one[place]) for one in (counts.wins_R, counts.ties_R, counts.losses_R)]
     share_of = np.array([*rated, counts.num_pairs - sum(rated)]) / counts.num_pairs
-    enough = num_draws if counts.num_pairs >= MIN_PAIRS else 0
-    win_D, tie_D, loss_D, _ = rng.multinomial(counts.num_pairs, share_of, size=enough).T
+    num_draws = NUM_DRAWS if counts.num_pairs >= MIN_PAIRS else 0
+    win_D, tie_D, loss_D, _ = rng.multinomial(counts.num_pairs, share_of, size=num_draws).T
     all_D = win_D + tie_D + loss_D
     drawn: dict[TiePolicy, tuple[_Floats, _Floats]] = {
         "half": (win_D + tie_D / 2, all_D),
@@ -138,7 +130,7 @@ def _rule_interval(
 
 
 def entropy_interval(
-    entropy: float, count_MM: NDArray[np.int64], *, rng: np.random.Generator, num_draws: int
+    entropy: float, count_MM: NDArray[np.int64], *, rng: np.random.Generator
 ) -> tuple[tuple[float, float], Method]:
     """The interval of a rule's entropy, and how it was made.
 
@@ -149,8 +141,7 @@ def entropy_interval(
     Args:
         entropy: H of the ratings, in nats.
         count_MM: At least two pairs by their two states; one has a rating.
-        rng: For the draws.
-        num_draws: Samples of pairs.
+        rng: For the draws of pairs, with replacement.
     """
     # Which response has which rating does not matter.
     count_MM = np.triu(count_MM) + np.tril(count_MM, -1).T
@@ -160,7 +151,7 @@ def entropy_interval(
     num_pairs, count_C = int(count_MM.sum()), count_MM[low_C, high_C]
     state_MM = np.eye(len(count_MM))
     num_ratings_CL = (state_MM[low_C] + state_MM[high_C])[:, :-1]
-    count_DL = rng.multinomial(num_pairs, count_C / num_pairs, size=num_draws) @ num_ratings_CL
+    count_DL = rng.multinomial(num_pairs, count_C / num_pairs, size=NUM_DRAWS) @ num_ratings_CL
     count_DL = count_DL[count_DL.any(axis=1)]
     total_D = count_DL.sum(axis=1)
     mass_D = (count_DL * np.log(np.maximum(count_DL, 1.0))).sum(axis=1)
