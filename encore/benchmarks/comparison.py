@@ -68,10 +68,8 @@ def compare_credits(
 ) -> Comparison:
     """Compare the credits of two models, pair by pair.
 
-    A draw of the bootstrap takes as many pairs with replacement as there are, each with both
-    models' credits. The mean of a draw depends only on how often each distinct difference was
-    taken, which is multinomial: 10,000 draws cost the same for any number of pairs. More than 129
-    distinct differences, as means over draws have, are put on a grid of 129 points first.
+    The mean of a draw depends only on how often each distinct difference was taken, which is
+    multinomial: 10,000 draws cost the same for any number of pairs (`distinct_shares`).
 
     Args:
         first_P: Credit of the first model, 0 to 1.
