@@ -160,9 +160,9 @@ def test_the_demo_recipe_runs_from_the_command_line(
     )
     first = run(*command, environ=with_server)
     assert first.returncode == 0, first.stderr
-    assert "demo_pilot_24: 15 stages done, 0 were done before; 2 rated" in first.stderr
+    assert "demo_pilot_24: 14 stages done, 0 were done before; 2 rated" in first.stderr
     assert "encore" in first.stdout
     again = run(*command, environ=with_server)
     assert again.returncode == 0, again.stderr
-    assert "demo_pilot_24: 0 stages done, 15 were done before; 0 rated, 2 reused" in again.stderr
+    assert "demo_pilot_24: 0 stages done, 14 were done before; 0 rated, 2 reused" in again.stderr
     assert again.stdout == first.stdout
