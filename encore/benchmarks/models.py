@@ -34,7 +34,7 @@ from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
 from encore.runs import RunReport
 from encore.scoring.head_scores import HeadScores, ScoreManifest, read_head_scores
-from encore.scoring.scoring_run import HowToCompute, score_manifest, score_run
+from encore.scoring.scoring_run import score_manifest, score_run
 from encore.training.embeddings import embed, prompt_table
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, TrainedGate, load_gate
@@ -222,9 +222,7 @@ class Scorer:
             manifest,
             lambda shard: planned[shard.start : shard.stop],
             opened=opened,
-            how=HowToCompute(
-                layout=config.layout, tokens_per_microbatch=config.tokens_per_microbatch
-            ),
+            how=config,
             encode=partial(encoded_pairs, opened, truncation=config.truncation),
             title=shown,
             reporter=self.reporter,

@@ -20,7 +20,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from encore.config import Layout, ScoringConfig
+from encore.config import ComputingConfig, ScoringConfig
 from encore.data.pairs import (
     data_digest_of,
     labels_of,
@@ -66,19 +66,6 @@ OnScored = Callable[[int, int], None]
 
 class OutOfDeviceMemoryError(EveryShardError):
     """The device cannot hold a forward pass."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HowToCompute:
-    """What changes speed and memory and no score beyond rounding.
-
-    Attributes:
-        layout: See `encore.model.layouts`; ``auto``: whichever computes least.
-        tokens_per_microbatch: See `encore.model.scoring.score_sequences`.
-    """
-
-    layout: Layout = "auto"
-    tokens_per_microbatch: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +157,9 @@ def score_study(
     def pairs_of(shard: Shard) -> list[PairInSubset]:
         return [(pair, None) for pair in records_of(pairs.slice(shard.start, shard.num_pairs))]
 
-    how = HowToCompute(layout=config.layout, tokens_per_microbatch=config.tokens_per_microbatch)
     run_dir = config.out or study.path / SCORES_DIR / manifest.score_key
     began = time.monotonic()
-    report = score_run(run_dir, manifest, pairs_of, opened=model, how=how, reporter=reporter)
+    report = score_run(run_dir, manifest, pairs_of, opened=model, how=config, reporter=reporter)
     seconds = time.monotonic() - began
     return _result(run_dir, report, split=trained_split(model.metadata), seconds=seconds)
 
@@ -256,7 +242,7 @@ def score_run(
     pairs_of: Callable[[Shard], Sequence[PairInSubset]],
     *,
     opened: OpenedModel,
-    how: HowToCompute | None = None,
+    how: ComputingConfig | None = None,
     encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]] | None = None,
     title: str = "",
     reporter: Reporter = SILENT,
@@ -271,7 +257,7 @@ def score_run(
         manifest: Which scoring it is.
         pairs_of: The pairs of a shard, in the plan's order.
         opened: The model.
-        how: What changes nothing but speed.
+        how: Layout and tokens of a forward pass: what changes nothing but speed.
         encode: Makes token ids of pairs; default: the model's own tokenizer.
         title: What the reporter calls it.
         reporter: Told about finished responses, with tokens per second.
@@ -284,7 +270,7 @@ def score_run(
     job = Job(
         run_dir=run_dir,
         manifest=manifest,
-        compute=partial(_score, manifest, pairs_of, opened, how or HowToCompute(), encode),
+        compute=partial(_score, manifest, pairs_of, opened, how or ComputingConfig(), encode),
         title=title,
         stops_run=lambda error: meets_every_shard(error) or not isinstance(error, EncoreError),
     )
@@ -295,7 +281,7 @@ def score_encoded(
     opened: OpenedModel,
     encoded: Sequence[EncodedPair],
     *,
-    how: HowToCompute,
+    how: ComputingConfig,
     on_scored: OnScored = lambda _num_responses, _num_tokens: None,
 ) -> tuple[NDArray[np.float32], dict[str, int]]:
     """The scores of both responses of some pairs: score_NR, and counts of what was computed.
@@ -306,7 +292,7 @@ def score_encoded(
     Args:
         opened: The model.
         encoded: The pairs' tokens.
-        how: What changes nothing but speed.
+        how: Layout and tokens of a forward pass: what changes nothing but speed.
         on_scored: Told about finished responses.
 
     Raises:
@@ -347,7 +333,7 @@ def _score(
     manifest: ScoreManifest,
     pairs_of: Callable[[Shard], Sequence[PairInSubset]],
     opened: OpenedModel,
-    how: HowToCompute,
+    how: ComputingConfig,
     encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]],
     shard: Shard,
     tell: Tell,

@@ -50,8 +50,9 @@ def main() -> None:
 
 
 def _measure(options: argparse.Namespace, folder: Path) -> None:
+    from encore.config import ComputingConfig
     from encore.model.opening import open_reward_model
-    from encore.scoring.scoring_run import HowToCompute, score_encoded
+    from encore.scoring.scoring_run import score_encoded
     from tests.serving.models import running
 
     num_weights = write_llama(folder / "model", hidden=options.hidden, layers=options.layers)
@@ -63,7 +64,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     def offline(layout: Any) -> float:
         started = time.perf_counter()
         encoded = opened.tokenizer.encode_pairs(pairs)
-        scores[layout], _ = score_encoded(opened, encoded, how=HowToCompute(layout=layout))
+        scores[layout], _ = score_encoded(opened, encoded, how=ComputingConfig(layout=layout))
         return time.perf_counter() - started
 
     texts = [

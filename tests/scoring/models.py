@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encore.config import ScoringConfig
+from encore.config import ComputingConfig, ScoringConfig
 from encore.data.records import PreferencePair
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel
 from encore.model.saved_model import save_model
 from encore.reporting import SILENT
-from encore.scoring.scoring_run import HowToCompute, ScoreResult, score_encoded, score_study
+from encore.scoring.scoring_run import ScoreResult, score_encoded, score_study
 from tests.training.studies import RULES, backbone_config, make_backbone
 
 
@@ -40,7 +40,7 @@ def score_pairs(
 ) -> NDArray[np.float32]:
     """Raw, centred scores kept in memory: score_P2R, chosen first, shape [P, 2, R]."""
     encoded = opened.tokenizer.encode_pairs(pairs)
-    score_NR, _ = score_encoded(opened, encoded, how=HowToCompute(**how))
+    score_NR, _ = score_encoded(opened, encoded, how=ComputingConfig(**how))
     return score_NR.reshape(len(pairs), 2, -1)
 
 

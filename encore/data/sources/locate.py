@@ -235,10 +235,11 @@ def _told_format(source: Source, *, on_note: Callable[[str], None]) -> FormatNam
     columns = ", ".join(map(str, first))
     format_name = detect_format(first)
     if format_name is None:
+        expected = (f"{one} has {', '.join(form.columns)}" for one, form in FORMATS.items())
         raise InputError(
-            f"{name}: cannot tell the format from the columns {columns or '(none)'}: "
-            f"{_nearest_format(first)}; rename the columns, or name the format as FORMAT:SOURCE "
-            f"({', '.join(FORMATS)})"
+            f"{name}: cannot tell the format from the columns {columns or '(none)'} and the types "
+            f"of their values: {'; '.join(expected)}; rename the columns, or name the format as "
+            "FORMAT:SOURCE"
         )
     on_note(f"{name}: format {format_name}, told from its columns ({columns})")
     return format_name
@@ -246,32 +247,14 @@ def _told_format(source: Source, *, on_note: Callable[[str], None]) -> FormatNam
 
 def detect_format(record: Mapping[str, Any]) -> FormatName | None:
     """The format of a record by its columns and types; None where it is none of ours."""
-    if not _missing(record, "pku"):
+    is_there = {name: record.keys() >= set(form.columns) for name, form in FORMATS.items()}
+    if is_there["pku"]:
         return "pku"
-    if not _missing(record, "pairs"):
+    if is_there["pairs"]:
         return "pairs"
-    if not _missing(record, "hh"):
-        if isinstance(record["chosen"], list):
-            return "rlhflow"
-        if is_transcript(record["chosen"]):
-            return "hh"
-    return None
-
-
-def _missing(record: Mapping[str, Any], name: FormatName) -> list[str]:
-    return [column for column in FORMATS[name].columns if column not in record]
-
-
-def _nearest_format(record: Mapping[str, Any]) -> str:
-    if not _missing(record, "hh"):
-        return (
-            "chosen is neither messages nor a 'Human: … Assistant: …' transcript, "
-            "and column 'prompt' is missing for format pairs"
-        )
-    names: tuple[FormatName, ...] = ("pairs", "pku")
-    nearest = min(names, key=lambda name: len(_missing(record, name)))
-    columns = ", ".join(map(repr, _missing(record, nearest)))
-    return f"for format {nearest}, missing column {columns}"
+    if is_there["rlhflow"] and isinstance(record["chosen"], list):
+        return "rlhflow"
+    return "hh" if is_there["hh"] and is_transcript(record["chosen"]) else None
 
 
 def _refuse_repeats(sources: Sequence[Source]) -> None:
