@@ -118,6 +118,11 @@ def choose_run(ratings_dir: Path, run: str | None = None) -> Path:
     return runs.choose_run(ratings_dir, RatingManifest, run)
 
 
+def chosen_runs(ratings_dir: Path, run: str | None) -> tuple[Path, ...]:
+    """All rating runs of a study, or the one whose key begins with ``run``."""
+    return list_runs(ratings_dir) if run is None else (choose_run(ratings_dir, run),)
+
+
 def read_run(run_dir: Path) -> RatingManifest:
     """The manifest of a rating run.
 

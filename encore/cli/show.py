@@ -41,14 +41,11 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
     """
     from encore.data.study import open_study
     from encore.query.pair_details import find_pair, pair_in_run
-    from encore.rating_runs import choose_run, list_runs
+    from encore.rating_runs import chosen_runs
 
     opened = open_study(config.study)
     pairs = find_pair(opened, config.pair)
-    ratings_dir = opened.ratings_dir
-    run_dirs = (
-        list_runs(ratings_dir) if config.run is None else (choose_run(ratings_dir, config.run),)
-    )
+    run_dirs = chosen_runs(opened.ratings_dir, config.run)
     found = [(one, [pair_in_run(one, run_dir) for run_dir in run_dirs]) for one in pairs]
     if json:
         shown = [dataclasses.asdict(one) | {"runs": runs} for one, runs in found]

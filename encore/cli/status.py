@@ -35,12 +35,9 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     `encore rate` with the same parameters rates exactly these.
     """
     from encore.data.study import open_study
-    from encore.rating_runs import choose_run, list_runs, run_status
+    from encore.rating_runs import chosen_runs, run_status
 
-    ratings_dir = open_study(config.study).ratings_dir
-    run_dirs = (
-        list_runs(ratings_dir) if config.run is None else (choose_run(ratings_dir, config.run),)
-    )
+    run_dirs = chosen_runs(open_study(config.study).ratings_dir, config.run)
     if not run_dirs:
         raise InputError(f"{config.study}: no ratings yet; run `encore rate` first")
     statuses = [run_status(run_dir) for run_dir in run_dirs]

@@ -229,11 +229,3 @@ def test_a_partial_benchmark_is_refused_or_marked(arguments, scripted, tmp_path,
     assert "even has 5 pairs, not 6" in str(error_of(*own))
     result = invoke(*own, "--allow-partial")
     assert "on mine, partial" in result.stdout
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [(), ("--judge", "m"), ("--judge", "m", "--out", "d", "--by", "luck")],
-)
-def test_bad_usage_is_exit_code_2(arguments):
-    assert invoke(*arguments).exit_code == 2

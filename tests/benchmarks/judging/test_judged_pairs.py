@@ -100,14 +100,6 @@ def test_a_failed_shard_stops_no_other_and_is_judged_by_the_next_call(tmp_path):
     assert judge.num_asked == 4  # two pairs of one shard
 
 
-def test_a_damaged_shard_is_judged_again(tmp_path):
-    found = judged(tmp_path, judge_of_opinions(OPINIONS))
-    runs.run_status(found.folder, JudgingManifest).paths[1].write_bytes(b"damaged")
-    judge = judge_of_opinions(OPINIONS)
-    assert judged(tmp_path, judge).verdict_P2.tolist() == found.verdict_P2.tolist()
-    assert judge.num_asked == 4
-
-
 def test_every_shard_is_judged_under_its_lock(tmp_path, monkeypatch):
     """Without the lock two processes would both pay for every shard."""
     locked: list[int] = []
