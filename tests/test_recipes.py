@@ -403,18 +403,24 @@ def test_a_study_with_other_pairs_is_refused_before_any_rating(
 
 def test_a_second_process_waits_and_repeats_nothing(done: Path, tiny: Recipe) -> None:
     (done / "exports" / "demo" / "config.json").unlink()
-    at_work, go_on = threading.Event(), threading.Event()
+    at_work, go_on, order = threading.Event(), threading.Event(), []
 
-    def call(name: str, work: Work) -> Any:
+    def first(name: str, work: Work) -> Any:
         if name == "export":
             at_work.set()
             assert go_on.wait(120)
+        result = work(SILENT)
+        order.append(f"first {name}")
+        return result
+
+    def second(name: str, work: Work) -> Any:
+        order.append(f"second {name}")
         return work(SILENT)
 
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(run_recipe, tiny, done, call=call)
+        started = pool.submit(run_recipe, tiny, done, call=first)
         assert at_work.wait(120)
-        result = run_recipe(tiny, done, on_note=lambda _: go_on.set())
-    assert first.result().done_now == ("export",)
-    assert go_on.is_set()
+        result = run_recipe(tiny, done, call=second, on_note=lambda _: go_on.set())
+    assert started.result().done_now == ("export",)
     assert result.done_now == ()
+    assert order.index("first export") < order.index("second analyze")
