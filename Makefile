@@ -12,29 +12,29 @@ export VLLM_NO_USAGE_STATS = 1
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-services test-full lint types imports check perf clean
 
-help: ## What there is (this text)
+help: ## List the commands (this text)
 	@echo "ENCORE: audit safety rules, compose reward models. Start with: make demo"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  The first one installs about 5 GB into .venv (2 to 10 minutes); later ones install nothing."
-	@echo "  PYTHON=python3.12 make …   another interpreter (3.11 or later) for a new .venv"
+	@echo "  The first call installs about 4.4 GB into .venv (2 to 10 minutes); later calls install nothing."
+	@echo "  PYTHON=python3.12 make demo   another interpreter (3.11 or later) for a new .venv"
 	@echo "  make test ARGS='-k weights'   arguments for pytest; the same for demo"
 	@echo "  $(BIN)/encore --help   every command; $(BIN)/encore doctor explains a broken environment"
 
 setup: ## Create .venv with the pinned versions; installs nothing when it is up to date
 	@$(PYTHON) infra/bootstrap.py
 
-demo: setup ## From synthetic preference pairs to weights and a reward model, on this machine, in minutes
+demo: setup ## From synthetic preference pairs to weights, a reward model and its benchmark table, in minutes
 	@$(BIN)/python -m flows.demo $(ARGS)
 
-test: setup ## The test suite, in two processes
+test: setup ## The default test suite, in two processes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-test-services: setup ## Other real servers, killed processes, other readers of our files
+test-services: setup ## Tests with further real servers, killed processes and other readers of the files
 	@$(BIN)/python -m pytest -m "services and not full" $(ARGS)
 
-test-full: setup ## Everything, long counts too; needs Chromium (Debian: apt install chromium)
+test-full: setup ## All tests, long counts too; needs Chromium (Debian: apt install chromium)
 	@ENCORE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m "full or services or not full" $(ARGS)
 
 lint: setup ## Style and likely bugs (ruff)
@@ -44,7 +44,7 @@ lint: setup ## Style and likely bugs (ruff)
 types: setup ## Types (mypy, strict on encore/)
 	@$(BIN)/mypy
 
-imports: setup ## Who may import whom (import-linter)
+imports: setup ## Import rules (import-linter)
 	@$(BIN)/lint-imports
 
 check: lint types imports ## lint, types and imports

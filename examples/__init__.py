@@ -1,1 +1,1 @@
-"""Scripts that made what the demo ships, and notebooks."""
+"""Scripts that made the demo's data and judge."""

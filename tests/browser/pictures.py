@@ -1,8 +1,8 @@
-"""Take the pictures of MLflow's pages, and fail if a page does not show what it ought to.
+"""Take the pictures of MLflow's pages; fail if a page does not show what it should.
 
     python -m tests.browser.pictures demo-study/mlflow.db docs
 
-looks at a store as `make demo` leaves one, through a server of its own.
+reads the store that `make demo` leaves, through an MLflow server of its own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.mlflow_server import mlflow_server
 from tests.tasks.mlflow_store import Logged, MlflowClient
 
 #: As docs/compare.md says to type it into the search box.
-FILTER = "tags.`encore.kind` = 'evaluation' and tags.`encore.scheme` = 'encore'"
+FILTER = "tags.`encore.row_kind` = 'scheme' and tags.`encore.scheme` = 'encore'"
 
 
 def look_at_training(page: Page, url: str, logged: Logged, *, to: Path) -> None:
-    """A training run and its checkpoints."""
-    run = next(run for run in logged.runs().values() if "config.learning_rate" in run.data.params)
+    """The training run with the most metrics, and the checkpoints of all."""
+    run = max(logged.runs().values(), key=lambda run: len(run.data.metrics))
     experiment = f"{url}/#/experiments/{logged.experiment.experiment_id}"
     page.open(f"{experiment}/runs/{run.info.run_id}", width=1700, height=1900)
     page.wait_for(run.info.run_name)
@@ -34,7 +34,8 @@ def look_at_training(page: Page, url: str, logged: Logged, *, to: Path) -> None:
     page.open(f"{experiment}/runs/{run.info.run_id}", width=1700, height=1900)
     page.wait_for(run.info.run_name, "Finished", "config.learning_rate", "Ready")
     page.screenshot(to / "mlflow-run.png")
-    names = [model.name for model in logged.models().values()]
+    found = logged.client.search_logged_models([logged.experiment.experiment_id])
+    names = [model.name for model in found]
     page.open(f"{experiment}/models", width=2200, height=700)
     page.wait_for(*names, "Ready", "loss")
     page.screenshot(to / "mlflow-checkpoints.png")
