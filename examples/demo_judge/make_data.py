@@ -1,9 +1,9 @@
 """Write the demo's synthetic pairs and benchmark: ``python -m examples.demo_judge.make_data``.
 
 The same bytes come out every time: seeded draws, sorted keys, no time stamp in the gzip header.
-Nobody said these sentences and no person compared them. The benchmark's subsets are named after
-RewardBench's to show the same table, and marked: they hold none of its data. Which of its responses
-is chosen follows from what the sentences do for their rules, without the noise of the pairs.
+Sentences and labels are synthetic. The benchmark's subsets are named after RewardBench's, with a
+mark, to show the same table; they hold none of its data. The chosen response is the one whose
+sentences are better under their rules, without the noise of the pairs' labels.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def pku_record(pair: DrawnPair, rng: random.Random) -> dict[str, object]:
 
 
 def benchmark_rows() -> list[dict[str, object]]:
-    """The benchmark in RewardBench's columns, subset by subset, ids counted through."""
+    """The benchmark in RewardBench's columns, subset by subset, with consecutive ids."""
     rng, lexicon = random.Random(BENCHMARK_SEED), load_lexicon("demo")
     return [
         {"id": place * PAIRS_PER_SUBSET + number, "subset": subset} | _row(rng, lexicon, subset)
@@ -147,7 +147,7 @@ def _row(rng: random.Random, lexicon: Lexicon, subset: str) -> dict[str, object]
 
 
 def _aside(rng: random.Random, topic: str) -> dict[str, Stance]:
-    """Something middling about one more rule: responses differ in more than the topic."""
+    """A middle stance on one more rule, so that responses differ in more than the topic."""
     other = shuffled(rng, [rule for rule in SCALES if rule != topic])[0]
     return {other: pick(rng, ("mild", "partial"))}
 

@@ -1,7 +1,7 @@
 """Draw training conversations from the train split, as token rows and batches of them.
 
 Two kinds of row: a bare conversation, whose sentences are all labelled (what rule, what stance),
-and a whole rating prompt with its answer. The sentence labels go on in the second kind.
+and a whole rating prompt with its answer. Rows of the second kind carry the sentence labels too.
 
 Shapes: B rows, L tokens (longest row), P tokens that all rows of a batch begin with.
 """
@@ -113,7 +113,7 @@ def draw_conversation(rng: random.Random, lexicon: Lexicon, *, long: bool = Fals
 
 
 def odd_conversation(rng: random.Random, lexicon: Lexicon, vocabulary: Sequence[str]) -> list[Turn]:
-    """Word soup, code, foreign letters: text that touches no rule and must not upset the judge."""
+    """Random words, code, foreign letters: a text without rules, after which a rating must follow."""
 
     def soup() -> str:
         kind = rng.random()

@@ -87,7 +87,7 @@ def _pieces(teacher: WordVectors, texts: list[str]) -> Tokenizer:
 
 
 def _whole_words(teacher: WordVectors, texts: list[str]) -> Iterator[str]:
-    """Words in order of need: the world's own, common ones, capitals, the world's neighbours."""
+    """Words by priority: the world's own, common ones, capitals, the world's neighbours."""
     written = sorted({word for text in texts for word in re.findall(r"[A-Za-z]+", text)})
     yield from (SPACE + word for word in sorted({word.lower() for word in written}))
     yield from (SPACE + word for word in teacher.words[:_NUM_COMMON_WORDS])
