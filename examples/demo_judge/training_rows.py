@@ -113,7 +113,7 @@ def draw_conversation(rng: random.Random, lexicon: Lexicon, *, long: bool = Fals
 
 
 def odd_conversation(rng: random.Random, lexicon: Lexicon, vocabulary: Sequence[str]) -> list[Turn]:
-    """Random words, code, foreign letters: a text without rules, after which a rating must follow."""
+    """Random words, code, foreign letters: text that touches no rule; a rating follows."""
 
     def soup() -> str:
         kind = rng.random()
