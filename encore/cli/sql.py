@@ -10,6 +10,7 @@ from typing import Literal
 
 from encore.cli.output import plain_table
 from encore.cli.query_output import print_result
+from encore.cli.rule_tables import counted
 from encore.config import StageConfig, option
 from encore.errors import InputError
 from encore.options import STDIN, JsonOption, UsageError, command
@@ -102,8 +103,8 @@ def _answer(config: SqlConfig, format_name: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if result.num_missing_shards:
         warn(
-            f"{result.num_missing_shards} shards are missing, damaged or failed and not in this "
-            "answer; `encore status` lists them"
+            f"{counted(result.num_missing_shards, 'shard')} missing, damaged or failed and not in "
+            "this answer; `encore status` lists them"
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from encore.cli.output import plain_table
+from encore.cli.rule_tables import counted
 from encore.config import StageConfig, option
 from encore.errors import InputError, StudyIncompleteError
 from encore.options import JsonOption, command
@@ -51,7 +52,7 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
             _continuing(config.study, found.manifest) for found in statuses if found.problems
         )
         raise StudyIncompleteError(
-            f"{num_open} shards are not done; to rate exactly these: {commands}"
+            f"{counted(num_open, 'shard')} not done; to rate exactly these: {commands}"
         )
 
 

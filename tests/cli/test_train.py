@@ -139,6 +139,7 @@ def test_a_stopped_training_keeps_its_checkpoint(encore, folder, tmp_path, stop)
         process.kill()
         process.wait()
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[stop]
+    assert "stopping …" in errors  # at once, before what is at work has ended
     assert "; finished work is kept, the same command continues" in errors
     assert "Traceback" not in errors
     assert checkpoint_steps(out / "checkpoints")

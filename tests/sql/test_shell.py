@@ -113,7 +113,7 @@ def test_ratings_of_shards_that_are_not_done_are_missed_aloud(
     for statement in ("from rule_statistics", "from all_ratings"):
         result = invoke(statement, "--study", study)
         assert result.exit_code == 0
-        assert "1 shards are missing" in result.stderr
+        assert "1 shard missing, damaged or failed" in result.stderr
     assert "missing" not in invoke("from pairs", "--study", study).stderr
 
 
