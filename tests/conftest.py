@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -20,6 +21,10 @@ quiet_environment()
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Two test processes share the cores; more threads than cores are several times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A console keeps the width that COLUMNS has at its making; without one it asks at every line.
+os.environ.pop("COLUMNS", None)
+importlib.import_module("encore.terminal")
 
 # Machines differ in speed, and a failure in CI must be a failure at home: no deadline, no chance.
 settings.register_profile("encore", deadline=None, derandomize=True)

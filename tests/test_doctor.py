@@ -185,7 +185,7 @@ def test_the_command_prints_what_is_not_ok_and_fails_for_what_is_broken(monkeypa
         Finding("port 5000", "taken", "free", "warn", "go"),
     ]
     with monkeypatch.context() as patch:
-        patch.setattr("encore.cli.doctor.diagnose", lambda *_, **__: findings)
+        patch.setattr("encore.doctor.diagnose", lambda *_, **__: findings)
         answer = called()
     assert (answer.exit_code, "Python" in answer.stdout) == (0, False)
     for text in ("warn: port 5000: taken", "expected: free", "next step: go", "0 broken, 1 to"):

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import random
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -145,13 +146,15 @@ class SlowJudge(ScriptedJudge):
     clock: Clock
     slow_text: str
     is_started: bool = False
+    engine = threading.Lock()  # an engine answers one shard at a time
 
-    def reply(self, prompts, *, max_reply_tokens, on_progress):
-        on_progress(0)
-        if not self.is_started:
-            self.clock.now += 3600
-            self.is_started = True
-        return super().reply(prompts, max_reply_tokens=max_reply_tokens, on_progress=on_progress)
+    def reply(self, prompts, **named):
+        with self.engine:
+            named["on_progress"](0)
+            if not self.is_started:
+                self.clock.now += 3600
+                self.is_started = True
+            return super().reply(prompts, **named)
 
 
 def test_only_generation_counts_against_the_time_limit_and_other_shards_complete(
