@@ -175,7 +175,7 @@ class ModelRole:
             ) from error
         if not isinstance(loaded, dict):
             raise self.error(
-                f"{self.name} {str(folder)!r}: config.json holds a {type(loaded).__name__}, "
+                f"{self.name} {str(folder)!r}: config.json holds {type(loaded).__name__}, "
                 "expected an object; save the model with save_pretrained"
             )
         # Models for text and images keep their language model's settings one level down.
