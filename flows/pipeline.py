@@ -94,6 +94,10 @@ def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) 
     return rated.state(weighed.vector)
 
 
+#: Options declared with a recipe's.
+_RECIPE: dict[str, Any] = dict(RecipeChanges.model_fields)
+
+
 class _Judge(JudgeConfig):
     model: str | None = option(
         None,
@@ -123,12 +127,7 @@ class PipelineCommand(PipelineConfig):
         "file. docs/recipes.md says what each one takes.",
     )
     rating: _Rating = _Rating()
-    benchmark_data: Path | None = option(
-        None,
-        metavar="PATH",
-        help="With --recipe: the benchmark's rows as local files. Default: the recipe's, or the "
-        "hub.",
-    )
+    benchmark_data: Path | None = _RECIPE["benchmark_data"]
 
 
 def main(

@@ -173,7 +173,10 @@ class RecipeChanges(StageConfig):
         "a table and an export of its own.",
     )
     benchmark_data: Path | None = option(
-        None, metavar="PATH", help="The benchmark's rows as local files; default: the recipe's."
+        None,
+        metavar="PATH",
+        help="With --recipe: the benchmark's rows as local files; default: the recipe's, or the "
+        "hub.",
     )
 
 
