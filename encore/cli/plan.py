@@ -7,7 +7,7 @@ from typing import Any
 from encore.cli.output import compact_table
 from encore.errors import EncoreError
 from encore.options import JsonOption, UsageError, command
-from encore.terminal import out, print_json, say, visible
+from encore.terminal import out, print_json, visible
 from encore.training.plan import PlanTrainConfig
 
 _PARTS = ("weights", "gradients", "optimizer_states", "activations", "workspace", "total")
@@ -38,8 +38,6 @@ def plan(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
         print_json(planned)
     else:
         _print(planned, layout=config.layout)
-    for note in planned["notes"]:
-        say(f"note: {note}")
     if not planned["fits"]:
         raise EncoreError(refusal(planned))
 
@@ -80,4 +78,4 @@ def _print(plan: dict[str, Any], *, layout: str) -> None:
     )
     out.print(compact_table(columns, hours, title=title))
     for row in plan["recipes"]:
-        out.print(f"{row['name']}: {row['about']}", soft_wrap=True)
+        out.print(f"{row['name']}: {row['options']}", soft_wrap=True)

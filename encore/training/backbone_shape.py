@@ -17,9 +17,10 @@ from encore.model.trunks import max_positions, trunk_kind
 from encore.model_files import ModelRole
 
 _BACKBONE = ModelRole(name="backbone", error=InputError)
-_REQUIRED = (
-    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
-    *("vocab_size", "max_position_embeddings"),
+#: What config.json calls them; also the order of `_NAMED`.
+_DIMENSIONS = (
+    *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
+    *("num_key_value_heads", "vocab_size", "max_position_embeddings"),
 )
 #: What transformers assumes where a config.json does not say it.
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -35,7 +36,6 @@ class BackboneShape:
 
     Attributes:
         name: Of the model.
-        kind: ``model_type`` of config.json.
         is_causal: Whether a token sees only earlier ones.
         num_layers: Layers.
         hidden_size: Width of a token's state.
@@ -43,14 +43,13 @@ class BackboneShape:
         num_heads: Query heads.
         num_kv_heads: Key heads; as many are the values'.
         head_size: Width of one head.
-        num_table_rows: Rows of the embedding tables: vocabulary, positions, token types.
-        vocab_size: Rows of the vocabulary's table alone.
+        vocab_size: Rows of the vocabulary's table.
+        num_table_rows: Of all embedding tables: also positions and token types.
         is_output_tied: Whether the output layer is the embedding table.
         max_length: Longest sequence the model knows, in tokens.
     """
 
     name: str
-    kind: str
     is_causal: bool
     num_layers: int
     hidden_size: int
@@ -58,8 +57,8 @@ class BackboneShape:
     num_heads: int
     num_kv_heads: int
     head_size: int
-    num_table_rows: int
     vocab_size: int
+    num_table_rows: int
     is_output_tied: bool
     max_length: int
 
@@ -136,58 +135,53 @@ def shape_from_config(config: Mapping[str, Any], *, name: str) -> BackboneShape:
         InputError: An architecture that is not known, quantized weights, a missing dimension.
     """
     kind = trunk_kind(dict(config), name=name)
-    defaults = {} if kind.is_causal else _ENCODER_DEFAULTS
-    defaults = {**defaults, **_DEFAULTS.get(config["model_type"], {})}
-    found = {**defaults, **{key: value for key, value in config.items() if value is not None}}
+    found: dict[str, Any] = {
+        "num_key_value_heads": config.get("num_attention_heads"),
+        **({} if kind.is_causal else _ENCODER_DEFAULTS),
+        **_DEFAULTS.get(config["model_type"], {}),
+        **{key: value for key, value in config.items() if value is not None},
+    }
     if found.get("quantization_config"):
         raise InputError(
             f"backbone {name!r}: its config.json has quantization_config, and quantized weights "
             "are not trained here; name the unquantized model"
         )
-    for key in _REQUIRED:
+    for key in _DIMENSIONS:
         if type(found.get(key)) is not int or found[key] < 1:
             raise InputError(
                 f"backbone {name!r}: {key} is {found.get(key)!r} in config.json, expected a whole "
                 "number above 0; save the model again with save_pretrained"
             )
-    num_heads, positions = found["num_attention_heads"], found["max_position_embeddings"]
+    layers, hidden, inner, heads, kv_heads, vocabulary, positions = (
+        found[key] for key in _DIMENSIONS
+    )
     learnt = 0 if kind.is_causal else positions + found["type_vocab_size"]
     return BackboneShape(
         name=name,
-        kind=found["model_type"],
         is_causal=kind.is_causal,
-        num_layers=found["num_hidden_layers"],
-        hidden_size=found["hidden_size"],
-        intermediate_size=found["intermediate_size"],
-        num_heads=num_heads,
-        num_kv_heads=found.get("num_key_value_heads", num_heads),
-        head_size=found.get("head_dim") or found["hidden_size"] // num_heads,
-        num_table_rows=found["vocab_size"] + learnt,
-        vocab_size=found["vocab_size"],
+        num_layers=layers,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_size=found.get("head_dim") or hidden // heads,
+        vocab_size=vocabulary,
+        num_table_rows=vocabulary + learnt,
         is_output_tied=bool(found.get("tie_word_embeddings")),
         max_length=max_positions({**found, **config}, kind) or positions,
     )
 
 
-_DIMENSIONS = (
-    *("model_type", "num_hidden_layers", "hidden_size", "intermediate_size"),
-    *("num_attention_heads", "num_key_value_heads", "vocab_size", "max_position_embeddings"),
-)
-_LLAMA_8B = ("llama", 32, 4096, 14336, 32, 8, 128_256)
 _NAMED = {
     # The paper's backbones, Skywork-Reward-Llama-3.1-8B and FsfairX-LLaMA3-RM.
-    "llama-3.1-8b": (*_LLAMA_8B, 131_072),
-    "llama-3-8b": (*_LLAMA_8B, 8192),
+    "llama-3.1-8b": ("llama", 32, 4096, 14336, 32, 8, 128_256, 131_072),
+    "llama-3-8b": ("llama", 32, 4096, 14336, 32, 8, 128_256, 8192),
     "llama-3-70b": ("llama", 80, 8192, 28672, 64, 8, 128_256, 8192),
-    "llama-3.2-1b": ("llama", 16, 2048, 8192, 32, 8, 128_256, 131_072),
-    "llama-3.2-3b": ("llama", 28, 3072, 8192, 24, 8, 128_256, 131_072),
     "mistral-7b": ("mistral", 32, 4096, 14336, 32, 8, 32_768, 32_768),
-    "qwen2.5-7b": ("qwen2", 28, 3584, 18944, 28, 4, 152_064, 32_768),
     "qwen3-8b": ("qwen3", 36, 4096, 12288, 32, 8, 151_936, 40_960),
     # sentence-transformers' all-MiniLM-L6-v2.
     "minilm": ("bert", 6, 384, 1536, 12, 12, 30_522, 512),
 }
-_TIED = ("llama-3.2-1b", "llama-3.2-3b", "minilm")
 
 
 def find_shape(model: str, *, revision: str | None = None) -> BackboneShape:
@@ -204,9 +198,8 @@ def find_shape(model: str, *, revision: str | None = None) -> BackboneShape:
     if folder.is_dir():
         return shape_from_config(_BACKBONE.read_config(folder), name=folder.resolve().name)
     if name in _NAMED:
-        config = dict(zip(_DIMENSIONS, _NAMED[name], strict=True))
-        config |= {"tie_word_embeddings": name in _TIED, "sliding_window": None}
-        return shape_from_config(config, name=name)
+        named = dict(zip(("model_type", *_DIMENSIONS), _NAMED[name], strict=True))
+        return shape_from_config({**named, "sliding_window": None}, name=name)
     if "/" not in model:
         raise InputError(
             f"backbone {model!r}: no such folder; expected one with config.json, a hub id such as "

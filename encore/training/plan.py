@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from encore.config import StageConfig, option
 from encore.errors import InputError
 from encore.model.config import BackboneConfig
-from encore.training.backbone_shape import (
-    BackboneShape,
-    attention_length,
-    find_shape,
-    flops_per_token,
-)
+from encore.training.backbone_shape import BackboneShape, find_shape, flops_per_token
 from encore.training.config import MICROBATCH_TOKENS, LayoutName, Method, TrainingConfig
 from encore.training.gpus import gpu_named
 
@@ -75,6 +70,11 @@ class PlanTrainConfig(StageConfig):
         0.4, ge=0.01, le=1, help="Share of the GPU's dense peak that useful arithmetic gets."
     )
 
+    @property
+    def microbatch(self) -> int:
+        """Tokens of one pass."""
+        return self.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"]
+
 
 class Recipe(NamedTuple):
     """One way to train: bytes of a weight (and of activations), its gradient, AdamW's two means.
@@ -88,49 +88,26 @@ class Recipe(NamedTuple):
     gradient_bytes: int
     state_bytes: int
     options: str
-    about: str
 
 
-_STOCHASTIC = "--method full --optimizer adamw-stochastic"
 #: In the order in which they are recommended: the first that fits is named.
 RECIPES = (
-    Recipe("full-stochastic", "full", 2, 2, 4, _STOCHASTIC, "stochastic rounding; the default"),
-    Recipe("lora", "lora", 2, 0, 0, "--method lora", "frozen trunk, low-rank adapters"),
-    Recipe("probe", "probe", 2, 0, 0, "--method probe", "frozen trunk, heads in closed form"),
-    Recipe(
-        *("full-bfloat16", "full", 2, 2, 4, "--method full --optimizer adamw"),
-        "plain bfloat16 AdamW: at a learning rate of 2e-5 rounding leaves most weights unchanged",
-    ),
-    Recipe(
-        *("full-float32", "full", 4, 4, 8, "--method full --dtype float32 --optimizer adamw"),
-        "float32 throughout: AdamW as its authors meant it",
-    ),
+    Recipe("full-stochastic", "full", 2, 2, 4, "--method full --optimizer adamw-stochastic"),
+    Recipe("lora", "lora", 2, 0, 0, "--method lora"),
+    Recipe("probe", "probe", 2, 0, 0, "--method probe"),
+    # At a learning rate of 2e-5 rounding leaves most weights unchanged.
+    Recipe("full-bfloat16", "full", 2, 2, 4, "--method full --optimizer adamw"),
+    Recipe("full-float32", "full", 4, 4, 8, "--method full --dtype float32 --optimizer adamw"),
 )
 
 
 class _Lengths(NamedTuple):
-    """Tokens of the responses with their prompts.
-
-    ``attention`` is Σ l² / Σ l; ``shared`` are tokens that a pair's responses have in common; a
-    pair's tokens spread by ``deviation`` around twice the mean.
-    """
+    """Mean tokens of a response with its prompt; ``shared`` by the two responses of a pair."""
 
     num_pairs: int
     mean: float
-    attention: float
     shared: float
-    deviation: float
     origin: str
-
-
-class _Run(NamedTuple):
-    """A training to plan; tokens of its fullest ``step`` and ``budget`` of its microbatches."""
-
-    shape: BackboneShape
-    config: PlanTrainConfig
-    lengths: _Lengths
-    step: int
-    budget: int
 
 
 def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[str, Any]:
@@ -142,10 +119,10 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
         InputError: An unknown name or backbone, no pairs, a length beyond the maximum.
     """
     gpu, shape = gpu_named(config.gpu), find_shape(config.backbone, revision=config.revision)
-    recipes = {one.name: one for one in RECIPES}
-    if config.recipe not in recipes:
-        raise InputError(f"recipe {config.recipe!r}: expected one of {', '.join(recipes)}")
-    recipe = recipes[config.recipe]
+    recipe = next((one for one in RECIPES if one.name == config.recipe), None)
+    if recipe is None:
+        names = ", ".join(one.name for one in RECIPES)
+        raise InputError(f"recipe {config.recipe!r}: expected one of {names}")
     if config.layout == "prefix-shared" and not shape.is_causal:
         raise InputError(
             f"layout prefix-shared: backbone {shape.name!r} is an encoder, whose prompt changes "
@@ -154,22 +131,26 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
     max_length = min(config.max_length, shape.max_length)
     config = config.model_copy(update={"max_length": max_length})
     lengths = _lengths_of_study(study, max_length) if study else _lengths_from_average(config)
-    budget = config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"]
-    run = _Run(shape, config, lengths, _largest_step(lengths, config), budget)
-    memory, limit = {one: _memory_of(one, run) for one in RECIPES}, gpu.usable_gib
-    fits = memory[recipe]["total_gib"] <= limit
+    limit = gpu.usable_gib
+    memory = [_memory_of(one, shape, config, lengths) for one in RECIPES]
+    asked = memory[RECIPES.index(recipe)]
+    fits = asked["total_gib"] <= limit
     peak = 1e12 * (gpu.fp32_tflops if recipe.weight_bytes == _FLOAT32 else gpu.bf16_tflops)
     return {
-        "model": _about_model(shape),
+        "model": {
+            "name": shape.name,
+            "num_parameters": shape.num_parameters,
+            "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
+        },
         "gpu": gpu._asdict() | {"usable_gib": round(limit, 3)},
         "recipe": recipe.name,
         "fits": fits,
-        "memory": memory[recipe],
-        "advice": None if fits else _advice(recipe, run, limit),
+        "memory": asked,
+        "advice": None if fits else _advice(recipe, shape, config, lengths, limit),
         "recipes": [
-            {"name": one.name, "about": one.about, "options": one.options}
-            | {"fits": needed["total_gib"] <= limit, **needed}
-            for one, needed in memory.items()
+            {"name": one.name, "options": one.options, "fits": needed["total_gib"] <= limit}
+            | needed
+            for one, needed in zip(RECIPES, memory, strict=True)
         ],
         "tokens": {
             "origin": lengths.origin,
@@ -177,58 +158,27 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
             "num_tokens": round(2 * lengths.num_pairs * lengths.mean),
             "mean_length": round(lengths.mean, 1),
             "max_length": max_length,
-            "largest_step": run.step,
         },
         "utilisation": config.utilisation,
-        "hours": _hours(recipe, run, peak * config.utilisation),
-        "notes": _notes(recipe, run),
+        "hours": _hours(recipe, shape, config, lengths, peak * config.utilisation),
     }
 
 
-def _largest_step(lengths: _Lengths, config: PlanTrainConfig) -> int:
-    """Tokens of the fullest of some thousand steps, about: the mean and four deviations."""
-    pairs = min(config.batch_pairs, lengths.num_pairs)
-    shared = lengths.shared if config.layout == "prefix-shared" else 0.0
-    largest = pairs * (2 * lengths.mean - shared) + 4 * lengths.deviation * pairs**0.5
-    return int(min(largest, 2 * pairs * config.max_length))
-
-
-def _notes(recipe: Recipe, run: _Run) -> list[str]:
-    """What gradients cost where a step takes several passes: they stay from one to the next."""
-    packed = run.config.model_copy(update={"layout": "packed"})
-    whole = run._replace(config=packed, budget=max(run.step, run.budget))
-    held, freed = (_memory_of(recipe, one)["gradients_gib"] for one in (run, whole))
-    note = (
-        f"a step has up to about {run.step:,} tokens, in microbatches of {run.budget:,}: between "
-        f"them gradients are kept ({held:.1f} GiB instead of {freed:.1f}); a packed microbatch "
-        "that holds a whole step frees them as it goes"
-    )
-    return [note] if freed < held else []
-
-
-def _about_model(shape: BackboneShape) -> dict[str, Any]:
-    return {
-        "name": shape.name,
-        "kind": shape.kind,
-        "num_parameters": shape.num_parameters,
-        "num_embedding_parameters": shape.num_embedding_parameters,
-        "num_output_parameters_not_loaded": shape.num_output_parameters,
-        "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
-    }
-
-
-def _advice(asked: Recipe, run: _Run, limit: float) -> dict[str, Any] | None:
-    """The asked recipe with the smallest microbatch, else the first recipe that fits."""
+def _advice(
+    asked: Recipe, shape: BackboneShape, config: PlanTrainConfig, lengths: _Lengths, limit: float
+) -> dict[str, Any] | None:
+    """The asked recipe with the smallest microbatch, else the first one that then fits."""
+    budget = min(config.microbatch, 2 * config.max_length)
+    config = config.model_copy(update={"tokens_per_microbatch": budget})
     for recipe in (asked, *RECIPES):
-        for budget in (run.budget, min(run.budget, 2 * run.config.max_length)):
-            total = _memory_of(recipe, run._replace(budget=budget))["total_gib"]
-            if total <= limit:
-                return {
-                    "recipe": recipe.name,
-                    "tokens_per_microbatch": budget,
-                    "options": f"{recipe.options} --tokens-per-microbatch {budget}",
-                    "total_gib": total,
-                }
+        total = _memory_of(recipe, shape, config, lengths)["total_gib"]
+        if total <= limit:
+            return {
+                "recipe": recipe.name,
+                "tokens_per_microbatch": budget,
+                "options": f"{recipe.options} --tokens-per-microbatch {budget}",
+                "total_gib": total,
+            }
     return None
 
 
@@ -241,13 +191,12 @@ def refusal(plan: dict[str, Any]) -> str:
     )
     if advice is None:
         return f"{needs}; no recipe fits: take a GPU with more memory or a smaller backbone"
-    return (
-        f"{needs}; recipe {advice['recipe']} fits with {advice['total_gib']:.1f}: "
-        f"{advice['options']}"
-    )
+    return f"{needs}; with {advice['total_gib']:.1f} fits: {advice['options']}"
 
 
-def _memory_of(recipe: Recipe, run: _Run) -> dict[str, float]:
+def _memory_of(
+    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, lengths: _Lengths
+) -> dict[str, float]:
     """The memory that a recipe needs on one GPU, by part, in GiB.
 
     With gradient checkpointing a pass keeps the input of every layer and everything of the one
@@ -255,17 +204,22 @@ def _memory_of(recipe: Recipe, run: _Run) -> dict[str, float]:
     the scores of all pairs of tokens. Stochastic rounding updates a weight in the backward pass and
     frees its gradient, where a step is one pass.
     """
-    shape, config, _, step, budget = run
     e, hidden, inner = recipe.weight_bytes, shape.hidden_size, shape.intermediate_size
-    budget = max(budget, 2 * config.max_length)  # a longer pair gets a microbatch of its own
+    # The fullest of some thousand steps: the mean and four deviations. Conversations are spread
+    # about as widely as their mean.
+    pairs = min(config.batch_pairs, lengths.num_pairs)
+    step = 2 * lengths.mean * (pairs + 4 * pairs**0.5)
+    if config.layout == "prefix-shared":
+        step -= pairs * lengths.shared
+    step = int(min(step, 2 * pairs * config.max_length))
+    budget = max(config.microbatch, 2 * config.max_length)  # a longer pair is a microbatch alone
     tokens = min(budget, step)
     is_one_pass = step <= budget and config.layout in ("packed", "prefix-shared")
     is_freed = recipe.name == "full-stochastic" and is_one_pass
     trained = shape.num_layer_parameters if is_freed else shape.num_parameters
-    adapters = 0  # in bfloat16
+    added = config.heads * hidden * _FLOAT32  # heads, and adapters in bfloat16
     if recipe.method == "lora":
-        adapters = shape.num_layers * sum(map(sum, shape.matrices)) * config.lora_rank * 2
-    heads = config.heads * hidden * _FLOAT32
+        added += shape.num_layers * sum(map(sum, shape.matrices)) * config.lora_rank * 2
     # Attention's inputs and output; the feed-forward block's gate, activated gate, up and product
     # (an encoder's: before and after the activation); the norms' float32 inputs and results.
     ways = 4 if shape.is_causal else 2
@@ -279,15 +233,14 @@ def _memory_of(recipe: Recipe, run: _Run) -> dict[str, float]:
     # embedding's dense gradient comes last, when the activations are gone.
     at_the_end = shape.num_embedding_parameters * recipe.gradient_bytes - activations
     workspace = max(tokens * e * (inner + hidden), at_the_end)
-    trained_heads = heads
+    trained_added = added
     if recipe.method == "probe":  # keeps nothing for a backward pass
         activations = tokens * (e * ((ways - 1) * inner + 2 * hidden) + _FLOAT32 * hidden)
-        workspace = trained_heads = 0
+        workspace = trained_added = 0
     parts = {
-        "weights": shape.num_parameters * e + adapters + heads,
-        "gradients": trained * recipe.gradient_bytes + adapters + trained_heads,
-        "optimizer_states": shape.num_parameters * recipe.state_bytes
-        + 2 * (adapters + trained_heads),
+        "weights": shape.num_parameters * e + added,
+        "gradients": trained * recipe.gradient_bytes + trained_added,
+        "optimizer_states": shape.num_parameters * recipe.state_bytes + 2 * trained_added,
         "activations": activations,
         "workspace": workspace + _LIBRARY_BYTES,
     }
@@ -295,21 +248,24 @@ def _memory_of(recipe: Recipe, run: _Run) -> dict[str, float]:
     return {f"{name}_gib": round(size / _GIB, 3) for name, size in parts.items()}
 
 
-def _hours(recipe: Recipe, run: _Run, flops_per_second: float) -> dict[str, dict[str, float]]:
+def _hours(
+    recipe: Recipe,
+    shape: BackboneShape,
+    config: PlanTrainConfig,
+    lengths: _Lengths,
+    flops_per_second: float,
+) -> dict[str, dict[str, float]]:
     """Every layout's tokens and hours; rows padded to the maximum length are for comparison."""
-    shape, config, lengths, _, _ = run
     num_tokens = 2 * lengths.num_pairs * lengths.mean
-    shared = {"prefix-shared": num_tokens - lengths.num_pairs * lengths.shared}
-    computed = {
-        "packed": num_tokens,
-        **(shared if shape.is_causal else {}),
-        "sorted": num_tokens / (1 - _SORTED_PADDING),
-        "padded": 2.0 * lengths.num_pairs * config.max_length,
-    }
+    computed = {"packed": num_tokens}
+    if shape.is_causal:
+        computed["prefix-shared"] = num_tokens - lengths.num_pairs * lengths.shared
+    computed["sorted"] = num_tokens / (1 - _SORTED_PADDING)
+    computed["padded"] = 2.0 * lengths.num_pairs * config.max_length
     passes = 1 if recipe.method == "probe" else config.epochs
     found = {}
     for layout, tokens in computed.items():
-        length = config.max_length if layout == "padded" else lengths.attention
+        length = config.max_length if layout == "padded" else lengths.mean
         flops = flops_per_token(shape, sequence_length=length) * _SHARES[recipe.method]
         hours = passes * tokens * flops / flops_per_second / 3600
         found[layout] = {"computed_tokens": round(passes * tokens), "hours": round(hours, 3)}
@@ -318,28 +274,19 @@ def _hours(recipe: Recipe, run: _Run, flops_per_second: float) -> dict[str, dict
 
 def _lengths_from_average(config: PlanTrainConfig) -> _Lengths:
     pairs, mean = config.pairs, config.tokens_per_response
-    assert pairs is not None, "checked by the command"
-    assert mean is not None, "checked by the command"
+    assert pairs is not None and mean is not None, "checked by the command"  # noqa: PT018
     if mean > config.max_length:
         raise InputError(
             f"tokens per response {mean:g}: more than the maximum length of {config.max_length} "
             "tokens; longer conversations are cut to it, so give at most that"
         )
-    return _Lengths(
-        num_pairs=pairs,
-        mean=mean,
-        attention=mean,
-        shared=2 * mean * _SHARED_SHARE,
-        deviation=2 * mean,  # conversations are spread about as widely as their mean
-        origin=f"{pairs:,} pairs of {mean:g} tokens a response with its prompt; shared prompts "
-        f"taken as {_SHARED_SHARE:.1%} of tokens, as in HH",
-    )
+    origin = f"{pairs:,} pairs of {mean:g} tokens a response with its prompt; shared prompts taken "
+    origin += f"as {_SHARED_SHARE:.1%} of tokens, as in HH"
+    return _Lengths(pairs, mean, 2 * mean * _SHARED_SHARE, origin)
 
 
 def _lengths_of_study(study: Study, max_length: int) -> _Lengths:
     """From the characters of a sample; what is beyond the maximum is cut, as in training."""
-    import numpy as np
-
     from encore.data.pairs import read_pairs, records_of
 
     table = read_pairs(study)
@@ -349,18 +296,17 @@ def _lengths_of_study(study: Study, max_length: int) -> _Lengths:
             f"study {study.path}: no pairs; run `encore ingest SOURCE --out {study.path}` first"
         )
     sample = records_of(table.take(list(range(0, num_pairs, -(-num_pairs // _MAX_MEASURED_PAIRS)))))
-    prompt_P = np.array([sum(len(turn.content) for turn in pair.prompt) for pair in sample])
-    response_P2 = np.array([[len(pair.chosen), len(pair.rejected)] for pair in sample])
-    length_P2 = np.maximum((prompt_P[:, None] + response_P2) / _CHARACTERS_PER_TOKEN, 1.0)
-    # Two sequences that are cut by different amounts begin differently.
-    shared_P = np.where(length_P2.max(axis=1) <= max_length, prompt_P / _CHARACTERS_PER_TOKEN, 0.0)
-    length_P2 = np.minimum(length_P2, max_length)
-    return _Lengths(
-        num_pairs=num_pairs,
-        mean=float(length_P2.mean()),
-        attention=attention_length(length_P2.ravel().tolist()),
-        shared=float(shared_P.mean()),
-        deviation=float(length_P2.sum(axis=1).std()),
-        origin=f"{len(sample):,} of {num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a "
-        "token, not tokenised",
+    total = shared = 0.0
+    for pair in sample:
+        prompt = sum(len(turn.content) for turn in pair.prompt) / _CHARACTERS_PER_TOKEN
+        lengths = [
+            prompt + len(text) / _CHARACTERS_PER_TOKEN for text in (pair.chosen, pair.rejected)
+        ]
+        total += sum(min(length, max_length) for length in lengths)
+        # Two sequences that are cut by different amounts begin differently.
+        shared += prompt if max(lengths) <= max_length else 0.0
+    origin = (
+        f"{len(sample):,} of {num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a token, "
     )
+    origin += "not tokenised"
+    return _Lengths(num_pairs, max(total / len(sample) / 2, 1.0), shared / len(sample), origin)

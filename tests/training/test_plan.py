@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from encore.errors import InputError
-from encore.training.backbone_shape import (
-    attention_length,
-    find_shape,
-    flops_per_token,
-    shape_from_config,
-)
+from encore.training.backbone_shape import find_shape, flops_per_token, shape_from_config
 from encore.training.gpus import GPUS, gpu_named, peak_flops
 from encore.training.plan import RECIPES, PlanTrainConfig, plan_training, refusal
 from tests.model.tiny_models import tiny_model
@@ -33,11 +28,9 @@ def test_llama_8b_is_counted_as_its_config_says():
     # Of 300 tokens attention adds 2 operations x (scores + sum) x 4096 x half of it, three times.
     added = flops_per_token(LLAMA, sequence_length=300) - flops_per_token(LLAMA)
     assert added == 3 * 32 * 4 * 4096 * 150
-    # An average token is in a long sequence.
-    assert attention_length([100, 300]) == (100**2 + 300**2) / 400
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "gemma", "phi3", "bert", "roberta"])
+@pytest.mark.parametrize("kind", ["llama", "gemma", "bert", "roberta"])
 def test_a_backbone_has_about_as_many_parameters_as_transformers_builds(kind):
     trunk = tiny_model(kind).trunk
     shape = shape_from_config(trunk.config.to_dict(), name=kind)
@@ -92,20 +85,16 @@ def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer():
 
 
 @pytest.mark.parametrize(
-    ("settings", "gradients", "words"),
+    ("settings", "gradients"),
     [
-        ({"tokens_per_microbatch": 32_776}, 0.41, ""),
-        ({"tokens_per_microbatch": 16_384}, 13.98, "in microbatches of 16,384"),
-        ({"layout": "sorted", "tokens_per_microbatch": 10**6}, 13.98, "14.0 GiB instead of 0.4"),
+        ({"tokens_per_microbatch": 32_776}, 0.41),
+        ({"tokens_per_microbatch": 32_775}, 13.98),
+        ({"layout": "sorted", "tokens_per_microbatch": 10**6}, 13.98),
     ],
 )
-def test_gradients_that_stay_between_microbatches_are_counted_and_said(settings, gradients, words):
+def test_gradients_that_stay_between_microbatches_are_counted(settings, gradients):
     """32 pairs of 600 tokens, spread as widely: 19,200 + 4 x 600 x √32 = 32,776 tokens a step."""
-    planned = plan(**settings)
-    assert planned["tokens"]["largest_step"] == 32_776
-    assert planned["memory"]["gradients_gib"] == pytest.approx(gradients, abs=0.01)
-    notes = planned["notes"]
-    assert words in notes[0] if words else not notes
+    assert plan(**settings)["memory"]["gradients_gib"] == pytest.approx(gradients, abs=0.01)
 
 
 def test_hours_are_operations_over_the_peak_that_is_used():
@@ -125,28 +114,25 @@ def test_hours_are_operations_over_the_peak_that_is_used():
         assert found == pytest.approx(factor * 1.242, abs=0.003)
 
 
-@pytest.mark.parametrize("gpu", ["h100-80", "a100-40", "l4-24"])
-@pytest.mark.parametrize("name", [recipe.name for recipe in RECIPES])
-def test_what_is_advised_fits_and_can_be_run(gpu, name):
-    planned = plan(recipe=name, gpu=gpu)
-    advice = planned["advice"]
-    if planned["fits"]:
-        assert advice is None
-    elif advice is None:
-        assert "no recipe fits" in refusal(planned)
-    else:
+@pytest.mark.parametrize(
+    ("settings", "recipe"),
+    [
+        ({}, None),
+        # The same recipe with smaller microbatches comes first.
+        ({"tokens_per_response": 1000, "batch_pairs": 128, "tokens_per_microbatch": 131_072}, 0),
+        ({"gpu": "a100-40"}, 1),
+        ({"gpu": "a100-40", "recipe": "full-float32"}, 1),
+    ],
+)
+def test_what_is_advised_fits_and_can_be_run(settings, recipe):
+    planned = plan(**settings)
+    assert planned["fits"] == (recipe is None)
+    if recipe is not None:
+        advice = planned["advice"]
+        assert advice["recipe"] == RECIPES[recipe].name
         assert advice["options"] in refusal(planned)
-        budget = advice["tokens_per_microbatch"]
-        again = plan(recipe=advice["recipe"], gpu=gpu, tokens_per_microbatch=budget)
-        assert again["fits"]
-
-
-def test_the_same_recipe_with_smaller_microbatches_comes_first():
-    planned = plan(
-        pairs=10_000, tokens_per_response=1000, batch_pairs=128, tokens_per_microbatch=131_072
-    )
-    assert planned["advice"]["recipe"] == "full-stochastic"
-    assert planned["advice"]["tokens_per_microbatch"] < 131_072
+        budget = {"tokens_per_microbatch": advice["tokens_per_microbatch"]}
+        assert plan(**{**settings, "recipe": advice["recipe"], **budget})["fits"]
 
 
 @pytest.mark.parametrize(
