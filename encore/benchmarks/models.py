@@ -37,7 +37,7 @@ from encore.scoring.head_scores import HeadScores, ScoreManifest, read_head_scor
 from encore.scoring.scoring_run import score_manifest, score_run
 from encore.training.embeddings import embed, prompt_table
 from encore.training.gate import RESULT_FILE
-from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, TrainedGate, load_gate
+from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, GatingNetwork, load_gate
 
 #: Whether pairs that were cut compare with the `rewardbench` tool's results on them.
 _COMPARABLE = {
@@ -233,7 +233,7 @@ class Scorer:
         return report
 
     def _gated_rewards(
-        self, scored: ScoredModel, opened: OpenedModel, gate: TrainedGate
+        self, scored: ScoredModel, opened: OpenedModel, gate: GatingNetwork
     ) -> NDArray[np.float64]:
         """The gate's weighted sum of centred head scores, reward_P2, chosen first.
 
@@ -342,7 +342,7 @@ def _notes(
 # --- the gate -------------------------------------------------------------------------------------
 
 
-def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[TrainedGate, RowAbout]:
+def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwork, RowAbout]:
     """A gate over the heads of a model, and what its row says; nothing is computed yet.
 
     Raises:

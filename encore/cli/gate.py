@@ -39,7 +39,10 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
         return
     rows = [(head_id, f"{weight:.4f}") for head_id, weight in result.mean_weights.items()]
     out.print(compact_table(("head", "mean weight"), rows, title="The gate over held-out prompts"))
-    say(result.losses)
+    say(
+        f"gate: training loss {result.training_loss:.4f}; of the best constant weights "
+        f"{result.best_constant_loss:.4f}"
+    )
     if result.accuracy_gated is not None and result.accuracy_uniform is not None:
         say(
             f"accuracy on {result.num_evaluation_pairs} held-out pairs: gated "

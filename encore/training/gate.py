@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
     from encore.training.config import TrainingConfig
     from encore.training.examples import Split, TrainingExamples
-    from encore.training.gating_network import TrainedGate
+    from encore.training.gating_network import GatingNetwork
 
     _Floats = NDArray[np.float32]
 
@@ -74,13 +74,11 @@ class GateResult:
             half; None where none are held out.
         accuracy_uniform: The same of the plain mean of the heads, for comparison.
         mean_weights: Mean weight of each head over the held-out prompts (all, where none are).
-        final_loss: Of the last step, with dropout.
         training_loss: Mean over the pairs learnt from, without dropout.
         best_constant_loss: The same of the best weights that do not read the prompt, at their best
             scale: what a gate should not exceed.
-        scale: Of the margins in the loss.
-        notes: What a reader should know of the gate and its data, a sentence each.
         synthetic: What of the data is synthetic, in words.
+        notes: What a reader should know of the gate and its data, a sentence each.
         seconds: Of this call.
     """
 
@@ -90,21 +88,11 @@ class GateResult:
     accuracy_gated: float | None
     accuracy_uniform: float | None
     mean_weights: dict[str, float]
-    final_loss: float
     training_loss: float
     best_constant_loss: float
-    scale: float
-    notes: tuple[str, ...]
     synthetic: tuple[str, ...]
-    seconds: float
-
-    @property
-    def losses(self) -> str:
-        """The gate's training loss beside that of the best constant weights, as a sentence."""
-        return (
-            f"gate: training loss {self.training_loss:.4f}; of the best constant weights "
-            f"{self.best_constant_loss:.4f}"
-        )
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SILENT) -> GateResult:
@@ -114,12 +102,12 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     they come: a killed call goes on from them. The same arguments give the same gate on a CPU.
 
     Raises:
-        InputError: No such model, or a model with a single head.
+        InputError: No such model, a model with a single head, or one that does not say how it was
+            trained.
     """
     import torch
 
     from encore.model.saved_model import load_model
-    from encore.synthetic import synthetic_in_training
     from encore.training.examples import read_examples, split
     from encore.training.gating_network import fit_gate, save_gate
 
@@ -142,40 +130,24 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
         device=device,
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
-    figures = _figures(gate, parts, *states)
-    synthetic = synthetic_in_training(
-        study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
-    )
-    result = GateResult(
-        out=out,
-        **figures,
-        notes=(*gate_warnings(**figures), *examples.notes),
-        synthetic=synthetic,
-        seconds=time.monotonic() - began,
-    )
+    result = _measured(gate, parts, *states, out=out, study=study)
+    notes = (*gate_warnings(result), *examples.notes)
+    result = replace(result, notes=notes, seconds=time.monotonic() - began)
     save_gate(out, gate)
-    _write(result, model=config.model, data_sha256=examples.digest)
-    reporter.saved(out, kind="gate")
-    return result
-
-
-def _write(result: GateResult, *, model: Path, data_sha256: str) -> None:
-    """The result beside its gate, with what it was made from; no machine's path."""
-    origin = {"model": f"sha256:{folder_digest(model)}", "data_sha256": data_sha256}
+    # No machine's path: the model is named by its content.
+    origin = {"model": f"sha256:{folder_digest(config.model)}", "data_sha256": examples.digest}
     content = asdict(result) | origin | {"versions": package_versions()}
     del content["out"]
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    atomic_write_bytes(result.out / RESULT_FILE, text.encode())
+    atomic_write_bytes(out / RESULT_FILE, text.encode())
+    reporter.saved(out, kind="gate")
+    return result
 
 
 def _training_of(
     model: Path, head_ids: Sequence[str], metadata: Mapping[str, Any]
 ) -> TrainingConfig:
-    """How the model was trained.
-
-    Raises:
-        InputError: A model with a single head, or one that does not say.
-    """
+    """How the model was trained."""
     from encore.training.config import TrainingConfig
 
     if len(head_ids) < 2:
@@ -215,56 +187,58 @@ def _states_and_scores(
     return found["prompt"], found["chosen"] @ head_DR, found["rejected"] @ head_DR
 
 
-def _figures(
-    gate: TrainedGate, parts: Split, prompt_PD: _Floats, chosen_PR: _Floats, rejected_PR: _Floats
-) -> dict[str, Any]:
+def _measured(
+    gate: GatingNetwork,
+    parts: Split,
+    prompt_PD: _Floats,
+    chosen_PR: _Floats,
+    rejected_PR: _Floats,
+    *,
+    out: Path,
+    study: Study,
+) -> GateResult:
     """The losses on the pairs learnt from, weights and accuracies on those held out."""
     import numpy as np
 
+    from encore.synthetic import synthetic_in_training
     from encore.training.evaluation import accuracy_half
     from encore.training.gating_network import best_constant_weights
 
     rows, held_out = parts.train_rows, parts.evaluation_rows
-    margin_PR = chosen_PR[rows] - rejected_PR[rows]
-    seen = held_out if len(held_out) else rows
-    weight_PR = gate.weights(prompt_PD[seen])
+    margin_PR = chosen_PR - rejected_PR
+    weight_PR = gate.weights(prompt_PD)
+    mean_R = weight_PR[held_out if len(held_out) else rows].mean(axis=0, dtype=np.float64)
     gated, uniform = (
         accuracy_half(
-            (by_PR * chosen_PR[seen]).sum(axis=1), (by_PR * rejected_PR[seen]).sum(axis=1)
+            *((by * side_PR)[held_out].sum(axis=1) for side_PR in (chosen_PR, rejected_PR))
         )
-        for by_PR in (weight_PR, np.full_like(weight_PR, 1 / len(gate.head_ids)))
+        for by in (weight_PR, 1 / len(mean_R))
     )
-    mean_R = weight_PR.mean(axis=0, dtype=np.float64)
-    _, best_constant_loss = best_constant_weights(margin_PR)
-    return {
-        "num_pairs": len(rows),
-        "num_evaluation_pairs": len(held_out),
-        "accuracy_gated": gated if len(held_out) else None,
-        "accuracy_uniform": uniform if len(held_out) else None,
-        "mean_weights": dict(zip(gate.head_ids, mean_R.tolist(), strict=True)),
-        "final_loss": gate.losses[-1],
-        "training_loss": gate.loss(prompt_PD[rows], margin_PR),
-        "best_constant_loss": best_constant_loss,
-        "scale": gate.scale,
-    }
+    return GateResult(
+        out=out,
+        num_pairs=len(rows),
+        num_evaluation_pairs=len(held_out),
+        accuracy_gated=gated,
+        accuracy_uniform=uniform,
+        mean_weights=dict(zip(gate.head_ids, mean_R.tolist(), strict=True)),
+        training_loss=gate.mean_loss(prompt_PD[rows], margin_PR[rows]),
+        best_constant_loss=best_constant_weights(margin_PR[rows])[1],
+        synthetic=synthetic_in_training(
+            study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
+        ),
+    )
 
 
-def gate_warnings(
-    *,
-    mean_weights: Mapping[str, float],
-    training_loss: float,
-    best_constant_loss: float,
-    **_others: object,
-) -> tuple[str, ...]:
+def gate_warnings(result: GateResult) -> tuple[str, ...]:
     """How a gate failed, a sentence each: it is one-hot, or worse than constant weights."""
     notes = [
         f"head {head_id!r} has {weight:.2%} of the gate's mean weight: this gate is a single head"
-        for head_id, weight in mean_weights.items()
+        for head_id, weight in result.mean_weights.items()
         if weight > _COLLAPSED_SHARE
     ]
-    if training_loss > best_constant_loss + _LOSS_TOLERANCE:
+    if result.training_loss > result.best_constant_loss + _LOSS_TOLERANCE:
         notes.append(
-            f"the gate's training loss {training_loss:.4f} exceeds that of the best constant "
-            f"weights, {best_constant_loss:.4f}: train it for more steps"
+            f"the gate's training loss {result.training_loss:.4f} exceeds that of the best "
+            f"constant weights, {result.best_constant_loss:.4f}: train it for more steps"
         )
     return tuple(notes)

@@ -10,15 +10,15 @@ Suffixes: P pairs, B pairs of a batch, D hidden, R heads.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from scipy.optimize import minimize
@@ -45,67 +45,36 @@ class GatingNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any 
 
     Args:
         num_inputs: D.
-        num_heads: R.
-        config: Its shape.
+        head_ids: The R heads that it weighs, in order.
+        config: Its shape and training.
     """
 
-    def __init__(self, num_inputs: int, num_heads: int, config: GateConfig) -> None:
+    def __init__(self, num_inputs: int, head_ids: Sequence[str], config: GateConfig) -> None:
         super().__init__()
+        self.num_inputs, self.head_ids, self.config = num_inputs, tuple(head_ids), config
         sizes = [num_inputs, *[config.hidden_size] * config.num_hidden_layers]
         layers: list[Any] = []
         for size, next_size in pairwise(sizes):
             layers += [nn.Linear(size, next_size), nn.ReLU(), nn.Dropout(config.dropout)]
-        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], num_heads))
-        self.temperature = config.temperature
+        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], len(self.head_ids)))
         # Weights that sum to 1 bound the margins, and heads that predict ratings have margins of
         # a few hundredths: at scale 1 the loss is nearly linear, and its optimum is one-hot.
         self.log_scale = nn.Parameter(torch.zeros(()))
 
     def forward(self, prompt_BD: Any) -> Any:
         """The weights of the heads, [B, D] -> [B, R]."""
-        return F.softmax(self.layers(prompt_BD) / self.temperature, dim=-1)
-
-    def loss(self, prompt_BD: Any, margin_BR: Any) -> Any:
-        """Mean Bradley-Terry loss of the gated margins score(chosen) - score(rejected)."""
-        gated_B = (self(prompt_BD) * margin_BR).sum(dim=-1)
-        return F.softplus(-self.log_scale.exp() * gated_B).mean()
-
-
-class TrainedGate(NamedTuple):
-    """A gate and how it came about.
-
-    Attributes:
-        network: In evaluation mode.
-        head_ids: The R heads that it weighs, in order.
-        config: Its shape and training.
-        losses: Of every step, before it; empty for a gate that was loaded.
-    """
-
-    network: GatingNetwork
-    head_ids: tuple[str, ...]
-    config: GateConfig
-    losses: tuple[float, ...] = ()
-
-    @property
-    def scale(self) -> float:
-        """Of the margins in the loss."""
-        return float(self.network.log_scale.detach().exp())
-
-    @property
-    def num_inputs(self) -> int:
-        """D."""
-        return int(self.network.layers[0].in_features)
+        return F.softmax(self.layers(prompt_BD) / self.config.temperature, dim=-1)
 
     def weights(self, prompt_PD: _Floats) -> _Floats:
         """The weight of every head for each prompt, shape [P, R]: none negative, sums of 1."""
         with torch.inference_mode():
-            blocks = [self.network(rows) for rows in _tensor(prompt_PD).split(_ROWS_PER_BLOCK)]
+            blocks = [self(rows) for rows in _tensor(prompt_PD).split(_ROWS_PER_BLOCK)]
             return np.asarray(torch.cat(blocks).numpy())
 
-    def loss(self, prompt_PD: _Floats, margin_PR: _Floats) -> float:
-        """Mean Bradley-Terry loss over all pairs, without dropout."""
+    def mean_loss(self, prompt_PD: _Floats, margin_PR: _Floats) -> float:
+        """Mean Bradley-Terry loss of the gated margins score(chosen) - score(rejected)."""
         gated_P = (self.weights(prompt_PD) * margin_PR).sum(axis=1, dtype=np.float64)
-        return float(np.logaddexp(0, -self.scale * gated_P).mean())
+        return float(np.logaddexp(0, -math.exp(self.log_scale.detach()) * gated_P).mean())
 
 
 def best_constant_weights(margin_PR: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
@@ -147,15 +116,14 @@ def fit_gate(
     head_ids: Sequence[str],
     config: GateConfig,
     device: str = "cpu",
-    on_step: Callable[[float], None] = lambda _loss: None,
-) -> TrainedGate:
-    """Train a gate on pairs whose head scores are known.
+    on_step: Callable[[float], object] = lambda _loss: None,
+) -> GatingNetwork:
+    """Train a gate on pairs whose head scores are known; it is on the CPU, in evaluation mode.
 
     The loss sees the gated margins times a scale, which changes no ranking. The scale starts where
     it is best for uniform weights, is trained as a logarithm, and is set to its optimum for the
-    trained weights at the end.
-
-    The same inputs and seed give the same gate, bit by bit, on the same CPU.
+    trained weights at the end. The same inputs and seed give the same gate, bit by bit, on the same
+    CPU.
 
     Args:
         prompt_PD: State where the assistant's turn begins, [P, D]: see `prompt_table`.
@@ -163,7 +131,7 @@ def fit_gate(
         score_rejected_PR: The same of the other responses.
         head_ids: The R heads.
         config: Its shape and training.
-        device: Where to train. The gate ends up on the CPU.
+        device: Where to train.
         on_step: Called with each step's loss.
 
     Raises:
@@ -173,22 +141,20 @@ def fit_gate(
     prompt, margin = _tensor(prompt_PD).to(device), _tensor(margin_PR).to(device)
     with torch.random.fork_rng(devices=[prompt.device] if prompt.is_cuda else []):
         torch.manual_seed(config.seed)
-        network = GatingNetwork(prompt.shape[1], len(head_ids), config).to(device)
+        network = GatingNetwork(prompt.shape[1], head_ids, config)
+        network.to(device)
         _set_scale(network, margin_PR.mean(axis=1))
-        losses = tuple(_losses(network, prompt, margin, config, on_step))
-    gate = TrainedGate(network.cpu().eval(), tuple(head_ids), config, losses)
-    _set_scale(network, (gate.weights(prompt_PD) * margin_PR).sum(axis=1))
-    return gate
+        _take_steps(network, prompt, margin, on_step)
+    network.cpu()
+    network.eval()
+    _set_scale(network, (network.weights(prompt_PD) * margin_PR).sum(axis=1))
+    return network
 
 
-def _losses(
-    network: GatingNetwork,
-    prompt: Any,
-    margin: Any,
-    config: GateConfig,
-    on_step: Callable[[float], None],
-) -> Iterator[float]:
-    """Take the steps of a training; the loss of each."""
+def _take_steps(
+    network: GatingNetwork, prompt: Any, margin: Any, on_step: Callable[[float], object]
+) -> None:
+    config = network.config
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=config.weight_decay)
     [group] = optimizer.param_groups
     for step in range(1, config.num_steps + 1):
@@ -200,7 +166,8 @@ def _losses(
         rows = generator.choice(len(prompt), size=size, replace=False)
         rows_B = torch.from_numpy(rows).to(prompt.device)
         optimizer.zero_grad()
-        loss = network.loss(prompt[rows_B], margin[rows_B])
+        gated_B = (network(prompt[rows_B]) * margin[rows_B]).sum(dim=-1)
+        loss = F.softplus(-network.log_scale.exp() * gated_B).mean()
         found = float(loss.detach())
         if not math.isfinite(found):
             raise EncoreError(
@@ -210,77 +177,52 @@ def _losses(
         loss.backward()
         optimizer.step()
         on_step(found)
-        yield found
 
 
 class _Description(BaseModel):
     """What `gate.json` says."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     config: GateConfig
     head_ids: tuple[str, ...]
     num_inputs: int
-    #: How the loss reads the scale among the weights; gates of earlier versions do not say it.
-    margin_scale: Literal["scale", "exp(log_scale)"] = "scale"
 
 
-def save_gate(folder: Path, gate: TrainedGate) -> None:
-    """Write a gate's weights, then its description, each whole or not at all.
-
-    Raises:
-        OSError: as the file system reports it.
-    """
+def save_gate(folder: Path, gate: GatingNetwork) -> None:
+    """Write a gate's weights, then its description, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.contiguous() for name, tensor in gate.network.state_dict().items()}
+    weights = {name: tensor.contiguous() for name, tensor in gate.state_dict().items()}
     with atomic_path(folder / WEIGHTS_FILE) as temporary:
         save_file(weights, temporary)
-    description = _Description(
-        config=gate.config,
-        head_ids=gate.head_ids,
-        num_inputs=gate.num_inputs,
-        margin_scale="exp(log_scale)",
-    )
-    text = description.model_dump_json(indent=1) + "\n"
-    atomic_write_bytes(folder / GATE_FILE, text.encode())
+    about = _Description(config=gate.config, head_ids=gate.head_ids, num_inputs=gate.num_inputs)
+    atomic_write_bytes(folder / GATE_FILE, about.model_dump_json(indent=1).encode() + b"\n")
 
 
-def load_gate(folder: Path, *, head_ids: Sequence[str] | None = None) -> TrainedGate:
+def load_gate(folder: Path, *, head_ids: Sequence[str]) -> GatingNetwork:
     """Read a gate back, in evaluation mode on the CPU.
 
     Args:
         folder: Where `save_gate` wrote it.
-        head_ids: The heads of the model it is to be used with (None: not checked).
+        head_ids: The heads of the model it is to be used with.
 
     Raises:
         InputError: Missing or damaged files; a gate of other heads.
     """
-    path = folder / GATE_FILE
     try:
-        about = _Description.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise InputError(f"gate {folder}: no {GATE_FILE} in it; train a gate first") from error
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"])) or "file"
-        raise InputError(f"{path}: damaged, {where}: {problem['msg']}; train it again") from error
-    if head_ids is not None and tuple(head_ids) != about.head_ids:
+        about = _Description.model_validate_json((folder / GATE_FILE).read_bytes())
+        gate = GatingNetwork(about.num_inputs, about.head_ids, about.config)
+        gate.load_state_dict(load_file(folder / WEIGHTS_FILE))
+    except (OSError, ValueError, SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split("\n")[:3])
         raise InputError(
-            f"gate {folder}: it weighs {len(about.head_ids)} heads ({', '.join(about.head_ids)}), "
+            f"gate {folder}: no {GATE_FILE} and {WEIGHTS_FILE} of a gate ({reason}); train it again"
+        ) from error
+    if tuple(head_ids) != gate.head_ids:
+        raise InputError(
+            f"gate {folder}: it weighs {len(gate.head_ids)} heads ({', '.join(gate.head_ids)}), "
             f"the model has {len(head_ids)} ({', '.join(head_ids)}); train a gate for this model"
         )
-    network = GatingNetwork(about.num_inputs, len(about.head_ids), about.config)
-    path = folder / WEIGHTS_FILE
-    try:
-        tensors = load_file(path)
-        if about.margin_scale == "scale":
-            tensors["log_scale"] = tensors.pop("scale").clamp(min=1e-3).log()
-        network.load_state_dict(tensors)
-    except (OSError, SafetensorError, RuntimeError, KeyError) as error:
-        raise InputError(
-            f"{path}: no weights of this gate ({str(error).splitlines()[0]}); train it again"
-        ) from error
-    return TrainedGate(network.eval(), about.head_ids, about.config)
+    gate.eval()
+    return gate
 
 
 def _set_scale(network: GatingNetwork, margin_P: NDArray[Any]) -> None:
