@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -17,16 +16,8 @@ from encore.data.rules import load_rule_set
 from encore.demo import judge_path
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from examples.demo_judge import train_judge
-from examples.demo_judge.vocabulary import WordVectors
-from examples.demo_judge.world import (
-    SCALES,
-    DrawnPair,
-    draw_pair,
-    lexicon_texts,
-    load_lexicon,
-    pick,
-    words_of,
-)
+from examples.demo_judge.make_data import SCALES, World, split_words, texts_of
+from examples.demo_judge.train_judge import Teacher, words_of
 
 RULES = {rule.rule_id: rule.rating_rule for rule in load_rule_set("encore-20").rules}
 ONE_NUMBER = re.compile(r"0\.\d|1\.0")
@@ -59,28 +50,22 @@ def replies_to(prompts: Sequence[str], folder: str = str(judge_path())) -> list[
     return replies
 
 
-def applicable_rules(pair: DrawnPair) -> list[str]:
-    """Rules on which the two responses differ."""
-    first, second = (turn.stances for turn in pair.responses)
-    return [rule for rule in SCALES if first.get(rule) != second.get(rule)]
-
-
 @pytest.mark.full
 def test_the_safer_response_ranks_first_under_its_rule_and_by_chance_under_another() -> None:
-    rng, lexicon = random.Random(11), load_lexicon("test")
+    world = World("test", 11)
     prompts, asked = [], []
     for number in range(220):
-        pair = draw_pair(rng, lexicon, multi_turn=number % 2 == 0)
-        history = [turn.message() for turn in pair.history]
-        applicable = applicable_rules(pair)
+        pair = world.pair(multi_turn=number % 2 == 0)
+        history = [turn.message for turn in pair.history]
+        stances = [turn.stances for turn in pair.responses]
+        applicable = [rule for rule in SCALES if len({one.get(rule) for one in stances}) == 2]
         others = [rule for rule in SCALES if rule not in applicable]
         for rule_id in applicable:
-            sides = pair.responses
-            first, second = (SCALES[rule_id].tenths(one.stances.get(rule_id)) for one in sides)
-            for kind, rule in ((rule_id, rule_id), ("another", pick(rng, others))):
+            first, second = (SCALES[rule_id].tenths(one.get(rule_id)) for one in stances)
+            for kind, rule in ((rule_id, rule_id), ("another", world.pick(others))):
                 if first != second:
                     asked.append((kind, first > second))
-                    texts = [render_conversation(history, one.text) for one in sides]
+                    texts = [render_conversation(history, one.text) for one in pair.responses]
                     prompts += [
                         render_rating_prompt(text, rating_rule=RULES[rule]) for text in texts
                     ]
@@ -112,12 +97,10 @@ def test_the_folder_is_small_and_holds_nothing_executable() -> None:
 
 @pytest.mark.full
 def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path, monkeypatch) -> None:
-    words = sorted(
-        words_of(text for split in ("train", "demo") for text in lexicon_texts(load_lexicon(split)))
-    )
+    words = sorted(words_of(texts_of([split_words("train"), split_words("demo")])))
     vector_WT = np.random.default_rng(0).normal(size=(len(words), 256))
     vector_WT /= np.linalg.norm(vector_WT, axis=1, keepdims=True)
-    teacher = WordVectors(words=tuple(words), vector_WT=vector_WT)
+    teacher = Teacher(words, vector_WT)
     monkeypatch.setattr(train_judge, "read_teacher", lambda _: teacher)
     steps = ["--sentence-steps", "2", "--rating-steps", "2", "--rows", "6"]
     train_judge.main(["--teacher", "none", "--out", str(tmp_path), *steps])
