@@ -164,20 +164,13 @@ class ModelRole:
         """
         try:
             loaded: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise self.error(
-                f"{self.name} {str(folder)!r}: no config.json in the folder; expected a Hugging "
-                "Face model folder (save_pretrained writes one)"
-            ) from error
+            if not isinstance(loaded, dict):
+                raise ValueError(f"it holds {type(loaded).__name__}, expected an object")
         except (OSError, ValueError) as error:
             raise self.error(
-                f"{self.name} {str(folder)!r}: config.json cannot be read as JSON: {error}"
+                f"{self.name} {str(folder)!r}: no config.json that can be read ({error}); expected "
+                "a Hugging Face model folder (save_pretrained writes one)"
             ) from error
-        if not isinstance(loaded, dict):
-            raise self.error(
-                f"{self.name} {str(folder)!r}: config.json holds {type(loaded).__name__}, "
-                "expected an object; save the model with save_pretrained"
-            )
         # Models for text and images keep their language model's settings one level down.
         return {**loaded, **(loaded.get("text_config") or {})}
 

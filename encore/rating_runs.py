@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -98,47 +99,17 @@ def _first_bad_rating(path: Path) -> float | None:
 
 RatingStatus = RunStatus[RatingManifest]
 
-
-def list_runs(ratings_dir: Path) -> tuple[Path, ...]:
-    """The folders of all rating runs of a study, sorted by run key."""
-    return runs.list_runs(ratings_dir, RatingManifest)
-
-
-def describe_run(run_dir: Path) -> str:
-    """A run's key and judge, for a list to choose from."""
-    return runs.describe_run(run_dir, RatingManifest)
-
-
-def choose_run(ratings_dir: Path, run: str | None = None) -> Path:
-    """The only rating run of a study, or the one whose key begins with ``run``.
-
-    Raises:
-        InputError: No run, several, or none that matches; the message lists them.
-    """
-    return runs.choose_run(ratings_dir, RatingManifest, run)
+#: `encore.runs` on rating runs: of a study's folder of ratings, or of one run's folder.
+list_runs = partial(runs.list_runs, kind=RatingManifest)
+choose_run = partial(runs.choose_run, kind=RatingManifest)
+describe_run = partial(runs.describe_run, kind=RatingManifest)
+read_run = partial(runs.read_manifest, kind=RatingManifest)
+run_status = partial(runs.run_status, kind=RatingManifest)
 
 
 def chosen_runs(ratings_dir: Path, run: str | None) -> tuple[Path, ...]:
     """All rating runs of a study, or the one whose key begins with ``run``."""
-    return list_runs(ratings_dir) if run is None else (choose_run(ratings_dir, run),)
-
-
-def read_run(run_dir: Path) -> RatingManifest:
-    """The manifest of a rating run.
-
-    Raises:
-        EncoreError: It is missing or damaged.
-    """
-    return runs.read_manifest(run_dir, RatingManifest)
-
-
-def run_status(run_dir: Path) -> RatingStatus:
-    """Every planned shard of a rating run, checked.
-
-    Raises:
-        EncoreError: The manifest is missing or damaged.
-    """
-    return runs.run_status(run_dir, RatingManifest)
+    return list_runs(ratings_dir) if run is None else (choose_run(ratings_dir, key=run),)
 
 
 def status(study: Path) -> tuple[RatingStatus, ...]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,13 +22,12 @@ from encore.data.pairs import (
 from encore.data.sources import load_parser
 from encore.data.sources.locate import Source, resolve_sources
 from encore.data.sources.pku import Prefer
-from encore.data.sources.raw_records import MalformedRecordError, RawRecord
+from encore.data.sources.raw_records import MalformedRecordError
 from encore.data.study import Change, changed_study, open_study
 from encore.errors import EncoreError, InputError
 from encore.reporting import SILENT, Reporter
 
 _RECORDS_PER_REPORT = 500
-_NUM_REASONS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +94,20 @@ def ingest(
         EncoreError: writing failed; another process is changing the study.
     """
     found = resolve_sources(sources, prefer=prefer, revision=revision, split=split, on_note=on_note)
-    groups = itertools.groupby(sorted(found, key=_label_of), key=_label_of)
-    by_label = {label: list(group) for label, group in groups}
+    by_label: dict[str, list[Source]] = {}
+    for source in sorted(found, key=lambda one: str(one.label)):
+        by_label.setdefault(str(source.label), []).append(source)
     try:
         with changed_study(out) as change:
-            _refuse_near_labels(by_label, change)
+            there = labels_of(change.study) if change.study else ()
+            folded = {label.casefold(): label for label in there}
+            for label in by_label:
+                # One file on some file systems.
+                if (other := folded.setdefault(label.casefold(), label)) != label:
+                    raise InputError(
+                        f"labels {other!r} and {label!r} differ only in case; give another "
+                        "LABEL=SOURCE"
+                    )
             reports = [
                 _ingest_label(label, group, change, replace=replace, reporter=reporter)
                 for label, group in by_label.items()
@@ -113,23 +119,6 @@ def ingest(
         ) from error
     reporter.finished()
     return IngestReport(study=out, sources=tuple(reports), data_digest=data_digest(open_study(out)))
-
-
-def _label_of(source: Source) -> str:
-    assert source.label is not None
-    return source.label
-
-
-def _refuse_near_labels(labels: Iterable[str], change: Change) -> None:
-    """Labels that differ only in case would be one file on some file systems."""
-    existing = labels_of(change.study) if change.study else ()
-    by_folded: dict[str, str] = {}
-    for label in (*existing, *labels):
-        other = by_folded.setdefault(label.casefold(), label)
-        if other != label:
-            raise InputError(
-                f"labels {other!r} and {label!r} differ only in case; give another LABEL=SOURCE"
-            )
 
 
 def _ingest_label(
@@ -171,7 +160,7 @@ def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> O
     assert source.format is not None
     parse = load_parser(source.format, source=writer.label, prefer=source.prefer)
     num_before, aside_before = writer.num_read, writer.num_set_aside.copy()
-    first_problem: tuple[RawRecord, MalformedRecordError] | None = None
+    first_problem = ""
     name = source.path.name if source.path is not None else str(source.repo_id)
     for number, record in enumerate(source.records(), start=1):
         try:
@@ -183,14 +172,23 @@ def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> O
             writer.add(parse(record.value))
         except MalformedRecordError as error:
             writer.set_aside(record, error, file=name)
-            first_problem = first_problem or (record, error)
+            first_problem = first_problem or f"record {record.number}: {error.detail}"
         if number % _RECORDS_PER_REPORT == 0:
             reporter.advanced(_RECORDS_PER_REPORT)
     num_read = writer.num_read - num_before
     reporter.advanced(num_read % _RECORDS_PER_REPORT)
     set_aside = writer.num_set_aside - aside_before
     if num_read == set_aside.total():
-        raise InputError(f"{source.path or name}: {_no_pair(set_aside, first_problem)}")
+        reasons = ", ".join(f"{reason} ×{count}" for reason, count in set_aside.most_common(3))
+        raise InputError(
+            f"{source.path or name}: "
+            + (
+                f"not one of its {num_read:,} records is a preference pair ({reasons}); "
+                f"{first_problem}"
+                if num_read
+                else "empty, it has no records"
+            )
+        )
     return Origin(
         kind="hub" if source.path is None else "local",
         name=name,
@@ -200,19 +198,4 @@ def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> O
         subset=source.subset,
         prefer=source.prefer,
         num_read=num_read,
-    )
-
-
-def _no_pair(
-    set_aside: Counter[str], first_problem: tuple[RawRecord, MalformedRecordError] | None
-) -> str:
-    if first_problem is None:
-        return "empty, it has no records"
-    record, error = first_problem
-    reasons = ", ".join(
-        f"{reason} ×{count}" for reason, count in set_aside.most_common(_NUM_REASONS_SHOWN)
-    )
-    return (
-        f"not one of its {set_aside.total():,} records is a preference pair ({reasons}); "
-        f"record {record.number}: {error.detail}"
     )

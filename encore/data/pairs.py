@@ -258,16 +258,13 @@ def read_pairs(study: Study) -> pa.Table:
 
 
 def iter_pairs(study: Study) -> Iterator[PreferencePair]:
-    """The same pairs as records, one at a time, in constant memory.
+    """The same pairs as records, one at a time.
 
     Raises:
         InputError: as `read_pairs`.
     """
-    for label in labels_of(study):
-        # `pre_buffer`, the default, would hold the whole file.
-        with pq.ParquetFile(verified_path(study, label), pre_buffer=False) as file:
-            for batch in file.iter_batches(batch_size=1024):
-                yield from records_of(batch)
+    for batch in read_pairs(study).to_batches(1024):
+        yield from records_of(batch)
 
 
 def records_of(pairs: pa.Table | pa.RecordBatch) -> list[PreferencePair]:

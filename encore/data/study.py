@@ -18,8 +18,7 @@ from encore.errors import EncoreError, InputError
 from encore.files import fsync_path, fsync_tree
 
 MARKER = "study.json"
-FORMAT_VERSION = 1
-_MARKER_BYTES = json.dumps({"encore_study": FORMAT_VERSION}).encode() + b"\n"
+_MARKER_CONTENT = {"encore_study": 1}
 #: A younger staging folder may belong to a process that is just about to lock it.
 _LEFTOVER_SECONDS = 60.0
 
@@ -48,26 +47,20 @@ def open_study(path: Path) -> Study:
         InputError: no such directory, not a study, or of a newer format.
     """
     marker = path / MARKER
-    if path.is_file():
-        raise InputError(f"study {path}: this is a file; name the study's directory")
-    if not path.is_dir():
-        raise InputError(
-            f"study {path}: no such directory; make it with `encore ingest SOURCE --out {path}`"
-        )
     if not marker.is_file():
+        problem = f"there is no {MARKER} in it" if path.exists() else "no such directory"
         raise InputError(
-            f"study {path}: this directory has no {MARKER}, so it is not a study; "
-            "name the directory that was given to `encore ingest --out`"
+            f"study {path}: {problem}; name a study's directory, or make one with "
+            f"`encore ingest SOURCE --out {path}`"
         )
     try:
         content = json.loads(marker.read_bytes())
-    except ValueError as error:
-        raise InputError(f"{marker}: damaged, expected {_MARKER_BYTES.decode()!r}") from error
-    version = content.get("encore_study") if isinstance(content, dict) else None
-    if version != FORMAT_VERSION:
+    except ValueError:
+        content = None
+    if content != _MARKER_CONTENT:
         raise InputError(
-            f"{marker}: study format {version!r}, this version of encore reads "
-            f"{FORMAT_VERSION}; use the version that wrote it"
+            f"{marker}: damaged or of another version of encore, expected {_MARKER_CONTENT}; use "
+            "the version that wrote it"
         )
     return Study(path)
 
@@ -172,7 +165,7 @@ def _staging_folder(parent: Path, *, name: str) -> Iterator[Path]:
 
 
 def _put_new_study(folder: Path, path: Path) -> None:
-    (folder / MARKER).write_bytes(_MARKER_BYTES)
+    (folder / MARKER).write_text(json.dumps(_MARKER_CONTENT) + "\n", encoding="utf-8")
     fsync_tree(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -116,7 +116,7 @@ def test_a_worker_runs_the_deployments_from_the_api(
     assert failed["shard"] == 1
     assert "passed its limit" in failed["error"]
     assert "shard=[1]" in failed["how to rerun"]
-    run_dir = choose_run(open_study(study).ratings_dir, pipeline_run_key(study))
+    run_dir = choose_run(open_study(study).ratings_dir, key=pipeline_run_key(study))
     assert run_status(run_dir).is_complete
 
 

@@ -54,7 +54,7 @@ def test_pairs_in_weights_out_and_again_only_what_is_not_done(
         assert Artifact.get(key) is not None
 
     pairs_written = (study / "pairs" / "small.parquet").stat().st_mtime_ns
-    shard_path(choose_run(open_study(study).ratings_dir, None), 1).unlink()
+    shard_path(choose_run(open_study(study).ratings_dir), 1).unlink()
     again = start(study, pairs_file, rating(), scheme="top-k", k=2)
     assert again.message == "1 rated, 2 reused, 0 failed"
     assert (study / "pairs" / "small.parquet").stat().st_mtime_ns == pairs_written

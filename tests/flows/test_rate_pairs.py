@@ -39,7 +39,7 @@ def run_flow(study: Path, rating: RatingConfig, *, retries: int = 2, **options: 
 
 
 def only_run(study: Path) -> Path:
-    return choose_run(open_study(study).ratings_dir, None)
+    return choose_run(open_study(study).ratings_dir)
 
 
 def give_judge(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:

@@ -10,18 +10,16 @@ from importlib.util import find_spec
 from encore.data.sources.raw_records import RawRecord
 from encore.errors import InputError
 
-_FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
 
 
-def resolve_commit(repo_id: str, revision: str | None, *, endpoint: str | None = None) -> str:
+def resolve_commit(repo_id: str, revision: str | None) -> str:
     """The full commit id of a revision, after asking the hub that it exists.
 
     Args:
         repo_id: The data set, as OWNER/NAME.
         revision: A commit id (full, or its first seven digits or more), a branch, a tag, or None
             for the main branch.
-        endpoint: Another hub than the configured one.
 
     Raises:
         InputError: hub not reachable; no such repository or revision.
@@ -29,21 +27,19 @@ def resolve_commit(repo_id: str, revision: str | None, *, endpoint: str | None =
     _require_hub_packages(repo_id)
     from huggingface_hub import HfApi
 
-    api = HfApi(endpoint=endpoint)
+    api = HfApi()
     with _hub_errors(repo_id, revision):
         if revision is not None and _SHORT_COMMIT.fullmatch(revision):
             commits = api.list_repo_commits(repo_id, repo_type="dataset")
             found = [one.commit_id for one in commits if one.commit_id.startswith(revision)]
-            if len(found) != 1:
-                raise InputError(
-                    f"{repo_id}: {len(found)} commits of the main branch start with {revision!r}, "
-                    "expected one; give the full commit id as @REVISION"
-                )
-            return found[0]
-        commit = api.dataset_info(repo_id, revision=revision).sha
-    if commit is None or not _FULL_COMMIT.fullmatch(commit):
-        raise InputError(f"{repo_id}: the hub named no commit for revision {revision or 'main'!r}")
-    return commit
+        else:
+            found = [api.dataset_info(repo_id, revision=revision).sha or ""]
+    if len(found) != 1 or not found[0]:
+        raise InputError(
+            f"{repo_id}: {len(found)} commits of the main branch start with {revision!r}, "
+            "expected one; give the full commit id as @REVISION"
+        )
+    return found[0]
 
 
 def stream_records(
@@ -93,8 +89,6 @@ def _hub_errors(repo_id: str, revision: str | None) -> Iterator[None]:
     http_errors = HfHubHTTPError.__bases__
     try:
         yield
-    except InputError:
-        raise
     except (OSError, ValueError, DatasetsError, *http_errors) as error:
         where = f"{repo_id}@{revision}" if revision else repo_id
         problem = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"

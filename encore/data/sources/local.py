@@ -1,17 +1,15 @@
-"""Read records from local files, one at a time: JSON lines, a JSON array, Parquet; gzip too."""
+"""Read records from local files: JSON lines, a JSON array, Parquet; gzip too."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
 import json
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 from encore.errors import InputError
@@ -23,13 +21,9 @@ SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
 #: A longer line is set aside instead of read into memory.
 MAX_RECORD_BYTES = 32 << 20
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_UTF8_BOM = b"\xef\xbb\xbf"
 _ROWS_PER_BATCH = 256
 #: Without it (and with `pre_buffer`, the default) a whole file is held while it is read.
 _BUFFER_BYTES = 1 << 20
-_CHUNK_BYTES = 1 << 20
-_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def data_suffix(path: Path) -> str | None:
@@ -44,26 +38,21 @@ def data_files(path: Path) -> tuple[Path, ...]:
         InputError: not a data file; a folder without one; not readable.
     """
     if path.is_file():
-        if data_suffix(path) is None:
-            code = f"import duckdb; duckdb.read_csv('{path}').write_parquet('{path.stem}.parquet')"
-            is_csv = path.suffix.lower() in {".csv", ".tsv"}
-            raise InputError(
-                f"{path}: unknown kind of file; expected {', '.join(SUFFIXES)}"
-                + (f'; convert it with: python -c "{code}"' if is_csv else "")
-            )
-        return (path,)
-    with _readable(path):
-        entries = [entry for entry in sorted(path.iterdir()) if entry.is_file()]
-    found = tuple(one for one in entries if data_suffix(one) and not one.name.startswith("."))
+        found: tuple[Path, ...] = (path,) if data_suffix(path) else ()
+    else:
+        with _readable(path):
+            entries = [one for one in sorted(path.iterdir()) if one.is_file()]
+        found = tuple(one for one in entries if data_suffix(one) and not one.name.startswith("."))
     if not found:
         raise InputError(
-            f"{path}: no data file in this folder; expected one that ends in {', '.join(SUFFIXES)}"
+            f"{path}: no data file; expected one that ends in {', '.join(SUFFIXES)}, or a folder "
+            "of such files"
         )
     return found
 
 
 def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawRecord]:
-    """Every record of a file in order, in constant memory.
+    """Every record of a file in order: JSON lines and Parquet in constant memory, an array whole.
 
     Blank lines are no records. A record that cannot be read (no UTF-8, no JSON, too long) is
     given with its problem, so that the caller can count it.
@@ -79,8 +68,18 @@ def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawReco
     with _readable(path):
         if data_suffix(path) == ".parquet":
             yield from _parquet_records(path, columns)
-        else:
-            yield from _json_records(path)
+            return
+        with path.open("rb") as plain:
+            # The content decides, not the name: downloads are often unpacked but keep ".gz".
+            is_compressed = plain.peek(2).startswith(b"\x1f\x8b")
+            stream = gzip.GzipFile(fileobj=plain) if is_compressed else plain
+            if stream.peek(3).startswith(codecs.BOM_UTF8):
+                stream.read(3)
+            is_json = data_suffix(path) in (".json", ".json.gz")
+            if is_json and stream.peek(100).lstrip().startswith(b"["):
+                yield from _json_array(stream, name=str(path))
+            else:
+                yield from _json_lines(stream)
 
 
 @contextmanager
@@ -88,38 +87,13 @@ def _readable(path: Path) -> Iterator[None]:
     """Say which file it was when reading fails."""
     try:
         yield
-    except PermissionError as error:
-        raise InputError(f"{path}: no permission to read it; change it with chmod") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(
-            f"{path}: the gzip data break off or are damaged ({error}); get the file again"
+            f"{path}: reading failed ({error}); give permission, or get the file again"
         ) from error
-    except OSError as error:
-        raise InputError(f"{path}: reading failed: {error}") from error
 
 
-# --- JSON ---------------------------------------------------------------------------------------
-
-
-def _json_records(path: Path) -> Iterator[RawRecord]:
-    with path.open("rb") as plain:
-        # The content decides, not the name: downloads are often unpacked but keep their ".gz".
-        compressed = plain.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-        plain.seek(0)
-        stream = gzip.GzipFile(fileobj=plain) if compressed else plain
-        start = len(_UTF8_BOM) if stream.read(len(_UTF8_BOM)) == _UTF8_BOM else 0
-        stream.seek(start)
-        while (first := stream.read(1)) and first.isspace():
-            pass
-        stream.seek(start)
-        if first == b"[" and data_suffix(path) in (".json", ".json.gz"):
-            for number, value in enumerate(_array_values(stream, name=str(path)), start=1):
-                yield RawRecord(number=number, value=value)
-        else:
-            yield from _json_lines(stream)
-
-
-def _json_lines(stream: BufferedIOBase) -> Iterator[RawRecord]:
+def _json_lines(stream: IO[bytes] | gzip.GzipFile) -> Iterator[RawRecord]:
     number = 0
     while line := stream.readline(MAX_RECORD_BYTES + 1):
         number += 1
@@ -144,88 +118,16 @@ def _json_lines(stream: BufferedIOBase) -> Iterator[RawRecord]:
         yield RawRecord(number=number, value=value, problem=problem, raw=line)
 
 
-def _array_values(stream: BufferedIOBase, *, name: str) -> Iterator[Any]:
-    """Each element of one JSON array, read without holding the whole array.
-
-    Raises:
-        InputError: not valid JSON; after that nothing can be told apart, so the file is refused.
-    """
-    text = _ArrayText(stream, name=name)
-    separator = text.next_character()  # "["
-    if text.next_character(is_consumed=False) == "]":
-        separator = text.next_character()
-    while separator != "]":
-        yield text.next_value()
-        separator = text.next_character()
-        if separator not in (",", "]"):
-            raise text.invalid(f"expected ',' or ']', found {separator or 'the end of the file'!r}")
-    if text.next_character(is_consumed=False):
-        raise text.invalid("text after the array's closing bracket")
-
-
-class _ArrayText:
-    """Decoded text that is read on demand and dropped once consumed."""
-
-    def __init__(self, stream: BufferedIOBase, *, name: str) -> None:
-        self._stream = stream
-        self._name = name
-        self._utf8 = codecs.getincrementaldecoder("utf-8")()
-        self._json = json.JSONDecoder()
-        self._text = ""
-        self._position = 0
-        self._num_dropped = 0
-        self._is_at_end = False
-
-    def invalid(self, what: str) -> InputError:
-        near = self._num_dropped + self._position
-        return InputError(
-            f"{self._name}: not valid JSON near character {near}: {what}; "
-            "write one object per line (.jsonl), or one array of objects"
-        )
-
-    def next_character(self, *, is_consumed: bool = True) -> str:
-        """The next character that is no white space, or nothing at the end of the file."""
-        while True:
-            space = _SPACE.match(self._text, self._position)
-            assert space is not None
-            self._position = space.end()
-            character = self._text[self._position : self._position + 1]
-            if character or self._is_at_end:
-                self._position += is_consumed and len(character)
-                return character
-            self._read_more()
-
-    def next_value(self) -> Any:
-        self.next_character(is_consumed=False)
-        while True:
-            try:
-                value, end = self._json.raw_decode(self._text, self._position)
-            except RecursionError as error:
-                raise self.invalid("nested too deeply") from error
-            except ValueError as error:
-                if self._is_at_end:
-                    raise self.invalid(str(error)) from error
-            else:
-                # A number that ends where the buffer ends may go on in the file.
-                if end < len(self._text) or self._is_at_end:
-                    self._position = end
-                    return value
-            self._read_more()
-
-    def _read_more(self) -> None:
-        self._num_dropped += self._position
-        self._text = self._text[self._position :]
-        self._position = 0
-        # As much again as is there, so that a long element is not scanned once per chunk.
-        data = self._stream.read(max(_CHUNK_BYTES, len(self._text)))
-        self._is_at_end = not data
-        try:
-            self._text += self._utf8.decode(data, final=self._is_at_end)
-        except UnicodeDecodeError as error:
-            raise self.invalid(f"not UTF-8: {error.reason}") from error
-
-
-# --- Parquet ------------------------------------------------------------------------------------
+def _json_array(stream: IO[bytes] | gzip.GzipFile, *, name: str) -> Iterator[RawRecord]:
+    try:
+        values = json.loads(stream.read())
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{name}: not valid JSON ({error}); write one object per line (.jsonl), or one array "
+            "of objects"
+        ) from error
+    for number, value in enumerate(values, start=1):
+        yield RawRecord(number=number, value=value)
 
 
 def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[RawRecord]:

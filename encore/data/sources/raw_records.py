@@ -160,13 +160,9 @@ def build_pair(
 
 
 def _wrong_type(name: str, value: Any, *, expected: str) -> MalformedRecordError:
-    kind = "null" if value is None else _with_article(type(value).__name__)
+    kind = "null" if value is None else type(value).__name__
     return MalformedRecordError("wrong-type", f"{name} is {kind}, expected {expected}")
 
 
 def _last_turn(messages: Sequence[Message]) -> str:
-    return f"{_with_article(messages[-1].role)} turn" if messages else "nothing"
-
-
-def _with_article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    return f"the turn of the {messages[-1].role}" if messages else "nothing"
