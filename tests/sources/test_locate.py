@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.data.sources import FORMATS, HUB_SOURCES
-from encore.data.sources.locate import locate
+from encore.data.sources.locate import HUB_SOURCES, locate
 from encore.errors import InputError
 
 
@@ -20,22 +19,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", list(HUB_SOURCES))
-def test_a_registered_name_is_its_pinned_data_sets(name: str) -> None:
-    sources = HUB_SOURCES[name]
-    assert [(one.repo_id, one.revision, one.format, one.label) for one in locate(name)] == [
-        (one.repo_id, one.revision, one.format, one.label) for one in sources
-    ]
-    for source in sources:
-        assert source.format in FORMATS
-        assert len(source.revision) in (7, 40)
-        assert set(source.revision) <= set("0123456789abcdef")
-
-
 def test_a_label_may_be_given_to_one_data_set_but_not_to_a_combination() -> None:
     (found,) = locate("mine=hh/harmless-base")
     assert (found.label, found.subset) == ("mine", "harmless-base")
-    assert [found.label for found in locate("hh-pku")] == ["hh", "pku"]
+    assert locate("hh-pku") == HUB_SOURCES["hh-pku"]
     with pytest.raises(InputError, match="labels of their own"):
         locate("mine=hh-pku")
 
@@ -44,8 +31,6 @@ def test_a_label_may_be_given_to_one_data_set_but_not_to_a_combination() -> None
     ("argument", "label", "format_name", "default"),
     [
         ("my data.jsonl.gz", None, None, "my-data"),
-        ("mine=my data.jsonl.gz", "mine", None, "my-data"),
-        ("hh:my data.jsonl.gz", None, "hh", "my-data"),
         ("mine=hh:my data.jsonl.gz", "mine", "hh", "my-data"),
         # Files may be called anything; what exists is meant.
         ("a=b.jsonl", None, None, "a-b"),
@@ -81,21 +66,15 @@ def test_a_hub_id_has_the_given_revision_or_the_pinned_one(
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ("hhh", "did you mean hh"),
         ("hh-pk", "did you mean hh-pku"),
         ("hh/harmles-base", "hh has no subset .* did you mean harmless-base"),
         ("pku/x", r"subsets: none"),
         ("my dta.jsonl.gz", r"no such file; did you mean my data\.jsonl\.gz"),
-        ("missing/file.jsonl", "missing/file.jsonl: no such file$"),
-        ("mine=table.csv", "table.csv: no such file$"),
         ("pair:my data.jsonl.gz", "unknown format 'pair'.*did you mean pairs"),
         ("pairs", "pairs is a format; say of what"),
         ("", "unknown source ''"),
-        ("x=", "unknown source 'x='"),
-        ("../x=hh", "unknown source"),
         (".x=hh", "label '.x'"),
         ("all=hh", "label 'all'"),
-        ("a b=hh", "label 'a b'"),
     ],
 )
 def test_what_names_nothing_is_answered_with_what_would(argument: str, said: str) -> None:
