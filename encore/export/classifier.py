@@ -16,7 +16,8 @@ from typing import Any, Literal
 import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors.torch import save_file
-from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PretrainedConfig
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as _CLASSIFIERS
+from transformers import PretrainedConfig
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from encore.errors import EncoreError, InputError
@@ -47,6 +48,7 @@ _OF_THE_LOADER = ("_name_or_path", "name_or_path", "_attn_implementation", "auto
 _PHI3_SCALING = ("long_factor", "short_factor")
 #: Rotary settings that transformers 4 reads beside its `rope_scaling`, not in it.
 _MOVED = ("rope_theta", "partial_rotary_factor")
+_ORIGINAL = "original_max_position_embeddings"
 INDEX_FILE = "model.safetensors.index.json"
 _PROBE = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}]
 #: Part of a post-processor that changes offsets and no token.
@@ -81,30 +83,31 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
             "layer to fold, and its folder is one that other tools read already: give them that"
         )
     config = model.trunk.config
+    settings, found = config.to_dict(), _CLASSIFIERS.get(type(config), None)
+    activated = [one for one in _ACTIVATION_KEYS if "sigmoid" in str(settings.get(one)).casefold()]
+    problem = None
     if not model.is_causal or model.pooling != "last":
         kind = "a causal backbone" if model.is_causal else "an encoder"
-        raise InputError(
-            f"model {name!r}: {kind} whose heads read the {_POOLED[model.pooling]}; the classifier "
-            f"of {config.model_type!r} in transformers would score otherwise; expected a causal "
-            "backbone pooled at its last token: serve this one with `encore serve`"
+        problem = (
+            f"{kind} whose heads read the {_POOLED[model.pooling]}; the classifier of "
+            f"{config.model_type!r} in transformers would score otherwise"
         )
-    if model.heads.bias is not None:
-        raise InputError(
-            f"model {name!r}: its heads have a bias, which transformers would drop without a word; "
-            "expected heads without one (train on centred targets)"
+    elif model.heads.bias is not None:
+        problem = "its heads have a bias, which transformers would drop without a word"
+    elif activated:
+        problem = (
+            f"its config.json asks for a sigmoid after the head ({activated[0]}), which cannot be "
+            "folded"
         )
-    for key in _ACTIVATION_KEYS:
-        if "sigmoid" in str(config.to_dict().get(key, "")).casefold():
-            raise InputError(
-                f"model {name!r}: its config.json asks for a sigmoid after the head ({key}), which "
-                "cannot be folded; remove that key if the head's own score is wanted"
-            )
-    found = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(config), None)
-    if found is None or not issubclass(found, GenericForSequenceClassification):
+    elif found is None or not issubclass(found, GenericForSequenceClassification):
+        problem = (
+            f"transformers has no sequence classifier for {config.model_type!r} that is one linear "
+            "layer on the last token"
+        )
+    if problem is not None:
         raise InputError(
-            f"model {name!r}: transformers has no sequence classifier for {config.model_type!r} "
-            "that is one linear layer on the last token; serve it with `encore serve`, or train on "
-            "a Llama, Mistral, Qwen, Gemma or Phi"
+            f"model {name!r}: {problem}; serve it with `encore serve`, or train a causal backbone "
+            "such as Llama, Mistral, Qwen, Gemma or Phi, pooled at its last token"
         )
     return found
 
@@ -213,70 +216,52 @@ def rope_in_both_forms(config: Mapping[str, Any], *, model_type: str) -> dict[st
         InputError: Settings by layer type, or that some version 4 would take for others: of Phi-3
             beyond the three that it knows, of YaRN where it would compute another factor.
     """
-    rope, of_backbone = config.get("rope_parameters"), f"config of the {model_type!r} backbone"
+    rope = config.get("rope_parameters")
     if not isinstance(rope, dict) or "rope_theta" not in rope:
-        raise InputError(
-            f"{of_backbone}: rope_parameters {rope!r}; expected one set of them with rope_theta, "
-            "for all layers, as transformers 4 knows them"
-        )
-    both: dict[str, Any] = {key: rope[key] for key in _MOVED if key in rope}
-    scaling: dict[str, Any] | None = {
-        key: rope[key] for key in rope if key not in (*_MOVED, "type")
-    }
+        raise _untellable(model_type, f"rope_parameters {rope!r} are not one set for all layers")
+    rope = {key: value for key, value in rope.items() if key != "type"}
+    both = {key: rope[key] for key in _MOVED if key in rope}
+    scaling: dict[str, Any] | None = {key: rope[key] for key in rope if key not in _MOVED}
     kind = rope.get("rope_type", "default")
     if kind == "default":
         scaling = None
     elif model_type == "phi3":
         # Version 4 refuses any other set; the original length stands in the config itself.
-        known = {"rope_type", "type", "original_max_position_embeddings", *_PHI3_SCALING, *_MOVED}
+        known = {"rope_type", _ORIGINAL, *_PHI3_SCALING, *_MOVED}
         if strangers := sorted(set(rope) - known):
-            raise InputError(
-                f"{of_backbone}: rope settings {', '.join(strangers)}, which transformers 4 does "
-                "not take; expected long_factor and short_factor only"
-            )
+            raise _untellable(model_type, f"rope settings {', '.join(strangers)}")
         scaling = {"type": kind, **{key: rope[key] for key in _PHI3_SCALING}}
     elif kind == "yarn":
-        scaling = _yarn_scaling(
-            rope, scaling or {}, max_positions=config["max_position_embeddings"]
-        )
-    elif kind == "longrope":
-        raise InputError(
-            f"{of_backbone}: longrope, whose original length transformers 4 reads in another place "
-            "than 5; expected it of phi3 only: serve this model with `encore serve`"
-        )
-    without_type = {key: value for key, value in rope.items() if key != "type"}
-    return {"rope_parameters": without_type, **both, "rope_scaling": scaling}
+        scaling = _yarn_scaling(rope, max_positions=config["max_position_embeddings"])
+    elif kind == "longrope":  # version 4 reads its original length in another place than 5
+        raise _untellable(model_type, "longrope, which is expected of phi3 only")
+    return {"rope_parameters": rope, **both, "rope_scaling": scaling}
 
 
-def _yarn_scaling(
-    rope: Mapping[str, Any], scaling: Mapping[str, Any], *, max_positions: int
-) -> dict[str, Any]:
+def _yarn_scaling(rope: Mapping[str, Any], *, max_positions: int) -> dict[str, Any]:
     """YaRN as 4.51, 4.57 and 5 compute the same of it.
 
     4.51 passes over ``factor`` where the original length is said, and divides the positions by that
     length; where it is not said, every version takes the positions for the original length. 4.57
     wants a factor, and only 4.51 cannot leave the ramp's ends as they are (``truncate`` false).
     """
-    if not rope.get("truncate", True):
-        raise InputError(
-            "config of the backbone: YaRN with truncate false, which transformers 4.51 does not "
-            "know and would score otherwise; serve this model with `encore serve`"
-        )
-    length = "original_max_position_embeddings"
-    original = rope.get(length) or max_positions
+    original = rope.get(_ORIGINAL) or max_positions
     ratio = max_positions / original
     factor = ratio if rope.get("factor") is None else float(rope["factor"])
-    known = {key: value for key, value in scaling.items() if key not in ("truncate", length)}
-    known["factor"] = factor
-    if factor == ratio:
-        return known | {length: original}
-    if original == max_positions:
-        return known
-    raise InputError(
-        f"config of the backbone: YaRN factor {factor:g}, {max_positions} positions of {original} "
-        f"original ones; transformers 4.51 would take {ratio:g} for the factor: expected "
-        f"max_position_embeddings {round(factor * original)}, or the positions for the original "
-        "ones"
+    if not rope.get("truncate", True) or (factor != ratio and original != max_positions):
+        raise _untellable(
+            "yarn",
+            f"truncate {rope.get('truncate', True)} and factor {factor:g}, where 4.51 would take "
+            f"true and {ratio:g} ({max_positions} positions of {original} original ones)",
+        )
+    known = {key: rope[key] for key in rope if key not in (*_MOVED, "truncate", _ORIGINAL)}
+    return known | {"factor": factor} | ({_ORIGINAL: original} if factor == ratio else {})
+
+
+def _untellable(what: str, problem: str) -> InputError:
+    return InputError(
+        f"config of the {what!r} backbone: {problem}; transformers 4 would refuse it or score "
+        "otherwise: serve this model with `encore serve`"
     )
 
 
@@ -290,18 +275,22 @@ def write_json(path: Path, content: Mapping[str, Any], *, indent: int | None = 2
 
 
 def write_tensors(
-    tensors: Mapping[str, Any], folder: Path, *, dtype: Any, max_shard_bytes: int = 5_000_000_000
+    tensors: Mapping[str, Any],
+    folder: Path,
+    *,
+    dtype: ExportDtype,
+    max_shard_bytes: int = 5_000_000_000,
 ) -> None:
     """Write ``model.safetensors``, or several files and their index; one file in memory at a time.
 
     Args:
         tensors: By name, in any format and on any device.
         folder: Where they go; it is there.
-        dtype: Torch's, of every tensor on disk.
+        dtype: Of every tensor on disk.
         max_shard_bytes: Of one file; a larger tensor has a file of its own.
     """
     shapes = {
-        name: torch.empty(tensor.shape, dtype=dtype, device="meta")
+        name: torch.empty(tensor.shape, dtype=getattr(torch, dtype), device="meta")
         for name, tensor in tensors.items()
     }
     split = split_torch_state_dict_into_shards(shapes, max_shard_size=max_shard_bytes)
@@ -314,9 +303,9 @@ def write_tensors(
         write_json(folder / INDEX_FILE, index)
 
 
-def rounded(tensor: Any, dtype: Any) -> Any:
+def rounded(tensor: Any, dtype: ExportDtype) -> Any:
     """The tensor as it is written: rounded once, contiguous, on the CPU."""
-    return tensor.detach().to(device="cpu", dtype=dtype).contiguous()
+    return tensor.detach().to(device="cpu", dtype=getattr(torch, dtype)).contiguous()
 
 
 def write_tokenizer(tokenizer: ConversationTokenizer, folder: Path) -> None:

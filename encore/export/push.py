@@ -70,7 +70,13 @@ def push_export(
     try:
         repo = api.create_repo(repo_id, repo_type="model", private=is_private, exist_ok=True)
         repo_id = repo.repo_id
-        _refuse_other_things(api, repo_id)
+        names = set(api.list_repo_files(repo_id, repo_type="model"))
+        strangers = sorted(names - _OF_THE_HUB)
+        if strangers and EXPORT_FILE not in names:  # as in a folder, only an export is replaced
+            raise InputError(
+                f"--push {repo_id}: this repository has something else in it than an export (no "
+                f"{EXPORT_FILE}, but {', '.join(strangers[:3])}); name a new one, or empty it first"
+            )
         commit = api.upload_folder(
             repo_id=repo_id,
             folder_path=folder,
@@ -87,15 +93,3 @@ def push_export(
             f"export in {folder} is complete: check the name and `hf auth login`, then push again"
         ) from error
     return PushResult(repo_id=repo_id, url=str(commit.commit_url), commit=str(commit.oid))
-
-
-def _refuse_other_things(api: Any, repo_id: str) -> None:
-    """Only an export is replaced, in a repository as in a folder."""
-    names = set(api.list_repo_files(repo_id, repo_type="model"))
-    if EXPORT_FILE in names or names <= _OF_THE_HUB:
-        return
-    strangers = sorted(names - _OF_THE_HUB)
-    raise InputError(
-        f"--push {repo_id}: this repository has something else in it than an export (no "
-        f"{EXPORT_FILE}, but {', '.join(strangers[:3])}); name a new one, or empty it first"
-    )

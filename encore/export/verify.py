@@ -5,8 +5,7 @@ Suffixes: N conversations, P pairs, K labels, R heads.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from encore.data.records import Message, PreferencePair
+from encore.data.records import Message, PreferencePair, Role
 from encore.errors import EncoreError, InputError
-from encore.export.classifier import rounded
-from encore.model.loading import quiet_transformers
+from encore.export.classifier import ExportDtype, rounded
+from encore.model.loading import load_weights, loading
 from encore.model.scoring import score_sequences
 
 if TYPE_CHECKING:
@@ -32,15 +31,12 @@ TOLERANCE = 1e-5
 Conversation = tuple[tuple[Message, ...], str]
 
 
-def _conversation(*turns: str, system: str | None = None) -> Conversation:
-    """Turns of user and assistant in alternation; the last one is the response."""
+def _conversation(
+    *turns: str, roles: Sequence[Role] = ("user", "assistant", "user")
+) -> Conversation:
+    """A prompt of these roles, as far as there are turns; the last one is the response."""
     *before, response = turns
-    prompt = [
-        Message(role="assistant" if index % 2 else "user", content=text)
-        for index, text in enumerate(before)
-    ]
-    if system is not None:
-        prompt.insert(0, Message(role="system", content=system))
+    prompt = (Message(role=one, content=text) for one, text in zip(roles, before, strict=False))
     return tuple(prompt), response
 
 
@@ -58,7 +54,9 @@ PROBES = (
     _conversation("Où est la gare ? 駅はどこですか", "Tout droit — 200 m ≈ 3 min. 🙂"),
     _conversation("Human: are you there?\n\nAssistant: yes", "A {b} and a \\n, <b>not</b> a tag."),
     _conversation("I feel bad.", "Tell me more.", "I lost my job.", "I am sorry to hear that."),
-    _conversation("Translate: good night", "Gute Nacht", system="You are brief."),
+    _conversation(
+        *("You are brief.", "Translate: good night", "Gute Nacht"), roles=("system", "user")
+    ),
     _conversation("Write a list.", "\n".join(f"{n}. item number {n}" for n in range(1, 25))),
 )
 
@@ -99,30 +97,23 @@ class Written:
         tensors: What was written, before it was rounded, by name.
         mix_RK: The labels' scores are the heads' scores times this matrix.
         labels: Names of the K labels.
-        dtype: Torch's, of the tensors on disk.
+        dtype: Of the tensors on disk.
+        architecture: Name of its class in transformers.
     """
 
     folder: Path
     source: OpenedModel
     tensors: Mapping[str, Any]
     mix_RK: _Scores
-    labels: Sequence[str]
-    dtype: Any
+    labels: tuple[str, ...]
+    dtype: ExportDtype
+    architecture: str
 
     def scores(self, sequences: Sequence[_TokenIds]) -> _Scores:
         """The labels' scores by the model in memory, [N, K]."""
         model, pad_token_id = self.source.model, self.source.tokenizer.pad_token_id
         score_NR = score_sequences(model, sequences, pad_token_id=pad_token_id)
         return np.asarray(score_NR.astype(np.float64) @ self.mix_RK, dtype=np.float64)
-
-    def load(self, load: Callable[[], Any]) -> Any:
-        """What a loader of transformers gives; any error is one of the export."""
-        try:
-            with quiet_transformers():
-                return load()
-        except Exception as error:  # whatever a reader would meet
-            reason = " ".join(str(error).split())[:300]
-            raise self.wrong(f"does not load ({type(error).__name__}: {reason})") from error
 
     def wrong(self, problem: str) -> EncoreError:
         """What the folder says that the model does not."""
@@ -142,23 +133,18 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
     Raises:
         EncoreError: The folder says something else than the model: what, and by how much.
     """
-    tokenizer = written.load(
-        lambda: AutoTokenizer.from_pretrained(written.folder, trust_remote_code=False)
-    )
-    plain = _open(written, torch.float32)
+    with loading(f"export of {written.source.name!r}: its tokenizer does not load"):
+        tokenizer = AutoTokenizer.from_pretrained(written.folder, trust_remote_code=False)
+    plain = _open(written, "float32")
     _compare_weights(written, plain)
-    is_rounded = written.dtype is not torch.float32
-    if is_rounded:
+    if written.dtype != "float32":
         plain.load_state_dict({name: tensor.float() for name, tensor in written.tensors.items()})
-    probes = _probes(written)
-    for conversation, token_ids in probes:
-        _compare_tokens(written, tokenizer, conversation, token_ids.tolist())
+    probes = _compare_tokens(written, tokenizer)
     difference = _compare_scores(written, tokenizer, plain, probes)
-    if is_rounded:
+    if written.dtype != "float32":
         del plain  # two large models in memory are enough
         plain = _open(written, written.dtype)
-    prompt, response = EXAMPLE
-    example = written.source.tokenizer.encode(prompt, response).token_ids
+    example = written.source.tokenizer.encode(*EXAMPLE).token_ids
     [example_K] = _plain_scores(plain, [example])
     return Verification(
         num_probes=len(probes),
@@ -168,19 +154,15 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
     )
 
 
-def _open(written: Written, dtype: Any) -> Any:
-    model, report = written.load(
-        lambda: AutoModelForSequenceClassification.from_pretrained(
-            written.folder,
-            dtype=dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+def _open(written: Written, dtype: ExportDtype) -> Any:
+    model, _ = load_weights(
+        AutoModelForSequenceClassification,
+        written.folder,
+        name=f"export of {written.source.name!r}",
+        dtype=getattr(torch, dtype),
+        trust_remote_code=False,
     )
-    if absent := sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]])):
-        raise written.wrong(f"the folder lacks {len(absent)} of its tensors, first {absent[0]}")
-    return model.eval().to(written.source.model.heads.weight.device)
+    return model.eval().to(written.source.model.device)
 
 
 def _compare_weights(written: Written, plain: Any) -> None:
@@ -196,50 +178,41 @@ def _compare_weights(written: Written, plain: Any) -> None:
         )
 
 
-def _probes(written: Written) -> list[tuple[list[dict[str, str]], _TokenIds]]:
-    """The probes this model's template renders, with our tokens; those that would be cut are out.
-
-    Templates may refuse a system turn; a backbone may have few positions.
-    """
+def _compare_tokens(written: Written, tokenizer: Any) -> list[tuple[str, _TokenIds]]:
+    """Text and tokens of the probes this model's template renders, without those that are cut."""
     found = []
     for prompt, response in PROBES:
-        messages = [{"role": message.role, "content": message.content} for message in prompt]
-        messages.append({"role": "assistant", "content": response})
-        with contextlib.suppress(InputError):
+        try:
             encoded = written.source.tokenizer.encode(prompt, response)
-            found += [(messages, encoded.token_ids)] if not encoded.num_cut else []
+        except InputError:  # a template may refuse a system turn
+            continue
+        if encoded.num_cut:  # a backbone may have few positions
+            continue
+        turns = (*prompt, Message(role="assistant", content=response))
+        messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
+        ways = {
+            "its text": tokenizer(text),
+            # What `apply_chat_template` with tokens and vLLM do.
+            "its text without special tokens added": tokenizer(text, add_special_tokens=False),
+        }
+        for way, theirs in ways.items():
+            if list(theirs["input_ids"]) != encoded.token_ids.tolist():
+                raise written.wrong(
+                    f"{way} gives {len(theirs['input_ids'])} tokens for {response[:40]!r}, the "
+                    f"model was trained on {len(encoded.token_ids)} other ones"
+                )
+        found.append((text, encoded.token_ids))
     if not found:
         raise written.wrong("renders none of the test conversations uncut; raise max_length")
     return found
 
 
-def _compare_tokens(
-    written: Written, tokenizer: Any, messages: list[dict[str, str]], token_ids: list[int]
-) -> None:
-    """Tokens of the rendered text, special tokens added or not."""
-    text = tokenizer.apply_chat_template(messages, tokenize=False)
-    ways = {
-        "its text": tokenizer(text),
-        # What `apply_chat_template` with tokens and vLLM do.
-        "its text without special tokens added": tokenizer(text, add_special_tokens=False),
-    }
-    for way, encoded in ways.items():
-        if list(encoded["input_ids"]) != token_ids:
-            raise written.wrong(
-                f"{way} gives {len(encoded['input_ids'])} tokens for "
-                f"{messages[-1]['content'][:40]!r}, the model was trained on {len(token_ids)} "
-                "other ones"
-            )
-
-
 def _compare_scores(
-    written: Written,
-    tokenizer: Any,
-    plain: Any,
-    probes: Sequence[tuple[list[dict[str, str]], _TokenIds]],
+    written: Written, tokenizer: Any, plain: Any, probes: Sequence[tuple[str, _TokenIds]]
 ) -> float:
     """The largest difference over the probes, padded beside one another."""
-    texts = [tokenizer.apply_chat_template(messages, tokenize=False) for messages, _ in probes]
+    texts = [text for text, _ in probes]
     inputs = tokenizer(texts, padding=True, return_tensors="pt").to(plain.device)
     with torch.inference_mode():
         theirs_NK = plain(**inputs).logits.double().cpu().numpy()

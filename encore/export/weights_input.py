@@ -46,22 +46,18 @@ class Composition:
     @property
     def num_shards(self) -> int:
         """Shards of the rating run's plan; 0 where there is no plan."""
-        return self._count("num_shards")
+        return int((self.provenance or {}).get("num_shards") or 0)
 
     @property
     def num_missing_shards(self) -> int:
         """Those that were not read: the weights are those of an incomplete run."""
-        return self._count("num_missing_shards")
+        return int((self.provenance or {}).get("num_missing_shards") or 0)
 
     @property
     def learnt_from(self) -> tuple[str, ...]:
         """What answers the weights have seen that they may be measured by, in words."""
         known = self.provenance or {}
         return tuple(words for key, words in _ANSWERS.items() if known.get(key) is True)
-
-    def _count(self, name: str) -> int:
-        found = (self.provenance or {}).get(name)
-        return found if isinstance(found, int) else 0
 
 
 class _WeightsFile(BaseModel):
@@ -99,61 +95,30 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
     Raises:
         InputError: No such file, not such JSON, or weights for other rules than the heads.
     """
-    expected = 'expected the output of `encore weights --json`, or {"rule": weight, …}'
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise InputError(f"weights {path}: a JSON {type(content).__name__}; {expected}")
-        composition = _composition(content)
-    except OSError as error:
-        reason = f"cannot be read ({error.strerror or error})"
-        raise InputError(f"weights {path}: {reason}; {expected}") from error
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"])) or "file"
-        raise InputError(f"weights {path}: {where}: {problem['msg']}; {expected}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"weights {path}: not JSON ({error}); {expected}") from error
-    return _check(composition, head_ids, source=f"weights {path}")
-
-
-def scheme_weights(
-    ratings: str | Path | Any,
-    *,
-    head_ids: Sequence[str],
-    scheme: str,
-    options: SchemeOptions | None = None,
-    run: str | None = None,
-    judge: str | None = None,
-) -> Composition:
-    """The weights of a scheme for the rules of some ratings, with their entropies.
-
-    Args:
-        ratings: A study, a Parquet file, a folder of them, or a table.
-        head_ids: The model's heads.
-        scheme: One of `encore.weighting.SCHEMES`.
-        options: The scheme's parameters.
-        run: Which run, where there are several: a unique prefix of its key.
-        judge: Which judge, where there are several.
-
-    Raises:
-        InputError: As for `encore.weighting.weigh.weights`; ratings of other rules than the heads.
-    """
-    weighed = weigh_rules(
-        open_ratings(ratings, run=run, judge=judge),
-        scheme=scheme,
-        options=options or SchemeOptions(),
-    )
-    vector = weighed.vector
-    composition = Composition(
-        weights=dict(zip(vector.rule_ids, vector.weights, strict=True)),
-        scheme=vector.scheme,
-        params=vector.params,
-        entropies=weighed.entropy_by_rule,
-        provenance=None if vector.provenance is None else vector.provenance.as_dict(),
-    )
-    label = "table" if not isinstance(ratings, str | Path) else str(ratings)
-    return _check(composition, head_ids, source=f"ratings {label}")
+        if isinstance(content, dict) and "rule_ids" in content:
+            found = _WeightsFile.model_validate(content)
+            composition = Composition(
+                weights=dict(zip(found.rule_ids, found.weights, strict=True)),
+                scheme=found.scheme,
+                params=found.params,
+                entropies=found.entropy_nats,
+                provenance=found.provenance,
+            )
+        else:
+            plain = _PLAIN.validate_python(content, strict=True)
+            composition = Composition(weights=plain, scheme="given")
+    except (OSError, ValueError) as error:
+        reason = f"cannot be read as JSON ({error})"
+        if isinstance(error, ValidationError):
+            problem = error.errors(include_url=False)[0]
+            reason = f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']}"
+        raise InputError(
+            f"weights {path}: {reason}; expected the output of `encore weights --json`, or "
+            '{"rule": weight, …}'
+        ) from error
+    return _checked(composition, head_ids, source=f"weights {path}")
 
 
 def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composition | None:
@@ -168,15 +133,20 @@ def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composit
         return one_rule(choice.rule, head_ids=head_ids)
     if choice.scheme is None or choice.ratings is None:
         return None
-    given = {name: getattr(choice, name) for name in ("tau", "seed", "k")}
-    return scheme_weights(
-        choice.ratings,
-        head_ids=head_ids,
+    weighed = weigh_rules(
+        open_ratings(choice.ratings, run=choice.run, judge=choice.judge),
         scheme=choice.scheme,
-        options=SchemeOptions(**{name: one for name, one in given.items() if one is not None}),
-        run=choice.run,
-        judge=choice.judge,
+        options=SchemeOptions(**choice.model_dump(include={"tau", "seed", "k"}, exclude_none=True)),
     )
+    vector = weighed.vector
+    composition = Composition(
+        weights=dict(zip(vector.rule_ids, vector.weights, strict=True)),
+        scheme=vector.scheme,
+        params=vector.params,
+        entropies=weighed.entropy_by_rule,
+        provenance=None if vector.provenance is None else vector.provenance.as_dict(),
+    )
+    return _checked(composition, head_ids, source=f"ratings {choice.ratings}")
 
 
 def one_rule(rule: str, *, head_ids: Sequence[str]) -> Composition:
@@ -193,20 +163,7 @@ def one_rule(rule: str, *, head_ids: Sequence[str]) -> Composition:
     return Composition(weights=weights, scheme="single", params={"rule": rule})
 
 
-def _composition(content: Mapping[str, Any]) -> Composition:
-    if "rule_ids" not in content:
-        return Composition(weights=_PLAIN.validate_python(content, strict=True), scheme="given")
-    found = _WeightsFile.model_validate(content)
-    return Composition(
-        weights=dict(zip(found.rule_ids, found.weights, strict=True)),
-        scheme=found.scheme,
-        params=found.params,
-        entropies=found.entropy_nats,
-        provenance=found.provenance,
-    )
-
-
-def _check(composition: Composition, head_ids: Sequence[str], *, source: str) -> Composition:
+def _checked(composition: Composition, head_ids: Sequence[str], *, source: str) -> Composition:
     try:
         reward_weights(composition.weights, head_ids=head_ids)
     except InputError as error:

@@ -24,7 +24,6 @@ from encore.export.classifier import (
     classifier_config,
     classifier_tensors,
     fold,
-    minimum_transformers,
     write_json,
     write_tensors,
     write_tokenizer,
@@ -97,22 +96,26 @@ def export_model(
         EncoreError: What was written does not score as the model does; nothing is kept.
         OSError: As the file system reports it.
     """
-    composition = _composition(weights)
+    if weights is not None and not isinstance(weights, Composition):
+        weights = Composition(weights=weights)
     refuse_occupied(out)
-    _refuse_rounded(model)
+    # What is compared to 1e-5 has to be computed in float32.
+    if found := {parameter.dtype for parameter in model.model.parameters()} - {torch.float32}:
+        raise InputError(
+            f"model {model.name!r}: opened in {', '.join(map(str, found))}; expected torch.float32 "
+            '(open_reward_model(…, dtype="float32")), whatever the export is written in'
+        )
     place = out.resolve()  # a link stays a link to the new one
     place.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(place) as temporary:
-        written, architecture = _write(model, temporary, composition, dtype=dtype)
+        written = _write(model, temporary, weights, dtype=dtype)
+        mean_by_rule, composition = _rules(model, weights)
         exported = Exported(
             name=place.name,
-            source=model,
-            labels=written.labels,
-            **_rules(model, composition),
-            dtype=dtype,
+            written=written,
+            mean_by_rule=mean_by_rule,
+            composition=composition,
             licence=licence,
-            architecture=architecture,
-            minimum_transformers=minimum_transformers(model.model.trunk.config.model_type),
             verification=verify_export(written, pairs=pairs),
         )
         (temporary / "README.md").write_text(str(model_card(exported)), encoding="utf-8")
@@ -120,7 +123,7 @@ def export_model(
     return ExportResult(
         folder=out,
         kind=exported.kind,
-        labels=tuple(exported.labels),
+        labels=written.labels,
         dtype=dtype,
         num_bytes=sum(path.stat().st_size for path in place.iterdir()),
         verification=exported.verification,
@@ -128,30 +131,17 @@ def export_model(
     )
 
 
-def _composition(weights: Mapping[str, float] | Composition | None) -> Composition | None:
-    if weights is None or isinstance(weights, Composition):
-        return weights
-    return Composition(weights=weights)
-
-
 def _write(
     model: OpenedModel, folder: Path, composition: Composition | None, *, dtype: ExportDtype
-) -> tuple[Written, str]:
-    """The files that readers need; what was written, and the classifier's name."""
+) -> Written:
+    """The files that readers need."""
     classifier = classifier_class(model.model, name=model.name)
     head_ids, weight_RD = model.model.head_ids, model.model.heads.weight.detach().cpu()
     labels, head_weight_KD, mix_RK = head_ids, weight_RD, np.eye(len(head_ids))
     if composition is not None:
         labels, head_weight_KD = (REWARD_LABEL,), fold(weight_RD, composition.weights, head_ids)
         mix_RK = np.array([[composition.weights[one]] for one in head_ids])
-    written = Written(
-        folder=folder,
-        source=model,
-        tensors=classifier_tensors(model.model, classifier, head_weight_KD=head_weight_KD),
-        mix_RK=mix_RK,
-        labels=labels,
-        dtype={"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype],
-    )
+    tensors = classifier_tensors(model.model, classifier, head_weight_KD=head_weight_KD)
     config = classifier_config(
         model.model.trunk.config,
         architecture=classifier.__name__,
@@ -159,14 +149,24 @@ def _write(
         pad_token_id=model.tokenizer.pad_token_id,
         dtype=dtype,
     )
-    write_tensors(written.tensors, folder, dtype=written.dtype)
+    write_tensors(tensors, folder, dtype=dtype)
     write_tokenizer(model.tokenizer, folder)
     write_json(folder / "config.json", config)
-    return written, classifier.__name__
+    return Written(
+        folder=folder,
+        source=model,
+        tensors=tensors,
+        mix_RK=mix_RK,
+        labels=labels,
+        dtype=dtype,
+        architecture=classifier.__name__,
+    )
 
 
-def _rules(model: OpenedModel, composition: Composition | None) -> dict[str, Any]:
-    """Means of the rules behind the scores, and their weights.
+def _rules(
+    model: OpenedModel, composition: Composition | None
+) -> tuple[Mapping[str, float], Composition]:
+    """Means of the rules behind the scores, and their weights, if any.
 
     A model that was opened from a composed export has one head left; what that was folded from
     stays known through every further export.
@@ -174,26 +174,15 @@ def _rules(model: OpenedModel, composition: Composition | None) -> dict[str, Any
     earlier: Mapping[str, Any] | None = model.metadata.get(COMPOSED)
     if earlier is None:
         means = dict(zip(model.model.head_ids, model.model.mean_R.tolist(), strict=True))
-        return {"mean_by_rule": means, "composition": composition}
+        return means, composition or Composition(weights={})
     factor = 1.0 if composition is None else composition.weights[model.model.head_ids[0]]
-    again = Composition(
+    return earlier["mean"], Composition(
         weights={rule: factor * weight for rule, weight in earlier["weights"].items()},
         scheme=earlier["scheme"],
         params=earlier["params"] | ({} if factor == 1.0 else {"times": factor}),
         entropies=earlier["entropy_nats"],
         provenance=earlier["weights_provenance"],
     )
-    return {"mean_by_rule": earlier["mean"], "composition": again}
-
-
-def _refuse_rounded(model: OpenedModel) -> None:
-    """What is compared to 1e-5 has to be computed in float32."""
-    if found := {parameter.dtype for parameter in model.model.parameters()} - {torch.float32}:
-        names = ", ".join(sorted(str(one).removeprefix("torch.") for one in found))
-        raise InputError(
-            f"model {model.name!r}: opened in {names}; expected float32 (open_reward_model(…, "
-            'dtype="float32")), whatever the export is written in'
-        )
 
 
 def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
@@ -207,35 +196,23 @@ def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
         InputError: What is there, and what to do.
     """
     place, here = out.resolve(), Path.cwd().resolve()
-    if place in (here, *here.parents):
-        raise InputError(
-            f"--out {out}: this is the working directory or one above it, which cannot be "
-            "replaced; name a new folder"
-        )
     model = None if source is None else Path(source).expanduser().resolve()
-    if model is not None and model.exists() and place in (model, *model.parents):
-        raise InputError(
-            f"--out {out}: the model to export ({source}) lies there and would be replaced by its "
-            "own export; name a new folder"
-        )
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out}: there is a file of this name; name a new folder")
-    if not out.is_dir():
-        return
-    entries = sorted(place.iterdir())
-    if entries and not (place / EXPORT_FILE).is_file():
-        raise InputError(
-            f"--out {out}: this folder has something else in it than an export (no {EXPORT_FILE}); "
-            "name a new or empty folder"
-        )
+    entries = sorted(place.iterdir()) if place.is_dir() else []
     strangers = [
         entry.name
         for entry in entries
         if not _FILES.fullmatch(entry.name) or entry.is_symlink() or not entry.is_file()
     ]
-    if strangers:
-        more = f" and {len(strangers) - 3} more" if len(strangers) > 3 else ""
-        raise InputError(
-            f"--out {out}: {', '.join(strangers[:3])}{more} beside the export there would be lost; "
-            "move what is yours, or name a new folder"
-        )
+    problem = None
+    if place in (here, *here.parents):
+        problem = "this is the working directory or one above it, which cannot be replaced"
+    elif model is not None and model.exists() and place in (model, *model.parents):
+        problem = f"the model to export ({source}) lies there and would be replaced by its own"
+    elif place.exists() and not place.is_dir():
+        problem = "there is a file of this name"
+    elif entries and not (place / EXPORT_FILE).is_file():
+        problem = f"this folder has something else in it than an export (no {EXPORT_FILE})"
+    elif strangers:
+        problem = f"{', '.join(strangers[:3])} beside the export there would be lost"
+    if problem is not None:
+        raise InputError(f"--out {out}: {problem}; name a new folder")

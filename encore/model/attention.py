@@ -57,7 +57,6 @@ class SegmentPlan:
         self.is_causal = is_causal
         self.device = device
         self.length_S = [segment.num_queries for segment in self.segments]
-        self.max_queries = max(self.length_S)
         self.max_keys = max(segment.num_keys for segment in self.segments)
 
     @cached_property
@@ -85,14 +84,17 @@ class SegmentPlan:
         ]
 
     @cached_property
-    def cu_queries(self) -> Any:
-        """Where each segment's queries begin in the row, and the end; int32, shape [S + 1]."""
-        return self._boundaries(self.length_S)
+    def kernel_arguments(self) -> tuple[Any, Any, int, int]:
+        """Where each segment's queries begin in the row, and the end; the same of keys; the most.
 
-    @cached_property
-    def cu_keys(self) -> Any:
-        """The same for keys, of which a segment also has its context's."""
-        return self._boundaries([segment.num_keys for segment in self.segments])
+        Int32, shape [S + 1] each. To a segment's keys belong those of its context.
+        """
+        lengths = (self.length_S, [segment.num_keys for segment in self.segments])
+        queries, keys = (
+            torch.from_numpy(np.cumsum([0, *each], dtype=np.int32)).to(self.device)
+            for each in lengths
+        )
+        return queries, keys, max(self.length_S), self.max_keys
 
     @cached_property
     def key_index(self) -> Any:
@@ -107,10 +109,6 @@ class SegmentPlan:
             parts.append(np.arange(segment.context_start, segment.context_stop))
             parts.append(np.arange(segment.start, segment.stop))
         return torch.from_numpy(np.concatenate(parts)).to(self.device)
-
-    def _boundaries(self, lengths: Sequence[int]) -> Any:
-        ends = np.cumsum([0, *lengths], dtype=np.int32)
-        return torch.from_numpy(ends).to(self.device)
 
 
 def key_mask(*, attention_mask: Any = None, mask_function: Any = None, **_: Any) -> Any:
@@ -156,7 +154,16 @@ def segment_attention(
         InputError: a sequence longer than the window; scores changed in a way not computed here.
     """
     longest = key.shape[2] if segment_plan is None else segment_plan.max_keys
-    _refuse_unsupported(longest, sliding_window, kwargs)
+    if sliding_window is not None and longest > sliding_window:
+        raise InputError(
+            f"attention window {sliding_window} tokens: a sequence of {longest} is longer, which "
+            "is not computed here; give a max_length of at most the window"
+        )
+    if changed := [name for name in _UNSUPPORTED if kwargs.get(name) is not None]:
+        raise InputError(
+            f"attention argument {changed[0]!r}: this trunk changes its attention scores in a way "
+            "ENCORE does not compute; use a Llama, Mistral, Qwen or BERT kind of model"
+        )
     if segment_plan is None:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling
@@ -234,10 +241,7 @@ def attend_at_once(
     output = kernel(
         query[0].transpose(0, 1),
         *rows,
-        plan.cu_queries,
-        plan.cu_keys,
-        plan.max_queries,
-        plan.max_keys,
+        *plan.kernel_arguments,
         scale=scaling,
         window_size=(-1, 0) if plan.is_causal else (-1, -1),
         enable_gqa=query.shape[1] != key.shape[1],
@@ -263,17 +267,3 @@ def kernel_takes(
         and head_dim <= _MAX_KERNEL_HEAD_DIM
         and head_dim % 8 == 0
     )
-
-
-def _refuse_unsupported(longest: int, sliding_window: int | None, kwargs: dict[str, Any]) -> None:
-    if sliding_window is not None and longest > sliding_window:
-        raise InputError(
-            f"attention window {sliding_window} tokens: a sequence of {longest} is longer, which "
-            "is not computed here; give a max_length of at most the window"
-        )
-    for name in _UNSUPPORTED:
-        if kwargs.get(name) is not None:
-            raise InputError(
-                f"attention argument {name!r}: this trunk changes its attention scores in a way "
-                "ENCORE does not compute; use a Llama, Mistral, Qwen or BERT kind of model"
-            )

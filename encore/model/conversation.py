@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,8 +69,7 @@ _PROBES = ("", "Yes.", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d", "\n  a  \n
 _PUTS: tuple[Callable[[str], str], ...] = (str, str.strip, lambda text: text.lstrip("\n"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedResponse:
+class EncodedResponse(NamedTuple):
     """One response in its conversation, as the model reads it.
 
     Attributes:
@@ -85,8 +83,7 @@ class EncodedResponse:
     num_cut: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedPair:
+class EncodedPair(NamedTuple):
     """Both responses of a preference pair."""
 
     chosen: EncodedResponse
@@ -158,8 +155,7 @@ class ConversationTokenizer:
 
     def render(self, prompt: Sequence[Message], response: str) -> str:
         """The full text the model reads."""
-        [rendered] = self._render(prompt, [response])
-        return rendered.text
+        return self._render(prompt, [response])[0].text
 
     def encode(self, prompt: Sequence[Message], response: str) -> EncodedResponse:
         """Token ids of one response in its conversation.
@@ -167,8 +163,7 @@ class ConversationTokenizer:
         Raises:
             InputError: the template refuses the conversation.
         """
-        [encoded] = self._encode(self._render(prompt, [response]))
-        return encoded
+        return self._encode(self._render(prompt, [response]))[0]
 
     def encode_pairs(self, pairs: Sequence[PreferencePair]) -> list[EncodedPair]:
         """Token ids of both responses of every pair, in batched calls of the tokenizer.
@@ -185,10 +180,7 @@ class ConversationTokenizer:
                 except InputError as error:
                     raise InputError(f"pair {pair.pair_id}: {error}") from error
             encoded += self._encode(rendered)
-        return [
-            EncodedPair(chosen=chosen, rejected=rejected)
-            for chosen, rejected in zip(encoded[::2], encoded[1::2], strict=True)
-        ]
+        return [EncodedPair(*two) for two in zip(encoded[::2], encoded[1::2], strict=True)]
 
     def _render(self, prompt: Sequence[Message], responses: Sequence[str]) -> list[_Rendered]:
         """Around each response of one prompt: the template is applied once."""

@@ -10,7 +10,7 @@ Positions restart with every sequence, so scores do not depend on the layout.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -81,21 +81,19 @@ class Microbatch:
 
     def to(self, device: str | torch.device) -> Microbatch:
         """The same on another device."""
-        names = ("token_ids_BL", "position_ids_BL", "attention_mask_BL", "first_N", "last_N")
-        tensors = {name: getattr(self, name) for name in names}
-        moved = {
-            name: tensor.to(device, non_blocking=True)
-            for name, tensor in tensors.items()
-            if tensor is not None
+        tensors = {
+            field.name: value.to(device, non_blocking=True)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), torch.Tensor)
         }
-        return replace(self, **moved)
+        return replace(self, **tensors)
 
 
 def lay_out(
     sequences: Sequence[TokenIds],
     *,
     layout: LayoutName,
-    groups: Sequence[Sequence[int]] | None = None,
+    groups: Sequence[Sequence[int]] = (),
     pad_token_id: int,
     is_causal: bool,
 ) -> Microbatch:
@@ -118,24 +116,15 @@ def lay_out(
             ``prefix-shared`` with an encoder.
     """
     check_layout(layout, is_causal=is_causal)
-    if not sequences or not all(len(ids) for ids in sequences):
+    shortest = min(map(len, sequences), default=0)
+    if not shortest or (layout == "single" and len(sequences) != 1):
         raise InputError(
-            f"layout {layout!r}: {len(sequences)} sequences, the shortest of "
-            f"{min(map(len, sequences), default=0)} tokens; expected at least one, none empty"
-        )
-    if layout == "single" and len(sequences) != 1:
-        raise InputError(
-            f"layout 'single': {len(sequences)} sequences; expected one per microbatch"
+            f"layout {layout!r}: {len(sequences)} sequences, the shortest of {shortest} tokens; "
+            "expected at least one (single: one per microbatch), none empty"
         )
     if layout in ("sorted", "single"):
         return _padded(sequences, pad_token_id, is_causal=is_causal)
-    if layout == "packed":
-        groups = ()
-    if groups is None:
-        raise InputError(
-            "layout 'prefix-shared': no groups; expected the indices of the sequences of each pair"
-        )
-    return _packed(sequences, groups)
+    return _packed(sequences, groups if layout == "prefix-shared" else ())
 
 
 def check_layout(layout: LayoutName, *, is_causal: bool) -> None:

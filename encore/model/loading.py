@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.trunks import OTHER, TRUNKS, max_positions, position_offset, trunk_kind
 from encore.model_files import ModelFiles, ModelRole
 
+CLASSIFIER = "ForSequenceClassification"
 _BACKBONE = ModelRole(name="backbone", error=EncoreError)
 
 
@@ -42,15 +43,15 @@ def load_tokenizer(
     kind = TRUNKS.get(str(files.config.get("model_type")), OTHER)
     if not is_as_downloaded or kind is not OTHER:
         kind = trunk_kind(files.config, name=files.name)
-    tokenizer = _guarded(
-        files.name,
-        "its tokenizer does not load; expected tokenizer.json and tokenizer_config.json",
-        lambda: AutoTokenizer.from_pretrained(
+    with loading(
+        f"backbone {files.name!r}: its tokenizer does not load; expected tokenizer.json and "
+        "tokenizer_config.json"
+    ):
+        tokenizer = AutoTokenizer.from_pretrained(
             files.location,
             revision=files.hub_revision,
             trust_remote_code=config.trust_remote_code,
-        ),
-    )
+        )
     template = None
     if config.chat_template is not None:
         try:
@@ -179,6 +180,17 @@ def quiet_transformers() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
+@contextlib.contextmanager
+def loading(problem: str) -> Iterator[None]:
+    """Run loaders of transformers quietly; any error in one line that begins with the problem."""
+    try:
+        with quiet_transformers():
+            yield
+    except Exception as error:  # files from outside can be wrong in any way
+        reason = " ".join(str(error).split())[:300]
+        raise EncoreError(f"{problem} ({type(error).__name__}: {reason})") from error
+
+
 def _find(config: BackboneConfig) -> ModelFiles:
     needs_weights = config.init == "pretrained"
     return _BACKBONE.find(config.model, revision=config.revision, needs_weights=needs_weights)
@@ -194,15 +206,11 @@ def _load_taken_apart(
     config: BackboneConfig, files: ModelFiles, device: str, *, num_labels: int
 ) -> tuple[Any, Any]:
     """Trunk and head [labels, D] of a classifier whose head is linear on the last token."""
-    if config.init == "random":
+    named = any(str(one).endswith(CLASSIFIER) for one in files.config.get("architectures") or ())
+    if config.init == "random" or not named:
         raise InputError(
-            f"backbone {files.name!r}: head_init 'own' with random weights; use head_init 'zero'"
-        )
-    architectures = [str(name) for name in files.config.get("architectures") or ()]
-    if not any(name.endswith("ForSequenceClassification") for name in architectures):
-        raise InputError(
-            f"backbone {files.name!r}: {', '.join(architectures) or 'no architecture'} has no "
-            "reward head of its own; use a …ForSequenceClassification, or head_init 'zero'"
+            f"backbone {files.name!r}: no reward head of its own, or random weights; use a "
+            f"pretrained …{CLASSIFIER}, or head_init 'zero'"
         )
     classifier, unused = _load(AutoModelForSequenceClassification, config, files, device)
     head = getattr(classifier, "score", None)
@@ -220,28 +228,43 @@ def _load_taken_apart(
 def _load(
     auto_class: Any, config: BackboneConfig, files: ModelFiles, device: str, **options: Any
 ) -> tuple[Any, set[str]]:
-    """The model, and the names of stored weights that it has no place for."""
-    options = {"attn_implementation": register_segment_attention(), **options}
-    if device.startswith("cuda"):
-        options["device_map"] = {"": device}
-    model, report = _guarded(
-        files.name,
-        "its weights do not load; expected complete *.safetensors of the architecture in "
-        "config.json",
-        lambda: auto_class.from_pretrained(
-            files.location,
-            dtype=_dtype(config, device),
-            use_safetensors=True,
-            output_loading_info=True,
-            revision=files.hub_revision,
-            trust_remote_code=config.trust_remote_code,
-            **options,
-        ),
+    return load_weights(
+        auto_class,
+        files.location,
+        name=f"backbone {files.name!r}",
+        dtype=_dtype(config, device),
+        revision=files.hub_revision,
+        trust_remote_code=config.trust_remote_code,
+        device_map={"": device} if device.startswith("cuda") else None,
+        **({"attn_implementation": register_segment_attention()} | options),
     )
+
+
+def load_weights(
+    auto_class: Any, location: str | Path, *, name: str, **options: Any
+) -> tuple[Any, set[str]]:
+    """A whole model of transformers, and the names of stored weights that it has no place for.
+
+    Args:
+        auto_class: Of transformers.
+        location: Folder or hub id.
+        name: What messages call it.
+        options: Of its ``from_pretrained``.
+
+    Raises:
+        EncoreError: Weights that do not load or are not all there.
+    """
+    with loading(
+        f"{name}: its weights do not load; expected complete *.safetensors of the architecture in "
+        "config.json"
+    ):
+        model, report = auto_class.from_pretrained(
+            location, use_safetensors=True, output_loading_info=True, **options
+        )
     absent = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
     if absent:
         raise EncoreError(
-            f"backbone {files.name!r}: {len(absent)} weights missing or of another shape, first "
+            f"{name}: {len(absent)} weights missing or of another shape, first "
             f"{', '.join(absent[:3])}; they would be random: give a complete model"
         )
     return model, set(map(str, report["unexpected_keys"]))
@@ -267,15 +290,3 @@ def _random_trunk(
     for parameter in trunk.parameters():  # not buffers: rotary frequencies stay float32
         parameter.data = parameter.data.to(_dtype(config, device))
     return trunk
-
-
-def _guarded(name: str, problem: str, load: Callable[[], Any]) -> Any:
-    """Run a transformers loader quietly, any error in one line."""
-    try:
-        with quiet_transformers():
-            return load()
-    except Exception as error:  # files from outside can be wrong in any way
-        reason = " ".join(str(error).split())[:300]
-        raise EncoreError(
-            f"backbone {name!r}: {problem} ({type(error).__name__}: {reason})"
-        ) from error

@@ -7,10 +7,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
 from encore.data.records import Message
@@ -18,10 +17,15 @@ from encore.errors import InputError
 from encore.model.config import COMPOSED, EXPORT_FILE, BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
-from encore.model.loading import load_reward_model, load_tokenizer, load_whole_classifier
+from encore.model.loading import (
+    CLASSIFIER,
+    load_reward_model,
+    load_tokenizer,
+    load_whole_classifier,
+)
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.saved_model import ABOUT_FILE, LoadedModel, load_model
-from encore.model.trunks import is_taken_apart, max_positions, trunk_kind
+from encore.model.trunks import OTHER, TRUNKS, max_positions, trunk_kind
 from encore.model_files import ModelFiles, ModelRole
 
 #: The head of a downloaded reward model with one label.
@@ -44,7 +48,7 @@ _MAX_PADDING_EFFECT = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 _DTYPES = ("auto", "float32", "bfloat16")
 #: Fields of a config.json that say where a model lay or what wrote it, not what it computes.
 _NOT_COMPUTED = ("_name_or_path", "transformers_version")
-_OF_COMPOSED = {"weights", "mean", "scheme", "params", "entropy_nats", "weights_provenance"}
+_OF_COMPOSED = ("weights", "mean", "scheme", "params", "entropy_nats", "weights_provenance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,29 +68,6 @@ class OpenedModel:
     metadata: Mapping[str, Any]
     name: str
     digest: str
-
-
-class _ExportFile(BaseModel):
-    """The part of `EXPORT_FILE` that a model opened from the folder goes on with."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    kind: Literal["heads", "composed"]
-    labels: tuple[str, ...]
-    mean: dict[str, float]
-    model_metadata: dict[str, Any]
-    mean_of_reward: float | None = None
-    weights: dict[str, float] | None = None
-    scheme: str | None = None
-    params: dict[str, float | str] = {}
-    entropy_nats: dict[str, float] = {}
-    weights_provenance: dict[str, Any] | None = None
-
-    @model_validator(mode="after")
-    def _composed_has_weights(self) -> Self:
-        if self.kind == "composed" and (self.weights is None or self.mean_of_reward is None):
-            raise ValueError("a composed export has weights and the mean of its reward")
-        return self
 
 
 def open_reward_model(
@@ -120,7 +101,12 @@ def open_reward_model(
         raise InputError(f"max_length {max_length}: expected at least {_MIN_LENGTH} tokens")
     folder = Path(model).expanduser()
     if (folder / _RUN_FILE).is_file():
-        model = folder = _model_of_run(folder)
+        model = folder = folder / _MODEL_OF_RUN
+        if not folder.is_dir():
+            raise InputError(
+                f"reward model {str(folder.parent)!r}: this training run has no model yet; run the "
+                "same `encore train` again to finish it"
+            )
     is_ours = (folder / ABOUT_FILE).is_file()
     # What a model of ours lacks is said by `load_model`; on the hub only safetensors are asked for.
     files = _REWARD_MODEL.find(str(model), revision=revision, needs_weights=not is_ours)
@@ -139,16 +125,6 @@ def open_reward_model(
         name=folder.resolve().parent.name if is_of_run else files.name,
         digest=model_digest(loaded.model, loaded.tokenizer),
     )
-
-
-def _model_of_run(run: Path) -> Path:
-    folder = run / _MODEL_OF_RUN
-    if not folder.is_dir():
-        raise InputError(
-            f"reward model {str(run)!r}: this training run has no model yet; run the same `encore "
-            "train` again to finish it"
-        )
-    return folder
 
 
 def model_digest(model: MultiHeadRewardModel, tokenizer: ConversationTokenizer) -> str:
@@ -216,7 +192,7 @@ def _load_classifier(
         lengths = (length for length in known if length < _NO_LIMIT)
         tokenizer.max_length = min(lengths, default=_FALLBACK_LENGTH)
     model: MultiHeadRewardModel
-    if is_taken_apart(files.config):
+    if TRUNKS.get(str(files.config.get("model_type")), OTHER).is_causal:
         model = load_reward_model(config, head_ids=head_ids, head_init="labels", device=device)
         model.eval()
     else:
@@ -236,20 +212,18 @@ def _load_classifier(
 def _read_export(path: Path, *, labels: tuple[str, ...]) -> tuple[list[float], dict[str, Any]]:
     """The labels' means and the metadata that an export's `EXPORT_FILE` says."""
     try:
-        found = _ExportFile.model_validate_json(path.read_bytes())
-        is_composed = found.kind == "composed"
-        mean = {found.labels[0]: found.mean_of_reward or 0.0} if is_composed else found.mean
-        means = [mean[label] for label in found.labels]
-    except (OSError, ValidationError, LookupError) as error:
+        found = json.loads(path.read_bytes())
+        if found["labels"] != list(labels):
+            raise ValueError(f"labels {found['labels']}, but config.json has {list(labels)}")
+        metadata = dict(found["model_metadata"])
+        if found["kind"] == "heads":
+            return [float(found["mean"][label]) for label in labels], metadata
+        composed = {name: found[name] for name in _OF_COMPOSED}
+        return [float(found["mean_of_reward"])], metadata | {COMPOSED: composed}
+    except (OSError, ValueError, TypeError, LookupError) as error:
         raise InputError(
-            f"{path}: does not describe this model ({type(error).__name__}); export again"
+            f"{path}: does not describe this model ({type(error).__name__}: {error}); export again"
         ) from error
-    if labels != found.labels:
-        raise InputError(
-            f"{path}: labels {list(found.labels)}, but config.json has {list(labels)}; export again"
-        )
-    composed = {COMPOSED: found.model_dump(include=_OF_COMPOSED)} if is_composed else {}
-    return means, found.model_metadata | composed
 
 
 def _refuse_if_padding_counts(
@@ -283,18 +257,12 @@ def _refuse_other_models(files: ModelFiles) -> None:
             f"reward model {files.name!r}: its config.json has an auto_map, so it wants Python "
             "code that it brings to be run; expected an architecture of transformers itself"
         )
-    model_type = str(files.config.get("model_type"))
-    if model_type not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
+    names = ", ".join(map(str, files.config.get("architectures") or ("no architecture",)))
+    is_known = files.config.get("model_type") in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+    if not is_known or CLASSIFIER not in names:
         raise InputError(
-            f"reward model {files.name!r}: transformers has no sequence classifier of architecture "
-            f"{model_type!r}; expected one of a kind that it has"
-        )
-    architectures = [str(name) for name in files.config.get("architectures") or ()]
-    if not any(name.endswith("ForSequenceClassification") for name in architectures):
-        raise InputError(
-            f"reward model {files.name!r}: {', '.join(architectures) or 'no architecture'} gives "
-            f"no scores; expected a model of `encore train` (a folder with {ABOUT_FILE}) or a "
-            "…ForSequenceClassification"
+            f"reward model {files.name!r}: {names} gives no scores; expected a model of `encore "
+            f"train` (a folder with {ABOUT_FILE}) or a …{CLASSIFIER} of transformers"
         )
 
 

@@ -115,17 +115,17 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
     path = folder / ABOUT_FILE
     try:
         about = _About.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
+    except (OSError, ValidationError) as error:
+        reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"model folder {folder}: no {ABOUT_FILE}; expected a folder that `encore train` wrote"
+            f"{path}: missing or damaged ({reason}); expected a folder that `encore train` wrote"
         ) from error
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"])) or "file"
-        raise InputError(f"{path}: damaged, {where}: {problem['msg']}; train again") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error}; train again") from error
-    _check_files(folder)
+    pickled = sorted(path.name for pattern in _PICKLED for path in folder.glob(pattern))
+    if pickled:
+        raise InputError(
+            f"model folder {folder}: pickled files ({', '.join(pickled)}) can run code and are not "
+            "loaded; remove them: the weights are in *.safetensors"
+        )
     kept = about.model_dump(include={"pooling", "max_length"})
     config = BackboneConfig.model_validate({"model": str(folder), "dtype": dtype, **kept})
     tokenizer = load_tokenizer(config)
@@ -138,23 +138,6 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
     model = load_reward_model(config, head_ids=about.head_ids, device=device)
     _read_heads(folder, model)
     return LoadedModel(model.eval(), tokenizer, about.metadata)
-
-
-def _check_files(folder: Path) -> None:
-    pickled = sorted(path.name for pattern in _PICKLED for path in folder.glob(pattern))
-    if pickled:
-        raise InputError(
-            f"model folder {folder}: pickled files ({', '.join(pickled)}) can run code and are not "
-            "loaded; remove them: the weights are in *.safetensors"
-        )
-    names = {path.name for path in folder.iterdir()}
-    missing = [name for name in ("config.json", HEADS_FILE, "tokenizer.json") if name not in names]
-    if not any(name.endswith(".safetensors") and name != HEADS_FILE for name in names):
-        missing.append("model.safetensors")
-    if missing:
-        raise InputError(
-            f"model folder {folder}: {', '.join(missing)} missing; copy the whole folder again"
-        )
 
 
 def _read_heads(folder: Path, model: MultiHeadRewardModel) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -52,26 +52,28 @@ class ComputedBatch:
     num_padding: int
 
 
+class Batching(TypedDict, total=False):
+    """How sequences are computed: keywords of `score_sequences`."""
+
+    pad_token_id: Required[int]
+    tokens_per_microbatch: int | None
+    layout: LayoutName
+    groups: Groups
+
+
 def score_sequences(
-    model: MultiHeadRewardModel,
-    sequences: Sequence[TokenIds],
-    *,
-    pad_token_id: int,
-    tokens_per_microbatch: int | None = None,
-    layout: LayoutName = "packed",
-    groups: Groups = (),
+    model: MultiHeadRewardModel, sequences: Sequence[TokenIds], **how: Unpack[Batching]
 ) -> NDArray[np.float32]:
     """The raw, centred scores of every sequence under every head, in the order given.
 
     Args:
         model: Left in the mode in which it came.
         sequences: Token ids of conversations, none empty, none longer than the model's positions.
-        pad_token_id: Any valid token: nothing attends to it.
-        tokens_per_microbatch: The most token positions to compute at once; a longer sequence goes
-            alone. Default: `TOKENS_PER_MICROBATCH` of the model's device.
-        layout: See `encore.model.layouts.lay_out`.
-        groups: For ``prefix-shared``: which sequences may share a beginning, as indices; each in
-            one group at most.
+        how: ``pad_token_id``: any valid token, nothing attends to it. ``tokens_per_microbatch``:
+            the most token positions to compute at once; a longer sequence goes alone (default:
+            `TOKENS_PER_MICROBATCH` of the model's device). ``layout``: see
+            `encore.model.layouts.lay_out`. ``groups``: for ``prefix-shared``: which sequences may
+            share a beginning, as indices; each in one group at most.
 
     Returns:
         score_NR, float32, shape [N, R].
@@ -80,15 +82,7 @@ def score_sequences(
         InputError: an empty sequence; a layout that the model does not allow.
     """
     score_NR = np.empty((len(sequences), len(model.head_ids)), dtype=np.float32)
-    for batch in computed_batches(
-        model,
-        sequences,
-        compute=model,
-        pad_token_id=pad_token_id,
-        tokens_per_microbatch=tokens_per_microbatch,
-        layout=layout,
-        groups=groups,
-    ):
+    for batch in computed_batches(model, sequences, compute=model, **how):
         score_NR[batch.indices] = batch.value_NX
     return score_NR
 
@@ -152,11 +146,7 @@ def best_layout(model: MultiHeadRewardModel) -> LayoutName:
 
 
 def _plan(
-    sequences: Sequence[TokenIds],
-    *,
-    layout: LayoutName,
-    groups: Groups,
-    budget: int,
+    sequences: Sequence[TokenIds], *, layout: LayoutName, groups: Groups, budget: int
 ) -> list[list[Sequence[int]]]:
     """The units of every batch; the sequences of a unit stay together."""
     num_sequences = len(sequences)

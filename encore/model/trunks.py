@@ -52,15 +52,6 @@ _WINDOW_OFF = ("qwen2", "qwen3")
 OTHER = TrunkKind(is_causal=False)
 
 
-def is_taken_apart(config: dict[str, Any]) -> bool:
-    """Whether a sequence classifier is one linear layer on the last token of a known decoder.
-
-    Others are run whole: `encore.model.reward_model`.
-    """
-    kind = TRUNKS.get(str(config.get("model_type")), OTHER)
-    return kind.is_causal
-
-
 def trunk_kind(config: dict[str, Any], *, name: str) -> TrunkKind:
     """How the model of a config.json is read.
 

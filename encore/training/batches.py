@@ -230,7 +230,7 @@ def score_microbatch(
         microbatch = lay_out(
             [rows.sequences[sequence] for sequence in part],
             layout=config.layout,
-            groups=pairs if config.layout == "prefix-shared" else None,
+            groups=pairs,
             pad_token_id=pad_token_id,
             is_causal=model.is_causal,
         )

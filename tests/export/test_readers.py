@@ -110,10 +110,11 @@ def agree(theirs: object, ours: np.ndarray) -> None:
 
 # --- transformers ---------------------------------------------------------------------------------
 
+NEWEST = pytest.param("5", marks=pytest.mark.services)
 OLDER = [pytest.param(minor, marks=pytest.mark.full) for minor in ("4.51", "4.57")]
 
 
-@pytest.mark.parametrize("minor", ["5", *OLDER])
+@pytest.mark.parametrize("minor", [NEWEST, *OLDER])
 def test_transformers_agrees(exported, minor, tmp_path):
     python = Path(sys.executable) if minor == "5" else reader_python(f"transformers-{minor}")
     models = [str(exported.heads), str(exported.composed)]

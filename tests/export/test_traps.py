@@ -141,11 +141,11 @@ PHI_3 = {
 
 def test_scalings_that_version_4_would_take_for_others_are_refused():
     for model_type, rope, message in (
-        ("qwen2", YARN, r"factor 4, .* would take 2 .* 1024, or the"),
-        ("qwen2", YARN | {"truncate": False}, "truncate false"),
-        ("qwen2", {"rope_type": "longrope", "rope_theta": 1e4}, "expected it of phi3 only"),
-        ("phi3", PHI_3 | {"attention_factor": 1.2}, "attention_factor, which transformers 4 does"),
-        ("gemma3", {"full_attention": {"rope_theta": 1e4}}, "expected one set of them"),
+        ("qwen2", YARN, "factor 4, where 4.51 would take true and 2 "),
+        ("qwen2", YARN | {"truncate": False}, "truncate False"),
+        ("qwen2", {"rope_type": "longrope", "rope_theta": 1e4}, "expected of phi3 only"),
+        ("phi3", PHI_3 | {"attention_factor": 1.2}, "attention_factor; transformers 4"),
+        ("gemma3", {"full_attention": {"rope_theta": 1e4}}, "are not one set"),
     ):
         config = {"rope_parameters": rope, "max_position_embeddings": 512}
         with pytest.raises(InputError, match=message) as caught:

@@ -23,10 +23,9 @@ END = LLAMA_3_TOKENS.index("<|eot_id|>")
 Damage = Callable[[Path], None]
 
 
-def written(folder: Path, *, dtype=torch.float32) -> Written:
+def written(folder: Path, *, dtype: str = "float32") -> Written:
     opened = opened_model()
-    name = str(dtype).removeprefix("torch.")
-    export_model(opened, out=folder, dtype=name)
+    export_model(opened, out=folder, dtype=dtype)
     tensors = {f"model.{key}": value for key, value in opened.model.trunk.state_dict().items()}
     return Written(
         folder=folder,
@@ -35,6 +34,7 @@ def written(folder: Path, *, dtype=torch.float32) -> Written:
         mix_RK=np.eye(len(RULES)),
         labels=RULES,
         dtype=dtype,
+        architecture="LlamaForSequenceClassification",
     )
 
 
@@ -96,11 +96,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "pads with an end": (changed("config.json", pad_token_id=END), "differ by"),
     "another activation": (changed("config.json", hidden_act="relu"), "differ by"),
     "another norm": (changed("config.json", rms_norm_eps=0.1), "differ by"),
-    "fewer labels": (changed("config.json", id2label={"0": "one"}), "does not load|lacks 1"),
-    "more layers": (changed("config.json", num_hidden_layers=3), "lacks 9 of its tensors"),
+    "fewer labels": (
+        changed("config.json", id2label={"0": "one"}),
+        "not load|1 weights miss",
+    ),
+    "more layers": (changed("config.json", num_hidden_layers=3), "9 weights missing"),
     "another head": (one_weight("score.weight", 1.5), r"1 of its tensors .* first score\.weight"),
     "one weight": (one_weight("model.layers.0.mlp.up_proj.weight", 1.02), "1 of its tensors"),
-    "a weight less": (without_weight, r"lacks 1 of its tensors, first model\.norm\.weight"),
+    "a weight less": (without_weight, r"1 weights missing .* first model\.norm\.weight"),
     "a line break": (template_with_a_line_break, "its text gives .* other ones"),
     "special tokens": (special_tokens_added, "its text gives"),
     "no special tokens": (
@@ -108,7 +111,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "its text without special tokens added gives",
     ),
     "no tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "does not load"),
-    "no config": (lambda f: (f / "config.json").write_text("{"), "does not load"),
+    "no config": (lambda f: (f / "config.json").write_text("{"), "not load"),
 }
 
 
@@ -118,7 +121,7 @@ IN_BFLOAT16 = {"another rope", "one weight", "a weight less"}
 @pytest.mark.parametrize("name", DAMAGES)
 def test_whatever_readers_would_misread_is_found(tmp_path, name):
     damage, message = DAMAGES[name]
-    dtype = torch.bfloat16 if name in IN_BFLOAT16 else torch.float32
+    dtype = "bfloat16" if name in IN_BFLOAT16 else "float32"
     export = written(tmp_path / "export", dtype=dtype)
     damage(export.folder)
     with pytest.raises(EncoreError, match=message) as caught:

@@ -6,11 +6,12 @@ import json
 import math
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from encore.errors import InputError
-from encore.export.weights_input import read_weights, scheme_weights
-from encore.weighting.scheme import SchemeOptions
+from encore.export.weights_input import chosen_weights, read_weights
+from encore.weighting.weights_config import WeightChoice
 
 HEADS = ("be-kind", "be-brief")
 
@@ -47,23 +48,27 @@ def test_a_file_is_what_weights_prints_or_any_composers_plain_object(tmp_path):
     assert (composition.scheme, composition.entropies) == ("given", {})
 
 
-def test_a_scheme_brings_its_weights_and_the_entropies_behind_them():
-    composition = scheme_weights(
-        RATINGS, head_ids=HEADS, scheme="encore", options=SchemeOptions(tau=1.0)
+def test_a_scheme_brings_its_weights_and_the_entropies_behind_them(tmp_path):
+    path = tmp_path / "ratings.parquet"
+    pq.write_table(RATINGS, path)
+    encore, uniform = (
+        WeightChoice(scheme="encore", ratings=path, tau=1.0),
+        WeightChoice(scheme="uniform", ratings=path),
     )
+    composition = chosen_weights(encore, head_ids=HEADS)
     assert composition.weights == pytest.approx({"be-kind": 1 / 3, "be-brief": 2 / 3})
     assert composition.entropies == pytest.approx({"be-kind": math.log(2), "be-brief": 0.0})
     assert composition.params == {"tau": 1.0, "log_base": "e"}
     with pytest.raises(InputError, match=r"be-brief among the weights.*be-true among the heads"):
-        scheme_weights(RATINGS, head_ids=("be-kind", "be-true"), scheme="uniform")
+        chosen_weights(uniform, head_ids=("be-kind", "be-true"))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", "not JSON"),
-        (b'{"be-kind": "\xff"}', "not JSON"),
-        (b"[1]", "a JSON list; expected the output"),
+        (b"{", "cannot be read as JSON"),
+        (b'{"be-kind": "\xff"}', "cannot be read as JSON"),
+        (b"[1]", "file: Input should be a valid dict.*expected the output"),
         ({"be-kind": "0.5", "be-brief": 0.5}, "be-kind: Input should be a valid number"),
         ({"be-kind": True, "be-brief": 0.5}, "be-kind: Input should be a valid number"),
         ({"rule_ids": ["be-kind"], "weights": [0.5, 0.5]}, "2 weights for 1 rules"),
@@ -74,7 +79,7 @@ def test_a_scheme_brings_its_weights_and_the_entropies_behind_them():
         ({"be-kind": 0.5, "be-brief": 0.5, "c": 0.0}, "c among the weights but no head"),
         (b'{"be-kind": NaN, "be-brief": 1}', "nan for rule be-kind"),
         ({}, "be-kind, be-brief among the heads"),
-        (None, r"w\.json: cannot be read \(No such file"),
+        (None, r"w\.json: cannot be read as JSON .*No such file"),
     ],
 )
 def test_a_file_that_holds_no_such_weights_is_refused_in_one_line(tmp_path, content, message):

@@ -148,8 +148,8 @@ def test_a_pair_that_ties_in_one_of_the_two_is_counted_as_that(tmp_path):
     # bfloat16 scores this large are whole units apart.
     assert max(checked.example_scores.values()) > 256
     assert (checked.num_flipped, checked.num_tied, checked.num_margins) == (0, 1, 1)
-    assert not any("flips" in note for note in result.notes)
-    assert any("makes or breaks 1 ties of 1" in note for note in result.notes)
+    assert any("flips 0 and " in note for note in result.notes)
+    assert any("makes or breaks 1 ties" in note for note in result.notes)
     assert "1 of these pairs tie in one of the two" in (tmp_path / "half/README.md").read_text()
 
 
@@ -158,7 +158,7 @@ def test_large_models_are_written_in_shards_that_read_as_one(tmp_path):
     classifier = type(AutoModelForSequenceClassification.from_config(opened.model.trunk.config))
     heads = opened.model.heads.weight.detach()
     tensors = classifier_tensors(opened.model, classifier, head_weight_KD=heads)
-    write_tensors(tensors, tmp_path, dtype=torch.bfloat16, max_shard_bytes=20_000)
+    write_tensors(tensors, tmp_path, dtype="bfloat16", max_shard_bytes=20_000)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
     assert len(files) > 2
@@ -229,7 +229,7 @@ def test_what_no_plain_classifier_can_say_is_refused_in_one_line(tmp_path):
         (encoder, "an encoder whose heads read the mean of the tokens; the classifier of 'bert'"),
         (sigmoid, r"asks for a sigmoid after the head \(sentence_transformers"),
         (bias, "have a bias, which transformers would drop"),
-        (rounded, "opened in bfloat16; expected float32"),
+        (rounded, "opened in torch.bfloat16"),
     ):
         with pytest.raises(EncoreError, match=message) as caught:
             export_model(opened, out=tmp_path / "export")
@@ -245,7 +245,7 @@ def test_notes_of_another_model_are_refused(tmp_path):
     whole = json.loads(path.read_text())
     damages = [{"labels": None}, {"mean": []}, {"kind": "composed"}]
     for damaged, message in (
-        ({"labels": ["other"], "mean": {"other": 0.5}}, r"labels .'other'., but config.json has"),
+        ({"labels": ["other"], "mean": {"other": 0.5}}, "does not describe this model"),
         *((one, "does not describe this model") for one in damages),
     ):
         path.write_text(json.dumps({**whole, **damaged}))

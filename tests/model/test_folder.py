@@ -96,12 +96,12 @@ ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}
     [
         (one_head_less, r"heads of shape \(1, 32\) with 2 means, expected \(2, 32\)"),
         (write("chat_template.jinja", ANOTHER_TEMPLATE), "not the one it was trained with"),
-        (remove("reward_model.json"), "no reward_model.json"),
-        (remove("model.safetensors"), "model.safetensors missing"),
-        (remove("tokenizer.json"), "tokenizer.json missing"),
+        (remove("reward_model.json"), "reward_model.json: missing or damaged"),
+        (remove("model.safetensors"), "no file named model.safetensors"),
+        (remove("tokenizer.json"), "its tokenizer does not load"),
         (write("pytorch_model.bin", "x"), r"pickled files \(pytorch_model.bin\)"),
         (write("heads.safetensors", "x"), "heads.safetensors: cannot be read"),
-        (write("reward_model.json", "{}"), "damaged, format"),
+        (write("reward_model.json", "{}"), "missing or damaged .*format Field required"),
     ],
 )
 def test_what_is_damaged_is_refused_in_one_line(tmp_path, damage, message):

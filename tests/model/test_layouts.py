@@ -75,7 +75,6 @@ def test_padding_is_on_the_right_and_only_an_encoder_needs_a_mask():
     ("batch", "layout", "is_causal", "message"),
     [
         ([[1, 2], [1, 3]], "prefix-shared", False, "bidirectional"),
-        ([[1, 2], [1, 3]], "prefix-shared", True, "no groups"),
         ([[1, 2], [1, 3]], "single", True, "one per microbatch"),
         ([[1, 2], []], "packed", True, "none empty"),
         ([], "packed", True, "none empty"),
