@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from difflib import get_close_matches
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_PERMISSION = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 class EncoreError(Exception):
@@ -35,6 +39,13 @@ class JudgeUnavailableError(EveryShardError):
 
 class GenerationInterruptedError(EncoreError):
     """A generation passed its deadline or was cancelled; its engine must not be reused."""
+
+
+def meets_every_shard(error: object) -> bool:
+    """Whether the next shard would fail the same way: no engine, no space, no permission."""
+    return isinstance(error, EveryShardError) or (
+        isinstance(error, OSError) and error.errno in NO_ROOM | _NO_PERMISSION
+    )
 
 
 def did_you_mean(name: str, possible: Sequence[str]) -> str:

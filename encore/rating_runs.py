@@ -124,7 +124,7 @@ def null_reasons(status: RatingStatus) -> dict[str, int]:
     """
     reasons: Counter[str] = Counter()
     for shard in status.shards:
-        if shard.path is not None and shard.num_nulls:
+        if shard.path is not None and shard.footer.get("num_nulls"):
             column = pq.read_table(shard.path, columns=["null_reason"], partitioning=None)
             reasons.update(column["null_reason"].drop_null().to_pylist())
     return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))

@@ -1,10 +1,6 @@
-"""The sharded run: long work in slices, each of which is one verified file or not there at all.
+"""A sharded run on disk: its manifest, its plan, and slices that are each one verified file.
 
-Rating, scoring and judging give this module a function from a slice of pairs to a table. It plans
-the slices, locks them, writes whole files, verifies digests, records failures, waits for other
-processes, takes over from killed ones, and reports progress and status.
-
-A run's folder holds:
+Long work is done in slices (`encore.run_work`). A run's folder holds:
 
     run.json                              the manifest: the run's identity and what it is called
     shard-00003.<digest>.parquet          the rows of one slice
@@ -16,17 +12,6 @@ whose name carries the SHA-256 of its bytes (32 digits) and whose footer belongs
 and digest become visible with one rename, so no crash and no second writer leaves a damaged slice:
 two writers leave two whole files, and every reader takes the first one. The lock only saves work.
 Files of earlier versions (``shard-00003.parquet`` with ``shard-00003.sha256``) count as well.
-
-How to use it:
-
-    class MyManifest(RunManifest): ...                  # key field, rows per pair, command
-
-    def compute(shard: Shard, tell: Tell) -> Slice: ...  # tell(rows finished) may raise to stop
-
-    job = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=load_the_engine)
-    report = work_through(job, reporter=reporter)        # every slice that is not done
-    outcome = work_on(job, shard)                        # one slice (a task of an orchestrator)
-    status = run_status(run_dir, MyManifest)              # status.is_complete, status.paths
 """
 
 from __future__ import annotations
@@ -35,39 +20,25 @@ import contextlib
 import errno
 import hashlib
 import json
-import logging
 import re
-import threading
-import time
-import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict
 
-from encore.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
+from encore.errors import NO_ROOM, EncoreError, EveryShardError, InputError
 from encore.files import atomic_write_bytes, file_sha256, publish, temporary_path
-from encore.reporting import SILENT, Reporter
 from encore.versions import package_versions
-
-logger = logging.getLogger(__name__)
 
 _FOOTER_KEY = "encore.shard"
 _DIGEST_DIGITS = 32
 _SHARD_NAME = re.compile(r"shard-(\d{5})(?:\.([0-9a-f]{32}))?\.parquet")
 #: Beginnings of the names that a run writes into its folder, hidden temporary files included.
 _OWN_NAMES = ("locks", "shard-", "failed-", ".")
-_BUSY_POLL_SECONDS = 1.0
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NO_PERMISSION = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 ShardStateName = Literal["done", "missing", "damaged", "failed"]
 
@@ -93,16 +64,6 @@ class Slice:
     table: pa.Table
     footer: Mapping[str, Any] = field(default_factory=dict)
     counts: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Tell(Protocol):
-    """Reports how many rows of a shard are finished so far; raises when the run was cancelled."""
-
-    def __call__(self, num_rows: int, *, note: str = "") -> None:
-        """``note`` is for people, e.g. a speed."""
-
-
-Compute = Callable[[Shard, Tell], Slice]
 
 
 def run_key_of(identity: Mapping[str, Any]) -> str:
@@ -214,16 +175,6 @@ class ShardState:
     action: str = ""
     counts: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def num_ratings(self) -> int:
-        """Ratings with a number, in a shard of ratings that is done."""
-        return int(self.footer.get("num_ratings", 0))
-
-    @property
-    def num_nulls(self) -> int:
-        """Null ratings, in a shard of ratings that is done."""
-        return int(self.footer.get("num_nulls", 0))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus(Generic[Manifest]):
@@ -306,32 +257,28 @@ def check_folder(run_dir: Path, manifest: RunManifest) -> None:
         InputError: The folder holds another run, or something else.
         EncoreError: Its manifest is damaged.
     """
+    problem = ""
     if (run_dir / manifest.FILE).is_file():
         found = read_manifest(run_dir, type(manifest))
         if found.key != manifest.key:
-            raise InputError(
-                f"{run_dir}: holds the run {found.key} ({found.title}), not {manifest.key}: "
-                "another model, other data or another plan; name another folder with --out"
-            )
+            problem = f"holds the run {found.key} ({found.title})"
     elif run_dir.is_file():  # exists() would see a folder that another thread just made
-        raise InputError(f"{run_dir}: this is a file; name a new directory with --out")
+        problem = "this is a file"
     elif run_dir.is_dir():
+        names = sorted(path.name for path in run_dir.iterdir())
+        if others := [name for name in names if not name.startswith(_OWN_NAMES)]:
+            problem = f"a directory with other things in it ({others[0]})"
         # Without a manifest it may hold this run's own shards, whose manifest was lost.
-        for path in sorted(run_dir.iterdir()):
-            if not path.name.startswith(_OWN_NAMES):
-                raise InputError(
-                    f"{run_dir}: a directory with other things in it ({path.name}); name a new or "
-                    "empty one with --out"
-                )
         for paths in _shard_files(run_dir).values():
-            key = manifest.key
             with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError):
-                key = str(_read_footer(pq.read_metadata(paths[0]))["run_key"])
-            if key != manifest.key:
-                raise InputError(
-                    f"{paths[0]}: a shard of run {key}, not of {manifest.key}; name another "
-                    "folder with --out"
-                )
+                key = _read_footer(pq.read_metadata(paths[0]))["run_key"]
+                if key != manifest.key:
+                    problem = f"holds a shard of run {key}"
+    if problem:
+        raise InputError(
+            f"{run_dir}: {problem}; run {manifest.key} is of another model, other data or another "
+            "plan: name a new or empty folder with --out"
+        )
 
 
 def list_runs(parent: Path, kind: type[RunManifest]) -> tuple[Path, ...]:
@@ -363,9 +310,11 @@ def choose_run(parent: Path, kind: type[RunManifest], key: str | None = None) ->
     chosen = [run_dir for run_dir in runs if run_dir.name.startswith(key or "")]
     if len(chosen) == 1:
         return chosen[0]
-    asked = f"--run {key!r}: {len(chosen)} runs match" if key else f"{len(chosen)} runs match"
     listing = "; ".join(describe_run(run_dir, kind) for run_dir in runs)
-    raise InputError(f"{parent.parent}: {asked}; choose one with --run KEY: {listing}")
+    raise InputError(
+        f"{parent.parent}: {len(chosen)} runs match {key or 'any key'}; choose one by its key "
+        f"(--run) or its folder: {listing}"
+    )
 
 
 # --- shards on disk -----------------------------------------------------------------------------
@@ -379,13 +328,15 @@ def run_status(run_dir: Path, kind: type[Manifest]) -> RunStatus[Manifest]:
     """
     manifest = read_manifest(run_dir, kind)
     return RunStatus(
-        run_dir=run_dir, manifest=manifest, shards=_inspect_all(run_dir, manifest, manifest.shards)
+        run_dir=run_dir,
+        manifest=manifest,
+        shards=inspect_shards(run_dir, manifest, manifest.shards),
     )
 
 
 def inspect_shard(run_dir: Path, manifest: RunManifest, shard: Shard) -> ShardState:
     """The state of one shard, checked as by `run_status`."""
-    return _inspect_all(run_dir, manifest, [shard])[0]
+    return inspect_shards(run_dir, manifest, [shard])[0]
 
 
 def shard_path(run_dir: Path, index: int) -> Path:
@@ -424,7 +375,7 @@ def write_shard(run_dir: Path, manifest: RunManifest, shard: Shard, content: Sli
             own = run_dir / f"shard-{shard.index:05d}.{digest}.parquet"
             publish(temporary, own)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in NO_ROOM:
             raise
         raise EveryShardError(
             f"{run_dir}: the disk was full while shard {shard.index} was written; finished shards "
@@ -452,26 +403,6 @@ def record_failure(run_dir: Path, shard: Shard, error: BaseException) -> None:
         atomic_write_bytes(_failure_path(run_dir, shard.index), data.encode())
 
 
-@contextlib.contextmanager
-def shard_lock(run_dir: Path, index: int) -> Iterator[bool]:
-    """Whether this process may work on a shard; False when another one works on it.
-
-    The operating system releases the lock even when its holder is killed.
-    """
-    locks = run_dir / "locks"
-    locks.mkdir(exist_ok=True)
-    lock = FileLock(locks / f"shard-{index:05d}.lock", blocking=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
-
-
 def _failure_path(run_dir: Path, index: int) -> Path:
     return run_dir / f"failed-{index:05d}.json"
 
@@ -488,9 +419,10 @@ def _shard_files(run_dir: Path) -> dict[int, list[Path]]:
     return {index: [path for _, path in sorted(files)] for index, files in found.items()}
 
 
-def _inspect_all(
+def inspect_shards(
     run_dir: Path, manifest: RunManifest, shards: Sequence[Shard]
 ) -> tuple[ShardState, ...]:
+    """The states of some shards, checked as by `run_status`."""
     files = _shard_files(run_dir)
     found = {
         path: _read(path, manifest, shard)
@@ -564,257 +496,3 @@ def _without_file(run_dir: Path, shard: Shard) -> ShardState:
     except (OSError, ValueError, KeyError, TypeError):
         detail = "the record of the failure is unreadable"
     return ShardState(index=shard.index, state="failed", detail=detail)
-
-
-# --- work ---------------------------------------------------------------------------------------
-
-
-def meets_every_shard(error: object) -> bool:
-    """Whether the next shard would fail the same way: no engine, no space, no permission."""
-    return isinstance(error, EveryShardError) or (
-        isinstance(error, OSError) and error.errno in _NO_ROOM | _NO_PERMISSION
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One opened run: where it is, which it is, and how a shard becomes a table.
-
-    Attributes:
-        run_dir: The run's folder; made with the first shard.
-        manifest: Which run it is.
-        compute: Makes the rows of a shard. Called from worker threads.
-        start: Called once before the first open shard, e.g. to start an engine. Returns the number
-            of worker threads: with two, one shard is prepared or written while another computes.
-        stops_run: Whether an error stops the whole run; other errors fail their shard only.
-        title: What a reporter calls it; default: the manifest's ``DOING``.
-        cancelled: Set it to interrupt the shards in work.
-    """
-
-    run_dir: Path
-    manifest: RunManifest
-    compute: Compute
-    start: Callable[[], int] = lambda: 1
-    stops_run: Callable[[BaseException], bool] = meets_every_shard
-    title: str = ""
-    cancelled: threading.Event = field(default_factory=threading.Event)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
-    """What one call did. ``failures`` maps a shard's index to its error."""
-
-    done_word: str
-    outcomes: tuple[ShardState, ...]
-    failures: Mapping[int, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        kind: type[RunManifest],
-        outcomes: Sequence[ShardState],
-        failures: Mapping[int, str],
-    ) -> Self:
-        """The report of some outcomes, in the plan's order."""
-        return cls(
-            done_word=kind.DONE,
-            outcomes=tuple(sorted(outcomes, key=lambda outcome: outcome.index)),
-            failures=dict(sorted(failures.items())),
-        )
-
-    def count(self, action: str) -> int:
-        """How many shards were, for example, ``rated`` or ``reused``."""
-        return sum(outcome.action == action for outcome in self.outcomes)
-
-    def total(self, name: str) -> int:
-        """The sum of a number in the footers, over all shards that are done."""
-        return sum(int(outcome.footer.get(name, 0)) for outcome in self.outcomes)
-
-    def computed(self, name: str) -> int:
-        """The sum of a count over the shards computed now."""
-        return sum(int(outcome.counts.get(name, 0)) for outcome in self.outcomes)
-
-    def tally(self, name: str) -> dict[str, int]:
-        """The sums of counts by name, over the shards computed now, sorted."""
-        sums: Counter[str] = Counter()
-        for outcome in self.outcomes:
-            sums.update(outcome.counts.get(name, {}))
-        return dict(sorted(sums.items()))
-
-    @property
-    def summary(self) -> str:
-        """One line: ``43 rated, 0 reused, 7 failed``."""
-        done, reused = self.count(self.done_word), self.count("reused")
-        return f"{done} {self.done_word}, {reused} reused, {len(self.failures)} failed"
-
-
-def choose_shards(manifest: RunManifest, only: Sequence[int] | None) -> tuple[Shard, ...]:
-    """The plan's shards, or those of the given indices.
-
-    Raises:
-        InputError: The plan has no such shard.
-    """
-    plan = manifest.shards
-    for index in only or ():
-        if not 0 <= index < len(plan):
-            raise InputError(
-                f"shard {index}: run {manifest.key} has shards 0 to {len(plan) - 1}; "
-                "`encore status` lists them"
-            )
-    return plan if only is None else tuple(plan[index] for index in sorted(set(only)))
-
-
-def work_on(job: Job, shard: Shard, *, tell: Tell | None = None) -> ShardState:
-    """Compute one shard unless it is done or another process works on it.
-
-    Args:
-        job: The run.
-        shard: One shard of its plan.
-        tell: Told how many of its rows are finished.
-
-    Raises:
-        GenerationInterruptedError: The run was cancelled.
-        Exception: What `Job.compute` or the disk raised; it is recorded for `run_status`.
-    """
-    if (reused := _reused(job, shard)) is not None:  # no lock, so it works on a read-only disk
-        return reused
-
-    def told(num_rows: int, *, note: str = "") -> None:
-        if job.cancelled.is_set():
-            raise GenerationInterruptedError(f"shard {shard.index}: the run was cancelled")
-        if tell is not None:
-            tell(num_rows, note=note)
-
-    claim_folder(job.run_dir, job.manifest)
-    with shard_lock(job.run_dir, shard.index) as is_mine:
-        if not is_mine:
-            return ShardState(index=shard.index, state="missing", action="busy")
-        if (reused := _reused(job, shard)) is not None:  # finished elsewhere since the first look
-            return reused
-        for path in job.run_dir.glob(f".shard-{shard.index:05d}.*"):
-            path.unlink(missing_ok=True)  # left by a killed process
-        try:
-            content = job.compute(shard, told)
-            state = write_shard(job.run_dir, job.manifest, shard, content)
-        except Exception as error:
-            if not job.cancelled.is_set():
-                record_failure(job.run_dir, shard, error)
-            raise
-    return replace(state, action=job.manifest.DONE, counts=content.counts)
-
-
-def work_through(
-    job: Job, *, only: Sequence[int] | None = None, reporter: Reporter = SILENT
-) -> RunReport:
-    """Compute every shard that is not done.
-
-    A shard that fails is recorded and does not stop the others; an error that every shard would
-    meet does. A shard that another process works on is waited for, and computed here if that
-    process dies.
-
-    Args:
-        job: The run.
-        only: Indices of the shards to look at; default all.
-        reporter: Told about finished rows (from worker threads) and shards.
-
-    Raises:
-        InputError: ``only`` names a shard that the plan does not have.
-        Exception: An error that every shard would meet.
-        KeyboardInterrupt: After the shards in work were interrupted; finished shards are kept.
-    """
-    job.cancelled.clear()
-    manifest = job.manifest
-    chosen = choose_shards(manifest, only)
-    check_folder(job.run_dir, manifest)
-    states = _inspect_all(job.run_dir, manifest, chosen)
-    pending = [shard for shard, state in zip(chosen, states, strict=True) if state.state != "done"]
-    num_workers = job.start() if pending else 1
-    if pending or not (job.run_dir / manifest.FILE).is_file():
-        claim_folder(job.run_dir, manifest)
-    outcomes = [replace(state, action="reused") for state in states if state.state == "done"]
-    before = f" ({len(outcomes)} of {len(chosen)} shards were done before)" if outcomes else ""
-    reporter.started(
-        f"{job.title or manifest.DOING}{before}",
-        total=sum(shard.num_pairs for shard in chosen) * manifest.rows_per_pair,
-        done=sum(outcome.num_rows for outcome in outcomes),
-    )
-    tally = _Tally(job=job, reporter=reporter, num_shards=len(chosen), outcomes=outcomes)
-    waited_for: list[Shard] = []
-    while pending:
-        pending = _busy_after_pass(tally, pending, num_workers=num_workers)
-        if pending and pending != waited_for:
-            names = ", ".join(str(shard.index) for shard in pending)
-            logger.warning("waiting for another process that works on shards %s", names)
-            waited_for = pending
-        if pending:
-            time.sleep(_BUSY_POLL_SECONDS)
-    return RunReport.of(type(manifest), tally.outcomes, tally.failures)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Tally:
-    """What one call of `work_through` has done so far."""
-
-    job: Job
-    reporter: Reporter
-    num_shards: int
-    outcomes: list[ShardState]
-    failures: dict[int, str] = field(default_factory=dict)
-    _told: Counter[int] = field(default_factory=Counter)
-    _num_rows: int = 0
-    _began: float | None = None
-
-    def tell(self, shard: Shard, num_rows: int, *, note: str = "") -> None:
-        """Report finished rows of a shard in work. Each shard has one worker thread."""
-        if (more := num_rows - self._told[shard.index]) > 0:
-            self._told[shard.index] = num_rows
-            self._num_rows += more
-            self._began = self._began or time.monotonic()  # with the first rows: not a start
-            seconds = time.monotonic() - self._began
-            if not note and seconds > 1:
-                note = f"{self._num_rows / seconds:,.0f} {self.job.manifest.UNIT}/s"
-            self.reporter.advanced(more, note=note)
-
-    def finished(self, outcome: ShardState) -> None:
-        """Report a shard that is done."""
-        self.reporter.advanced(outcome.num_rows - self._told[outcome.index])
-        self.outcomes.append(outcome)
-        assert outcome.path is not None
-        place = f"{len(self.outcomes)} of {self.num_shards}"
-        self.reporter.saved(outcome.path, kind=f"shard {outcome.index} {outcome.action} ({place})")
-
-
-def _busy_after_pass(tally: _Tally, pending: Sequence[Shard], *, num_workers: int) -> list[Shard]:
-    """Try each shard once, in threads; returns those that another process works on.
-
-    On any way out no thread is left running.
-    """
-    job, busy = tally.job, []
-    with ThreadPoolExecutor(num_workers, thread_name_prefix=job.manifest.DOING) as pool:
-        futures = {
-            pool.submit(work_on, job, shard, tell=partial(tally.tell, shard)): shard
-            for shard in pending
-        }
-        try:
-            for future in as_completed(futures):
-                shard, error = futures[future], future.exception()
-                if error is not None:
-                    traceback.clear_frames(error.__traceback__)  # they hold the shard's rows
-                    if job.stops_run(error):
-                        raise error
-                    tally.failures[shard.index] = f"{type(error).__name__}: {error}"
-                    logger.warning("shard %d failed: %s", shard.index, error)
-                elif (outcome := future.result()).action == "busy":
-                    busy.append(shard)
-                else:
-                    tally.finished(outcome)
-        except BaseException:
-            job.cancelled.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return busy
-
-
-def _reused(job: Job, shard: Shard) -> ShardState | None:
-    state = inspect_shard(job.run_dir, job.manifest, shard)
-    return replace(state, action="reused") if state.state == "done" else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping
+from typing import Any
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -54,6 +55,23 @@ def load_settings() -> Settings:
         raise InputError(
             f"environment variable {name}: {problem['msg']} (got {problem['input']!r})"
         ) from error
+
+
+def duckdb_config(*, memory: str | None = None) -> dict[str, Any]:
+    """How every DuckDB connection is opened: within this environment's limits, loading nothing.
+
+    Args:
+        memory: The limit where the environment has none.
+    """
+    settings = load_settings()
+    config = {
+        "memory_limit": settings.duckdb_memory_limit or memory,
+        "threads": settings.duckdb_threads,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,  # a table is what was registered, not a local variable
+    }
+    return {name: value for name, value in config.items() if value is not None}
 
 
 def quiet_environment(environ: MutableMapping[str, str] = os.environ) -> None:

@@ -16,11 +16,12 @@ from prefect.states import Completed, Failed
 
 from encore.config import RatingConfig
 from encore.data.study import open_study
-from encore.errors import EncoreError, StudyIncompleteError
+from encore.errors import EncoreError, StudyIncompleteError, meets_every_shard
 from encore.rating.rating_run import NUM_WORKERS, RatingRun, open_run
 from encore.rating.rating_run import rate_shard as rate_one
 from encore.rating_runs import RatingManifest
-from encore.runs import RunReport, ShardState, choose_shards, inspect_shard, meets_every_shard
+from encore.run_work import RunReport, choose_shards
+from encore.runs import ShardState, inspect_shards
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, StoppedError, is_shard_worth_another_attempt, run_stage
@@ -79,8 +80,8 @@ def rate_shards(
     run = run_stage("plan-rating", lambda: open_run(open_study(study), config), attempts=once)
     try:
         chosen = choose_shards(run.manifest, only)
-        states = [inspect_shard(run.run_dir, run.manifest, shard).state for shard in chosen]
-        num_open = sum(state != "done" for state in states)
+        states = inspect_shards(run.run_dir, run.manifest, chosen)
+        num_open = sum(state.state != "done" for state in states)
         reporter = FlowReporter("rating")
         reporter.started(
             f"run {run.manifest.run_key}: judge {run.manifest.judge}, {len(run.manifest.rules)} "
@@ -200,7 +201,7 @@ def _report(results: dict[int, Any]) -> RunReport:
         for index, one in results.items()
         if isinstance(one, BaseException)
     }
-    return RunReport.of(RatingManifest, outcomes, failures)
+    return RunReport(RatingManifest, outcomes, dict(sorted(failures.items())))
 
 
 def _error(results: dict[int, Any], report: RunReport) -> EncoreError:

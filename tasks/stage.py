@@ -21,8 +21,7 @@ from prefect.runtime import flow_run
 from prefect.tasks import Task
 
 from encore.config import StageConfig, option
-from encore.errors import EncoreError, InputError
-from encore.runs import meets_every_shard
+from encore.errors import EncoreError, InputError, meets_every_shard
 from encore.settings import quiet_environment
 
 Result = TypeVar("Result")

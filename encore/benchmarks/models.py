@@ -32,7 +32,7 @@ from encore.model.conversation import EncodedPair, EncodedResponse, freeze_templ
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
-from encore.runs import RunReport
+from encore.run_work import RunReport
 from encore.scoring.head_scores import HeadScores, ScoreManifest, read_head_scores
 from encore.scoring.scoring_run import score_manifest, score_run
 from encore.training.embeddings import embed, prompt_table

@@ -7,16 +7,17 @@ and neither `memory_limit` nor an interrupt reaches it. So a child process runs 
 
 from __future__ import annotations
 
-import base64
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ import pyarrow as pa
 from encore.errors import EncoreError, InputError
 from encore.query.query_files import query_files
 from encore.query.sql_worker import EXIT_MEMORY, EXIT_TIME
-from encore.query.study_database import StudyTable, limits_of_environment
 from encore.query.study_tables import StudyTables
+from encore.settings import duckdb_config
 
 _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
 
@@ -67,18 +68,16 @@ def run_query(
         InputError: Not one SELECT, a mistake in it; a run must be chosen first.
         EncoreError: Out of time or memory.
     """
-    limits = limits_of_environment(memory=memory)
+    config = duckdb_config(memory=memory)
     request = {
         "sql": sql,
-        "tables": {name: _as_json(table) for name, table in found.tables.items()},
-        "views": found.views,
-        "limits": limits,
+        "database": {"tables": found.tables, "views": found.views, "config": config},
         "seconds": seconds,
-        "num_bytes": _bytes_of(str(limits["memory_limit"])),
+        "num_bytes": _bytes_of(config["memory_limit"]),
     }
     with tempfile.TemporaryDirectory(prefix="encore-sql-") as folder:
-        file = Path(folder, "request.json")
-        file.write_text(json.dumps(request), encoding="utf-8")
+        file = Path(folder, "request")
+        file.write_bytes(pickle.dumps(request))
         with (
             file.open("rb") as stdin,
             subprocess.Popen(
@@ -89,35 +88,20 @@ def run_query(
                 env={**os.environ, "TMPDIR": folder},  # gone with this block, however it ends
             ) as worker,
         ):
+            failure = partial(_failure, worker, request, found)
             try:
                 try:
                     reader = pa.ipc.open_stream(worker.stdout)
                 except pa.ArrowInvalid as error:
-                    raise _failure(worker, request, found) from error
+                    raise failure() from error
                 yield QueryResult(
                     columns=tuple(reader.schema.names),
-                    batches=_batches(reader, worker, request, found),
+                    batches=_batches(reader, worker, failure),
                     num_missing_shards=_num_missing(found, sql),
                 )
             finally:
                 worker.kill()
                 worker.wait()
-
-
-def _as_json(table: StudyTable) -> str | list[dict[str, Any]]:
-    if isinstance(table, tuple):
-        return [
-            {"paths": part.paths, "schema": _base64(part.schema.serialize()), "select": part.select}
-            for part in table
-        ]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return _base64(sink.getvalue())
-
-
-def _base64(buffer: pa.Buffer) -> str:
-    return base64.b64encode(buffer).decode("ascii")
 
 
 def _bytes_of(size: str) -> int:
@@ -129,15 +113,14 @@ def _bytes_of(size: str) -> int:
 def _batches(
     reader: pa.RecordBatchReader,
     worker: subprocess.Popen[bytes],
-    request: dict[str, Any],
-    found: StudyTables,
+    failure: Callable[[], EncoreError],
 ) -> Iterator[pa.RecordBatch]:
     try:
         yield from reader
     except (pa.ArrowException, OSError) as error:
-        raise _failure(worker, request, found) from error
+        raise failure() from error
     if worker.wait() != 0:
-        raise _failure(worker, request, found)
+        raise failure()
 
 
 def _failure(
@@ -149,8 +132,8 @@ def _failure(
     code = worker.wait()
     limits = {
         EXIT_TIME: f"its limit of {request['seconds']:g} s; narrow it, or give a larger --timeout",
-        EXIT_MEMORY: f"its memory limit of {request['limits']['memory_limit']}; narrow it, or give "
-        "a larger --memory-limit",
+        EXIT_MEMORY: f"its memory limit of {request['database']['config']['memory_limit']}; narrow "
+        "it, or give a larger --memory-limit",
     }
     if code in limits:
         return EncoreError(f"query: stopped at {limits[code]}")
@@ -172,11 +155,6 @@ def _reads(sql: str) -> set[str]:
 
 def _num_missing(found: StudyTables, sql: str) -> int:
     reads = _reads(sql)
-    if "all_ratings" in reads:
-        statuses = found.statuses
-    else:
-        statuses = (found.chosen,) if "ratings" in reads and found.chosen is not None else ()
-    num_missing = sum(len(one.problems) for one in statuses)
-    if "head_scores" in reads:
-        num_missing += sum(len(one.problems) for one in found.scores)
-    return num_missing
+    runs = found.statuses if "all_ratings" in reads else [found.chosen] * ("ratings" in reads)
+    scores = found.scores if "head_scores" in reads else ()
+    return sum(len(one.problems) for one in (*runs, *scores) if one is not None)

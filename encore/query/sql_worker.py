@@ -1,23 +1,20 @@
-"""The process that runs one query: request as JSON on stdin, rows as an Arrow stream on stdout.
+"""The process that runs one query: pickled request on stdin, rows as an Arrow stream on stdout.
 
 It ends itself at the limits of time and memory. An error is one line of JSON on stderr.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
-
-if TYPE_CHECKING:
-    from encore.query.study_database import StudyTable
 
 EXIT_TIME, EXIT_MEMORY = 64, 65
 _POLL_SECONDS = 0.05
@@ -26,31 +23,27 @@ _SLACK_BYTES = 256 << 20
 
 
 class _NoPandas:
+    """Keeps `pyarrow.dataset` from importing pandas, which is most of this process's start."""
+
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> None:
         if name == "pandas":
             raise ModuleNotFoundError(name)
 
 
-def skip_pandas() -> None:
-    """Keep `pyarrow.dataset` from importing pandas, which is most of this process's start."""
-    sys.meta_path.insert(0, _NoPandas)
-
-
 def main() -> None:
     """Answer the request on stdin."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    skip_pandas()
+    sys.meta_path.insert(0, _NoPandas)
     import pyarrow as pa
 
     from encore.errors import EncoreError, InputError
-    from encore.query.study_database import locked_database, refuse
+    from encore.query.study_database import open_database, refuse
 
-    request: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+    request: dict[str, Any] = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own parent
     _watch(seconds=request["seconds"], num_bytes=request["num_bytes"])
-    tables = {name: _table(content) for name, content in request["tables"].items()}
     try:
-        with locked_database(tables, request["views"], limits=request["limits"]) as database:
+        with open_database(**request["database"]) as database:
             reader = database.select(request["sql"])
             try:
                 with pa.ipc.new_stream(sys.stdout.buffer, reader.schema) as stream:
@@ -65,23 +58,6 @@ def main() -> None:
         told = {"is_input": isinstance(error, InputError), "message": str(error)}
         sys.stderr.write("\n" + json.dumps(told) + "\n")
         sys.exit(1)
-
-
-def _table(content: str | list[dict[str, Any]]) -> StudyTable:
-    import pyarrow as pa
-
-    from encore.query.study_database import FilePart
-
-    if isinstance(content, str):
-        return pa.ipc.open_stream(base64.b64decode(content)).read_all()
-    return tuple(
-        FilePart(
-            paths=tuple(part["paths"]),
-            schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(part["schema"]))),
-            select=part["select"],
-        )
-        for part in content
-    )
 
 
 def _watch(*, seconds: float, num_bytes: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.fs as pafs
+from pyarrow.fs import LocalFileSystem
 
 from encore.errors import EncoreError, InputError
 
@@ -53,34 +53,11 @@ class FilePart:
 StudyTable: TypeAlias = pa.Table | tuple[FilePart, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class StudyDatabase:
     """Tables of a study, given as Arrow data. Get one from `open_database`."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-
-    def show(self, name: str, table: StudyTable) -> None:
-        """Make a table readable under a name."""
-        if isinstance(table, pa.Table):
-            self._connection.register(name, table)
-            return
-        selects = []
-        for place, part in enumerate(table):
-            files = f"_{name}_{place}"
-            dataset = ds.dataset(
-                list(part.paths),
-                schema=part.schema,
-                format="parquet",
-                filesystem=pafs.LocalFileSystem(),
-            )
-            self._connection.register(files, dataset)
-            selects.append(f"{part.select} from {quoted(files)}")
-        self.execute(f"create temp view {quoted(name)} as {' union all '.join(selects)}")
-
-    def lock(self) -> None:
-        """Take away every access to files, network, extensions and settings."""
-        for setting in _LOCK:
-            self.execute(setting)
+    _connection: duckdb.DuckDBPyConnection
 
     def execute(self, sql: str) -> None:
         """Run a statement of our own."""
@@ -111,66 +88,53 @@ class StudyDatabase:
 
 @contextmanager
 def open_database(
-    tables: Mapping[str, StudyTable], *, limits: Mapping[str, str | int] | None = None
+    tables: Mapping[str, StudyTable],
+    *,
+    views: Iterable[str] | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Iterator[StudyDatabase]:
-    """A connection with these tables, not locked.
+    """A connection with these tables.
 
     Args:
         tables: By name.
-        limits: Settings of DuckDB; default: `limits_of_environment`.
+        views: Statements that define more; with them, the connection is locked: every access to
+            files, network, extensions and settings is taken away.
+        config: Settings of DuckDB; default: `encore.settings.duckdb_config`.
     """
+    if config is None:
+        from encore.settings import duckdb_config
+
+        config = duckdb_config()
     with tempfile.TemporaryDirectory(prefix="encore-duckdb-") as spill_dir:
-        connection = duckdb.connect(
-            config={
-                "temp_directory": spill_dir,
-                "max_temp_directory_size": _SPILL_LIMIT,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-                "allow_community_extensions": False,
-                "allow_persistent_secrets": False,
-                "python_enable_replacements": False,  # no table is a local variable of Python
-                **(limits_of_environment() if limits is None else limits),
-            }
-        )
-        try:
+        settings: dict[str, Any] = {
+            "temp_directory": spill_dir,
+            "max_temp_directory_size": _SPILL_LIMIT,
+            "allow_community_extensions": False,
+            "allow_persistent_secrets": False,
+        }
+        with duckdb.connect(config={**config, **settings}) as connection:
             connection.execute("set enable_progress_bar = false")  # it would be drawn on stdout
             database = StudyDatabase(connection)
             for name, table in tables.items():
-                database.show(name, table)
+                _show(connection, name, table)
+            if views is not None:
+                for statement in (*views, *_LOCK):
+                    database.execute(statement)
             yield database
-        finally:
-            connection.close()
 
 
-@contextmanager
-def locked_database(
-    tables: Mapping[str, StudyTable],
-    views: Iterable[str],
-    *,
-    limits: Mapping[str, str | int] | None = None,
-) -> Iterator[StudyDatabase]:
-    """A locked connection with these tables and what these statements define."""
-    with open_database(tables, limits=limits) as database:
-        for definition in views:
-            database.execute(definition)
-        database.lock()
-        yield database
-
-
-def limits_of_environment(*, memory: str | None = None) -> dict[str, str | int]:
-    """The settings of DuckDB that ENCORE_DUCKDB_MEMORY_LIMIT and ENCORE_DUCKDB_THREADS give.
-
-    Args:
-        memory: The limit where the environment has none.
-    """
-    from encore.settings import load_settings
-
-    settings = load_settings()
-    found = {
-        "memory_limit": settings.duckdb_memory_limit or memory,
-        "threads": settings.duckdb_threads,
-    }
-    return {name: value for name, value in found.items() if value is not None}
+def _show(connection: duckdb.DuckDBPyConnection, name: str, table: StudyTable) -> None:
+    if isinstance(table, pa.Table):
+        connection.register(name, table)
+        return
+    selects = []
+    for place, part in enumerate(table):
+        dataset = ds.dataset(
+            list(part.paths), schema=part.schema, format="parquet", filesystem=LocalFileSystem()
+        )
+        connection.register(f"_{name}_{place}", dataset)
+        selects.append(f'{part.select} from "_{name}_{place}"')
+    connection.execute(f"create temp view {name} as {' union all '.join(selects)}")
 
 
 def refuse(error: Exception) -> NoReturn:

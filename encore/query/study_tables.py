@@ -17,7 +17,7 @@ from encore.data.study import Study
 from encore.errors import InputError
 from encore.query.query_files import query_files
 from encore.query.study_database import FilePart, StudyTable, literal, quoted
-from encore.rating_runs import RatingStatus, describe_run, status
+from encore.rating_runs import RatingStatus, status
 from encore.schemas import PAIRS, RATINGS, SET_ASIDE_FIELDS
 from encore.scoring.head_scores import (
     SYNTHETIC_MODEL,
@@ -26,6 +26,7 @@ from encore.scoring.head_scores import (
     score_statuses,
 )
 from encore.synthetic import synthetic_parts
+from encore.warehouse.ratings import chosen_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +157,7 @@ class StudyTables:
         Raises:
             InputError: There is none, or several and none is chosen.
         """
-        if self.chosen is not None:
-            return self.chosen
-        if not self.statuses:
-            raise InputError(f"study {self.study.path}: no ratings yet; run `encore rate` first")
-        raise InputError(
-            f"study {self.study.path}: {len(self.statuses)} runs; choose one with --run KEY or "
-            f"--judge NAME: {_listed(self.statuses)}"
-        )
+        return self.chosen or _chosen(self.study, self.statuses)
 
 
 def study_tables(study: Study, *, run: str | None = None, judge: str | None = None) -> StudyTables:
@@ -181,7 +175,8 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
     """
     statuses = status(study.path)
     scores = score_statuses(study.path)
-    chosen = _chosen(study, statuses, run=run, judge=judge)
+    is_chosen = len(statuses) == 1 or run is not None or judge is not None
+    chosen = _chosen(study, statuses, run=run, judge=judge) if is_chosen else None
     labels = labels_of(study)
     benchmarks = table_folders(study.path)
     sources = tuple(read_manifest(study, label) for label in labels)
@@ -253,28 +248,14 @@ def _benchmark_parts(folder: Path) -> tuple[FilePart, ...]:
 
 
 def _chosen(
-    study: Study, statuses: Sequence[RatingStatus], *, run: str | None, judge: str | None
-) -> RatingStatus | None:
-    found = [
-        one
-        for one in statuses
-        if one.manifest.run_key.startswith(run or "") and judge in (None, one.manifest.judge)
-    ]
-    asked = [
-        f"--{name} {value!r}"
-        for name, value in (("run", run), ("judge", judge))
-        if value is not None
-    ]
-    if asked and len(found) != 1:
-        raise InputError(
-            f"study {study.path}: {len(found) or 'no'} runs match {' '.join(asked)}; expected one "
-            f"of: {_listed(statuses) or 'none'}"
-        )
-    return found[0] if len(found) == 1 else None
-
-
-def _listed(statuses: Sequence[RatingStatus]) -> str:
-    return "; ".join(describe_run(found.run_dir) for found in statuses)
+    study: Study,
+    statuses: Sequence[RatingStatus],
+    *,
+    run: str | None = None,
+    judge: str | None = None,
+) -> RatingStatus:
+    of_folder = {found.run_dir: found for found in statuses}
+    return of_folder[chosen_run(study.path, tuple(of_folder), run=run, judge=judge)]
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -307,19 +288,17 @@ def _aside_rows(study: Study, labels: Sequence[str]) -> Iterator[dict[str, Any]]
             for number, line in enumerate(file, start=1):
                 try:
                     record = json.loads(line)
-                    yield {name: _storable(record[name]) for name in SET_ASIDE_FIELDS}
+                    values = {name: record[name] for name in SET_ASIDE_FIELDS}
                 except (ValueError, KeyError, TypeError) as error:
                     raise InputError(
                         f"{path}: line {number} is no record that was set aside ({error}); ingest "
                         "again with --replace"
                     ) from error
-
-
-def _storable(value: Any) -> Any:
-    """Half a surrogate pair, which an excerpt of broken input may hold, as an escape."""
-    if not isinstance(value, str):
-        return value
-    return value.encode("utf-8", errors="backslashreplace").decode()
+                # An excerpt of broken input may hold half a surrogate pair: as an escape.
+                for name, value in values.items():
+                    if isinstance(value, str):
+                        values[name] = value.encode(errors="backslashreplace").decode()
+                yield values
 
 
 def _run_row(found: RatingStatus) -> dict[str, Any]:
@@ -350,15 +329,14 @@ def _rule_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
 def _shard_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
     for found in statuses:
         for planned, state in zip(found.manifest.shards, found.shards, strict=True):
-            is_done = state.state == "done"
             yield {
                 "run_key": found.manifest.run_key,
                 "shard": state.index,
                 "state": state.state,
                 "detail": state.detail or None,
                 "num_pairs": planned.num_pairs,
-                "num_ratings": state.num_ratings if is_done else None,
-                "num_nulls": state.num_nulls if is_done else None,
+                "num_ratings": state.footer.get("num_ratings"),
+                "num_nulls": state.footer.get("num_nulls"),
                 "sha256": state.sha256 or None,
             }
 

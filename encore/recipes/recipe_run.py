@@ -39,7 +39,8 @@ from encore.recipes.machine import (
 )
 from encore.recipes.recipe import INITIAL, Recipe, RowModel
 from encore.reporting import SILENT, Reporter
-from encore.runs import RunReport, inspect_shard
+from encore.run_work import RunReport
+from encore.runs import inspect_shard
 from encore.training.config import TrainConfig, TrainingConfig
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules

@@ -13,14 +13,13 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from encore.data.records import RESPONSES
 from encore.data.study import MARKER
 from encore.errors import InputError, StudyIncompleteError
-from encore.runs import RunManifest, RunStatus, describe_run, list_runs, run_status
+from encore.runs import RunManifest, RunStatus, choose_run, list_runs, run_status
 from encore.weighting.vector import head_weights
 
 SCORES_DIR = "scores"
@@ -173,13 +172,7 @@ def read_head_scores(path: Path) -> HeadScores:
         StudyIncompleteError: shards of the scoring are missing or damaged.
     """
     if (path / MARKER).is_file():
-        folders = list_runs(path / SCORES_DIR, ScoreManifest)
-        if not folders:
-            raise InputError(f"{path}: no head scores yet; run `encore score` first")
-        if len(folders) > 1:
-            listing = "; ".join(describe_run(folder, ScoreManifest) for folder in folders)
-            raise InputError(f"{path}: {len(folders)} scorings; name the folder of one: {listing}")
-        path = folders[0]
+        path = choose_run(path / SCORES_DIR, ScoreManifest)
     if (path / ScoreManifest.FILE).is_file():
         status = run_status(path, ScoreManifest)
         if problems := status.problems:
@@ -231,50 +224,31 @@ def _read(paths: Sequence[Path], *, name: str) -> HeadScores:
 
 def _head_ids_of(schema: pa.Schema, *, name: str) -> tuple[str, ...]:
     """The heads of a table of head scores: its columns of numbers beside the keys."""
-    missing = [key for key in KEY_NAMES if key not in schema.names]
     heads = [field for field in schema if field.name not in KEY_NAMES]
-    wrong = [field for field in heads if not pa.types.is_floating(field.type)]
-    if missing or wrong or not heads:
-        problem = (
-            f"column {missing[0]!r} is missing"
-            if missing
-            else f"column {wrong[0].name!r} is {wrong[0].type}"
-            if wrong
-            else "there is no column of scores"
-        )
+    is_whole = heads and set(KEY_NAMES) <= set(schema.names)
+    if not is_whole or not all(pa.types.is_floating(field.type) for field in heads):
+        found = ", ".join(f"{field.name} ({field.type})" for field in schema)
         raise InputError(
-            f"{name}: no head scores: {problem}; expected {', '.join(KEY_NAMES)} and one column of "
-            "floats per head, as `encore score` writes them"
+            f"{name}: no head scores; expected {', '.join(KEY_NAMES)} and one column of floats per "
+            f"head, as `encore score` writes them; found {found}"
         )
     return tuple(field.name for field in heads)
 
 
 def _paired(table: pa.Table, *, name: str) -> pa.Table:
-    """The rows with each pair's two responses together, the chosen one first."""
-    is_chosen, is_rejected = (
-        pc.cast(pc.equal(table["response"], response), pa.int8()) for response in RESPONSES
+    """The rows sorted by pair_id and source, each pair's chosen response before its rejected."""
+    table = table.sort_by([(key, "ascending") for key in ("pair_id", "source", "response")])
+    pair_id_N, source_N, response_N = (
+        table[key].to_numpy() for key in ("pair_id", "source", "response")
     )
-    pair = ["pair_id", "source"]
-    counts = (
-        table.select(pair)
-        .append_column("chosen", is_chosen)
-        .append_column("rejected", is_rejected)
-        .group_by(pair, use_threads=False)
-        .aggregate([("chosen", "sum"), ("rejected", "sum"), ([], "count_all")])
-    )
-    found = np.stack([counts[one] for one in ("chosen_sum", "rejected_sum", "count_all")], axis=1)
-    wrong = np.flatnonzero((found != (1, 1, 2)).any(axis=1))
+    is_next_N = (pair_id_N[1:] != pair_id_N[:-1]) | (source_N[1:] != source_N[:-1])
+    first_P = np.flatnonzero(np.r_[True, is_next_N][: len(pair_id_N)])
+    num_rows_P = np.diff(first_P, append=len(pair_id_N))
+    ends_P2 = response_N[np.stack([first_P, first_P + num_rows_P - 1], axis=1)]
+    wrong = first_P[(num_rows_P != 2) | (ends_P2 != RESPONSES).any(axis=1)]
     if wrong.size:
         raise InputError(
-            f"{name}: pair {counts['pair_id'][wrong[0]]}: expected exactly one row for its chosen "
-            "and one for its rejected response; score again, or read one scoring at a time"
+            f"{name}: pair {pair_id_N[wrong[0]]}: expected exactly one row for its chosen and one "
+            "for its rejected response; score again, or read one scoring at a time"
         )
-    keys = table.select([*pair, "response"])
-    first, second = (
-        keys.take(pa.array(range(start, table.num_rows, 2), pa.int64())) for start in (0, 1)
-    )
-    is_chosen_first = pc.all(pc.equal(first["response"], RESPONSES[0]), min_count=0).as_py()
-    if is_chosen_first and first.select(pair).equals(second.select(pair)):
-        return table
-    # "chosen" sorts before "rejected".
-    return table.sort_by([(key, "ascending") for key in keys.column_names])
+    return table

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +35,8 @@ from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import best_layout, computed_batches
 from encore.reporting import SILENT, Reporter
-from encore.runs import (
-    Job,
-    RunReport,
-    Shard,
-    Slice,
-    Tell,
-    meets_every_shard,
-    run_key_of,
-    run_status,
-    work_through,
-)
+from encore.run_work import Job, RunReport, Tell, work_through
+from encore.runs import Shard, Slice, run_key_of, run_status
 from encore.scoring.head_accuracy import TrainedSplit, trained_split
 from encore.scoring.head_scores import (
     KEY_NAMES,
@@ -62,10 +52,7 @@ from encore.versions import package_versions
 PairInSubset = tuple[PreferencePair, str | None]
 #: Told how many responses are scored, and how many tokens they have.
 OnScored = Callable[[int, int], None]
-
-
-class OutOfDeviceMemoryError(EveryShardError):
-    """The device cannot hold a forward pass."""
+_STORED_COUNTS = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +234,7 @@ def score_run(
     title: str = "",
     reporter: Reporter = SILENT,
 ) -> RunReport:
-    """Score what is not done of one scoring (see `encore.runs.work_through`).
+    """Score what is not done of one scoring (see `encore.run_work.work_through`).
 
     The report's totals are ``num_tokens``, ``num_cut_pairs``, ``num_cut_responses`` and
     ``num_cut_tokens``; of the shards scored now there are ``num_computed`` and ``num_padding``.
@@ -266,15 +253,52 @@ def score_run(
         InputError: The folder holds something else.
         EncoreError: The disk is full, or the device has too little memory.
     """
-    encode = encode or opened.tokenizer.encode_pairs
-    job = Job(
-        run_dir=run_dir,
-        manifest=manifest,
-        compute=partial(_score, manifest, pairs_of, opened, how or ComputingConfig(), encode),
-        title=title,
-        stops_run=lambda error: meets_every_shard(error) or not isinstance(error, EncoreError),
-    )
+    how, encode = how or ComputingConfig(), encode or opened.tokenizer.encode_pairs
+
+    def compute(shard: Shard, tell: Tell) -> Slice:
+        began = time.monotonic()
+
+        def on_scored(num_done: int, num_tokens: int) -> None:
+            speed = num_tokens / max(time.monotonic() - began, 1e-9)
+            tell(num_done, note=f"{speed:,.0f} tokens/s")
+
+        rows = pairs_of(shard)
+        encoded = encode([pair for pair, _ in rows])
+        try:
+            score_NR, counts = score_encoded(opened, encoded, how=how, on_scored=on_scored)
+        except RuntimeError as error:  # of the device: the next shard would meet it too
+            is_memory = isinstance(error, torch.OutOfMemoryError)
+            advice = "give fewer --tokens-per-microbatch; " if is_memory else ""
+            raise EveryShardError(
+                f"scoring with {manifest.model}: {' '.join(str(error).split())[:500]}; {advice}"
+                "finished shards are kept"
+            ) from error
+        footer = {name: counts[name] for name in _STORED_COUNTS}
+        return Slice(table=_table(manifest, rows, score_NR), footer=footer, counts=counts)
+
+    job = Job(run_dir=run_dir, manifest=manifest, compute=compute, title=title)
     return work_through(job, reporter=reporter)
+
+
+def _table(
+    manifest: ScoreManifest, rows: Sequence[PairInSubset], score_NR: NDArray[np.float32]
+) -> pa.Table:
+    """Two rows a pair, the chosen response first."""
+    keys = [
+        (pair.pair_id, pair.source, subset, response)
+        for pair, subset in rows
+        for response in RESPONSES
+    ]
+    if len(bad := np.argwhere(~np.isfinite(score_NR))):
+        row, head = bad[0].tolist()
+        raise EncoreError(
+            f"pair {keys[row][0]}: its {keys[row][-1]} response scores {score_NR[row, head]} under "
+            f"head {manifest.head_ids[head]!r}; expected a finite number: score with --dtype "
+            "float32, or train the model again"
+        )
+    columns = dict(zip(KEY_NAMES, zip(*keys, strict=True), strict=True))
+    columns |= dict(zip(manifest.head_ids, score_NR.T, strict=True))
+    return pa.table(columns, schema=head_scores_schema(manifest.head_ids))
 
 
 def score_encoded(
@@ -327,51 +351,3 @@ def score_encoded(
         counts["num_padding"] += batch.num_padding
         on_scored(num_done, counts["num_tokens"])
     return score_NR, counts
-
-
-def _score(
-    manifest: ScoreManifest,
-    pairs_of: Callable[[Shard], Sequence[PairInSubset]],
-    opened: OpenedModel,
-    how: ComputingConfig,
-    encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]],
-    shard: Shard,
-    tell: Tell,
-) -> Slice:
-    """The table of one shard: two rows a pair, the chosen response first."""
-    began = time.monotonic()
-
-    def on_scored(num_done: int, num_tokens: int) -> None:
-        speed = num_tokens / max(time.monotonic() - began, 1e-9)
-        tell(num_done, note=f"{speed:,.0f} tokens/s")
-
-    rows = pairs_of(shard)
-    encoded = encode([pair for pair, _ in rows])
-    try:
-        score_NR, counts = score_encoded(opened, encoded, how=how, on_scored=on_scored)
-    except torch.OutOfMemoryError as error:
-        raise OutOfDeviceMemoryError(
-            f"scoring with {manifest.model}: the device has not enough memory for "
-            f"{how.tokens_per_microbatch or 'so many'} tokens at a time; give fewer with "
-            "--tokens-per-microbatch: finished shards are kept"
-        ) from error
-    keys = [
-        (pair.pair_id, pair.source, subset, response)
-        for pair, subset in rows
-        for response in RESPONSES
-    ]
-    if len(bad := np.argwhere(~np.isfinite(score_NR))):
-        row, head = bad[0].tolist()
-        raise EncoreError(
-            f"pair {keys[row][0]}: its {keys[row][-1]} response scores {score_NR[row, head]} under "
-            f"head {manifest.head_ids[head]!r}; expected a finite number: score with --dtype "
-            "float32, or train the model again"
-        )
-    columns = dict(zip(KEY_NAMES, zip(*keys, strict=True), strict=True))
-    columns |= dict(zip(manifest.head_ids, score_NR.T, strict=True))
-    stored = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
-    return Slice(
-        table=pa.table(columns, schema=head_scores_schema(manifest.head_ids)),
-        footer={name: counts[name] for name in stored},
-        counts=counts,
-    )

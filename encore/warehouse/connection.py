@@ -16,8 +16,8 @@ import pyarrow as pa
 from encore.data.records import RESPONSES
 from encore.errors import EncoreError, InputError
 from encore.schemas import RATINGS, RATINGS_CONTRACT
-from encore.settings import load_settings
-from encore.warehouse.ratings import Ratings, check_schema, read_footer
+from encore.settings import duckdb_config
+from encore.warehouse.ratings import Ratings, check_schema, read_schema
 
 #: Queries that group by pair look at this many rows at a time, few enough that their groups fit
 #: processor caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and
@@ -73,8 +73,11 @@ class Warehouse:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             spill = tempfile.TemporaryDirectory(prefix="encore-duckdb-")
-            connection = _connect(spill_dir=stack.enter_context(spill))
-            self._connection = stack.enter_context(connection)
+            config = duckdb_config() | {
+                "temp_directory": stack.enter_context(spill),
+                "preserve_insertion_order": False,
+            }
+            self._connection = stack.enter_context(duckdb.connect(config=config))
             columns = self._open_input()
             if self._input.run_dir is None:  # a run's own shards hold no other
                 self._keep_one("run_key", self._input.run, columns)
@@ -155,24 +158,22 @@ class Warehouse:
     def _open_input(self) -> set[str]:
         """Check schemas and name what to read from; returns the columns of all files."""
         if self._input.table is not None:
-            schemas, num_rows = [self._input.table.schema], [self._input.table.num_rows]
+            schemas = [self._input.table.schema]
             check_schema(schemas[0], label=self._input.label)
             self._connection.register("_table", _readable(self._input.table))
-        elif self._input.run_dir is not None:
-            schemas, num_rows = [RATINGS], list(self._input.num_rows)
         else:
-            footers = [read_footer(path) for path in self._input.files]
-            schemas, num_rows = [footer[0] for footer in footers], [footer[1] for footer in footers]
-        self._num_rows = sum(num_rows)
-        if self._num_rows == 0:
-            raise InputError(f"{self._input.label}: no ratings in it (0 rows)")
-        if self._input.files:
+            is_own = self._input.run_dir is not None
+            schemas = [RATINGS] if is_own else [read_schema(path) for path in self._input.files]
             files = ", ".join(_literal(glob.escape(str(path))) for path in self._input.files)
             is_mixed = any(not schema.equals(schemas[0]) for schema in schemas)
             # hive_partitioning off: columns come from files, never from the names of folders.
             self._relation = (
                 f"read_parquet([{files}], hive_partitioning = false, union_by_name = {is_mixed})"
             )
+        counted = self._fetch(f"select count(*) as num_rows from {self._relation}")  # noqa: S608 - our own text
+        self._num_rows = counted["num_rows"][0].as_py()
+        if self._num_rows == 0:
+            raise InputError(f"{self._input.label}: no ratings in it (0 rows)")
         return {name for schema in schemas for name in schema.names}
 
     def _keep_one(self, column: str, chosen: str | None, columns: Collection[str]) -> None:
@@ -269,20 +270,6 @@ class Warehouse:
                     "larger disk"
                 ) from error
             raise InputError(f"{self._input.label}: cannot be read ({first_line})") from error
-
-
-def _connect(*, spill_dir: str) -> duckdb.DuckDBPyConnection:
-    settings = load_settings()
-    config: dict[str, Any] = {
-        "temp_directory": spill_dir,
-        "preserve_insertion_order": False,
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "python_enable_replacements": False,  # a table is what was registered, not a local variable
-        "threads": settings.duckdb_threads,
-        "memory_limit": settings.duckdb_memory_limit,
-    }
-    return duckdb.connect(config={name: x for name, x in config.items() if x is not None})
 
 
 def _readable(table: pa.Table) -> pa.Table:

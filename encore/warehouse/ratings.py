@@ -49,7 +49,6 @@ class Ratings:
         run_dir: The folder of the run of `encore rate`, whose shards all passed their digests;
             None for ratings from elsewhere.
         manifest: What that run says of itself.
-        num_rows: Rows of each file of a run; empty where they are still to be counted.
         num_shards: Shards of the run's plan; 0 where there is no plan.
         num_missing_shards: Those that are missing, damaged or failed, and therefore not in it.
     """
@@ -61,7 +60,6 @@ class Ratings:
     judge: str | None = None
     run_dir: Path | None = None
     manifest: RatingManifest | None = None
-    num_rows: tuple[int, ...] = ()
     num_shards: int = 0
     num_missing_shards: int = 0
 
@@ -99,8 +97,22 @@ def open_ratings(
         raise InputError(f"ratings {path}: no such file or directory")
     run_dirs = _run_dirs(path)
     if run_dirs is not None:
-        return _of_run(path, _chosen_run(path, run_dirs, run=run, judge=judge))
-    files = (path,) if path.is_file() else _files_in(path)
+        return _of_run(path, chosen_run(path, run_dirs, run=run, judge=judge))
+    files = (
+        (path,)
+        if path.is_file()
+        else tuple(
+            file
+            for file in sorted(path.rglob("*.parquet"))
+            if file.is_file()
+            and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+        )
+    )
+    if not files:
+        raise InputError(
+            f"ratings {path}: no Parquet file in it; expected files that end in .parquet and do "
+            'not begin with "." or "_"'
+        )
     return Ratings(label=str(path), files=files, run=run, judge=judge)
 
 
@@ -122,21 +134,20 @@ def open_other_ratings(ratings: str | Path, other: str) -> Ratings:
     return open_ratings(ratings, judge=other)
 
 
-def read_footer(path: Path) -> tuple[pa.Schema, int]:
-    """The checked schema of a Parquet file, and its number of rows.
+def read_schema(path: Path) -> pa.Schema:
+    """The checked schema of a Parquet file.
 
     Raises:
         InputError: Not a whole Parquet file, or a column is missing or of a wrong type.
     """
     try:
-        metadata = pq.read_metadata(path)
-        schema = metadata.schema.to_arrow_schema()
+        schema = pq.read_metadata(path).schema.to_arrow_schema()
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"{path}: cannot be read as a Parquet file of ratings ({error}); copy or write it again"
         ) from error
     check_schema(schema, label=str(path))
-    return schema, metadata.num_rows
+    return schema
 
 
 def check_schema(schema: pa.Schema, *, label: str) -> None:
@@ -177,9 +188,12 @@ def _run_dirs(path: Path) -> Sequence[Path] | None:
     return list_runs(path) or None
 
 
-def _chosen_run(
-    path: Path, run_dirs: Sequence[Path], *, run: str | None, judge: str | None
-) -> Path:
+def chosen_run(path: Path, run_dirs: Sequence[Path], *, run: str | None, judge: str | None) -> Path:
+    """The only run of ``path``, or the one of a key that begins with ``run``, of a judge or both.
+
+    Raises:
+        InputError: No run, several, or none that matches; the message lists them.
+    """
     if not run_dirs:
         raise InputError(f"study {path}: no ratings yet; run `encore rate {path}` first")
     named = [run_dir for run_dir in run_dirs if run_dir.name.startswith(run or "")]
@@ -199,28 +213,11 @@ def _of_run(path: Path, run_dir: Path) -> Ratings:
             f"ratings {path}: run {run_dir.name} has no finished shard; run `encore rate` again "
             "with the same parameters"
         )
-    done = [shard for shard in status.shards if shard.state == "done"]
     return Ratings(
         label=str(path),
         files=status.paths,
         run_dir=run_dir,
         manifest=status.manifest,
-        num_rows=tuple(shard.num_ratings + shard.num_nulls for shard in done),
         num_shards=len(status.shards),
-        num_missing_shards=len(status.shards) - len(done),
+        num_missing_shards=len(status.problems),
     )
-
-
-def _files_in(folder: Path) -> tuple[Path, ...]:
-    files = tuple(
-        path
-        for path in sorted(folder.rglob("*.parquet"))
-        if path.is_file()
-        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-    )
-    if not files:
-        raise InputError(
-            f"ratings {folder}: no Parquet file in it; expected files that end in .parquet and do "
-            'not begin with "." or "_"'
-        )
-    return files

@@ -31,7 +31,7 @@ from encore.benchmarks.table import OwnFigures, make_table, table_folders
 from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
-from encore.errors import EncoreError, InputError
+from encore.errors import EncoreError, EveryShardError, InputError
 from encore.export import export_model
 from encore.files import file_sha256
 from encore.model.opening import OpenedModel, open_reward_model
@@ -39,7 +39,6 @@ from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter, SilentReporter
 from encore.runs import shard_path
 from encore.scoring.head_scores import read_head_scores
-from encore.scoring.scoring_run import OutOfDeviceMemoryError
 from encore.training.gate import RESULT_FILE, GateConfig
 from encore.training.gating_network import fit_gate, save_gate
 from tests.benchmarks.table_world import benchmark_pairs, jsonl_rows, rows_of, write_jsonl
@@ -200,7 +199,7 @@ def test_what_cannot_be_scored_is_one_line_and_writes_nothing(opened, tmp_path, 
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", fail)
-    with pytest.raises(OutOfDeviceMemoryError, match="--tokens-per-microbatch"):
+    with pytest.raises(EveryShardError, match="--tokens-per-microbatch"):
         score(opened, tmp_path)
     assert not list(tmp_path.glob("*/shard-*.parquet"))
 

@@ -22,7 +22,7 @@ from encore.judges import open_judge
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
 from encore.rating_runs import choose_run, list_runs, run_status
-from encore.runs import shard_lock
+from encore.run_work import shard_lock
 from flows.rate_pairs import ShardAttempts, rate_pairs
 from tests.flows.conftest import NUM_PAIRS, artifact
 from tests.flows.judges import Fault, FirstReplyGoesWrong, breaks_with, stalls_for
@@ -61,7 +61,7 @@ def test_all_shards_are_rated_and_the_final_state_counts_them(
     status = run_status(only_run(study))
     assert status.is_complete
     # Every pair has two responses, each rated under ten rules, or null.
-    counted = sum(shard.num_ratings + shard.num_nulls for shard in status.shards)
+    counted = status.total("num_ratings") + status.total("num_nulls")
     assert counted == NUM_PAIRS * 2 * 10
     assert float(artifact("rating-progress").data) == 100.0
     assert "none" in artifact("failed-shards").data

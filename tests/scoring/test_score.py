@@ -15,13 +15,12 @@ from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.records import RESPONSES
 from encore.data.study import open_study
-from encore.errors import EncoreError, InputError
+from encore.errors import EncoreError, EveryShardError, InputError
 from encore.files import file_sha256
 from encore.model.opening import open_reward_model
 from encore.reporting import SilentReporter
 from encore.runs import run_key_of, run_status, shard_path
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
-from encore.scoring.scoring_run import OutOfDeviceMemoryError
 from tests.scoring.conftest import NUM_PAIRS
 from tests.scoring.models import make_model, score, score_pairs
 from tests.studies import create_study
@@ -225,19 +224,19 @@ def test_a_score_that_is_no_number_is_never_written(study, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "said"),
+    ("error", "said"),
     [
-        (torch.OutOfMemoryError("3 GiB"), OutOfDeviceMemoryError, "5000 tokens at a time; give"),
-        (RuntimeError("the device fell off the bus"), RuntimeError, "fell off"),
+        (torch.OutOfMemoryError("3 GiB"), "3 GiB; give fewer --tokens-per-microbatch"),
+        (RuntimeError("the device fell off the bus"), "fell off the bus; finished shards are kept"),
     ],
 )
-def test_an_error_of_the_device_ends_the_scoring(study, opened, monkeypatch, error, kind, said):
+def test_an_error_of_the_device_ends_the_scoring(study, opened, monkeypatch, error, said):
     def broken(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", broken)
-    with pytest.raises(kind, match=said):
-        score(study, opened, tokens_per_microbatch=5000)
+    with pytest.raises(EveryShardError, match=said):
+        score(study, opened)
 
 
 def test_what_cannot_be_scored_is_refused(study, opened, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
-from encore.query.study_database import StudyDatabase, locked_database
+from encore.query.study_database import StudyDatabase, open_database
 from encore.query.study_tables import StudyTables, study_tables
 from encore.rating.rating_run import open_run, rate_run
 from tests.scripted_judge import ScriptedJudge
@@ -92,7 +92,7 @@ def _rounded(value: Any) -> Any:
 @contextmanager
 def locked(found: StudyTables) -> Iterator[StudyDatabase]:
     """The tables and views of a study in this process."""
-    with locked_database(found.tables, found.views) as database:
+    with open_database(found.tables, views=found.views) as database:
         yield database
 
 

@@ -147,7 +147,7 @@ def test_of_several_runs_ratings_are_those_of_the_chosen_one(two_runs: Path) -> 
     undecided = study_tables(study)
     assert "ratings" not in undecided.tables
     assert ask(two_runs, "select count(*) from all_ratings") == [(2 * NUM_RATINGS,)]
-    with pytest.raises(InputError, match=r"2 runs; choose one with --run .*judge one.*judge two"):
+    with pytest.raises(InputError, match=r"2 of its runs match; choose .*judge one.*judge two"):
         undecided.the_run()
     assert ask(two_runs, "select distinct judge from ratings", judge="two") == [("two",)]
     key = study_tables(study, judge="two").the_run().manifest.run_key
@@ -156,7 +156,7 @@ def test_of_several_runs_ratings_are_those_of_the_chosen_one(two_runs: Path) -> 
 
 @pytest.mark.parametrize("choice", [{"run": "zzz"}, {"judge": "three"}, {"run": ""}])
 def test_a_choice_that_names_no_single_run_is_refused(two_runs: Path, choice: Any) -> None:
-    with pytest.raises(InputError, match=r"(no|2) runs match --.*judge one"):
+    with pytest.raises(InputError, match=r"(none|2) of its runs match.*judge one"):
         study_tables(open_study(two_runs), **choice)
 
 
@@ -164,7 +164,7 @@ def test_a_study_without_anything_has_empty_tables(tmp_path: Path) -> None:
     empty = create_study(tmp_path / "empty").path
     for name in TABLE_DOCS:
         assert ask(empty, f"from {name}") == []
-    with pytest.raises(InputError, match="no ratings yet; run `encore rate`"):
+    with pytest.raises(InputError, match="no ratings yet; run `encore rate"):
         study_tables(open_study(empty)).the_run()
 
 

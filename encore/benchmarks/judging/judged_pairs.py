@@ -39,17 +39,8 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.errors import InputError, StudyIncompleteError
 from encore.judges.base import Judge, Reply, ask
 from encore.reporting import SILENT, Reporter
-from encore.runs import (
-    Job,
-    RunManifest,
-    RunReport,
-    Shard,
-    Slice,
-    Tell,
-    run_key_of,
-    run_status,
-    work_through,
-)
+from encore.run_work import Job, RunReport, Tell, work_through
+from encore.runs import RunManifest, Shard, Slice, run_key_of, run_status
 from encore.versions import package_versions
 
 ORDERS = ("chosen-first", "rejected-first")

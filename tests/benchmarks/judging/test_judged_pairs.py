@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from encore import runs
+from encore import run_work, runs
 from encore.benchmarks.judging.judged_pairs import JudgedPairs, JudgingManifest, judge_pairs
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.errors import InputError, StudyIncompleteError
@@ -103,13 +103,13 @@ def test_a_failed_shard_stops_no_other_and_is_judged_by_the_next_call(tmp_path):
 def test_every_shard_is_judged_under_its_lock(tmp_path, monkeypatch):
     """Without the lock two processes would both pay for every shard."""
     locked: list[int] = []
-    lock = runs.shard_lock
+    lock = run_work.shard_lock
 
     def counted(run_dir: Path, index: int):
         locked.append(index)
         return lock(run_dir, index)
 
-    monkeypatch.setattr(runs, "shard_lock", counted)
+    monkeypatch.setattr(run_work, "shard_lock", counted)
     judged(tmp_path, judge_of_opinions(OPINIONS))
     assert sorted(locked) == [0, 1, 2]
 

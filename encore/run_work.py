@@ -1,0 +1,305 @@
+"""Work through a sharded run: rating, scoring and judging give a function from a slice to a table.
+
+This module locks slices, records failures, waits for other processes, takes over from killed ones,
+and reports progress. The lock only saves work: what is done is read from files (`encore.runs`).
+
+    class MyManifest(RunManifest): ...                  # key field, rows per pair, command
+
+    def compute(shard: Shard, tell: Tell) -> Slice: ...  # tell(rows finished) may raise to stop
+
+    job = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=load_the_engine)
+    report = work_through(job, reporter=reporter)        # every slice that is not done
+    outcome = work_on(job, shard)                        # one slice (a task of an orchestrator)
+    status = run_status(run_dir, MyManifest)              # status.is_complete, status.paths
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from filelock import FileLock, Timeout
+
+from encore.errors import GenerationInterruptedError, InputError, meets_every_shard
+from encore.reporting import SILENT, Reporter
+from encore.runs import (
+    RunManifest,
+    Shard,
+    ShardState,
+    Slice,
+    check_folder,
+    claim_folder,
+    inspect_shard,
+    inspect_shards,
+    record_failure,
+    write_shard,
+)
+
+logger = logging.getLogger(__name__)
+
+_BUSY_POLL_SECONDS = 1.0
+
+
+class Tell(Protocol):
+    """Reports how many rows of a shard are finished so far; raises when the run was cancelled."""
+
+    def __call__(self, num_rows: int, *, note: str = "") -> None:
+        """``note`` is for people, e.g. a speed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One opened run: where it is, which it is, and how a shard becomes a table.
+
+    Attributes:
+        run_dir: The run's folder; made with the first shard.
+        manifest: Which run it is.
+        compute: Makes the rows of a shard. Called from worker threads.
+        start: Called once before the first open shard, e.g. to start an engine. Returns the number
+            of worker threads: with two, one shard is prepared or written while another computes.
+        title: What a reporter calls it; default: the manifest's ``DOING``.
+        cancelled: Set it to interrupt the shards in work.
+    """
+
+    run_dir: Path
+    manifest: RunManifest
+    compute: Callable[[Shard, Tell], Slice]
+    start: Callable[[], int] = lambda: 1
+    title: str = ""
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What one call did. ``failures`` maps a shard's index to its error."""
+
+    kind: type[RunManifest]
+    outcomes: Sequence[ShardState]
+    failures: Mapping[int, str]
+
+    def count(self, action: str) -> int:
+        """How many shards were, for example, ``rated`` or ``reused``."""
+        return sum(outcome.action == action for outcome in self.outcomes)
+
+    def total(self, name: str) -> int:
+        """The sum of a number in the footers, over all shards that are done."""
+        return sum(int(outcome.footer.get(name, 0)) for outcome in self.outcomes)
+
+    def computed(self, name: str) -> int:
+        """The sum of a count over the shards computed now."""
+        return sum(int(outcome.counts.get(name, 0)) for outcome in self.outcomes)
+
+    def tally(self, name: str) -> dict[str, int]:
+        """The sums of counts by name, over the shards computed now, sorted."""
+        sums: Counter[str] = Counter()
+        for outcome in self.outcomes:
+            sums.update(outcome.counts.get(name, {}))
+        return dict(sorted(sums.items()))
+
+    @property
+    def summary(self) -> str:
+        """One line: ``43 rated, 0 reused, 7 failed``."""
+        word = self.kind.DONE
+        done, reused = self.count(word), self.count("reused")
+        return f"{done} {word}, {reused} reused, {len(self.failures)} failed"
+
+
+def choose_shards(manifest: RunManifest, only: Sequence[int] | None) -> tuple[Shard, ...]:
+    """The plan's shards, or those of the given indices.
+
+    Raises:
+        InputError: The plan has no such shard.
+    """
+    plan = manifest.shards
+    for index in only or ():
+        if not 0 <= index < len(plan):
+            raise InputError(
+                f"shard {index}: run {manifest.key} has shards 0 to {len(plan) - 1}; "
+                "`encore status` lists them"
+            )
+    return plan if only is None else tuple(plan[index] for index in sorted(set(only)))
+
+
+def work_on(job: Job, shard: Shard, *, tell: Tell | None = None) -> ShardState:
+    """Compute one shard unless it is done or another process works on it.
+
+    Args:
+        job: The run.
+        shard: One shard of its plan.
+        tell: Told how many of its rows are finished.
+
+    Raises:
+        GenerationInterruptedError: The run was cancelled.
+        Exception: What `Job.compute` or the disk raised; it is recorded for `run_status`.
+    """
+    if (reused := _reused(job, shard)) is not None:  # no lock, so it works on a read-only disk
+        return reused
+
+    def told(num_rows: int, *, note: str = "") -> None:
+        if job.cancelled.is_set():
+            raise GenerationInterruptedError(f"shard {shard.index}: the run was cancelled")
+        if tell is not None:
+            tell(num_rows, note=note)
+
+    claim_folder(job.run_dir, job.manifest)
+    with shard_lock(job.run_dir, shard.index) as is_mine:
+        if not is_mine:
+            return ShardState(index=shard.index, state="missing", action="busy")
+        if (reused := _reused(job, shard)) is not None:  # finished elsewhere since the first look
+            return reused
+        for path in job.run_dir.glob(f".shard-{shard.index:05d}.*"):
+            path.unlink(missing_ok=True)  # left by a killed process
+        try:
+            content = job.compute(shard, told)
+            state = write_shard(job.run_dir, job.manifest, shard, content)
+        except Exception as error:
+            if not job.cancelled.is_set():
+                record_failure(job.run_dir, shard, error)
+            raise
+    return replace(state, action=job.manifest.DONE, counts=content.counts)
+
+
+@contextlib.contextmanager
+def shard_lock(run_dir: Path, index: int) -> Iterator[bool]:
+    """Whether this process may work on a shard; False when another one works on it.
+
+    The operating system releases the lock even when its holder is killed.
+    """
+    locks = run_dir / "locks"
+    locks.mkdir(exist_ok=True)
+    lock, is_mine = FileLock(locks / f"shard-{index:05d}.lock", blocking=False), True
+    try:
+        lock.acquire()
+    except Timeout:
+        is_mine = False
+    try:
+        yield is_mine
+    finally:
+        lock.release()
+
+
+def work_through(
+    job: Job, *, only: Sequence[int] | None = None, reporter: Reporter = SILENT
+) -> RunReport:
+    """Compute every shard that is not done.
+
+    A shard that fails is recorded and does not stop the others; an error that every shard would
+    meet does. A shard that another process works on is waited for, and computed here if that
+    process dies.
+
+    Args:
+        job: The run.
+        only: Indices of the shards to look at; default all.
+        reporter: Told about finished rows (from worker threads) and shards.
+
+    Raises:
+        InputError: ``only`` names a shard that the plan does not have.
+        Exception: An error that every shard would meet.
+        KeyboardInterrupt: After the shards in work were interrupted; finished shards are kept.
+    """
+    job.cancelled.clear()
+    manifest = job.manifest
+    chosen = choose_shards(manifest, only)
+    check_folder(job.run_dir, manifest)
+    states = inspect_shards(job.run_dir, manifest, chosen)
+    pending = [shard for shard, state in zip(chosen, states, strict=True) if state.state != "done"]
+    num_workers = job.start() if pending else 1
+    if pending or not (job.run_dir / manifest.FILE).is_file():
+        claim_folder(job.run_dir, manifest)
+    outcomes = [replace(state, action="reused") for state in states if state.state == "done"]
+    before = f" ({len(outcomes)} of {len(chosen)} shards were done before)" if outcomes else ""
+    reporter.started(
+        f"{job.title or manifest.DOING}{before}",
+        total=sum(shard.num_pairs for shard in chosen) * manifest.rows_per_pair,
+        done=sum(outcome.num_rows for outcome in outcomes),
+    )
+    tally = _Tally(job=job, reporter=reporter, num_shards=len(chosen), outcomes=outcomes)
+    waited_for: list[Shard] = []
+    while pending:
+        pending = _busy_after_pass(tally, pending, num_workers=num_workers)
+        if pending and pending != waited_for:
+            names = ", ".join(str(shard.index) for shard in pending)
+            logger.warning("waiting for another process that works on shards %s", names)
+            waited_for = pending
+        if pending:
+            time.sleep(_BUSY_POLL_SECONDS)
+    return RunReport(type(manifest), tally.outcomes, dict(sorted(tally.failures.items())))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tally:
+    """What one call of `work_through` has done so far."""
+
+    job: Job
+    reporter: Reporter
+    num_shards: int
+    outcomes: list[ShardState]
+    failures: dict[int, str] = field(default_factory=dict)
+    _told: Counter[int] = field(default_factory=Counter)
+    _num_rows: int = 0
+    _began: float | None = None
+
+    def tell(self, shard: Shard, num_rows: int, *, note: str = "") -> None:
+        """Report finished rows of a shard in work. Each shard has one worker thread."""
+        if (more := num_rows - self._told[shard.index]) > 0:
+            self._told[shard.index] = num_rows
+            self._num_rows += more
+            self._began = self._began or time.monotonic()  # with the first rows: not a start
+            seconds = time.monotonic() - self._began
+            if not note and seconds > 1:
+                note = f"{self._num_rows / seconds:,.0f} {self.job.manifest.UNIT}/s"
+            self.reporter.advanced(more, note=note)
+
+    def finished(self, outcome: ShardState) -> None:
+        """Report a shard that is done."""
+        self.reporter.advanced(outcome.num_rows - self._told[outcome.index])
+        self.outcomes.append(outcome)
+        assert outcome.path is not None
+        place = f"{len(self.outcomes)} of {self.num_shards}"
+        self.reporter.saved(outcome.path, kind=f"shard {outcome.index} {outcome.action} ({place})")
+
+
+def _busy_after_pass(tally: _Tally, pending: Sequence[Shard], *, num_workers: int) -> list[Shard]:
+    """Try each shard once, in threads; returns those that another process works on.
+
+    On any way out no thread is left running.
+    """
+    job, busy = tally.job, []
+    with ThreadPoolExecutor(num_workers, thread_name_prefix=job.manifest.DOING) as pool:
+        futures = {
+            pool.submit(work_on, job, shard, tell=partial(tally.tell, shard)): shard
+            for shard in pending
+        }
+        try:
+            for future in as_completed(futures):
+                shard, error = futures[future], future.exception()
+                if error is not None:
+                    traceback.clear_frames(error.__traceback__)  # they hold the shard's rows
+                    if meets_every_shard(error):
+                        raise error
+                    tally.failures[shard.index] = f"{type(error).__name__}: {error}"
+                    logger.warning("shard %d failed: %s", shard.index, error)
+                elif (outcome := future.result()).action == "busy":
+                    busy.append(shard)
+                else:
+                    tally.finished(outcome)
+        except BaseException:
+            job.cancelled.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return busy
+
+
+def _reused(job: Job, shard: Shard) -> ShardState | None:
+    state = inspect_shard(job.run_dir, job.manifest, shard)
+    return replace(state, action="reused") if state.state == "done" else None
