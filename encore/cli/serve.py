@@ -42,7 +42,8 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
         )
     for name, value in config.composition.unused().items():
         warn(f"scheme {config.composition.scheme} has no use for --{name} {value}")
-    from encore.serving.reward_server import is_loopback, listen, open_server, url_of
+    from encore.serving.reward_app import RewardApp
+    from encore.serving.reward_server import is_loopback, listen, make_server, open_app, url_of
 
     with listen(config.host, config.port) as listener:
         url = url_of(listener)
@@ -52,10 +53,12 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
                 "it asks for no password; put it behind something that does"
             )
 
-        def on_ready(ready: dict[str, str], weights: str) -> None:
+        def on_ready(app: RewardApp) -> None:
+            name, digest, composition = app.opened.name, app.opened.digest, app.composition
             if json:
-                print_json({"url": url, **ready})
+                print_json({"url": url, "model": name, "digest": digest})
                 sys.stdout.flush()
-            say(f"serving {ready['model']} on {url}: {weights}; stop with Ctrl-C")
+            weights = f"{len(composition.weights)} rules, weights of scheme {composition.scheme}"
+            say(f"serving {name} on {url}: {weights}; stop with Ctrl-C")
 
-        open_server(config, on_ready=on_ready).run(sockets=[listener])
+        make_server(open_app(config, on_ready=on_ready)).run(sockets=[listener])

@@ -7,25 +7,24 @@ way, so a query that the model's own template rendered has exactly the tokens of
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from starlette.exceptions import HTTPException
 
 from encore.data.records import Message
 from encore.errors import InputError
 from encore.model.conversation import ConversationTokenizer
 from encore.serving.batch_queue import TokenIds
-from encore.serving.reward_requests import Conversation, Refusal
+from encore.serving.reward_requests import Conversation, Texts
 from encore.token_encoder import TokenEncoder
 
-_SHOWN_TURNS: Final = 8
-_SHOWN_CHARACTERS: Final = 80
 #: Characters of a text that are tokenized, for each token of the model's maximum length: far more
 #: than a token has, so that what is left out would be cut anyway. Texts below the second number are
 #: always tokenized whole.
 _CHARACTERS_PER_TOKEN: Final = 32
 _MIN_CHARACTERS: Final = 1 << 16
+_SHOWN_TURNS: Final = 8
 
 #: Token ids, at most the model's maximum length, and how many of the oldest were cut to fit it. Of
 #: a text so long that its beginning is not tokenized, those that were.
@@ -37,13 +36,11 @@ class RequestEncoder:
 
     Args:
         tokenizer: The model's.
-        num_embeddings: Rows of the model's embedding table, where known. A tokenizer may have more
-            tokens than that; one of them would end the worker, on a GPU the whole process.
+        num_embeddings: Rows of the model's embedding table. A tokenizer may have more tokens than
+            that; one of them would end the worker, on a GPU the whole process.
     """
 
-    def __init__(
-        self, tokenizer: ConversationTokenizer, *, num_embeddings: int | None = None
-    ) -> None:
+    def __init__(self, tokenizer: ConversationTokenizer, *, num_embeddings: int) -> None:
         hf = tokenizer.hf_tokenizer
         self._tokenizer = tokenizer
         self._num_embeddings = num_embeddings
@@ -53,78 +50,57 @@ class RequestEncoder:
         self._begins = {hf.bos_token, hf.cls_token} - {None}
         self._begin_ids = {hf.bos_token_id, hf.cls_token_id} - {None}
         self._ends = {self._end, hf.eos_token} - {None}
-        self._padding = {*self._ends, pad}
-        longest_first = sorted(map(re.escape, self._padding), key=len, reverse=True)
+        longest_first = sorted(map(re.escape, {*self._ends, pad}), key=len, reverse=True)
         self._around_padding = re.compile(f"({'|'.join(longest_first)})")
 
-    def encode_queries(self, texts: Sequence[str], first: int) -> list[EncodedText]:
-        """Token ids of some texts of a request, of which the first is number ``first``.
+    def encode(self, texts: Texts, first: int) -> list[EncodedText]:
+        """Token ids of some queries or conversations, of which the first is number ``first``.
 
-        Padding at either side is dropped. Tokens that end the text become the one that ends the
-        assistant's turn, where the model was trained to be read. A text without any, a response
-        that was cut at its length limit, gets none: as OpenRLHF's own server scores it.
-
-        Raises:
-            Refusal: 422 for a text of nothing but padding and space, or with a token for which the
-                model has no embedding.
-        """
-        stripped = [self._strip(text) for text in texts]
-        for index, text in enumerate(stripped, first):
-            if not text.removesuffix(self._end).strip():
-                raise Refusal(422, f"query[{index}]: an empty text, expected prompt and response")
-        encoded = []
-        for index, ids in enumerate(self._encoder.encode(stripped), first):
-            num_cut = max(0, len(ids) - self._tokenizer.max_length)
-            kept = ids[num_cut:]
-            if num_cut and ids[0] in self._begin_ids:  # as training cut them
-                kept[0] = ids[0]
-            self._check(token_ids := np.array(kept, dtype=np.int32), name=f"query[{index}]")
-            encoded.append((token_ids, num_cut))
-        return encoded
-
-    def encode_conversations(
-        self, conversations: Sequence[Conversation], first: int
-    ) -> list[EncodedText]:
-        """The same of conversations; what spells a special token in a message is plain text.
+        Of a query, padding at either side is dropped. Tokens that end it become the one that ends
+        the assistant's turn, where the model was trained to be read. A query without any, a
+        response that was cut at its length limit, gets none: as OpenRLHF's own server scores it.
+        What spells a special token in a conversation's message is plain text.
 
         Raises:
-            Refusal: 422 for turns that the model's template refuses, or a token for which the
-                model has no embedding.
+            HTTPException: 422 for a query of nothing but padding and space, turns that the model's
+                template refuses, a token for which the model has no embedding.
         """
-        encoded = []
-        for index, conversation in enumerate(conversations, first):
-            name, left = f"conversations[{index}]", self._max_characters
-            response = _newest(conversation.response, left)
-            prompt: list[Message] = []
-            for turn in reversed(conversation.messages):
-                left -= len(prompt[0].content if prompt else response)
-                prompt.insert(0, Message(role=turn.role, content=_newest(turn.content, left)))
-            try:
-                found = self._tokenizer.encode(prompt, response)
-            except InputError:  # whose message names the model's folder
-                roles = " ".join(turn.role for turn in prompt[:_SHOWN_TURNS])
-                raise Refusal(
-                    422,
-                    f"{name}: the model's chat template does not take turns of roles {roles} "
-                    "before a response; expected turns as it was trained on, the last one of the "
-                    "user",
-                ) from None
-            self._check(found.token_ids, name=name)
-            encoded.append((found.token_ids, found.num_cut))
+        queries, encoded = [], []
+        for index, text in enumerate(texts, first):
+            if isinstance(text, str):
+                queries.append(self._strip(text, index))
+            else:
+                encoded.append(self._conversation(text, index))
+        encoded += [self._cut(token_ids) for token_ids in self._encoder.encode(queries)]
+        for index, (token_ids, _) in enumerate(encoded, first):
+            if (largest := int(token_ids.max())) >= self._num_embeddings:
+                token = self._tokenizer.hf_tokenizer.convert_ids_to_tokens(largest)
+                raise _refusal(index, f"token {token!a} (id {largest}) has no embedding")
         return encoded
 
-    def _check(self, token_ids: TokenIds, *, name: str) -> None:
-        """Refuse a text with a token that has no embedding."""
-        largest = int(token_ids.max())
-        if self._num_embeddings is not None and largest >= self._num_embeddings:
-            token = str(self._tokenizer.hf_tokenizer.convert_ids_to_tokens(largest))
-            raise Refusal(
-                422,
-                f"{name}: token {token[:_SHOWN_CHARACTERS]!a} (id {largest}), for which the model "
-                f"has no embedding (it has {self._num_embeddings}); expected a text without it",
-            )
+    def _cut(self, token_ids: list[int]) -> EncodedText:
+        num_cut = max(0, len(token_ids) - self._tokenizer.max_length)
+        kept = token_ids[num_cut:]
+        if num_cut and token_ids[0] in self._begin_ids:  # as training cut them
+            kept[0] = token_ids[0]
+        return np.array(kept, dtype=np.int32), num_cut
 
-    def _strip(self, text: str) -> str:
+    def _conversation(self, conversation: Conversation, index: int) -> EncodedText:
+        left = self._max_characters
+        response = _newest(conversation.response, left)
+        prompt: list[Message] = []
+        for turn in reversed(conversation.messages):
+            left -= len(prompt[0].content if prompt else response)
+            prompt.insert(0, Message(role=turn.role, content=_newest(turn.content, left)))
+        try:
+            found = self._tokenizer.encode(prompt, response)
+        except InputError:  # whose message names the model's folder
+            roles = " ".join(turn.role for turn in prompt[:_SHOWN_TURNS])
+            reason = f"the model's chat template does not take turns of roles {roles}"
+            raise _refusal(index, reason) from None
+        return found.token_ids, found.num_cut
+
+    def _strip(self, text: str, index: int) -> str:
         """The text between its padding, with one end token if it had any; time is linear."""
         parts = self._around_padding.split(text)  # text, token, text, token, …, text
         has_ended, start, stop = False, 0, len(parts)
@@ -137,7 +113,13 @@ class RequestEncoder:
         bare = "".join(parts[start:stop])
         begin = next((token for token in self._begins if bare.startswith(token)), "")
         bare = begin + _newest(bare[len(begin) :], self._max_characters)
+        if not bare.strip():
+            raise _refusal(index, "an empty text")
         return bare + self._end if has_ended else bare
+
+
+def _refusal(index: int, reason: str) -> HTTPException:
+    return HTTPException(422, f"text {index} (counted from 0): {reason}")
 
 
 def _newest(text: str, num_characters: int) -> str:

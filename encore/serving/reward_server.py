@@ -10,20 +10,10 @@ from collections.abc import Callable
 import uvicorn
 
 from encore.errors import EncoreError, InputError
-from encore.export.weights_input import Composition, chosen_weights, one_rule
-from encore.model.opening import OpenedModel, open_reward_model
+from encore.export.weights_input import chosen_weights, one_rule
+from encore.model.opening import open_reward_model
 from encore.serving.reward_app import RewardApp
-from encore.serving.serve_config import ServeConfig, ServeLimits
-
-#: Connections at one time; further ones get uvicorn's own 503.
-_MAX_CONNECTIONS = 1024
-#: Bytes of a request's head; a longer one gets uvicorn's own 400.
-_MAX_HEAD_BYTES = 64 << 10
-#: How long a connection stays open between two requests.
-_IDLE_SECONDS = 30
-#: Time to answer what is in progress when the server stops.
-_STOP_SECONDS = 25
-_SHOWN_RULES = 4
+from encore.serving.serve_config import ServeConfig
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -36,24 +26,16 @@ def listen(host: str, port: int) -> socket.socket:
         port: 0 for a free one.
 
     Raises:
-        InputError: no such host.
-        EncoreError: the port is in use or not allowed.
+        EncoreError: no such host; the port is in use or not allowed.
     """
+    is_ipv6 = ":" in host
+    family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
     try:
-        [(family, *_, address), *_] = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        is_ipv6 = family == socket.AF_INET6
-        return socket.create_server(address, family=family, dualstack_ipv6=is_ipv6)
-    except (socket.gaierror, UnicodeError) as error:
-        raise InputError(
-            f"--host {host}: no such host ({error}); expected a name or an address of this "
-            "machine, such as 127.0.0.1"
-        ) from error
-    except OSError as error:
+        return socket.create_server((host, port), family=family, dualstack_ipv6=is_ipv6)
+    except (OSError, UnicodeError) as error:
         raise EncoreError(
-            f"address {host}, port {port}: {error.strerror}; expected a free port of this machine: "
-            "choose another with --port (0: any free one)"
+            f"--host {host} --port {port}: {error}; expected a name or an address of this machine, "
+            "such as 127.0.0.1, and a free port (0: any)"
         ) from error
 
 
@@ -68,14 +50,15 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def open_server(
-    config: ServeConfig, *, on_ready: Callable[[dict[str, str], str], None]
-) -> uvicorn.Server:
-    """The server of `encore serve`, its model loaded; it logs a line a request on stderr.
+def open_app(config: ServeConfig, *, on_ready: Callable[[RewardApp], None]) -> RewardApp:
+    """The application of `encore serve`, its model loaded; it logs a line a request on stderr.
 
     Args:
         config: The model, its weights and the limits.
-        on_ready: Called with the model's name and digest, and with its weights in words.
+        on_ready: Called when requests are about to be answered.
+
+    Raises:
+        InputError: No such model or weights; several heads and no weights.
     """
     opened = open_reward_model(
         config.model,
@@ -88,59 +71,35 @@ def open_server(
     composition = chosen_weights(config.composition, head_ids=head_ids)
     if composition is None:
         if len(head_ids) > 1:
-            more = ", …" if len(head_ids) > _SHOWN_RULES else ""
             raise InputError(
-                f"the model has {len(head_ids)} heads ({', '.join(head_ids[:_SHOWN_RULES])}{more}) "
-                "and a reward is one number; say what they weigh: --weights FILE, as `encore "
-                "weights --json` writes it, or one rule alone with --rule"
+                f"the model has {len(head_ids)} heads and a reward is one number; say what they "
+                "weigh: --weights FILE, as `encore weights --json` writes it, or --rule or --scheme"
             )
         composition = one_rule(head_ids[0], head_ids=head_ids)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     for name in ("encore.serving", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.INFO)
-    ready = {"model": opened.name, "digest": opened.digest}
-    params = "".join(f", {name} {value}" for name, value in composition.params.items())
-    weights = f"{len(head_ids)} rules, weights of scheme {composition.scheme}{params}"
-    words = weights if len(head_ids) > 1 else f"the head {head_ids[0]}"
-    return make_server(
-        opened,
-        composition=composition,
-        limits=config.limits,
-        on_ready=lambda: on_ready(ready, words),
-    )
+    return RewardApp(opened, composition=composition, limits=config.limits, on_ready=on_ready)
 
 
-def make_server(
-    opened: OpenedModel,
-    *,
-    composition: Composition,
-    limits: ServeLimits,
-    stop_seconds: int = _STOP_SECONDS,
-    on_ready: Callable[[], None] = lambda: None,
-) -> uvicorn.Server:
+def make_server(app: RewardApp, *, stop_seconds: int = 25) -> uvicorn.Server:
     """A server of a model's rewards; ``run(sockets=[listener])`` serves until a signal.
 
     Args:
-        opened: The model.
-        composition: What its heads weigh in a reward.
-        limits: What clients may ask for.
+        app: The model's.
         stop_seconds: Time to answer what is in progress when the server stops.
-        on_ready: Called when requests are about to be answered.
     """
     return uvicorn.Server(
         uvicorn.Config(
-            RewardApp(opened, composition=composition, limits=limits, on_ready=on_ready),
+            app,
             http="h11",  # the same parser on every machine
-            loop="asyncio",
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=_MAX_CONNECTIONS,
-            h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
-            timeout_keep_alive=_IDLE_SECONDS,
+            limit_concurrency=1024,  # connections; further ones get uvicorn's own 503
+            h11_max_incomplete_event_size=64 << 10,  # a longer head gets uvicorn's own 400
+            timeout_keep_alive=30,
             timeout_graceful_shutdown=stop_seconds,
         )
     )

@@ -10,24 +10,14 @@ from encore.config import StageConfig, option
 from encore.options import UsageError
 from encore.weighting.weights_config import WeightChoice
 
-#: Tokens that may wait, in batches of the largest size.
-_QUEUED_BATCHES = 64
-
 
 class ServeLimits(StageConfig):
     """What the clients of a reward server may ask for."""
 
     max_batch_tokens: int = option(8_192, ge=1, help="Tokens that are computed together.")
-    max_queue_tokens: Annotated[int, Field(ge=1)] | None = option(
-        None, help="Tokens that may wait; default: 64 full batches."
-    )
+    max_queue_tokens: int = option(524_288, ge=1, help="Tokens that may wait.")
     max_request_bytes: int = option(8 << 20, ge=1, help="Of a request's body.")
     max_queries: int = option(1024, ge=1, help="Texts in one request.")
-
-    @property
-    def queue_tokens(self) -> int:
-        """The limit of the queue."""
-        return self.max_queue_tokens or _QUEUED_BATCHES * self.max_batch_tokens
 
 
 class ServeConfig(StageConfig):

@@ -14,13 +14,13 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import uvicorn
 
 from encore.demo import judge_path
 from encore.export.weights_input import Composition
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.saved_model import save_model
-from encore.serving import reward_server
 from encore.serving.reward_server import listen
 from tests.serving.models import PATIENCE, WEIGHTS, opened_model
 from tests.signals import hear_ctrl_c
@@ -91,14 +91,10 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> list[Composition]:
     """What the heads of this process's servers weigh; they end at once."""
     found: list[Composition] = []
 
-    class NotServing:
-        def __init__(self, _opened: object, *, composition: Composition, **_: object) -> None:
-            found.append(composition)
+    def run(server: uvicorn.Server, sockets: object) -> None:
+        found.append(server.config.app.composition)
 
-        def run(self, sockets: object) -> None:
-            pass
-
-    monkeypatch.setattr(reward_server, "make_server", NotServing)
+    monkeypatch.setattr(uvicorn.Server, "run", run)
     return found
 
 
@@ -144,10 +140,10 @@ def test_a_single_head_needs_no_weights(encore, composed, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "the model has 3 heads (privacy, no-violence, honesty) and a reward is one number"),
+        ((), "the model has 3 heads and a reward is one number"),
         (("--weights", "other.json"), "kindness among the weights"),
         (("--port", "taken"), "Address already in use"),
-        (("--host", "no.such.host.invalid"), "no such host"),
+        (("--host", "no.such.host.invalid"), "--host no.such.host.invalid --port 0: "),
         (("--rule", "kindness"), "the model has no such head"),
     ],
 )

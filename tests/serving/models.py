@@ -21,6 +21,7 @@ from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
+from encore.serving.reward_app import RewardApp
 from encore.serving.reward_server import listen, make_server, url_of
 from encore.serving.serve_config import ServeLimits
 
@@ -29,6 +30,20 @@ WEIGHTS = {"honesty": 0.5, "privacy": 0.2, "no-violence": 0.3}  # not in head or
 MEANS = (0.9, 0.25, 0.5)
 MAX_LENGTH = 256
 PATIENCE = 60.0
+
+Conversation = tuple[Sequence[Message], str]
+
+
+def made_up(count: int) -> list[Conversation]:
+    """Short dialogues of one or three turns, all different."""
+    found: list[Conversation] = []
+    for number in range(count):
+        turns = [Message(role="user", content=f"Question {number}, please? é ≥ {number}")]
+        if number % 2:
+            turns.append(Message(role="assistant", content="Which one?"))
+            turns.append(Message(role="user", content="The first. " * (number % 7)))
+        found.append((turns, f"Answer {number}: " + "no, sorry. " * (number % 11)))
+    return found
 
 
 @functools.cache
@@ -49,11 +64,7 @@ def opened_model() -> OpenedModel:
     )
 
 
-#: The weights in head order: a reward is the weighted sum of centred scores.
-WEIGHT_R = np.array([WEIGHTS[head_id] for head_id in HEAD_IDS])
-
-
-def offline(conversations: Sequence[tuple[Sequence[Message], str]]) -> NDArray[np.float64]:
+def offline(conversations: Sequence[Conversation]) -> NDArray[np.float64]:
     """What the heads say without a server, one conversation after the other: [N, R]."""
     opened = opened_model()
     rows = [
@@ -80,18 +91,6 @@ class Running:
     def get(self, path: str) -> httpx.Response:
         return httpx.get(self.url + path, timeout=PATIENCE)
 
-    def score(self, *conversations: tuple[Sequence[Message], str]) -> list[dict[str, Any]]:
-        """The results of POST /score."""
-        answer = self.post("/score", {"conversations": [as_json(*one) for one in conversations]})
-        assert answer.status_code == 200, answer.text
-        return list(answer.json()["results"])
-
-    def metric(self, name: str) -> float:
-        """One number of GET /metrics."""
-        lines = self.get("/metrics").text.splitlines()
-        [value] = [line.rpartition(" ")[2] for line in lines if line.rpartition(" ")[0] == name]
-        return float(value)
-
 
 def as_json(prompt: Sequence[Message], response: str) -> dict[str, Any]:
     """A conversation as POST /score takes it."""
@@ -110,19 +109,18 @@ def running(
     """A server in a thread of this process; it has stopped afterwards."""
     listener = listen("127.0.0.1", 0)
     is_ready = threading.Event()
-    server = make_server(
+    app = RewardApp(
         opened or opened_model(),
         composition=Composition(weights=weights, scheme="given"),
         limits=ServeLimits(**limits),
-        stop_seconds=stop_seconds,
-        on_ready=is_ready.set,
+        on_ready=lambda _: is_ready.set(),
     )
-    found = Running(url=url_of(listener), port=listener.getsockname()[1])
+    server = make_server(app, stop_seconds=stop_seconds)
     thread = threading.Thread(target=server.run, args=([listener],), name="server")
     thread.start()
     try:
         assert is_ready.wait(PATIENCE)
-        yield found
+        yield Running(url=url_of(listener), port=listener.getsockname()[1])
     finally:
         server.should_exit = True
         thread.join(PATIENCE)

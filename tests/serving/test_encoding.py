@@ -6,14 +6,14 @@ import time
 
 import numpy as np
 import pytest
+from starlette.exceptions import HTTPException
 
 from encore.data.records import Message
 from encore.model.conversation import ConversationTokenizer
 from encore.serving.request_encoding import EncodedText, RequestEncoder
-from encore.serving.reward_requests import Conversation, Refusal, Turn
+from encore.serving.reward_requests import Conversation, Turn
 from tests.model.tokenizers import bert, byte_level, llama_3
-from tests.serving.conversations import made_up
-from tests.serving.models import opened_model
+from tests.serving.models import made_up, opened_model
 
 PAD, BEGIN, END = "<|finetune_right_pad_id|>", "<|begin_of_text|>", "<|eot_id|>"
 PROMPT = (Message(role="user", content="Hello there."),)
@@ -25,20 +25,23 @@ def llama() -> ConversationTokenizer:
 
 
 def conversation(
-    tokenizer: ConversationTokenizer, *contents: str, response: str = "c", **named: int
+    tokenizer: ConversationTokenizer, *contents: str, response: str = "c"
 ) -> EncodedText:
     turns = [
         Turn(role=("user", "assistant")[place % 2], content=content)
         for place, content in enumerate(contents)
     ]
     asked = [Conversation(messages=turns, response=response)]
-    [found] = RequestEncoder(tokenizer, **named).encode_conversations(asked, 7)
+    [found] = RequestEncoder(tokenizer, num_embeddings=1 << 20).encode(asked, 7)
     return found
 
 
 def ids(tokenizer: ConversationTokenizer, *texts: str) -> list[list[int]]:
-    encoded = RequestEncoder(tokenizer).encode_queries(texts, 0)
-    return [token_ids.tolist() for token_ids, _ in encoded]
+    return [token_ids.tolist() for token_ids, _ in queries(tokenizer, *texts)]
+
+
+def queries(tokenizer: ConversationTokenizer, *texts: str) -> list[EncodedText]:
+    return RequestEncoder(tokenizer, num_embeddings=1 << 20).encode(texts, 8)
 
 
 @pytest.mark.parametrize("make", [llama_3, bert, None])
@@ -81,26 +84,21 @@ def test_the_token_that_every_text_begins_with_stays_where_it_is_also_the_end():
 
 
 def test_a_long_query_is_cut_as_a_long_conversation_is(llama):
-    [(token_ids, num_cut)] = RequestEncoder(llama).encode_queries(
-        [llama.render(PROMPT, "y" * 500)], 0
-    )
+    [(token_ids, num_cut)] = queries(llama, llama.render(PROMPT, "y" * 500))
     expected = llama.encode(PROMPT, "y" * 500)
     np.testing.assert_array_equal(token_ids, expected.token_ids)
     assert num_cut == expected.num_cut > 0
     assert len(token_ids) == 200
 
 
-@pytest.mark.parametrize("place", ["response", "prompt", "both"])
-def test_a_very_long_text_costs_little_and_has_the_same_tokens(place):
+def test_a_very_long_text_costs_little_and_has_the_same_tokens():
     tokenizer = opened_model().tokenizer
-    long = "Many words, one after the other, and é ≥ 5. " * 12_000  # 0.5 MB
-    prompt = long if place != "response" else "Hi."
-    response = long if place != "prompt" else "Yes."
-    rendered = tokenizer.render([Message(role="user", content=prompt)], response)
-    expected = tokenizer.encode([Message(role="user", content=prompt)], response)
+    long = "Many words, one after the other, and é ≥ 5. " * 8_000  # 0.35 MB
+    prompt = [Message(role="user", content=long)]
+    rendered, expected = tokenizer.render(prompt, long), tokenizer.encode(prompt, long)
     started = time.perf_counter()
-    [by_text] = RequestEncoder(tokenizer).encode_queries([rendered], 0)
-    by_turns = conversation(tokenizer, prompt, response=response)
+    [by_text] = queries(tokenizer, rendered)
+    by_turns = conversation(tokenizer, long, response=long)
     seconds = time.perf_counter() - started
     started = time.perf_counter()
     tokenizer.hf_tokenizer(rendered)
@@ -113,9 +111,8 @@ def test_a_very_long_text_costs_little_and_has_the_same_tokens(place):
 
 @pytest.mark.parametrize("empty", ["", PAD * 3, END, f"{PAD}{END}\n{END}"])
 def test_a_query_without_text_is_refused_by_its_number(llama, empty):
-    with pytest.raises(Refusal, match=r"query\[9\]: an empty text") as caught:
-        RequestEncoder(llama).encode_queries(["Hi.", empty], 8)
-    assert caught.value.status == 422
+    with pytest.raises(HTTPException, match=r"422: text 9 .*: an empty text"):
+        queries(llama, "Hi.", empty)
 
 
 def test_a_million_end_tokens_take_no_longer_than_their_length(llama):
@@ -148,7 +145,6 @@ def test_turns_that_the_template_refuses_are_named_without_the_models_folder():
     hf_tokenizer = llama_3()
     hf_tokenizer.name_or_path = "/somewhere/secret"
     tokenizer = ConversationTokenizer(hf_tokenizer, max_length=99, template=template)
-    with pytest.raises(Refusal, match=r"conversations\[7\].*roles user assistant user") as caught:
+    with pytest.raises(HTTPException, match=r"422: text 7 .*roles user assistant user") as caught:
         conversation(tokenizer, "a", "b", "c")
-    assert caught.value.status == 422
-    assert "secret" not in caught.value.reason
+    assert "secret" not in caught.value.detail
