@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from encore.schemas import RATINGS_CONTRACT
+
 SOURCES = ("hh", "pku", "quelle-ä", "来源", "sp ace")
 _RULE_NAMES = ("avoid-harm", "Regel 2 – äöü", "规则三", "rule'4", 'rule"5', "r6", "rule-7", "🛡️")
 
@@ -16,11 +18,8 @@ _RULE_NAMES = ("avoid-harm", "Regel 2 – äöü", "规则三", "rule'4", 'rule"
 def ratings_table(rows: list[tuple[str, str, str, str, float | None]]) -> pa.Table:
     """A table of (pair_id, source, response, rule_id, rating) rows."""
     names = ("pair_id", "source", "response", "rule_id", "rating")
-    types = (pa.string(),) * 4 + (pa.float64(),)
-    columns = list(zip(*rows, strict=True)) if rows else [[]] * 5
-    return pa.table(
-        {n: pa.array(list(c), t) for n, c, t in zip(names, columns, types, strict=True)}
-    )
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    return pa.Table.from_pylist(records, schema=RATINGS_CONTRACT)
 
 
 def random_table(rng: np.random.Generator, *, max_rows: int) -> pa.Table:

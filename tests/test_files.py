@@ -37,28 +37,17 @@ def test_an_error_leaves_the_old_file_and_no_trace(tmp_path: Path, error: BaseEx
     assert list(tmp_path.iterdir()) == [target]
 
 
-def old_folder(place: Path) -> Path:
-    place.mkdir()
-    (place / "weights").write_text("old")
-    return place
-
-
-def test_a_folder_takes_the_place_of_the_old_one_and_leaves_no_trace(tmp_path: Path) -> None:
-    target = old_folder(tmp_path / "model")
-    with atomic_folder(target) as temporary:
-        (temporary / "weights").write_text("new")
-        assert (target / "weights").read_text() == "old"
-    assert (target / "weights").read_text() == "new"
-    assert list(tmp_path.iterdir()) == [target]
-
-
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 @pytest.mark.parametrize("is_in_place", [False, True])
 def test_an_error_leaves_the_old_folder_and_no_trace(
     tmp_path: Path, error: BaseException, is_in_place: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when the new folder cannot be put in place: the old one has moved aside by then."""
-    target = old_folder(tmp_path / "model")
+    target = tmp_path / "model"
+    for content in ("first", "old"):
+        with atomic_folder(target) as temporary:
+            (temporary / "weights").write_text(content)
+    assert list(tmp_path.iterdir()) == [target]
     rename = Path.rename
 
     def refuse_new(source: Path, destination: Path) -> Path:

@@ -27,11 +27,6 @@ def test_the_rendered_prompt_equals_the_golden_file():
     assert rendered == GOLDEN.read_text(encoding="utf-8").removesuffix("\n")
 
 
-def test_the_template_has_each_placeholder_once():
-    assert RATING_TEMPLATE.count("{rule}") == 1
-    assert RATING_TEMPLATE.count("{QA}") == 1
-
-
 @given(st.text(), st.text())
 def test_placeholders_inside_the_texts_stay_as_they_are(conversation, rule):
     conversation = f"{{rule}} {conversation} {{QA}}"

@@ -8,6 +8,7 @@ import json
 import random
 import threading
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from encore.reporting import SilentReporter
 from encore.schemas import RATINGS
 from tests.rating_shards import write_shard
 from tests.scripted_judge import ScriptedJudge, hashed_score
+from tests.studies import create_study
 
 NUM_PAIRS = 25
 
@@ -70,83 +72,68 @@ def test_every_rating_belongs_to_its_pair_response_and_rule(study):
     run = opened(study, ScriptedJudge())
     assert not run.run_dir.exists()  # opening it writes nothing
     rate_run(run)
-    pairs = {pair.pair_id: pair for pair in records_of(read_pairs(study))}
-    rules = {rule.rule_id: rule for rule in load_rule_set("encore-10").rules}
-    rows = ratings(run).to_pylist()
+    rows = {
+        (row["pair_id"], row["response"], row["rule_id"]): row for row in ratings(run).to_pylist()
+    }
     assert len(rows) == NUM_PAIRS * 2 * 10
-    for row in rows:
-        pair = pairs[row["pair_id"]]
-        conversation = render_conversation(pair.prompt, pair.response_text(row["response"]))
-        rule = rules[row["rule_id"]]
-        asked = render_rating_prompt(conversation, rating_rule=rule.rating_rule)
-        assert row["raw_reply"] == hashed_score(asked)
-        assert row["rating"] == float(row["raw_reply"])
-        assert (row["source"], row["run_key"]) == ("mine", run.manifest.run_key)
+    for pair in records_of(read_pairs(study)):
+        for response, rule in product(RESPONSES, load_rule_set("encore-10").rules):
+            row = rows[pair.pair_id, response, rule.rule_id]
+            conversation = render_conversation(pair.prompt, pair.response_text(response))
+            asked = render_rating_prompt(conversation, rating_rule=rule.rating_rule)
+            assert row["raw_reply"] == hashed_score(asked)
+            assert row["rating"] == float(row["raw_reply"])
+            assert (row["source"], row["run_key"]) == ("mine", run.manifest.run_key)
 
 
 def test_ratings_and_nulls_add_up_and_every_null_has_a_reason(study):
-    replies = {0: "0.5", 1: "", 2: "8/10", 3: "-1", 4: "0.8 since it is polite and kind"}
+    # At most 4 tokens, one a byte: of the last reply exactly "0.75", which is null all the same.
+    replies = {0: "0.5", 1: "", 2: "8/1", 3: "-1", 4: "0.75 and then some more"}
     judge = ScriptedJudge(script=lambda prompt: replies[len(prompt) % 5])
-    run = opened(study, judge)
+    run = opened(study, judge, max_reply_tokens=4)
     report = rate_run(run)
     rows = ratings(run).to_pylist()
     assert len(rows) == NUM_PAIRS * 2 * 10
-    assert {(row["rating"], row["null_reason"]) for row in rows} == {
-        (0.5, None),
-        *((None, reason) for reason in ("empty_reply", "not_a_single_number", "out_of_range")),
-        (None, "reply_cut_off"),
-    }
+    nulls = {"empty_reply", "not_a_single_number", "out_of_range", "reply_cut_off"}
+    assert {row["null_reason"] for row in rows if row["rating"] is None} == nulls
     found = Counter(row["null_reason"] for row in rows if row["null_reason"])
     assert report.tally("null_reasons") == dict(sorted(found.items()))
     assert null_reasons(run_status(run.run_dir)) == found
     assert report.total("num_ratings") + report.total("num_nulls") == len(rows)
 
 
-def test_a_reply_that_the_token_limit_cuts_is_null_even_if_it_begins_with_a_number(study):
-    judge = ScriptedJudge(script=lambda _: "0.75 and then some more")
-    run = opened(study, judge, max_reply_tokens=4)  # 4 tokens: exactly "0.75"
-    assert rate_run(run).tally("null_reasons") == {"reply_cut_off": NUM_PAIRS * 20}
-
-
-class Told(SilentReporter):
-    """A reporter that remembers what began and how much there is to do."""
-
-    def __init__(self) -> None:
-        self.began: list[tuple[str, int | None]] = []
-
-    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
-        self.began.append((title.partition(" (")[0], total))
-
-
-def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(study):
-    judge, told = ScriptedJudge(), Told()
-    assert rate_run(opened(study, judge), reporter=told).summary == "3 rated, 0 reused, 0 failed"
-    assert judge.num_asked == NUM_PAIRS * 20
+def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(study, monkeypatch):
+    began: list[tuple[str, int | None]] = []
+    reporter = SilentReporter()
+    monkeypatch.setattr(
+        SilentReporter,
+        "started",
+        lambda _self, title, *, total=None, done=0: began.append((title.partition(" (")[0], total)),
+    )
+    judge = ScriptedJudge()
+    for summary in ("3 rated, 0 reused, 0 failed", "0 rated, 3 reused, 0 failed"):
+        assert rate_run(opened(study, judge), reporter=reporter).summary == summary
+        assert judge.num_asked == NUM_PAIRS * 20
     # A2: while the engine starts, no bar stands at 0 of 500.
-    assert told.began == [("starting the judge's engine", None), ("rating", NUM_PAIRS * 20)]
-    told.began.clear()
-    assert rate_run(opened(study, judge), reporter=told).summary == "0 rated, 3 reused, 0 failed"
-    assert judge.num_asked == NUM_PAIRS * 20
-    assert told.began == [("rating", NUM_PAIRS * 20)]
+    rating = ("rating", NUM_PAIRS * 20)
+    assert began == [("starting the judge's engine", None), rating, rating]
 
 
 class Clock:
     """A clock that a test moves."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    now = 0.0
 
     def monotonic(self) -> float:
         return self.now
 
 
 class SlowJudge(ScriptedJudge):
-    """An engine that takes an hour to start; each of its prompts about one pair takes a minute."""
+    """An engine that takes an hour to start and answers one shard at a time."""
 
     clock: Clock
-    slow_text: str
     is_started: bool = False
-    engine = threading.Lock()  # an engine answers one shard at a time
+    engine = threading.Lock()
 
     def reply(self, prompts, **named):
         with self.engine:
@@ -171,7 +158,7 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
         return hashed_score(prompt)
 
     judge = SlowJudge(script=script)
-    judge.clock, judge.slow_text = clock, slow_text
+    judge.clock = clock
     run = opened(study, judge)
     report = rate_run(run, shard_timeout_seconds=30)
     assert report.summary == "2 rated, 0 reused, 1 failed"
@@ -181,8 +168,9 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
     assert mended.summary == "1 rated, 2 reused, 0 failed"
 
 
-#: Everything that a rating depends on, and a change of each.
-INGREDIENTS: dict[str, dict[str, object]] = {
+SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant"}
+#: Everything that a rating depends on, and a change of each: in the config, the judge, the code.
+CONFIG: dict[str, dict[str, object]] = {
     "rules": {"rules": "encore-20"},
     "shard_size": {"shard_size": 9},
     "limit": {"limit": 5},
@@ -195,7 +183,6 @@ JUDGES: dict[str, dict[str, Any]] = {
     "max_model_len": {"max_model_len": 99_999},
     "engine_args": {"engine_args": {"quantization": "fp8"}},
 }
-SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant"}
 CODE: dict[str, tuple[str, object]] = {
     "template": ("encore.rating.prompts.RATING_TEMPLATE", "{rule} {QA} Score:"),
     "speakers": ("encore.rating.prompts._SPEAKER", SPEAKERS),
@@ -204,25 +191,13 @@ CODE: dict[str, tuple[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("ingredient", [*INGREDIENTS, *JUDGES, *CODE, "pairs"])
-def test_every_ingredient_changes_the_run_key(study, tmp_path, monkeypatch, ingredient):
+@pytest.mark.parametrize("ingredient", [*CONFIG, *JUDGES, *CODE])
+def test_every_ingredient_changes_the_run_key(study, monkeypatch, ingredient):
     before = opened(study, ScriptedJudge()).manifest.run_key
     if ingredient in CODE:
         monkeypatch.setattr(*CODE[ingredient])
-    if ingredient == "pairs":
-        ingest([f"mine={write_source(tmp_path, length=2)}"], out=study.path, replace=True)
     judge = ScriptedJudge(**JUDGES.get(ingredient, {}))
-    assert opened(study, judge, **INGREDIENTS.get(ingredient, {})).manifest.run_key != before
-
-
-def test_the_same_run_has_the_same_key_wherever_the_study_lies(tmp_path):
-    keys = set()
-    for place in ("one", "two/deeper"):
-        folder = tmp_path / place
-        folder.mkdir(parents=True)
-        ingest([f"mine={write_source(folder)}"], out=folder / "study")
-        keys.add(opened(open_study(folder / "study"), ScriptedJudge()).manifest.run_key)
-    assert len(keys) == 1
+    assert opened(study, judge, **CONFIG.get(ingredient, {})).manifest.run_key != before
 
 
 def test_a_pilot_rates_the_first_pairs_by_content_hash(study):
@@ -286,13 +261,11 @@ def test_truncation_cuts_the_oldest_text_and_counts_it_exactly(one_pair):
 def test_pairs_replaced_while_the_judge_opens_are_another_run(study, tmp_path):
     """The key is that of the pairs that are rated, not of whatever lies there a minute later."""
     before = opened(study, ScriptedJudge()).manifest.run_key
-    other = tmp_path / "other"
-    other.mkdir()
 
     class ReplacesPairs(ScriptedJudge):
         @property
         def identity(self):
-            source = write_source(other, num_pairs=NUM_PAIRS, length=2)
+            source = write_source(tmp_path, length=2)
             ingest([f"mine={source}"], out=study.path, replace=True)
             return super().identity
 
@@ -303,11 +276,8 @@ def test_pairs_replaced_while_the_judge_opens_are_another_run(study, tmp_path):
 def test_what_cannot_be_rated_is_refused(study, tmp_path):
     with pytest.raises(InputError, match="leaves no room"):
         opened(study, ScriptedJudge(max_model_len=16))
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    (empty / "study.json").write_text('{"encore_study": 1}')
     with pytest.raises(InputError, match="encore ingest"):
-        opened(open_study(empty), ScriptedJudge())
+        opened(create_study(tmp_path / "empty"), ScriptedJudge())
 
 
 def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +307,7 @@ def test_a_complete_run_is_reused_where_nothing_may_be_written(study, monkeypatc
         rate_run(opened(study, judge, limit=5))  # another run, before its engine starts
 
 
-@pytest.mark.parametrize("value", [float("nan"), 7.5, -0.1])
+@pytest.mark.parametrize("value", [float("nan"), 7.5])
 def test_a_shard_with_a_rating_that_is_none_is_damaged_whatever_its_digest(study, value):
     """W6: a consistent forgery passed `status`."""
     run = opened(study, ScriptedJudge())
@@ -354,9 +324,7 @@ def test_a_shard_with_a_rating_that_is_none_is_damaged_whatever_its_digest(study
     status = run_status(run.run_dir)
     assert status.shards[0].state == "damaged"
     assert f"a rating of {value}" in status.shards[0].detail
-    assert len(status.paths) == 2
     assert rate_run(opened(study, ScriptedJudge())).summary == "1 rated, 2 reused, 0 failed"
-    assert run_status(run.run_dir).is_complete
 
 
 def test_rules_and_folder_of_a_run_file_must_fit_its_key(study):
@@ -380,24 +348,24 @@ def test_a_rating_costs_at_most_1_6_bytes_without_the_raw_reply(study):
     plan = {**manifest.identity["plan"], "num_pairs": 1000, "shard_size": 1000}
     manifest = manifest.model_copy(update={"identity": {**manifest.identity, "plan": plan}})
     levels = [None, 0.0, 0.1, 0.2, 0.5, 0.7, 0.8, 0.9, 1.0]
-    rating = random.Random(0).choices(levels, [1, *[2.5] * 8], k=20_000)
-    ids = [hashlib.sha256(str(pair).encode()).hexdigest()[:32] for pair in range(1000)]
-    columns = {
-        "pair_id": [pair_id for pair_id in ids for _ in range(20)],
-        "source": ["hh"] * 20_000,
-        "response": [one for _ in ids for one in RESPONSES for _ in range(10)],
-        "rule_id": [*manifest.rule_ids] * 2000,
-        "rating": rating,
-        "null_reason": [None if one is not None else "empty_reply" for one in rating],
-        "num_truncated_tokens": [0] * 20_000,
-        "raw_reply": [str(one) for one in rating],
-        "judge": [manifest.judge] * 20_000,
-        "run_key": [manifest.run_key] * 20_000,
-    }
-    table = pa.table(columns, schema=RATINGS)
+    rating = iter(random.Random(0).choices(levels, [1, *[2.5] * 8], k=20_000))
+    rows = [
+        {
+            "pair_id": hashlib.sha256(str(pair).encode()).hexdigest()[:32],
+            "source": "hh",
+            "response": response,
+            "rule_id": rule_id,
+            "rating": (value := next(rating)),
+            "null_reason": "empty_reply" if value is None else None,
+            "num_truncated_tokens": 0,
+            "raw_reply": str(value),
+            "judge": manifest.judge,
+            "run_key": manifest.run_key,
+        }
+        for pair, response, rule_id in product(range(1000), RESPONSES, manifest.rule_ids)
+    ]
+    table = pa.Table.from_pylist(rows, schema=RATINGS)
     path = write_shard(study.path / "run", manifest, manifest.shards[0], table).path
-    row_group = pq.read_metadata(path).row_group(0)
-    replies = row_group.column(RATINGS.get_field_index("raw_reply"))
+    replies = pq.read_metadata(path).row_group(0).column(RATINGS.get_field_index("raw_reply"))
     assert replies.path_in_schema == "raw_reply"
-    num_bytes = path.stat().st_size - replies.total_compressed_size
-    assert num_bytes / row_group.num_rows <= 1.6
+    assert (path.stat().st_size - replies.total_compressed_size) / 20_000 <= 1.6

@@ -30,7 +30,7 @@ def test_what_is_no_study_is_refused(tmp_path: Path, marker: str | None) -> None
     if marker is not None:
         (tmp_path / "study.json").write_text(marker)
     with pytest.raises(
-        InputError, match="there is no" if marker is None else "damaged or of another"
+        InputError, match="not a study" if marker is None else "damaged or of another"
     ):
         open_study(tmp_path)
     with pytest.raises(InputError, match=r"no such directory; .*`encore ingest"):
@@ -64,17 +64,15 @@ def study(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("error", [ValueError("bad"), KeyboardInterrupt()])
-def test_a_failed_change_leaves_the_study_as_it_was(study: Path, error: BaseException) -> None:
+def test_a_failed_change_leaves_the_study_as_it_was(study: Path) -> None:
     parent = study.parent
     before = everything(parent)
     for path in (study, parent / "runs" / "new"):
-        with pytest.raises(type(error)), changed_study(path) as change:
+        with pytest.raises(KeyboardInterrupt), changed_study(path) as change:
             change.path("pairs/a").write_text("other")
             change.path("pairs/c").write_text("new")
-            raise error
+            raise KeyboardInterrupt
     assert everything(parent) == before
-    assert sorted(study.iterdir()) == [study / "pairs", study / "study.json"]
     assert list(parent.iterdir()) == [study]
 
 
@@ -94,12 +92,10 @@ def test_a_change_that_fails_half_way_into_place_is_taken_back(
 ) -> None:
     before = everything(study)
     real_replace = Path.replace
-    num_calls = 0
 
     def failing_replace(self: Path, target: Path) -> Path:
-        nonlocal num_calls
-        num_calls += 1
-        if num_calls == fails_at + 1:
+        if target.name == "abc"[fails_at]:
+            monkeypatch.setattr(Path, "replace", real_replace)
             raise error
         return real_replace(self, target)
 

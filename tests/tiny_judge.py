@@ -27,7 +27,6 @@ def make_tiny_judge(
     folder: Path,
     *,
     hidden_size: int = 64,
-    num_layers: int = 2,
     max_model_len: int = 4096,
     vocab_size: int = 2048,
     seed: int = 0,
@@ -38,22 +37,33 @@ def make_tiny_judge(
     Args:
         folder: Made if it is not there; its name becomes the judge's name.
         hidden_size: A multiple of 32: vLLM's CPU attention has no smaller heads.
-        num_layers: Decoder layers.
         max_model_len: Context in tokens; a small one makes real prompts too long.
         vocab_size: At most this many tokens; the rating prompt and the rules are the corpus.
         seed: Of the weights: another seed is another judge.
         answers_scores: False leaves all weights random: its replies are cut-off nonsense, null.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     tokenizer = _tokenizer(vocab_size)
     tokenizer.save_pretrained(folder)
-    model = _model(
-        num_tokens=len(tokenizer),
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
         hidden_size=hidden_size,
-        num_layers=num_layers,
-        max_model_len=max_model_len,
-        seed=seed,
+        intermediate_size=2 * hidden_size,
+        num_hidden_layers=2,
+        num_attention_heads=hidden_size // 32,
+        num_key_value_heads=hidden_size // 32,
+        max_position_embeddings=max_model_len,
+        tie_word_embeddings=False,
+        pad_token_id=_SPECIAL_TOKENS.index("<pad>"),
+        bos_token_id=_SPECIAL_TOKENS.index("<bos>"),
+        eos_token_id=_SPECIAL_TOKENS.index("<eot>"),
+        dtype="float32",
     )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config).float()
     if answers_scores:
         _teach_to_spell_scores(model, tokenizer, seed=seed)
     model.save_pretrained(folder)
@@ -87,31 +97,6 @@ def _tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _model(
-    *, num_tokens: int, hidden_size: int, num_layers: int, max_model_len: int, seed: int
-) -> LlamaForCausalLM:
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=num_tokens,
-        hidden_size=hidden_size,
-        intermediate_size=2 * hidden_size,
-        num_hidden_layers=num_layers,
-        num_attention_heads=hidden_size // 32,
-        num_key_value_heads=hidden_size // 32,
-        max_position_embeddings=max_model_len,
-        tie_word_embeddings=False,
-        pad_token_id=_SPECIAL_TOKENS.index("<pad>"),
-        bos_token_id=_SPECIAL_TOKENS.index("<bos>"),
-        eos_token_id=_SPECIAL_TOKENS.index("<eot>"),
-        dtype="float32",
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return LlamaForCausalLM(config).float()
-
-
 def _teach_to_spell_scores(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, *, seed: int
 ) -> None:
@@ -123,13 +108,8 @@ def _teach_to_spell_scores(
     """
     import torch
 
-    ids: dict[str, int] = dict(
-        zip(
-            ("header", "end", "0", ".", *"123456789"),
-            tokenizer.convert_tokens_to_ids(["<assistant>", "<eot>", "0", ".", *"123456789"]),
-            strict=True,
-        )
-    )
+    names = ("<assistant>", "<eot>", "0", ".", *"123456789")
+    header, end, zero, point, *digits = ids = tokenizer.convert_tokens_to_ids(names)
     generator = torch.Generator().manual_seed(seed)
 
     def random(*shape: int) -> Any:
@@ -137,17 +117,15 @@ def _teach_to_spell_scores(
 
     hidden_size = model.config.hidden_size
     direction = torch.linalg.qr(random(hidden_size, hidden_size)).Q * hidden_size**0.5
-    point_id, digit_ids = ids["."], [ids[digit] for digit in "123456789"]
     with torch.no_grad():
         embedding, output = model.model.embed_tokens.weight, model.lm_head.weight
         embedding.copy_(random(*embedding.shape))
-        for position, token_id in enumerate(ids.values()):
-            embedding[token_id] = direction[position]
+        embedding[ids] = direction[: len(ids)]
         output.zero_()
-        output[ids["0"]] = embedding[ids["header"]]
-        output[point_id] = embedding[ids["0"]]
-        output[digit_ids] = embedding[point_id] + direction[len(ids) : len(ids) + 9]
-        output[ids["end"]] = embedding[digit_ids].sum(dim=0)
+        output[zero] = embedding[header]
+        output[point] = embedding[zero]
+        output[digits] = embedding[point] + direction[len(ids) : len(ids) + 9]
+        output[end] = embedding[digits].sum(dim=0)
         for layer in model.model.layers:
             for projection, scale in (("q", 0.3), ("k", 0.3), ("v", 0.1), ("o", 0.1)):
                 weight = getattr(layer.self_attn, f"{projection}_proj").weight

@@ -48,7 +48,7 @@ def open_study(path: Path) -> Study:
     """
     marker = path / MARKER
     if not marker.is_file():
-        problem = f"there is no {MARKER} in it" if path.exists() else "no such directory"
+        problem = f"not a study (no {MARKER})" if path.exists() else "no such directory"
         raise InputError(
             f"study {path}: {problem}; name a study's directory, or make one with "
             f"`encore ingest SOURCE --out {path}`"

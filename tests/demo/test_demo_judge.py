@@ -6,14 +6,15 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from encore.config import JudgeConfig
 from encore.data.rules import load_rule_set
 from encore.demo import judge_path
+from encore.judges import open_judge
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from examples.demo_judge import train_judge
 from examples.demo_judge.make_data import SCALES, World, split_words, texts_of
@@ -23,31 +24,13 @@ RULES = {rule.rule_id: rule.rating_rule for rule in load_rule_set("encore-20").r
 ONE_NUMBER = re.compile(r"0\.\d|1\.0")
 
 
-@cache
-def loaded(folder: str) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-    return AutoModelForCausalLM.from_pretrained(folder).eval(), tokenizer
-
-
-def replies_to(prompts: Sequence[str], folder: str = str(judge_path())) -> list[str]:
-    """A judge's greedy reply to each prompt, sent as one user message."""
-    import torch
-
-    model, tokenizer = loaded(folder)
-    replies = []
-    for start in range(0, len(prompts), 64):
-        chats = [[{"role": "user", "content": text}] for text in prompts[start : start + 64]]
-        batch = tokenizer.apply_chat_template(
-            chats, add_generation_prompt=True, padding=True, return_dict=True, return_tensors="pt"
-        )
-        batch.pop("token_type_ids", None)
-        with torch.inference_mode():
-            output = model.generate(**batch, max_new_tokens=5, do_sample=False)
-        answers = output[:, batch["input_ids"].shape[1] :]
-        replies += tokenizer.batch_decode(answers, skip_special_tokens=True)
-    return replies
+def replies_to(prompts: Sequence[str], folder: Path | None = None) -> list[str]:
+    """A judge's reply to each prompt."""
+    config = JudgeConfig(model=str(folder or judge_path()), backend="transformers")
+    judge = open_judge(config)
+    token_ids = judge.tokenizer.encode(prompts)
+    replies = judge.reply(token_ids, max_reply_tokens=5, on_progress=lambda _: None)
+    return [reply.text for reply in replies]
 
 
 @pytest.mark.full
@@ -104,6 +87,6 @@ def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path, monke
     monkeypatch.setattr(train_judge, "read_teacher", lambda _: teacher)
     steps = ["--sentence-steps", "2", "--rating-steps", "2", "--rows", "6"]
     train_judge.main(["--teacher", "none", "--out", str(tmp_path), *steps])
-    assert len(replies_to(["Rate this."], str(tmp_path))) == 1
+    assert len(replies_to(["Rate this."], tmp_path)) == 1
     names = {path.name for path in judge_path().iterdir()} - {"README.md"}
     assert {path.name for path in tmp_path.iterdir()} == names

@@ -9,7 +9,6 @@ import pytest
 from encore.config import JudgeConfig
 from encore.data.records import Message
 from encore.data.rules import load_rule_set
-from encore.errors import GenerationInterruptedError
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.rating.prompts import render_conversation, render_rating_prompt
@@ -56,32 +55,24 @@ def test_vllm_and_transformers_give_the_same_replies(folder, prompts, vllm_judge
     assert len(set(replies)) >= 3
 
 
-def test_replies_do_not_depend_on_order_or_company(prompts, vllm_judge):
+def test_replies_do_not_depend_on_order_or_company_and_are_counted(prompts, vllm_judge):
     replies = ask(vllm_judge, prompts)
     assert ask(vllm_judge, prompts[::-1])[::-1] == replies
-    assert ask(vllm_judge, prompts[7:8]) == replies[7:8]
-
-
-def test_a_cut_off_reply_is_marked_as_incomplete(prompts, vllm_judge):
-    [reply] = vllm_judge.reply(prompts[:1], max_reply_tokens=2, on_progress=lambda _: None)
+    seen: list[int] = []
+    [reply] = vllm_judge.reply(prompts[7:8], max_reply_tokens=2, on_progress=seen.append)
     assert not reply.is_complete
+    assert replies[7].startswith(reply.text)
+    vllm_judge.reply(prompts, max_reply_tokens=16, on_progress=seen.append)
+    assert seen[-1] == len(prompts)
 
 
-@pytest.mark.parametrize("error", [GenerationInterruptedError, KeyboardInterrupt])
-def test_an_interrupted_engine_is_replaced_and_the_next_call_answers(prompts, vllm_judge, error):
+def test_an_interrupted_engine_is_replaced_and_the_next_call_answers(prompts, vllm_judge):
     before = ask(vllm_judge, prompts)
 
     def interrupt(num_done: int) -> None:
         if num_done >= 5:
-            raise error("enough")
+            raise KeyboardInterrupt
 
-    with pytest.raises(error):
+    with pytest.raises(KeyboardInterrupt):
         vllm_judge.reply(prompts, max_reply_tokens=16, on_progress=interrupt)
     assert ask(vllm_judge, prompts) == before
-
-
-def test_progress_counts_up_to_every_reply(prompts, vllm_judge):
-    seen: list[int] = []
-    vllm_judge.reply(prompts, max_reply_tokens=16, on_progress=seen.append)
-    assert seen == sorted(seen)
-    assert (seen[0], seen[-1]) == (0, len(prompts))
