@@ -340,7 +340,8 @@ def rule_agreement(findings: Findings) -> Chart | Missing:
         axes.set_xticks(range(num_rules - 1))
         axes.set_yticks(range(num_rules - 1), map(str, range(1, num_rules)))
         axes.set_xlabel("rule")
-        axes.figure.colorbar(image, ax=axes, shrink=0.6, pad=0.02)
+        bar: Any = axes.figure.colorbar(image, ax=axes, shrink=0.6, pad=0.02)
+        bar.solids.set_rasterized(False)  # a picture has no dark colours
 
     subtitle = f"{plural(findings.num_pairs, 'pair')} · {low} to {high}, median {middle}"
     panel = Panel(findings.source_name(POOLED), subtitle, draw, height=300)

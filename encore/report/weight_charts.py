@@ -218,7 +218,7 @@ def _weights_panel(findings: Findings, sweep: TauSweep) -> Panel:
                 line.set(color=named[rule_id], linewidth=2.2, zorder=3)
                 line.set_label(findings.words(rule_id))
         _tau_axis(axes, sweep)
-        axes.legend(loc="upper right")
+        axes.legend(loc="upper right", handlelength=1)
         axes.set_ylabel("weight (%)")
 
     return Panel("weights", plural(len(ranked), "rule"), draw)
