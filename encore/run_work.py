@@ -26,7 +26,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from filelock import FileLock, Timeout
 
@@ -50,11 +49,8 @@ logger = logging.getLogger(__name__)
 _BUSY_POLL_SECONDS = 1.0
 
 
-class Tell(Protocol):
-    """Reports how many rows of a shard are finished so far; raises when the run was cancelled."""
-
-    def __call__(self, num_rows: int, *, note: str = "") -> None:
-        """``note`` is for people, e.g. a speed."""
+#: Reports how many rows of a shard are finished so far; raises when the run was cancelled.
+Tell = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,11 +141,11 @@ def work_on(job: Job, shard: Shard, *, tell: Tell | None = None) -> ShardState:
     if (reused := _reused(job, shard)) is not None:  # no lock, so it works on a read-only disk
         return reused
 
-    def told(num_rows: int, *, note: str = "") -> None:
+    def told(num_rows: int) -> None:
         if job.cancelled.is_set():
             raise GenerationInterruptedError(f"shard {shard.index}: the run was cancelled")
         if tell is not None:
-            tell(num_rows, note=note)
+            tell(num_rows)
 
     claim_folder(job.run_dir, job.manifest)
     with shard_lock(job.run_dir, shard.index) as is_mine:
@@ -249,16 +245,15 @@ class _Tally:
     _num_rows: int = 0
     _began: float | None = None
 
-    def tell(self, shard: Shard, num_rows: int, *, note: str = "") -> None:
+    def tell(self, shard: Shard, num_rows: int) -> None:
         """Report finished rows of a shard in work. Each shard has one worker thread."""
         if (more := num_rows - self._told[shard.index]) > 0:
             self._told[shard.index] = num_rows
             self._num_rows += more
             self._began = self._began or time.monotonic()  # with the first rows: not a start
             seconds = time.monotonic() - self._began
-            if not note and seconds > 1:
-                note = f"{self._num_rows / seconds:,.0f} {self.job.manifest.UNIT}/s"
-            self.reporter.advanced(more, note=note)
+            speed = f"{self._num_rows / seconds:,.0f} {self.job.manifest.UNIT}/s"
+            self.reporter.advanced(more, note=speed if seconds > 1 else "")
 
     def finished(self, outcome: ShardState) -> None:
         """Report a shard that is done."""

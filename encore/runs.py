@@ -17,7 +17,6 @@ Files of earlier versions (``shard-00003.parquet`` with ``shard-00003.sha256``) 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import re
@@ -337,18 +336,6 @@ def run_status(run_dir: Path, kind: type[Manifest]) -> RunStatus[Manifest]:
 def inspect_shard(run_dir: Path, manifest: RunManifest, shard: Shard) -> ShardState:
     """The state of one shard, checked as by `run_status`."""
     return inspect_shards(run_dir, manifest, [shard])[0]
-
-
-def shard_path(run_dir: Path, index: int) -> Path:
-    """The file of a shard that readers take first, valid or not.
-
-    Raises:
-        FileNotFoundError: The shard has no file.
-    """
-    paths = _shard_files(run_dir).get(index)
-    if not paths:
-        raise FileNotFoundError(errno.ENOENT, "shard has no file", str(run_dir))
-    return paths[0]
 
 
 def write_shard(run_dir: Path, manifest: RunManifest, shard: Shard, content: Slice) -> ShardState:

@@ -1,4 +1,4 @@
-"""Rating runs put on disk by tests, without a judge."""
+"""Shards on disk: where one is, and rating runs that tests write without a judge."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ import pyarrow as pa
 from encore import runs
 from encore.rating_runs import RatingManifest
 from encore.runs import Shard, ShardState, Slice
+
+
+def shard_path(run_dir: Path, index: int) -> Path:
+    """The file of a shard that readers take first, valid or not."""
+    return min(
+        run_dir.glob(f"shard-{index:05d}*.parquet"), key=lambda path: path.stat().st_mtime_ns
+    )
 
 
 def write_run(run_dir: Path, manifest: RatingManifest) -> None:

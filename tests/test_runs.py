@@ -33,9 +33,9 @@ from encore.runs import (
     inspect_shard,
     run_key_of,
     run_status,
-    shard_path,
     write_shard,
 )
+from tests.rating_shards import shard_path
 
 NUM_PAIRS, SHARD_SIZE = 12, 4  # three shards of 4 pairs
 

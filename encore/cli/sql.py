@@ -117,7 +117,7 @@ def _read(file: Path) -> str:
 
 def _print_list(*, as_json: bool) -> None:
     from encore.query.query_files import query_files
-    from encore.query.study_tables import TABLE_DOCS
+    from encore.query.study_tables import table_docs
 
     files = query_files()
     if as_json:
@@ -127,7 +127,7 @@ def _print_list(*, as_json: bool) -> None:
                 "about": doc.about,
                 "columns": [{"name": one.name, "type": str(one.type)} for one in doc.schema],
             }
-            for name, doc in TABLE_DOCS.items()
+            for name, doc in table_docs().items()
         ]
         queries = [
             {
@@ -142,7 +142,7 @@ def _print_list(*, as_json: bool) -> None:
         ]
         print_json({"tables": tables, "queries": queries})
         return
-    rows = [(name, doc.about, ", ".join(doc.schema.names)) for name, doc in TABLE_DOCS.items()]
+    rows = [(name, doc.about, ", ".join(doc.schema.names)) for name, doc in table_docs().items()]
     _print_texts(("table", "what it holds", "columns"), rows, title="Tables")
     queries_title = "Queries: --query NAME, or as a view"
     calls = [(file.call or file.name, file.question, file.grain) for file in files]

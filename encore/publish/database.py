@@ -17,10 +17,10 @@ from encore.publish.provenance import (
 from encore.query.query_files import query_files
 from encore.query.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
 from encore.query.study_tables import (
-    TABLE_DOCS,
     StudyTables,
     ratings_of,
     study_tables,
+    table_docs,
 )
 
 #: The oldest storage format that the current DuckDB writes and 1.4, its long-term release, reads.
@@ -114,7 +114,7 @@ def _write(path: Path, found: StudyTables) -> tuple[dict[str, int], tuple[str, .
     others = [status for status in found.statuses if status is not found.chosen]
     tables: dict[str, tuple[StudyTable, str]] = {
         name: (found.tables[name], doc.about)
-        for name, doc in TABLE_DOCS.items()
+        for name, doc in table_docs().items()
         if name != "all_ratings"
     }
     tables["other_ratings"] = (ratings_of(others), _OTHER_RATINGS_ABOUT)
@@ -140,7 +140,7 @@ def _write(path: Path, found: StudyTables) -> tuple[dict[str, int], tuple[str, .
 
 def _create_views(database: StudyDatabase) -> tuple[str, ...]:
     database.execute("create view all_ratings as from ratings union all by name from other_ratings")
-    abouts = {"all_ratings": TABLE_DOCS["all_ratings"].about}
+    abouts = {"all_ratings": table_docs()["all_ratings"].about}
     for file in query_files():
         database.execute(file.definition)
         if not file.is_macro:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 from encore.errors import InputError
 from encore.warehouse.connection import load_query, query_names
 
-_COMMENT = re.compile(r"(?:--.*\n)*")
 _SENTENCE_END = re.compile(r"(?<=[.?]) ")
 
 
@@ -61,14 +61,10 @@ def query_file(name: str) -> QueryFile:
     Raises:
         InputError: There is none; the names that there are.
     """
-    if name not in query_names():
-        raise InputError(f"query {name!r}: unknown; expected one of {', '.join(query_names())}")
     text = load_query(name)
-    comment = _COMMENT.match(text)
-    lines = comment[0].splitlines() if comment else []
-    question, *rest = _SENTENCE_END.split(
-        " ".join(line.removeprefix("--").strip() for line in lines)
-    )
+    comment = takewhile(lambda line: line.startswith("--"), text.splitlines())
+    lines = (line.removeprefix("--").strip() for line in comment)
+    question, *rest = _SENTENCE_END.split(" ".join(lines))
     said = dict(one.removesuffix(".").split(": ", 1) for one in rest if ": " in one)
     return QueryFile(
         name=name,

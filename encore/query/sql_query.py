@@ -7,7 +7,6 @@ and neither `memory_limit` nor an interrupt reaches it. So a child process runs 
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import re
@@ -25,7 +24,7 @@ import pyarrow as pa
 
 from encore.errors import EncoreError, InputError
 from encore.query.query_files import query_files
-from encore.query.sql_worker import EXIT_MEMORY, EXIT_TIME
+from encore.query.sql_worker import EXIT_ERROR, EXIT_INPUT, EXIT_MEMORY, EXIT_TIME
 from encore.query.study_tables import StudyTables
 from encore.settings import duckdb_config
 
@@ -137,14 +136,11 @@ def _failure(
     }
     if code in limits:
         return EncoreError(f"query: stopped at {limits[code]}")
-    try:
-        told = json.loads(said.splitlines()[-1])
-        kind = InputError if told["is_input"] else EncoreError
-    except (ValueError, IndexError, KeyError, TypeError):
+    if code not in (EXIT_INPUT, EXIT_ERROR):
         return EncoreError(f"query: its process ended with code {code}: {said[-300:] or 'silence'}")
     if "ratings" in _reads(request["sql"]) and "ratings" not in found.tables:
         found.the_run()  # says what to choose from
-    return kind(told["message"])
+    return (InputError if code == EXIT_INPUT else EncoreError)(said.splitlines()[-1])
 
 
 def _reads(sql: str) -> set[str]:

@@ -1,11 +1,11 @@
 """The process that runs one query: pickled request on stdin, rows as an Arrow stream on stdout.
 
-It ends itself at the limits of time and memory. An error is one line of JSON on stderr.
+It ends itself at the limits of time and memory. An error is the last line on stderr, its exit code
+says of which kind.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import signal
@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-EXIT_TIME, EXIT_MEMORY = 64, 65
+EXIT_TIME, EXIT_MEMORY, EXIT_INPUT, EXIT_ERROR = 64, 65, 66, 67
 _POLL_SECONDS = 0.05
 #: DuckDB keeps its own limit for what it can put aside; this much more is not put aside.
 _SLACK_BYTES = 256 << 20
@@ -55,9 +55,8 @@ def main() -> None:
             except (pa.ArrowException, OSError) as error:  # OSError: a late batch fails
                 refuse(error)
     except EncoreError as error:
-        told = {"is_input": isinstance(error, InputError), "message": str(error)}
-        sys.stderr.write("\n" + json.dumps(told) + "\n")
-        sys.exit(1)
+        sys.stderr.write(f"\n{error}\n")
+        sys.exit(EXIT_INPUT if isinstance(error, InputError) else EXIT_ERROR)
 
 
 def _watch(*, seconds: float, num_bytes: int) -> None:

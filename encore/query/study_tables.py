@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,80 +39,26 @@ class TableDoc:
     schema: pa.Schema
 
 
-def _columns(words: str) -> pa.Schema:
-    """Columns of text; ``name:type`` gives another type."""
-    pairs = (word.partition(":") for word in words.split())
-    return pa.schema([(name, pa.type_for_alias(kind or "string")) for name, _, kind in pairs])
-
-
-#: Every table, in the order to show them.
-TABLE_DOCS: Mapping[str, TableDoc] = {
-    "pairs": TableDoc("The preference pairs. One row per (source, pair_id).", PAIRS),
-    "ratings": TableDoc(
-        "The ratings of one run, which --run or --judge chooses where there are several. "
-        "One row per (source, pair_id, response, rule_id); rating is null where there is none.",
-        RATINGS,
-    ),
-    "all_ratings": TableDoc(
-        "The ratings of all runs. One row per (run_key, source, pair_id, response, rule_id).",
-        RATINGS,
-    ),
-    "runs": TableDoc(
-        "Judge, plan and digests of every run; identity (JSON) is what its key is a hash of. "
-        "One row per run_key.",
-        _columns(
-            "run_key judge judge_backend judge_revision rule_set num_rules:int64 num_pairs:int64 "
-            "num_shards:int64 num_done:int64 is_complete:bool is_synthetic_judge:bool overlong "
-            "data_sha256 rules_sha256 prompt_sha256 identity versions"
-        ),
-    ),
-    "rules": TableDoc(
-        "The rules' texts as each run asked them, place being their order. "
-        "One row per (run_key, rule_id).",
-        _columns("run_key place:int64 rule_id title description preference_rule rating_rule"),
-    ),
-    "shards": TableDoc(
-        "Every planned shard, checked now: done, missing, damaged or failed. Only the "
-        "ratings of done ones are in the other tables. One row per (run_key, shard).",
-        _columns(
-            "run_key shard:int64 state detail num_pairs:int64 num_ratings:int64 num_nulls:int64 "
-            "sha256"
-        ),
-    ),
-    "head_scores": TableDoc(
-        "What reward models score: raw, centred scores of every scoring (`encore score`). "
-        "One row per (score_key, source, pair_id, response, head_id).",
-        _columns("score_key model source pair_id subset response head_id score:float"),
-    ),
-    "benchmark_rows": TableDoc(
-        "The tables of `encore benchmark`, shares in [0, 1]: a row's score with its 95 % "
-        "interval, its difference to the reference on the same pairs, what is synthetic or "
-        "partial. One row per (table_key, row).",
-        _columns(
-            "table_key benchmark version data_digest model place:int64 row kind method params "
-            "tau:double k:int64 uses_labels:bool is_mean:bool headline num_units:int64 "
-            "score:double ci_low:double ci_high:double reference difference:double "
-            "difference_ci_low:double difference_ci_high:double mcnemar_p:double "
-            "is_synthetic:bool is_partial:bool synthetic notes"
-        ),
-    ),
-    "benchmark_pairs": TableDoc(
-        "What each of these rows gave every pair: credit, and rewards where it has them. "
-        "One row per (table_key, row, subset, row_id, pair_id).",
-        pa.schema([("table_key", pa.string()), *PAIR_RESULTS]),
-    ),
-    "sources": TableDoc(
-        "What was read of each source, and from where (origins, JSON). One row per source.",
-        _columns(
-            "source data_digest parquet_sha256 num_read:int64 num_kept:int64 num_duplicates:int64 "
-            "num_set_aside:int64 num_contradicting:int64 is_synthetic:bool encore_version origins"
-        ),
-    ),
-    "set_aside": TableDoc(
-        "Input records that are no preference pair, with the reason. One row per record.",
-        _columns(" ".join(SET_ASIDE_FIELDS).replace("record", "record:int64")),
-    ),
+#: Tables that stand in files as they are shown.
+_FILE_SCHEMAS = {
+    "pairs": PAIRS,
+    "ratings": RATINGS,
+    "all_ratings": RATINGS,
+    "benchmark_pairs": pa.schema([("table_key", pa.string()), *PAIR_RESULTS]),
 }
+
+
+@cache
+def table_docs() -> Mapping[str, TableDoc]:
+    """Every table of `tables.toml`, in the order to show them."""
+    text = Path(__file__).with_name("tables.toml").read_text(encoding="utf-8")
+    docs = {}
+    for name, doc in tomllib.loads(text).items():
+        columns = [column.partition(":") for column in doc.get("columns", "").split()]
+        types = [(column, pa.type_for_alias(kind or "string")) for column, _, kind in columns]
+        schema = _FILE_SCHEMAS.get(name) or pa.schema(types)
+        docs[name] = TableDoc(" ".join(doc["about"].split()), schema)
+    return docs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +67,7 @@ class StudyTables:
 
     Attributes:
         study: The study.
-        tables: By name, as in `TABLE_DOCS`; ``ratings`` only where one run is chosen.
+        tables: By name, as in `table_docs`; ``ratings`` only where one run is chosen.
         statuses: Every run with its shards.
         scores: Every scoring with its shards.
         sources: What was recorded of each source.
@@ -196,7 +144,7 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
         content["ratings"] = _ratings_parts(() if chosen is None else (chosen,))
     return StudyTables(
         study=study,
-        tables={name: _table(rows, TABLE_DOCS[name].schema) for name, rows in content.items()},
+        tables={name: _table(rows, table_docs()[name].schema) for name, rows in content.items()},
         statuses=statuses,
         scores=scores,
         sources=sources,
@@ -303,8 +251,8 @@ def _aside_rows(study: Study, labels: Sequence[str]) -> Iterator[dict[str, Any]]
 
 def _run_row(found: RatingStatus) -> dict[str, Any]:
     manifest, identity = found.manifest, found.manifest.identity
-    digests = ("data_sha256", "rules_sha256", "prompt_sha256")
     return {
+        **identity,  # the digests
         **_taken(manifest, "run_key judge rule_set num_pairs"),
         "judge_backend": identity["judge"].get("backend"),
         "judge_revision": identity["judge"].get("revision"),
@@ -314,7 +262,6 @@ def _run_row(found: RatingStatus) -> dict[str, Any]:
         "is_complete": found.is_complete,
         "is_synthetic_judge": bool(manifest.synthetic),
         "overlong": identity["plan"].get("overlong"),
-        **{name: identity.get(name) for name in digests},
         "identity": _json(identity),
         "versions": _json(dict(manifest.versions)),
     }

@@ -67,6 +67,7 @@ class ScoreManifest(RunManifest):
     COMMAND: ClassVar[str] = "encore score"
     DOING: ClassVar[str] = "scoring"
     DONE: ClassVar[str] = "scored"
+    UNIT: ClassVar[str] = "responses"
 
     score_key: str
     model: str
@@ -139,13 +140,8 @@ class HeadScores:
 
     def take(self, row_N: NDArray[np.int64]) -> HeadScores:
         """Some pairs, by index."""
-        return replace(
-            self,
-            pair_id_P=self.pair_id_P[row_N],
-            source_P=self.source_P[row_N],
-            subset_P=self.subset_P[row_N],
-            score_P2R=self.score_P2R[row_N],
-        )
+        names = ("pair_id_P", "source_P", "subset_P", "score_P2R")
+        return replace(self, **{name: getattr(self, name)[row_N] for name in names})
 
     def compose(self, weights: Mapping[str, float]) -> NDArray[np.float64]:
         """The weighted sum of the heads' scores: reward_P2 (paper, eq. "encore").
@@ -182,13 +178,7 @@ def read_head_scores(path: Path) -> HeadScores:
             )
         mean_R = np.array(status.manifest.mean, dtype=np.float64)
         return replace(_read(status.paths, name=str(path)), mean_R=mean_R)
-    paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-    if not paths or not all(one.is_file() for one in paths):
-        raise InputError(
-            f"{path}: no head scores here; expected a study, a folder that `encore score` wrote, "
-            "or Parquet"
-        )
-    return _read(paths, name=str(path))
+    return _read(sorted(path.glob("*.parquet")) if path.is_dir() else [path], name=str(path))
 
 
 def _read(paths: Sequence[Path], *, name: str) -> HeadScores:
@@ -197,9 +187,18 @@ def _read(paths: Sequence[Path], *, name: str) -> HeadScores:
     except (pa.ArrowException, OSError) as error:
         problem = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{paths[0]}: cannot be read as Parquet of one schema ({problem}); score again"
+            f"{name}: cannot be read as head scores ({problem}); expected a study, a folder that "
+            "`encore score` wrote, or Parquet of one schema"
         ) from error
-    head_ids = _head_ids_of(table.schema, name=name)
+    heads = [field for field in table.schema if field.name not in KEY_NAMES]
+    is_whole = heads and set(KEY_NAMES) <= set(table.column_names)
+    if not is_whole or not all(pa.types.is_floating(field.type) for field in heads):
+        found = ", ".join(f"{field.name} ({field.type})" for field in table.schema)
+        raise InputError(
+            f"{name}: no head scores; expected {', '.join(KEY_NAMES)} and one column of floats per "
+            f"head, as `encore score` writes them; found {found}"
+        )
+    head_ids = tuple(field.name for field in heads)
     table = _paired(table, name=name)
     columns = [table[head_id].to_numpy() for head_id in head_ids]  # a null becomes NaN
     score_NR = np.stack(columns, axis=1).astype(np.float32)
@@ -220,19 +219,6 @@ def _read(paths: Sequence[Path], *, name: str) -> HeadScores:
         head_ids=head_ids,
         mean_R=np.zeros(len(head_ids)),
     )
-
-
-def _head_ids_of(schema: pa.Schema, *, name: str) -> tuple[str, ...]:
-    """The heads of a table of head scores: its columns of numbers beside the keys."""
-    heads = [field for field in schema if field.name not in KEY_NAMES]
-    is_whole = heads and set(KEY_NAMES) <= set(schema.names)
-    if not is_whole or not all(pa.types.is_floating(field.type) for field in heads):
-        found = ", ".join(f"{field.name} ({field.type})" for field in schema)
-        raise InputError(
-            f"{name}: no head scores; expected {', '.join(KEY_NAMES)} and one column of floats per "
-            f"head, as `encore score` writes them; found {found}"
-        )
-    return tuple(field.name for field in heads)
 
 
 def _paired(table: pa.Table, *, name: str) -> pa.Table:

@@ -36,7 +36,7 @@ from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import best_layout, computed_batches
 from encore.reporting import SILENT, Reporter
 from encore.run_work import Job, RunReport, Tell, work_through
-from encore.runs import Shard, Slice, run_key_of, run_status
+from encore.runs import Shard, Slice, run_key_of
 from encore.scoring.head_accuracy import TrainedSplit, trained_split
 from encore.scoring.head_scores import (
     KEY_NAMES,
@@ -50,8 +50,6 @@ from encore.versions import package_versions
 
 #: A pair of a shard with its subset; None where its data have no subsets.
 PairInSubset = tuple[PreferencePair, str | None]
-#: Told how many responses are scored, and how many tokens they have.
-OnScored = Callable[[int, int], None]
 _STORED_COUNTS = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
 
 
@@ -147,20 +145,28 @@ def score_study(
     run_dir = config.out or study.path / SCORES_DIR / manifest.score_key
     began = time.monotonic()
     report = score_run(run_dir, manifest, pairs_of, opened=model, how=config, reporter=reporter)
-    seconds = time.monotonic() - began
-    return _result(run_dir, report, split=trained_split(model.metadata), seconds=seconds)
+    return _result(
+        run_dir,
+        manifest,
+        report,
+        split=trained_split(model.metadata),
+        seconds=time.monotonic() - began,
+    )
 
 
 def _result(
-    run_dir: Path, report: RunReport, *, split: TrainedSplit | None, seconds: float
+    run_dir: Path,
+    manifest: ScoreManifest,
+    report: RunReport,
+    *,
+    split: TrainedSplit | None,
+    seconds: float,
 ) -> ScoreResult:
-    status = run_status(run_dir, ScoreManifest)
-    manifest = status.manifest
-    num_rows = sum(shard.num_rows for shard in status.shards)
-    num_computed = report.computed("num_computed")
+    num_rows = sum(shard.num_rows for shard in report.outcomes)
+    num_computed, num_cut = report.computed("num_computed"), report.total("num_cut_responses")
     note = (
-        f"{status.total('num_cut_responses')} of {num_rows} responses were too long and lost "
-        f"{status.total('num_cut_tokens')} tokens of their oldest text"
+        f"{num_cut} of {num_rows} responses were too long and lost "
+        f"{report.total('num_cut_tokens')} tokens of their oldest text"
     )
     return ScoreResult(
         out=run_dir,
@@ -168,14 +174,14 @@ def _result(
         head_ids=manifest.head_ids,
         num_pairs=manifest.num_pairs,
         num_scores=num_rows * len(manifest.head_ids),
-        is_complete=status.is_complete,
+        is_complete=not report.failures,
         failures=report.failures,
-        num_shards=len(status.shards),
+        num_shards=len(manifest.shards),
         num_reused=report.count("reused"),
         seconds=seconds,
         num_tokens=report.computed("num_tokens"),
         padding_share=report.computed("num_padding") / num_computed if num_computed else None,
-        notes=(note,) if status.total("num_cut_responses") else (),
+        notes=(note,) if num_cut else (),
         synthetic=manifest.synthetic,
         split=split,
     )
@@ -247,7 +253,7 @@ def score_run(
         how: Layout and tokens of a forward pass: what changes nothing but speed.
         encode: Makes token ids of pairs; default: the model's own tokenizer.
         title: What the reporter calls it.
-        reporter: Told about finished responses, with tokens per second.
+        reporter: Told about finished responses.
 
     Raises:
         InputError: The folder holds something else.
@@ -256,16 +262,10 @@ def score_run(
     how, encode = how or ComputingConfig(), encode or opened.tokenizer.encode_pairs
 
     def compute(shard: Shard, tell: Tell) -> Slice:
-        began = time.monotonic()
-
-        def on_scored(num_done: int, num_tokens: int) -> None:
-            speed = num_tokens / max(time.monotonic() - began, 1e-9)
-            tell(num_done, note=f"{speed:,.0f} tokens/s")
-
         rows = pairs_of(shard)
         encoded = encode([pair for pair, _ in rows])
         try:
-            score_NR, counts = score_encoded(opened, encoded, how=how, on_scored=on_scored)
+            score_NR, counts = score_encoded(opened, encoded, how=how, on_scored=tell)
         except RuntimeError as error:  # of the device: the next shard would meet it too
             is_memory = isinstance(error, torch.OutOfMemoryError)
             advice = "give fewer --tokens-per-microbatch; " if is_memory else ""
@@ -306,7 +306,7 @@ def score_encoded(
     encoded: Sequence[EncodedPair],
     *,
     how: ComputingConfig,
-    on_scored: OnScored = lambda _num_responses, _num_tokens: None,
+    on_scored: Tell = lambda _num_responses: None,
 ) -> tuple[NDArray[np.float32], dict[str, int]]:
     """The scores of both responses of some pairs: score_NR, and counts of what was computed.
 
@@ -317,7 +317,7 @@ def score_encoded(
         opened: The model.
         encoded: The pairs' tokens.
         how: Layout and tokens of a forward pass: what changes nothing but speed.
-        on_scored: Told about finished responses.
+        on_scored: Told how many responses are finished.
 
     Raises:
         InputError: A layout that the model does not allow.
@@ -349,5 +349,5 @@ def score_encoded(
         counts["num_tokens"] += batch.num_tokens
         counts["num_computed"] += batch.num_computed
         counts["num_padding"] += batch.num_padding
-        on_scored(num_done, counts["num_tokens"])
+        on_scored(num_done)
     return score_NR, counts

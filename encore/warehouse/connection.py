@@ -37,18 +37,22 @@ def load_query(name: str) -> str:
     """The text of ``sql/<name>.sql``: one query over a view ``ratings``.
 
     Raises:
-        FileNotFoundError: There is no such query.
+        InputError: There is no such query; the names that there are.
     """
-    for folder in _FOLDERS:
-        path = folder / f"{name}.sql"
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
-    raise FileNotFoundError(f"query {name!r}: no {name}.sql in {' or '.join(map(str, _FOLDERS))}")
+    path = _query_paths().get(name)
+    if path is None:
+        raise InputError(f"query {name!r}: unknown; expected one of {', '.join(query_names())}")
+    return path.read_text(encoding="utf-8")
 
 
 def query_names() -> tuple[str, ...]:
     """The names of all files of `sql/`, sorted."""
-    return tuple(sorted({path.stem for folder in _FOLDERS for path in folder.glob("*.sql")}))
+    return tuple(sorted(_query_paths()))
+
+
+def _query_paths() -> dict[str, Path]:
+    folder = next(folder for folder in _FOLDERS if folder.is_dir())
+    return {path.stem: path for path in folder.glob("*.sql")}
 
 
 class Warehouse:
@@ -275,11 +279,8 @@ class Warehouse:
 def _readable(table: pa.Table) -> pa.Table:
     """The columns that matter, with a rating that DuckDB can cast to double."""
     names = [*RATINGS_CONTRACT.names, *(n for n in _CHOSEN_BY if n in table.column_names)]
-    table, rating = table.select(names), table["rating"]
-    if pa.types.is_dictionary(rating.type) or pa.types.is_float16(rating.type):
-        place = table.schema.get_field_index("rating")
-        return table.set_column(place, "rating", rating.cast(pa.float64()))
-    return table
+    rating = table["rating"].cast(pa.float64(), safe=False)
+    return table.select(names).set_column(names.index("rating"), "rating", rating)
 
 
 def _literal(text: str) -> str:

@@ -17,6 +17,7 @@ from encore.warehouse.ratings import Ratings
 # Suffixes: P pairs, R rules, N rows of a query.
 
 _Floats = NDArray[np.float64]
+_OF_PAIRS = ("source_P", "pair_id_P", "chosen_PR", "rejected_PR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,13 +57,7 @@ class PairRatings:
 
     def take(self, row_N: NDArray[np.intp] | NDArray[np.bool_]) -> PairRatings:
         """Some pairs, by index or mask."""
-        return dataclasses.replace(
-            self,
-            source_P=self.source_P[row_N],
-            pair_id_P=self.pair_id_P[row_N],
-            chosen_PR=self.chosen_PR[row_N],
-            rejected_PR=self.rejected_PR[row_N],
-        )
+        return dataclasses.replace(self, **{name: getattr(self, name)[row_N] for name in _OF_PAIRS})
 
     def complete(self) -> PairRatings:
         """The pairs whose two responses every rule rated.
@@ -99,13 +94,8 @@ def read_pair_ratings(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> PairR
         parts.append(_side_by_side(rows, tuple(rule_ids)))
     if len(parts) == 1:
         return parts[0]
-    joined = PairRatings(
-        rule_ids=tuple(rule_ids),
-        source_P=np.concatenate([part.source_P for part in parts]),
-        pair_id_P=np.concatenate([part.pair_id_P for part in parts]),
-        chosen_PR=np.concatenate([part.chosen_PR for part in parts]),
-        rejected_PR=np.concatenate([part.rejected_PR for part in parts]),
-    )
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _OF_PAIRS}
+    joined = PairRatings(rule_ids=tuple(rule_ids), **columns)
     return joined.take(np.lexsort((joined.pair_id_P, joined.source_P)))
 
 

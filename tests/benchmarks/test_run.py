@@ -37,12 +37,12 @@ from encore.files import file_sha256
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter, SilentReporter
-from encore.runs import shard_path
 from encore.scoring.head_scores import read_head_scores
 from encore.training.gate import RESULT_FILE, GateConfig
 from encore.training.gating_network import fit_gate, save_gate
 from tests.benchmarks.table_world import benchmark_pairs, jsonl_rows, rows_of, write_jsonl
 from tests.model.test_opening import make_classifier
+from tests.rating_shards import shard_path
 from tests.scoring.models import make_model, score_pairs
 from tests.training.studies import RULES, make_study, write_ratings
 from tests.weighting.evidence_for_tests import evidence_of_margins

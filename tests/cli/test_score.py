@@ -10,9 +10,9 @@ import pytest
 
 from encore.cli.score import score
 from encore.errors import InputError, StudyIncompleteError
-from encore.runs import shard_path
 from encore.scoring.head_scores import read_head_scores
 from tests.cli.invoking import Command
+from tests.rating_shards import shard_path
 from tests.scoring.models import make_model
 from tests.training.studies import RULES, make_study
 

@@ -18,13 +18,13 @@ from encore.errors import InputError
 from encore.options import UsageError, single_command
 from encore.rating_runs import choose_run
 from encore.recipes.recipe import Weighing, changed, load_recipe
-from encore.runs import shard_path
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights
 from flows import pipeline as module
 from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
 from tests.flows.test_command import run
+from tests.rating_shards import shard_path
 
 RatingOf = Callable[..., RatingConfig]
 ROOT = Path(__file__).parents[2]

@@ -14,10 +14,10 @@ from encore.cli.publish import publish
 from encore.errors import InputError
 from encore.publish.database import publish_database
 from encore.query.query_files import query_files
-from encore.query.study_tables import TABLE_DOCS
+from encore.query.study_tables import table_docs
 from encore.rating_runs import list_runs
-from encore.runs import shard_path
 from tests.cli.invoking import Command
+from tests.rating_shards import shard_path
 from tests.sql.studies import (
     NUM_PAIRS,
     NUM_RULES,
@@ -46,8 +46,8 @@ def published(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_tables_are_real_and_hold_what_the_study_does(published: Path, one_run: Path) -> None:
     kinds = dict(ask(published, "select table_name, table_type from information_schema.tables"))
     tables = {name for name, kind in kinds.items() if kind == "BASE TABLE"}
-    assert tables == {*TABLE_DOCS, "other_ratings", "provenance"} - {"all_ratings"}
-    for name in TABLE_DOCS:
+    assert tables == {*table_docs(), "other_ratings", "provenance"} - {"all_ratings"}
+    for name in table_docs():
         expected = comparable(ask_in_study(one_run, f"from {name}"))
         assert comparable(ask(published, f"from {name}")) == expected, name
 
@@ -77,7 +77,7 @@ def test_it_is_of_duckdb_1_4_and_says_what_it_holds(published: Path) -> None:
     [(tags,)] = ask(published, "select tags from duckdb_databases() where database_name = 'study'")
     assert tags["storage_version"].startswith("v1.4")
     comments = dict(ask(published, "select table_name, comment from duckdb_tables()"))
-    assert comments["pairs"] == TABLE_DOCS["pairs"].about
+    assert comments["pairs"] == table_docs()["pairs"].about
     views = dict(ask(published, "select view_name, comment from duckdb_views() where not internal"))
     assert "one row per (source, rule_id)" in views["rule_accuracy"]
 

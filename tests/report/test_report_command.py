@@ -17,10 +17,10 @@ from encore.errors import EncoreError, InputError
 from encore.rating_runs import list_runs
 from encore.report.findings import gather
 from encore.report.write_report import CHARTS, default_folder, report
-from encore.runs import shard_path
 from encore.warehouse import open_ratings
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.cli.invoking import Command, Result
+from tests.rating_shards import shard_path
 from tests.report.studies import some_ratings, write_rated_study
 
 RULES = ("Calm", "Kind", "Open")

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.errors import InputError, StudyIncompleteError
-from encore.runs import shard_path
 from encore.scoring.head_accuracy import accuracy_of, head_accuracies
 from encore.scoring.head_scores import (
     HeadScores,
     head_scores_schema,
     read_head_scores,
 )
+from tests.rating_shards import shard_path
 from tests.scoring.models import score
 
 HEADS = ("kind", "brief")
@@ -188,9 +188,9 @@ def test_another_table_is_refused(tmp_path, schema, message):
 
 def test_what_is_no_parquet_is_refused(tmp_path):
     (tmp_path / "scores.parquet").write_bytes(b"no")
-    with pytest.raises(InputError, match="cannot be read as Parquet"):
+    with pytest.raises(InputError, match="cannot be read as head scores"):
         read_head_scores(tmp_path / "scores.parquet")
-    with pytest.raises(InputError, match="no head scores here"):
+    with pytest.raises(InputError, match="cannot be read as head scores"):
         read_head_scores(tmp_path / "nowhere")
     with pytest.raises(InputError, match="head 'kind'"):
         head_scores_schema(["kind", "kind"])

@@ -11,7 +11,7 @@ from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.query.study_tables import StudyTables, study_tables
 from encore.rating_runs import list_runs
-from encore.runs import shard_path
+from tests.rating_shards import shard_path
 from tests.sql.studies import digest_of_tree, locked
 
 SECRET = "the-secret-of-another-file"  # noqa: S105 - what must not be shown

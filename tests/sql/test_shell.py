@@ -22,10 +22,10 @@ from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.query.query_files import query_files
 from encore.query.sql_query import run_query
-from encore.query.study_tables import TABLE_DOCS, StudyTables, study_tables
+from encore.query.study_tables import StudyTables, study_tables, table_docs
 from encore.rating_runs import list_runs
-from encore.runs import shard_path
 from tests.cli.invoking import Command
+from tests.rating_shards import shard_path
 from tests.signals import hear_ctrl_c
 from tests.sql.studies import NUM_PAIRS, NUM_RULES, locked
 
@@ -199,7 +199,7 @@ def test_hostile_text_in_a_table_cannot_touch_the_terminal(one_run: Path) -> Non
 
 def test_the_list_describes_tables_and_queries_without_a_study() -> None:
     listing = as_json("--list")
-    assert [table["name"] for table in listing["tables"]] == list(TABLE_DOCS)
+    assert [table["name"] for table in listing["tables"]] == list(table_docs())
     assert [query["name"] for query in listing["queries"]] == [file.name for file in query_files()]
     shown = invoke("--list").stdout
     assert "weights_at(tau)" in shown
@@ -283,10 +283,6 @@ def test_an_impossible_limit_is_one_line(one_run: Path, option: tuple[str, str])
     assert option[0] in refusal("select 1", "--study", one_run, *option)
 
 
-def test_a_place_without_a_study_is_one_line(tmp_path: Path) -> None:
-    assert "not a study" in refusal("select 1", "--study", tmp_path)
-
-
 # --- as a process ---------------------------------------------------------------------------------
 
 
@@ -322,7 +318,7 @@ def test_ctrl_c_stops_a_query_at_once_and_nothing_is_drawn_on_stdout(
         process.wait(timeout=6)
     workers = [child.pid for child in psutil.Process(process.pid).children()]
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=20)  # without Ctrl-C it would take years
+    out, _ = process.communicate(timeout=60)  # without Ctrl-C it would take years
     assert [psutil.pid_exists(pid) for pid in workers] == [False]
     assert (process.returncode, out) == (130, "")
 

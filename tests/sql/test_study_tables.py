@@ -15,12 +15,12 @@ from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.model.opening import open_reward_model
 from encore.publish.database import publish_database
-from encore.query.study_tables import TABLE_DOCS, study_tables
+from encore.query.study_tables import study_tables, table_docs
 from encore.rating_runs import list_runs
-from encore.runs import shard_path
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import read_head_scores
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
+from tests.rating_shards import shard_path
 from tests.scoring.models import make_model, score
 from tests.sql.studies import (
     NUM_PAIRS,
@@ -62,9 +62,9 @@ def copied(full: Path, tmp_path: Path) -> Path:
 
 def test_every_table_has_rows_and_its_documented_columns(full: Path) -> None:
     found = study_tables(open_study(full))
-    assert found.tables.keys() == TABLE_DOCS.keys()
+    assert found.tables.keys() == table_docs().keys()
     with locked(found) as database:
-        for name, doc in TABLE_DOCS.items():
+        for name, doc in table_docs().items():
             table = database.fetch(f"from {name}")
             assert table.num_rows > 0
             assert table.schema.names == doc.schema.names
@@ -162,7 +162,7 @@ def test_a_choice_that_names_no_single_run_is_refused(two_runs: Path, choice: An
 
 def test_a_study_without_anything_has_empty_tables(tmp_path: Path) -> None:
     empty = create_study(tmp_path / "empty").path
-    for name in TABLE_DOCS:
+    for name in table_docs():
         assert ask(empty, f"from {name}") == []
     with pytest.raises(InputError, match="no ratings yet; run `encore rate"):
         study_tables(open_study(empty)).the_run()
