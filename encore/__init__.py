@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from encore.scoring.head_scores import read_head_scores as read_head_scores
     from encore.scoring.scoring_run import score_study as score_study
     from encore.warehouse import open_ratings as open_ratings
-    from encore.weighting.comparison import compare_schemes as compare_schemes
+    from encore.weighting.scheme_comparison import compare_schemes as compare_schemes
     from encore.weighting.weigh import weights as weights
 
 __version__ = "0.1.0"
@@ -52,7 +52,7 @@ _WHERE = {
     "JudgeConfig": "encore.config",
     "RatingConfig": "encore.config",
     "analyze": "encore.analysis.analyze",
-    "compare_schemes": "encore.weighting.comparison",
+    "compare_schemes": "encore.weighting.scheme_comparison",
     "compare_runs": "encore.evidence.run_comparison",
     "export_model": "encore.export",
     "ingest": "encore.data.ingestion",

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from encore.analysis.claim_verdicts import Verdict, verdicts
 from encore.analysis.correlation import NULL_SEED, NUM_NULL_DRAWS, Correlation, correlations
 from encore.analysis.intervals import NUM_DRAWS, SEED, RuleInterval, rule_intervals
 from encore.analysis.notes import analysis_notes
 from encore.analysis.paper_figures import PaperComparison, paper_comparisons
 from encore.analysis.statistics import POOLED, RuleStats, rating_statistics
-from encore.analysis.verdicts import Verdict, verdicts
 from encore.errors import InputError
 from encore.warehouse import Ratings, Warehouse, open_ratings
 

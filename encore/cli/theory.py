@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from encore.evidence.theory import CounterExample, Theory
-    from encore.evidence.theory_examination import Examination, TheoryRule
+    from encore.evidence.theory import CounterExample, Examination, Theory, TheoryRule
 
 
 @command

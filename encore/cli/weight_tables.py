@@ -13,7 +13,7 @@ from encore.cli.rule_tables import NumberedRules, number, percent, record_table,
 
 if TYPE_CHECKING:
     from encore.analysis.statistics import Accuracy
-    from encore.weighting.comparison import SchemeComparison, TauSweep
+    from encore.weighting.scheme_comparison import SchemeComparison, TauSweep
     from encore.weighting.weigh import WeighedRules
 
 

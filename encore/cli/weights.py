@@ -35,7 +35,7 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     """
     from encore.cli.weight_tables import comparison_tables, sweep_tables, weights_tables
     from encore.warehouse import open_ratings
-    from encore.weighting.comparison import DEFAULT_TAUS, compare_schemes, sweep
+    from encore.weighting.scheme_comparison import DEFAULT_TAUS, compare_schemes, sweep
     from encore.weighting.weigh import open_evidence, weigh_rules
 
     if config.compare and config.sweep:

@@ -8,7 +8,7 @@ from pathlib import Path
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.files import atomic_path
-from encore.publish.provenance import (
+from encore.publish.publication import (
     PROVENANCE_ABOUT,
     Publication,
     provenance_table,

@@ -18,8 +18,8 @@ from encore.data.records import RESPONSES
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.files import atomic_folder
-from encore.publish.card import CardFacts, data_set_card
-from encore.publish.provenance import Publication, run_facts
+from encore.publish.data_card import CardFacts, data_set_card
+from encore.publish.publication import Publication, run_facts
 from encore.query.query_files import query_file
 from encore.query.study_database import StudyDatabase, literal, open_database, quoted
 from encore.query.study_tables import StudyTables, study_tables

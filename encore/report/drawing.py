@@ -48,7 +48,6 @@ _POINTS_PER_INCH = 72.0
 _PNG_DPI = 180
 #: Around what a panel shows, in pixels.
 _PAD = 8.0
-_NO_GLYPH = re.compile(r"Glyph (\d+) .*missing from font")
 
 # Colours beside the first four: of text, of labels, of the ground, of what lies behind.
 INK, MUTED, PAPER, BAND = "C4", "C5", "C6", "C7"
@@ -122,14 +121,12 @@ class DrawnChart:
         title: Of the files.
         panels: Each panel as SVG in a data URI, by theme.
         files: All panels in one picture, light, by format: ``svg`` and ``png``.
-        missing_glyphs: Characters that the PNG shows as boxes, because its font lacks them.
     """
 
     chart: Chart
     title: str
     panels: Mapping[Theme, Sequence[str]]
     files: Mapping[str, bytes]
-    missing_glyphs: Sequence[str]
 
 
 def draw_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
@@ -143,22 +140,18 @@ def draw_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnCha
     import matplotlib.style
 
     # From the defaults: a person's own matplotlibrc must not change the report.
-    with (
-        warnings.catch_warnings(record=True) as caught,
-        matplotlib.style.context(["default", _STYLE]),
-    ):
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(), matplotlib.style.context(["default", _STYLE]):
+        # The PNG shows boxes for what its font lacks; the SVG has the characters.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         drawings = [_draw_panel(panel) for panel in chart.panels]
         files = _sheet(chart, drawings, title=title, mark=mark)
     light = [svg for svg, _ in drawings]
     dark = [_COLOUR.sub(lambda found: _DARK.get(found[0], found[0]), svg) for svg in light]
-    glyphs = (_NO_GLYPH.match(str(warning.message)) for warning in caught)
     return DrawnChart(
         chart=chart,
         title=title,
         panels={"light": [*map(_data_uri, light)], "dark": [*map(_data_uri, dark)]},
         files=files,
-        missing_glyphs=sorted({chr(int(found.group(1))) for found in glyphs if found}),
     )
 
 

@@ -22,16 +22,16 @@ from encore.report.drawing import Missing
 from encore.report.provenance import Provenance, provenance_of, study_of
 from encore.report.words import count, printable, sentence
 from encore.warehouse import PairRatings, Ratings, Warehouse, open_ratings, read_pair_ratings
-from encore.weighting.comparison import SchemeComparison, TauSweep, compare, sweep
 from encore.weighting.scheme import Evidence, SchemeOptions
+from encore.weighting.scheme_comparison import SchemeComparison, TauSweep, compare, sweep
 from encore.weighting.weigh import evidence_of
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import Analysis
+    from encore.analysis.claim_verdicts import Verdict
     from encore.analysis.correlation import Correlation
     from encore.analysis.intervals import RuleInterval
     from encore.analysis.statistics import RuleStats
-    from encore.analysis.verdicts import Verdict
 
 Found = TypeVar("Found")
 

@@ -42,7 +42,7 @@ from encore.weighting.scheme import DEFAULT_TAU
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from encore.weighting.comparison import Draws, SchemeComparison, SchemeRow, TauSweep
+    from encore.weighting.scheme_comparison import Draws, SchemeComparison, SchemeRow, TauSweep
 
 #: Full colour is four times an equal share, or a quarter of it and less.
 _LOG2_FULL = 2.0

@@ -124,7 +124,7 @@ def report(
         figures=figures,
         missing={name: chart.reason for name, chart in drawn.items() if isinstance(chart, Missing)},
         findings=findings,
-        notes=page_notes(findings, drawn),
+        notes=page_notes(findings),
     )
 
 
@@ -230,19 +230,13 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
         script=Markup(script),  # noqa: S704 - our own file
         paper=_paper(findings),
         has_paper=any(row.our_value is not None for row in findings.analysis.paper),
-        notes=page_notes(findings, drawn),
+        notes=page_notes(findings),
     )
 
 
-def page_notes(findings: Findings, drawn: Drawn) -> list[str]:
-    """What limits the figures and their files, as sentences."""
+def page_notes(findings: Findings) -> list[str]:
+    """What limits the figures, as sentences."""
     notes = [sentence(note) for note in findings.notes]
-    charts = [chart for chart in drawn.values() if isinstance(chart, DrawnChart)]
-    if glyphs := sorted({glyph for chart in charts for glyph in chart.missing_glyphs}):
-        notes.append(
-            f"The PNG files show boxes for characters that their font lacks: {' '.join(glyphs)}. "
-            "The SVG files and this page show them where fonts have them."
-        )
     if hidden := len(findings.sources) - len(findings.drawn_sources):
         notes.append(
             f"{plural(hidden, 'source')} with fewer pairs are in the tables, not in the drawings."

@@ -66,14 +66,6 @@ def test_one_rare_level_far_away() -> None:
     assert entropy_of(ratings) == pytest.approx(expected, abs=1e-9)
 
 
-def test_levels_that_differ_in_the_last_bit() -> None:
-    ratings = np.array([0.5, np.nextafter(0.5, 1.0)] * 50)
-    # Two levels 1 ulp = d apart, half each: 0/1 ratings scaled by d, whose entropy is larger by
-    # ln d.
-    expected = integrated(np.array([0.0, 1.0] * 50)) + math.log(np.spacing(0.5))
-    assert entropy_of(ratings) == pytest.approx(expected, abs=1e-8)
-
-
 @pytest.mark.parametrize("ratings", [[0.4], [0.4, 0.4, 0.4], [None, None], [0.4, None]])
 def test_fewer_than_two_levels_have_no_density(ratings: list[float | None]) -> None:
     table = pa.array(ratings, pa.float64())

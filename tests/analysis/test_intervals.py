@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 import scipy.stats
 
-from encore.analysis import intervals
 from encore.analysis.intervals import RuleInterval, entropy_interval, rule_intervals
 from encore.analysis.statistics import TIE_POLICIES, SourceStatistics, rating_statistics
 from encore.warehouse import Warehouse, open_ratings
@@ -72,19 +71,6 @@ def test_they_are_those_of_pairs_that_really_are_resampled() -> None:
         assert ends == pytest.approx(expected, abs=0.3 * share_D.std()), policy
 
 
-def test_the_normal_limit_is_what_draws_come_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(3)
-    statistics = statistics_of(table_of_pairs(drawn_pairs(rng, num_pairs=5000)))
-    (drawn,) = rule_intervals(statistics)
-    monkeypatch.setattr(intervals, "_MAX_DRAWN_CELLS", 5)
-    (limit,) = rule_intervals(statistics)
-    assert (drawn.entropy_method, limit.entropy_method) == ("bootstrap", "normal")
-    width = drawn.entropy_high - drawn.entropy_low
-    # Quantiles of 2,000 draws are sure to a tenth of the width.
-    assert limit.entropy_low == pytest.approx(drawn.entropy_low, abs=width / 10)
-    assert limit.entropy_high == pytest.approx(drawn.entropy_high, abs=width / 10)
-
-
 def test_the_normal_limit_has_its_bias_and_its_second_order_term() -> None:
     # Every two of 60 levels stand against each other once: all surprisals are equal, so the first
     # order of the variance is 0. Of N = 7,200 independent ratings H lies (60 - 1) / (2 N) below the
@@ -115,19 +101,6 @@ def test_they_depend_on_the_rule_alone() -> None:
     shuffled = both.take(pa.array(rng.permutation(both.num_rows)))
     assert intervals_of(shuffled)["one"] == intervals_of(one)["one"]
     assert rule_intervals(statistics_of(one), seed=1) != rule_intervals(statistics_of(one))
-
-
-def test_missing_ratings_are_resampled_with_their_pairs() -> None:
-    # Half of the pairs lack a rating: as many untied pairs, so intervals of their accuracy are
-    # sqrt(2) times as wide as with all.
-    rng = np.random.default_rng(7)
-    rating_P2 = drawn_pairs(rng, num_pairs=4000)
-    holes_P2 = rating_P2.copy()
-    holes_P2[::2, 1] = np.nan
-    full = intervals_of(table_of_pairs(rating_P2))["r"]
-    holes = intervals_of(table_of_pairs(holes_P2))["r"]
-    ratio = (holes.strict_high - holes.strict_low) / (full.strict_high - full.strict_low)
-    assert ratio == pytest.approx(math.sqrt(2), rel=0.1)
 
 
 def test_every_interval_holds_its_figure() -> None:

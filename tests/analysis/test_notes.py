@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from encore.analysis.analyze import Analysis, analyze
-from encore.errors import InputError
 from tests.ratings_files import ratings_table
 from tests.reference import Row
 
@@ -43,14 +42,6 @@ def test_pairs_with_one_response_count_for_entropy_only() -> None:
     assert {rule.num_ratings for rule in analysis.rules} == {79}
     assert {(rule.num_pairs, rule.num_pairs_total) for rule in analysis.rules} == {(39, 40)}
     assert "1 of 40 pairs" in the_note(analysis, "for entropy, not for accuracy")
-
-
-def test_repeated_rows_are_refused_by_their_keys() -> None:
-    rows = rows_of()
-    with pytest.raises(InputError) as caught:
-        analyze(ratings_table([*rows, rows[5]]))
-    for part in ("2 ratings", *map(repr, rows[5][:4]), "leave out"):
-        assert part in str(caught.value)
 
 
 def test_constant_and_silent_rules_are_named_and_left_out_of_what_they_lack() -> None:

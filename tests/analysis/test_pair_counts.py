@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.analysis import pair_counts
 from encore.analysis.pair_counts import count_pairs
 from encore.errors import EncoreError, InputError
 from encore.warehouse import Warehouse, connection, open_ratings
@@ -123,13 +122,6 @@ def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between: int) -> None
 
 
 # --- what is special ------------------------------------------------------------------------------
-
-
-def test_cells_stay_within_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = random_table(np.random.default_rng(340), max_rows=2000)
-    assert any(cells is not None for cells in counted(table)[None].cells)
-    monkeypatch.setattr(pair_counts, "_MAX_CELL_COUNTS", 3)
-    assert counted(table)[None].cells == (None,) * len(counted(table)[None].cells)
 
 
 @pytest.mark.parametrize("order", ORDERS)

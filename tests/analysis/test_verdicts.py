@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from encore.analysis.claim_verdicts import verdicts
 from encore.analysis.correlation import Correlation
 from encore.analysis.statistics import TIE_POLICIES
-from encore.analysis.verdicts import verdicts
 
 BAND = (-0.6, 0.6)
 

@@ -103,15 +103,6 @@ def test_a_seed_draws_the_samples_and_the_order_of_pairs_and_rules_changes_nothi
     assert one.rules[0].kappa.low != other.rules[0].kappa.low
 
 
-def test_equal_runs_agree_wholly_and_differ_in_nothing() -> None:
-    first, _ = two_runs()
-    for row in compared(first, first).rules:
-        for one in (row.agreement, row.correlation, row.kappa):
-            assert (one.value, one.low, one.high) == pytest.approx((1.0, 1.0, 1.0), abs=1e-9)
-        for one in (row.entropy_difference, row.accuracy_difference, row.weight_difference):
-            assert (one.value, one.low, one.high) == (0.0, 0.0, 0.0)
-
-
 def test_a_constant_rule_has_no_correlation_and_kappa_only_of_different_levels() -> None:
     half_PR = np.full((NUM_PAIRS, 1), 0.5)
     low, high = rated_pairs(half_PR, half_PR), rated_pairs(half_PR + 0.1, half_PR + 0.1)

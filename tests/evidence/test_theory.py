@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,14 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from encore.errors import InputError
-from encore.evidence.theory import DOES_NOT_SAY, SAYS, Theory, noise_world, theory
-from encore.evidence.theory_examination import (
+from encore.evidence.theory import (
     descend,
     examine,
     loss_gradient,
-    loss_slope,
     mean_loss,
+    noise_world,
     step_size,
+    theory,
 )
 from encore.warehouse import PairRatings
 from tests.golden.command_line import encore
@@ -86,7 +85,7 @@ def test_no_complete_pair_is_an_error_that_names_the_rule():
 
 
 def test_too_many_margins_are_sampled_for_descent_and_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("encore.evidence.theory_examination._MAX_MARGINS", 400)
+    monkeypatch.setattr("encore.evidence.theory._MAX_MARGINS", 400)
     found = theory(table_of_pairs(some_pairs(300)))
     # 400 margins of 4 rules.
     assert (found.examination.num_descent_pairs, found.examination.num_pairs) == (100, 300)
@@ -104,33 +103,6 @@ def test_a_single_rule_and_a_constant_one_are_no_trouble():
 
 
 # --- synthetic ratings ----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def synthetic() -> Theory:
-    return theory(synthetic=True)
-
-
-def test_in_the_noise_world_margins_and_entropies_are_as_planted(synthetic: Theory):
-    for k, rule in enumerate(synthetic.examination.rules):
-        noise = k / 9
-        # Decisive with probability 1 - noise, then right in 80 %: margin (1 - noise) (0.8 - 0.2).
-        expected = 0.6 * (1 - noise)
-        assert rule.mean_margin == pytest.approx(expected, abs=4 / math.sqrt(20_000))
-        # Levels: noise/11 each, and half of the rest at 0 and at 1.
-        inner, end = noise / 11, noise / 11 + (1 - noise) / 2
-        entropy = -9 * inner * math.log(inner) if inner else 0.0
-        entropy -= 2 * end * math.log(end)
-        assert rule.entropy_nats == pytest.approx(entropy, abs=0.01)
-    text = "\n".join(synthetic.statements)
-    for part in (
-        SAYS,
-        DOES_NOT_SAY,
-        "noise-100-percent (2.39",
-        "high entropy and the theorem's premise go together",
-        "the higher the entropy, the lower the learned weight.",
-    ):
-        assert part in text
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -167,15 +139,6 @@ def test_the_gradient_is_that_of_finite_differences_and_no_step_raises_the_loss(
     assert steps[0].weights == pytest.approx(step_size(margin) * margin.mean(axis=0) / 2, abs=1e-9)
     losses = [record.loss for record in (start, *steps)]
     assert all(later <= earlier + 1e-12 for earlier, later in pairwise(losses))
-
-
-def test_slope_and_loss_at_some_margins_by_hand():
-    # -e^-g / (1 + e^-g); at g = ln 3 that is -(1/3) / (4/3) = -1/4, and the loss ln(4/3).
-    margin = np.array([0.0, math.log(3), -math.log(3)])
-    assert loss_slope(margin) == pytest.approx([-0.5, -0.25, -0.75])
-    assert loss_slope(np.array([1e300, -1e300])).tolist() == [0.0, -1.0]  # bounded by one
-    expected = (math.log(2) + math.log(4 / 3) + math.log(4)) / 3
-    assert mean_loss(np.ones(1), margin[:, None]) == pytest.approx(expected)
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ print(time.perf_counter() - started)
 """
 COMPARE = """
 import sys, time
-from encore.weighting.comparison import compare
+from encore.weighting.scheme_comparison import compare
 from encore.weighting.scheme import SchemeOptions
 from encore.weighting.weigh import open_evidence
 started = time.perf_counter()

@@ -12,11 +12,10 @@ import yaml
 
 from encore.cli.publish import publish
 from encore.data.ingestion import ingest
-from encore.data.pairs import Origin, PairsManifest, read_pairs
+from encore.data.pairs import read_pairs
 from encore.data.rules import load_rule_set
 from encore.data.study import open_study
 from encore.errors import InputError
-from encore.publish.card import joint_identifier, licences_of
 from encore.publish.dataset import publish_dataset
 from encore.rating_runs import list_runs, run_status
 from tests.cli.invoking import Command
@@ -193,32 +192,3 @@ def test_the_folder_is_written_whole_and_replaces_only_its_like(
             publish_dataset(one_run, out=place, force=True)
     assert (out / "notes.txt").read_text() == "mine"
     assert digest_of_tree(one_run) == before_study
-
-
-def source_from(*origins: Origin, label: str = "hh") -> PairsManifest:
-    counts = ("num_read", "num_kept", "num_duplicates", "num_set_aside", "num_contradicting")
-    return PairsManifest(
-        label=label,
-        origins=origins,
-        set_aside_by_reason={},
-        data_digest="",
-        parquet_sha256="",
-        encore_version="",
-        **dict.fromkeys(counts, 0),
-    )
-
-
-def hub(name: str) -> Origin:
-    return Origin(kind="hub", name=name, format="hh", num_read=1)
-
-
-def test_known_data_sets_bring_their_licences() -> None:
-    mit = licences_of(source_from(hub("Anthropic/hh-rlhf")))
-    non_commercial = licences_of(source_from(hub("PKU-Alignment/PKU-SafeRLHF"), label="pku"))
-    assert joint_identifier(mit) == "mit"
-    assert joint_identifier(non_commercial) == "cc-by-nc-4.0"
-    assert joint_identifier([*mit, *non_commercial]) == "other"
-    assert "not known" in licences_of(source_from(hub("somebody/else")))[0].note
-    # A local file may be anything, whatever its name says.
-    local = Origin(kind="local", name="Anthropic/hh-rlhf", format="hh", num_read=1)
-    assert licences_of(source_from(local))[0].identifier == "unknown"

@@ -22,7 +22,7 @@ def nothing_drawn() -> Iterator[None]:
     def not_drawn(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
         uris = {theme: ["data:image/svg+xml;base64,"] * len(chart.panels) for theme in THEMES}
         files = {"svg": (mark or "").encode(), "png": b"\x89PNG"}
-        return DrawnChart(chart=chart, title=title, panels=uris, files=files, missing_glyphs=())
+        return DrawnChart(chart=chart, title=title, panels=uris, files=files)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write_report, "draw_chart", not_drawn)

@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.cli.report import report as report_command
-from encore.data.ingestion import ingest
-from encore.demo import data_paths
 from encore.errors import EncoreError, InputError
 from encore.rating_runs import list_runs
 from encore.report.findings import gather
@@ -170,13 +168,3 @@ def test_a_judge_that_a_file_records_is_told_and_marked(tmp_path: Path) -> None:
     provenance = gather(tmp_path / "ratings.parquet").provenance
     assert provenance.judge == "synthetic-judge"
     assert provenance.synthetic == ["the judge (synthetic-judge)"]
-
-
-def test_the_demo_s_judge_and_pairs_are_known_by_content_and_file(
-    study: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert gather(study).provenance.synthetic == []
-    monkeypatch.setattr("encore.model_files._demo_judge_digest", lambda: "0123")
-    ingest([f"hh={data_paths()['synthetic-hh']}"], out=study)
-    expected = ["all pairs (source hh)", "the judge (tiny-judge)"]
-    assert gather(study).provenance.synthetic == expected

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -47,30 +45,6 @@ def test_planted_weights_are_found(seed: int) -> None:
 
 
 # --- what hand gives ------------------------------------------------------------------------------
-
-
-def test_two_rules_that_speak_of_different_pairs() -> None:
-    # Rule 0 alone speaks of 100 pairs and is right in 75: sigma(s / 2) = 3/4, s = 2 ln 3. Rule 1 is
-    # right in 90 of its 100: s = 2 ln 9 = 4 ln 3. Weights 1/3 and 2/3, scale 6 ln 3. The ridge
-    # moves a score by some 1e-6 · s / (0.09 · 0.5² / 2) < 1e-3.
-    margin_PR = repeated(((0.5, 0.0), 75), ((-0.5, 0.0), 25), ((0.0, 0.5), 90), ((0.0, -0.5), 10))
-    vector = weigh(margin_PR)
-    assert vector.weights == pytest.approx([1 / 3, 2 / 3], abs=1e-4)
-    assert vector.params["scale"] == pytest.approx(6 * math.log(3), abs=3e-3)
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        # Copies share their weight; a constant rule and one that errs get nothing.
-        ([((0.5, 0.5), 75), ((-0.5, -0.5), 25)], (0.5, 0.5)),
-        ([((0.5, 0.0, -0.2), 60), ((-0.5, 0.0, 0.1), 40)], (1.0, 0.0, 0.0)),
-        # Right as often as wrong: nothing.
-        ([((0.1, 0.3), 5), ((0.1, -0.3), 5), ((-0.1, 0.3), 2), ((-0.1, -0.3), 2)], (1.0, 0.0)),
-    ],
-)
-def test_rules_that_say_nothing_of_their_own_get_nothing(rows: list, expected: tuple) -> None:
-    assert weigh(repeated(*rows)).weights == pytest.approx(expected, abs=1e-9)
 
 
 def test_no_rule_that_agrees_means_scale_0_and_perfect_ones_a_finite_scale() -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from encore.data.study import Study
 from encore.weighting import SCHEMES
-from encore.weighting.comparison import SchemeComparison, compare, compare_schemes
 from encore.weighting.random import random_weights
 from encore.weighting.random_k import random_k_weights
 from encore.weighting.scheme import SchemeOptions
+from encore.weighting.scheme_comparison import SchemeComparison, compare_schemes
 from encore.weighting.weigh import weights
-from tests.weighting.evidence_for_tests import evidence_of_margins, rule_names, table_of
+from tests.weighting.evidence_for_tests import rule_names, table_of
 
 NUM_RULES = 6
 NAMES = rule_names(NUM_RULES)
@@ -69,12 +69,6 @@ def test_rows_have_the_schemes_weights_and_the_accuracy_of_weighted_margins(
     assert any("grouped by pair_id" in note for note in comparison.notes)
 
 
-def test_single_may_be_a_named_rule() -> None:
-    evidence = evidence_of_margins([[0.1, -0.2], [0.3, 0.4], [-0.1, 0.2]])
-    named = compare(evidence, options=SchemeOptions(rule="rule-01"), num_random=3)
-    assert row(named, "single").vector.weights == (0.0, 1.0)
-
-
 def test_draws_are_the_schemes_at_one_seed_after_another() -> None:
     chosen_PR, rejected_PR = ratings(num_pairs=50)
     found = compared(chosen_PR, rejected_PR, options=SchemeOptions(seed=7, k=2))
@@ -121,17 +115,6 @@ def test_without_a_complete_pair_weights_stand_and_bradley_terry_is_left_out() -
     for one in found.rows:
         assert one.accuracy.half is one.accuracy_low is one.beats_random is None
     json.dumps(found.as_dict(), allow_nan=False)
-
-
-def test_a_constant_rule_is_noted_with_its_effect() -> None:
-    chosen_PR, rejected_PR = ratings(num_pairs=40)
-    chosen_PR[:, 1] = rejected_PR[:, 1] = 0.5
-    found = compared(chosen_PR, rejected_PR)
-    assert any(note.startswith("rule rule-01 is constant") for note in found.notes)
-    assert max(row(found, "encore").vector.weights) == row(found, "encore").vector.weights[1]
-    for name in ("inverse-sd", "bradley-terry"):
-        assert row(found, name).vector.weights[1] == 0.0
-    assert all(one.effective_weights[1] == 0.0 for one in found.rows)
 
 
 def test_a_study_s_folds_are_grouped_by_prompt_and_its_run_is_recorded(study: Study) -> None:

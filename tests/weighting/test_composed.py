@@ -11,15 +11,14 @@ import scipy.stats
 from encore.analysis.statistics import Accuracy
 from encore.errors import InputError
 from encore.weighting import composed
-from encore.weighting.comparison import DEFAULT_TAUS, sweep
 from encore.weighting.composed import (
     Outcome,
     composed_outcomes,
     credits_of,
     half_credit_interval,
-    margin_sds_of,
 )
-from tests.weighting.evidence_for_tests import evidence_of_margins, pairs_of_margins
+from encore.weighting.scheme_comparison import DEFAULT_TAUS, sweep
+from tests.weighting.evidence_for_tests import evidence_of_margins
 
 
 def test_pairs_are_won_tied_and_lost_by_the_weighted_margin() -> None:
@@ -45,14 +44,6 @@ def test_blocks_of_pairs_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     whole = composed_outcomes(margin_PR, weight_VR)
     monkeypatch.setattr(composed, "_BLOCK_CELLS", 70)
     assert composed_outcomes(margin_PR, weight_VR) == whole
-
-
-def test_pairs_are_complete_when_every_rule_rated_both_responses() -> None:
-    pairs = pairs_of_margins([[0.1, np.nan], [0.2, 0.3], [np.nan, np.nan], [0.0, 0.0]])
-    assert pairs.complete().margin_PR.tolist() == [[0.2, 0.3], [0.0, 0.0]]
-    # The spread of margins is over all that are there; one margin has none.
-    assert margin_sds_of(pairs.margin_PR) == pytest.approx((0.1, np.std([0.3, 0], ddof=1)))
-    assert margin_sds_of(np.array([[0.5, np.nan], [np.nan, np.nan]])) == (None, None)
 
 
 @pytest.mark.parametrize(("wins", "total"), [(0, 7), (7, 7), (61, 100), (500, 1000)])

@@ -60,11 +60,6 @@ def test_pairs_of_one_prompt_are_in_one_fold(study: Study) -> None:
     assert sum(map(len, prompts)) == len(set.union(*prompts)) == NUM_PROMPTS
 
 
-def test_pairs_that_the_study_does_not_know_are_grouped_by_pair(study: Study) -> None:
-    evidence = dataclasses.replace(evidence_of_margins(random_margins(10, 1)), study=study)
-    assert held_out(BRADLEY_TERRY, evidence, SchemeOptions()).grouped_by == "pair"
-
-
 def test_without_a_study_pairs_of_one_id_are_in_one_fold() -> None:
     pairs = evidence_of_margins(random_margins(40, 1)).read_pairs()
     twice = dataclasses.replace(
@@ -75,12 +70,6 @@ def test_without_a_study_pairs_of_one_id_are_in_one_fold() -> None:
     evidence = evidence_of_margins(random_margins(40, 1)).over(twice)
     assert held_out(BRADLEY_TERRY, evidence, SchemeOptions()).num_groups == 20
     assert sum(map(len, held_out_by_fold(evidence))) == 20
-
-
-def test_a_seed_draws_the_folds() -> None:
-    evidence = evidence_of_margins(random_margins(50, 1))
-    assert held_out_by_fold(evidence) == held_out_by_fold(evidence)
-    assert held_out_by_fold(evidence) != held_out_by_fold(evidence, seed=1)
 
 
 def test_on_noise_only_the_accuracy_in_sample_is_flattered() -> None:

@@ -15,7 +15,6 @@ from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.encore import entropy_weights
 from encore.weighting.inverse_sd import inverse_sd_weights
 from encore.weighting.random import random_weights
-from encore.weighting.random_k import random_k_weights
 from encore.weighting.scheme import Evidence, SchemeOptions
 from encore.weighting.vector import WeightVector
 from tests.weighting.evidence_for_tests import (
@@ -137,15 +136,6 @@ def test_random_weights_are_uniform_on_the_simplex() -> None:
     draws = np.array([random_weights(("a", "b", "c"), seed=seed) for seed in range(4000)])
     assert draws.mean(axis=0) == pytest.approx([1 / 3] * 3, abs=0.015)
     assert (draws > 0.5).mean(axis=0) == pytest.approx([0.25] * 3, abs=0.027)
-
-
-def test_random_k_draws_every_rule_as_often() -> None:
-    # Of 4 rules 2 are drawn, each with probability 1/2; over 2,000 draws four standard errors are
-    # 0.045.
-    draws = np.array([random_k_weights(rule_names(4), k=2, seed=seed) for seed in range(2000)])
-    assert set(draws.ravel()) == {0.0, 0.5}
-    assert (draws.sum(axis=1) == 1).all()
-    assert (draws > 0).mean(axis=0) == pytest.approx([0.5] * 4, abs=0.045)
 
 
 def test_top_k_averages_the_rules_of_lowest_entropy() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import shutil
 from pathlib import Path
 
@@ -13,8 +12,7 @@ import pytest
 
 from encore.data.study import Study
 from encore.rating_runs import list_runs, read_run
-from encore.weighting.comparison import DEFAULT_TAUS
-from encore.weighting.weigh import weights
+from encore.weighting.scheme_comparison import DEFAULT_TAUS
 from tests.golden.command_line import encore
 from tests.ratings_files import ratings_table
 
@@ -32,17 +30,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights") / "r.parquet"
     pq.write_table(ratings_table(ROWS), path)
     return path
-
-
-def test_the_json_is_that_of_the_python_function(path: Path) -> None:
-    found = encore("weights", path, "--scheme", "encore", "--tau", "2", "--json").json
-    # Masses 1 and exp(-ln 2 / 2) = 1 / sqrt 2.
-    one = 1 / (1 + math.sqrt(0.5))
-    assert found["weights"] == pytest.approx([one, 1 - one], abs=1e-15)
-    assert found.pop("entropy_nats") == pytest.approx({"one": 0.0, "two": math.log(2)})
-    vector = weights(path, tau=2.0)
-    assert vector.as_dict() == found
-    assert weights(ratings_table(ROWS), tau=2.0) == vector
 
 
 def test_a_constant_rule_is_noted_and_its_effective_weight_is_nothing(path: Path) -> None:
@@ -82,14 +69,6 @@ def test_bradley_terry_shows_its_accuracy_on_held_out_pairs(path: Path) -> None:
     for text in ("leakage: labels", "on held-out pairs: half 100.0%"):
         assert text in shown.out
     assert "grouped by pair_id" in shown.err
-
-
-def test_labels_that_no_rule_agrees_with_are_noted(tmp_path: Path) -> None:
-    swapped = {"chosen": "rejected", "rejected": "chosen"}
-    rows = [(pair, source, swapped[resp], rule, x) for pair, source, resp, rule, x in ROWS]
-    pq.write_table(ratings_table(rows), tmp_path / "r.parquet")
-    shown = encore("weights", tmp_path / "r.parquet", "--scheme", "bradley-terry")
-    assert "no rule agrees with these labels" in shown.err
 
 
 def test_compare_and_sweep_show_every_scheme_and_temperature(path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from encore.data.pairs import PairsManifest
-from encore.publish.provenance import origin_text, provenance
+from encore.publish.publication import origin_text, provenance
 from encore.query.study_tables import StudyTables
 
 _SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"))
