@@ -7,8 +7,8 @@ and neither `memory_limit` nor an interrupt reaches it. So a child process runs 
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -25,6 +25,7 @@ import pyarrow as pa
 from encore.errors import EncoreError, InputError
 from encore.query.query_files import query_files
 from encore.query.sql_worker import EXIT_ERROR, EXIT_INPUT, EXIT_MEMORY, EXIT_TIME
+from encore.query.study_database import encoded
 from encore.query.study_tables import StudyTables
 from encore.settings import duckdb_config
 
@@ -70,13 +71,15 @@ def run_query(
     config = duckdb_config(memory=memory)
     request = {
         "sql": sql,
-        "database": {"tables": found.tables, "views": found.views, "config": config},
+        "tables": {name: encoded(table) for name, table in found.tables.items()},
+        "views": list(found.views),
+        "config": config,
         "seconds": seconds,
         "num_bytes": _bytes_of(config["memory_limit"]),
     }
     with tempfile.TemporaryDirectory(prefix="encore-sql-") as folder:
         file = Path(folder, "request")
-        file.write_bytes(pickle.dumps(request))
+        file.write_text(json.dumps(request), encoding="utf-8")
         with (
             file.open("rb") as stdin,
             subprocess.Popen(
@@ -131,7 +134,7 @@ def _failure(
     code = worker.wait()
     limits = {
         EXIT_TIME: f"its limit of {request['seconds']:g} s; narrow it, or give a larger --timeout",
-        EXIT_MEMORY: f"its memory limit of {request['database']['config']['memory_limit']}; narrow "
+        EXIT_MEMORY: f"its memory limit of {request['config']['memory_limit']}; narrow "
         "it, or give a larger --memory-limit",
     }
     if code in limits:

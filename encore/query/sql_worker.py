@@ -1,4 +1,4 @@
-"""The process that runs one query: pickled request on stdin, rows as an Arrow stream on stdout.
+"""The process that runs one query: JSON request on stdin, rows as an Arrow stream on stdout.
 
 It ends itself at the limits of time and memory. An error is the last line on stderr, its exit code
 says of which kind.
@@ -6,8 +6,8 @@ says of which kind.
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -38,12 +38,13 @@ def main() -> None:
     import pyarrow as pa
 
     from encore.errors import EncoreError, InputError
-    from encore.query.study_database import open_database, refuse
+    from encore.query.study_database import decoded, open_database, refuse
 
-    request: dict[str, Any] = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own parent
+    request: dict[str, Any] = json.load(sys.stdin.buffer)
     _watch(seconds=request["seconds"], num_bytes=request["num_bytes"])
+    tables = {name: decoded(content) for name, content in request["tables"].items()}
     try:
-        with open_database(**request["database"]) as database:
+        with open_database(tables, views=request["views"], config=request["config"]) as database:
             reader = database.select(request["sql"])
             try:
                 with pa.ipc.new_stream(sys.stdout.buffer, reader.schema) as stream:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import tempfile
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NoReturn, TypeAlias
 
 import duckdb
@@ -51,6 +52,30 @@ class FilePart:
 
 #: What can be shown to SQL under a name; the rows of several parts follow each other.
 StudyTable: TypeAlias = pa.Table | tuple[FilePart, ...]
+
+
+def encoded(table: StudyTable) -> str | list[dict[str, Any]]:
+    """A table as JSON, for another process."""
+    if isinstance(table, pa.Table):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return _base64(sink.getvalue())
+    return [{**asdict(part), "schema": _base64(part.schema.serialize())} for part in table]
+
+
+def decoded(content: str | list[dict[str, Any]]) -> StudyTable:
+    """What `encoded` was given."""
+    if isinstance(content, str):
+        return pa.ipc.open_stream(b64decode(content)).read_all()
+    return tuple(
+        FilePart(**part | {"schema": pa.ipc.read_schema(pa.py_buffer(b64decode(part["schema"])))})
+        for part in content
+    )
+
+
+def _base64(data: pa.Buffer) -> str:
+    return b64encode(data).decode()
 
 
 @dataclass(frozen=True, slots=True)
