@@ -119,14 +119,6 @@ def test_pairs_read_in_parts_are_those_of_all_rows() -> None:
     assert keys == sorted(set(keys))
 
 
-def test_threads_and_memory_are_settings(
-    monkeypatch: pytest.MonkeyPatch, expected: Analysis
-) -> None:
-    monkeypatch.setenv("ENCORE_DUCKDB_THREADS", "1")
-    monkeypatch.setenv("ENCORE_DUCKDB_MEMORY_LIMIT", "200MB")
-    assert analyze(TABLE) == expected
-
-
 # --- several runs or judges -----------------------------------------------------------------------
 
 
@@ -163,13 +155,6 @@ def test_a_prefix_of_the_key_or_a_judge_chooses(expected: Analysis) -> None:
     assert analyze(open_ratings(two_runs(), run="abc")) == expected
     assert analyze(open_ratings(two_runs(), run="abd")).rules[0].num_levels == 1
     assert analyze(open_ratings(two_runs().drop_columns(["run_key"]), judge="small")) == expected
-
-
-def test_rows_without_a_run_key_are_a_run_of_their_own(tmp_path: Path) -> None:
-    write(two_runs().slice(0, 12), tmp_path / "a.parquet")
-    write(with_column(TABLE, "source", pa.array(["x"] * 12)), tmp_path / "b.parquet")
-    with pytest.raises(InputError, match="abc1, None"):
-        analyze(tmp_path)
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.files import atomic_path
-from encore.publish.publication import (
-    PROVENANCE_ABOUT,
-    Publication,
-    provenance_table,
-    run_facts,
-)
+from encore.publish.publication import Publication, provenance, run_facts
 from encore.query.query_files import query_files
 from encore.query.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
 from encore.query.study_tables import (
@@ -118,7 +115,9 @@ def _write(path: Path, found: StudyTables) -> tuple[dict[str, int], tuple[str, .
         if name != "all_ratings"
     }
     tables["other_ratings"] = (ratings_of(others), _OTHER_RATINGS_ABOUT)
-    tables["provenance"] = (provenance_table(found), PROVENANCE_ABOUT)
+    columns = [pa.array(values, pa.string()) for values in zip(*provenance(found), strict=True)]
+    facts = pa.table(columns, names=["about", "name", "value"])
+    tables["provenance"] = (facts, "Where this comes from. One row per (about, name).")
     given = {f"{_PREFIX}{name}": table for name, (table, _) in tables.items()}
     with open_database(given) as database:
         database.execute(

@@ -8,15 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from encore.data.pairs import Origin, data_digest
 from encore.query.study_tables import StudyTables
 from encore.versions import package_versions
-
-#: Table ``provenance`` of a published database.
-PROVENANCE = pa.schema([(name, pa.string()) for name in ("about", "name", "value")])
-PROVENANCE_ABOUT = "Where this comes from. One row per (about, name)."
 
 #: Raised whenever tables or columns of a published database change their meaning.
 FORMAT_VERSION = 1
@@ -92,12 +86,6 @@ def provenance(found: StudyTables) -> Iterator[tuple[str, str, str | None]]:
         yield about, "num_missing_shards", str(len(status.problems))
         for package, version in manifest.versions.items():
             yield about, f"version of {package}", version
-
-
-def provenance_table(found: StudyTables) -> pa.Table:
-    """The same as a table of schema `PROVENANCE`."""
-    rows = [dict(zip(PROVENANCE.names, fact, strict=True)) for fact in provenance(found)]
-    return pa.Table.from_pylist(rows, schema=PROVENANCE)
 
 
 def origin_text(origin: Origin) -> str:

@@ -22,7 +22,7 @@ from encore.report.drawing import Missing
 from encore.report.provenance import Provenance, provenance_of, study_of
 from encore.report.words import count, printable, sentence
 from encore.warehouse import PairRatings, Ratings, Warehouse, open_ratings, read_pair_ratings
-from encore.weighting.scheme import Evidence, SchemeOptions
+from encore.weighting.scheme import SchemeOptions
 from encore.weighting.scheme_comparison import SchemeComparison, TauSweep, compare, sweep
 from encore.weighting.weigh import evidence_of
 
@@ -206,7 +206,12 @@ def gather(
         else:
             pairs = evidence.read_pairs()
     on_step("comparing weighting schemes")
-    comparison, swept = _weighed(evidence)
+    if isinstance(evidence, Missing):
+        comparison: SchemeComparison | Missing = evidence
+        swept: TauSweep | Missing = evidence
+    else:
+        comparison = _attempt(partial(compare, evidence, options=SchemeOptions()))
+        swept = _attempt(partial(sweep, evidence, taus=_TAUS))
     on_step("drawing samples of pairs")
     study = study_of(source)
     provenance = provenance_of(source, sources=_single_sources(analysis))
@@ -277,15 +282,6 @@ def _sign_cosines(pairs: PairRatings) -> NDArray[np.float64]:
     norm_R = np.sqrt(np.diag(gram_RR))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(gram_RR / np.outer(norm_R, norm_R), dtype=np.float64)
-
-
-def _weighed(
-    evidence: Evidence | Missing,
-) -> tuple[SchemeComparison | Missing, TauSweep | Missing]:
-    if isinstance(evidence, Missing):
-        return evidence, evidence
-    comparison = _attempt(partial(compare, evidence, options=SchemeOptions()))
-    return comparison, _attempt(partial(sweep, evidence, taus=_TAUS))
 
 
 def _benchmarks(study: Path) -> dict[str, BenchmarkTable | Missing]:

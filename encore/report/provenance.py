@@ -20,8 +20,7 @@ from encore.warehouse import Ratings
 Fact = tuple[str, str, bool]
 
 #: What makes the report.
-_PACKAGES = ("python", "encore-reward", "duckdb", "numpy", "pyarrow", "scipy")
-_DRAWING_PACKAGES = ("matplotlib", "jinja2")
+_PACKAGES = ("encore-reward", "duckdb", "numpy", "pyarrow", "scipy", "matplotlib", "jinja2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,34 +59,23 @@ def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
         source: The input.
         sources: The names of its data sets.
     """
-    versions = {name: installed_version(name) for name in _DRAWING_PACKAGES} | package_versions()
-    used = (*_PACKAGES, *_DRAWING_PACKAGES)
-    own = {name: text for name in used if (text := versions.get(name))}
-    if source.run_dir is None:
-        judge = source.judge or _recorded(source, "judge")
-        run_key = source.run or _recorded(source, "run_key")
-        return Provenance(
-            facts=list(_file_facts(source, judge=judge, run_key=run_key)),
-            null_reasons=None,
-            titles={},
-            judge=judge,
-            run_key=run_key,
-            synthetic=list(_synthetic(sources, (), judge, ())),
-            versions={"this report": own},
-        )
-    status = run_status(source.run_dir)
-    manifest = status.manifest
+    status = None if source.run_dir is None else run_status(source.run_dir)
+    manifest = None if status is None else status.manifest
+    judge = manifest.judge if manifest else source.judge or _recorded(source, "judge")
+    run_key = manifest.run_key if manifest else source.run or _recorded(source, "run_key")
     study = study_of(source)
     pairs = [] if study is None else [read_manifest(study, label) for label in labels_of(study)]
     known = [one.label for one in pairs if one.synthetic]
-    recorded = {"rating": manifest.versions} if manifest.versions else {}
+    own = {"python": package_versions()["python"]}
+    own |= {name: text for name in _PACKAGES if (text := installed_version(name))}
+    recorded = {"rating": manifest.versions} if manifest and manifest.versions else {}
     return Provenance(
-        facts=list(_run_facts(status)),
-        null_reasons=null_reasons(status),
-        titles={rule["rule_id"]: rule["title"] for rule in manifest.rules},
-        judge=manifest.judge,
-        run_key=manifest.run_key,
-        synthetic=list(_synthetic(sources, known, manifest.judge, manifest.synthetic)),
+        facts=list(_run_facts(status) if status else _file_facts(source, judge, run_key)),
+        null_reasons=null_reasons(status) if status else None,
+        titles={rule["rule_id"]: rule["title"] for rule in manifest.rules} if manifest else {},
+        judge=judge,
+        run_key=run_key,
+        synthetic=list(_synthetic(sources, known, judge, manifest.synthetic if manifest else ())),
         versions={**recorded, "this report": own},
     )
 
@@ -132,7 +120,7 @@ def _run_facts(status: RatingStatus) -> Iterator[Fact]:
     yield from ((name, str(value), is_code) for name, value, is_code in facts if value)
 
 
-def _file_facts(source: Ratings, *, judge: str | None, run_key: str | None) -> Iterator[Fact]:
+def _file_facts(source: Ratings, judge: str | None, run_key: str | None) -> Iterator[Fact]:
     if source.table is not None:
         yield ("ratings", "a table in memory", False)
     else:

@@ -172,7 +172,7 @@ def compare(
     outcomes = composed_outcomes(
         pairs.margin_PR, np.array([vector.weights for _, vector, _ in weighed])
     )
-    drawn = _draw(pairs.margin_PR, pairs.rule_ids, options=options, num_draws=num_random)
+    drawn = _draw_halves(pairs.margin_PR, pairs.rule_ids, options=options, num_draws=num_random)
     notes += pair_notes(evidence.rules, num_pairs=pairs.num_pairs, total=all_pairs.num_pairs)
     notes += [
         f"rule {rule.rule_id} is constant: whatever its weight, it moves no ranking; encore gives "
@@ -271,7 +271,7 @@ def _row(
     )
 
 
-def _draw(
+def _draw_halves(
     margin_PR: _Floats, rule_ids: Sequence[str], *, options: SchemeOptions, num_draws: int
 ) -> dict[str, _Floats]:
     """Half-credit accuracies, one a draw, shape [V]; none without pairs.
@@ -285,13 +285,14 @@ def _draw(
         "random-k": [random_k_weights(rule_ids, k=options.k, seed=seed) for seed in seeds],
         "single": list(np.eye(len(rule_ids))),
     }
-    halves = {
-        scheme: [one.accuracy.half for one in composed_outcomes(margin_PR, np.array(weight_VR))]
-        for scheme, weight_VR in vectors.items()
-    }
     return {
-        scheme: np.array([half for half in found if half is not None], dtype=np.float64)
-        for scheme, found in halves.items()
+        scheme: np.array(
+            [one.accuracy.half for one in composed_outcomes(margin_PR, np.array(weight_VR))]
+            if len(margin_PR)
+            else [],
+            dtype=np.float64,
+        )
+        for scheme, weight_VR in vectors.items()
     }
 
 
@@ -299,13 +300,8 @@ def _draws(scheme: str, half_V: _Floats) -> Draws:
     if not len(half_V):
         return Draws(scheme=scheme, num_draws=0)
     low, high = np.quantile(half_V, [0.025, 0.975]).tolist()
-    return Draws(
-        scheme=scheme,
-        num_draws=len(half_V),
-        half_mean=float(half_V.mean()),
-        half_low=low,
-        half_high=high,
-    )
+    mean = float(half_V.mean())
+    return Draws(scheme=scheme, num_draws=len(half_V), half_mean=mean, half_low=low, half_high=high)
 
 
 # --- temperatures ---------------------------------------------------------------------------------

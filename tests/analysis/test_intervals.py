@@ -113,9 +113,3 @@ def test_every_interval_holds_its_figure() -> None:
                 low, high = getattr(found, f"{name}_low"), getattr(found, f"{name}_high")
                 assert (low is None) == (high is None) == (value is None), name
                 assert value is None or low <= value <= high, name
-
-
-def test_one_pair_says_nothing_about_its_spread() -> None:
-    found = intervals_of(table_of_pairs(np.array([[0.5, 0.7]])))["r"]
-    assert found.entropy_low is None
-    assert found.half_low is None

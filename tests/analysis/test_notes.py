@@ -36,14 +36,6 @@ def test_nan_of_a_data_frame_is_a_missing_rating() -> None:
     assert "1 of 4 rules rated only some pairs fully" in the_note(analysis, "39 of 40 pairs")
 
 
-def test_pairs_with_one_response_count_for_entropy_only() -> None:
-    whole = rows_of()
-    analysis = analyze(ratings_table([row for row in whole if row[:3] != ("p7", "s", "rejected")]))
-    assert {rule.num_ratings for rule in analysis.rules} == {79}
-    assert {(rule.num_pairs, rule.num_pairs_total) for rule in analysis.rules} == {(39, 40)}
-    assert "1 of 40 pairs" in the_note(analysis, "for entropy, not for accuracy")
-
-
 def test_constant_and_silent_rules_are_named_and_left_out_of_what_they_lack() -> None:
     """A9: singular and plural."""
     rows = [(*row[:4], 0.5) if row[3] == "b" else row for row in rows_of(4)]
@@ -75,14 +67,6 @@ def test_what_holds_for_all_sources_is_said_once_and_what_holds_for_one_is_named
     assert [note for note in alone if "constant" in note] == [
         "source t: rules a, b, c and 1 more are constant: entropy 0, and they rank nothing"
     ]
-
-
-def test_too_few_rules_have_no_correlation_and_no_verdict() -> None:
-    analysis = analyze(ratings_table(rows_of(rules=("a", "b"))))
-    assert all(row.pearson_r is None for row in analysis.correlation)
-    assert analysis.verdicts == ()
-    assert "take at least 3 rules" in the_note(analysis, "no correlation and no verdict")
-    assert analysis.intervals[0].half_low is not None
 
 
 def test_without_labels_there_is_entropy_and_nothing_else() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from encore.analysis.claim_verdicts import verdicts
 from encore.analysis.correlation import Correlation
-from encore.analysis.statistics import TIE_POLICIES
 
 BAND = (-0.6, 0.6)
 
@@ -19,23 +18,18 @@ def rows(
     band: tuple[float, float] = BAND,
 ) -> list[Correlation]:
     """Correlations of one source with these r."""
-    r_of = {"half": half, "untied": untied}
-    found = []
-    for policy in TIE_POLICIES:
-        r = r_of.get(policy)
-        low, high = (None, None) if r is None else band
-        found.append(
-            Correlation(
-                source=source,
-                entropy="discrete",
-                accuracy=policy,
-                num_rules=10,
-                pearson_r=r,
-                null_low=low,
-                null_high=high,
-            )
+    return [
+        Correlation(
+            source=source,
+            entropy="discrete",
+            accuracy=policy,
+            num_rules=10,
+            pearson_r=r,
+            null_low=None if r is None else band[0],
+            null_high=None if r is None else band[1],
         )
-    return found
+        for policy, r in (("half", half), ("untied", untied))
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ pages are waited for by the words that they must show.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import subprocess
@@ -33,7 +32,6 @@ _FLAGS = (
 )
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
-_LARGEST_ANSWER_BYTES = 64 * 1024 * 1024  # a screenshot comes as one message
 
 
 class Page:
@@ -76,15 +74,6 @@ class Page:
             time.sleep(0.2)
         time.sleep(1.0)  # transitions and fonts
 
-    def click(self, words: str) -> None:
-        """Click the innermost element that says exactly this."""
-        is_clicked = self.evaluate(
-            "(() => { const found = [...document.querySelectorAll('body *')]"
-            f".filter(element => element.innerText?.trim() === {json.dumps(words)}).at(-1);"
-            " if (found) found.click(); return Boolean(found); })()"
-        )
-        assert is_clicked, f"nothing says {words!r}; the page shows: {self.text()}"
-
     def press_enter(self) -> None:
         """Press and release the key."""
         for kind, text in (("keyDown", {"text": "\r"}), ("keyUp", {})):
@@ -95,11 +84,6 @@ class Page:
         answer = self._call("Runtime.evaluate", expression=javascript, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
-
-    def screenshot(self, path: Path) -> None:
-        """Save what is displayed as PNG."""
-        answer = self._call("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         self._num_calls += 1
@@ -128,7 +112,7 @@ def browser_page(executable: str) -> Iterator[Page]:
         )
         try:
             address = _tab_address(_port(Path(profile), process))
-            with connect(address, max_size=_LARGEST_ANSWER_BYTES) as connection:
+            with connect(address) as connection:
                 yield Page(connection)
         finally:
             process.terminate()

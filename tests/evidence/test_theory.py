@@ -84,14 +84,6 @@ def test_no_complete_pair_is_an_error_that_names_the_rule():
         theory(table_of_pairs(pairs))
 
 
-def test_too_many_margins_are_sampled_for_descent_and_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("encore.evidence.theory._MAX_MARGINS", 400)
-    found = theory(table_of_pairs(some_pairs(300)))
-    # 400 margins of 4 rules.
-    assert (found.examination.num_descent_pairs, found.examination.num_pairs) == (100, 300)
-    assert any("seeded sample of 100 of 300 pairs" in note for note in found.notes)
-
-
 def test_a_single_rule_and_a_constant_one_are_no_trouble():
     half = np.full((20, 1), 0.5)
     found = theory(table_of_pairs(rated_pairs(half, half)))

@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.cli.report import report as report_command
-from encore.errors import EncoreError, InputError
+from encore.errors import EncoreError
 from encore.rating_runs import list_runs
 from encore.report.findings import gather
 from encore.report.write_report import CHARTS, default_folder, report
-from encore.warehouse import open_ratings
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.cli.invoking import Command, Result
 from tests.rating_shards import shard_path
@@ -85,17 +84,6 @@ def test_a_study_s_report_goes_beside_its_run(study: Path, tmp_path: Path) -> No
     copy = shutil.copytree(run_dir, tmp_path / "elsewhere" / run_dir.name)
     assert default_folder(copy) == Path("report")
     assert default_folder(run_dir) == page.parent
-
-
-def test_a_run_is_chosen_by_its_key(study: Path, file: Path) -> None:
-    assert default_folder(file) == Path("report")
-    write_rated_study(study, titles=RULES, judge="two")
-    with pytest.raises(InputError, match="--run"):
-        default_folder(study)
-    for run_dir in list_runs(study / "ratings"):
-        ratings = open_ratings(study, run=run_dir.name)
-        assert gather(ratings).provenance.run_key == run_dir.name
-        assert default_folder(ratings) == study / "reports" / run_dir.name
 
 
 @pytest.mark.usefixtures("quick")

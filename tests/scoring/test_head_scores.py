@@ -9,11 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from encore.errors import InputError, StudyIncompleteError
-from encore.scoring.head_accuracy import accuracy_of, head_accuracies
+from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import (
     HeadScores,
     head_scores_schema,
@@ -70,19 +68,6 @@ def test_composing_is_the_weighted_sum_of_the_heads():
     # 0.75 * 0.5 + 0.25 * -1 = 0.125; 0.75 * 0.25 + 0.25 * 1 = 0.4375. Means are not added.
     assert scores.compose({"kind": 0.75, "brief": 0.25}).tolist() == [[0.125, 0.4375]]
     assert scores.compose({"brief": 0.25, "kind": 0.75}).dtype == np.float64
-
-
-@given(
-    weight_R=st.lists(st.floats(-3, 3), min_size=2, max_size=2),
-    other_R=st.lists(st.floats(-3, 3), min_size=2, max_size=2),
-)
-def test_composing_is_linear_in_the_weights(weight_R, other_R):
-    scores = scores_of(np.random.default_rng(0).normal(size=(5, 2, 2)))
-    one, other = (dict(zip(HEADS, values, strict=True)) for values in (weight_R, other_R))
-    both = {head: one[head] + other[head] for head in HEADS}
-    np.testing.assert_allclose(
-        scores.compose(both), scores.compose(one) + scores.compose(other), atol=1e-12
-    )
 
 
 @pytest.mark.parametrize(
@@ -213,11 +198,3 @@ def test_accuracy_counts_a_tie_half_or_as_a_miss():
     assert (brief.num_pairs, brief.num_ties, brief.half, brief.strict) == (4, 2, 2 / 4, 1 / 4)
     assert [one.head_id for one in (kind, brief)] == list(HEADS)
     assert head_accuracies(scores_of(np.zeros((0, 2, 2)))) == ()
-
-
-@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=20))
-def test_exchanging_the_responses_turns_the_half_accuracy_around(scores):
-    score_P2 = np.array(scores, dtype=np.float64)
-    found, turned = accuracy_of(score_P2, name="x"), accuracy_of(score_P2[:, ::-1], name="x")
-    assert found.half + turned.half == pytest.approx(1.0)
-    assert found.strict + turned.strict == pytest.approx(1 - found.num_ties / found.num_pairs)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from encore.data.pairs import iter_pairs
 from encore.data.records import Message, PreferencePair
 from encore.data.study import open_study
 from encore.model.opening import open_reward_model
-from encore.scoring.head_accuracy import TrainedSplit, head_accuracies, held_out_P, trained_split
+from encore.scoring.head_accuracy import TrainedSplit, head_accuracies, held_out_P
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.training.examples import read_examples, split
 from tests.scoring.models import make_model, score
@@ -39,11 +38,6 @@ def test_the_pairs_are_those_that_training_holds_out(tmp_path):
     assert found == expected
     (first, *_) = head_accuracies(scores.take(np.flatnonzero(is_held_out_P)))
     assert first.num_pairs == len(expected)
-
-
-@pytest.mark.parametrize("metadata", [{}, {"config": None}, {"config": {"evaluation_share": 0.0}}])
-def test_a_model_that_says_nothing_or_held_nothing_out_has_no_split(metadata):
-    assert trained_split(metadata) is None
 
 
 def test_a_pair_of_another_source_is_another_pair():

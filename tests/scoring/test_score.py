@@ -18,7 +18,6 @@ from encore.data.study import open_study
 from encore.errors import EncoreError, EveryShardError, InputError
 from encore.files import file_sha256
 from encore.model.opening import open_reward_model
-from encore.reporting import SilentReporter
 from encore.runs import run_key_of, run_status
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from tests.rating_shards import shard_path
@@ -101,14 +100,6 @@ def test_how_it_is_computed_changes_neither_key_nor_scores(study, opened, tmp_pa
     np.testing.assert_allclose(first.score_P2R, second.score_P2R, atol=1e-5)
 
 
-def test_a_pilot_is_a_prefix_of_the_whole(study, opened):
-    pilot, whole = score(study, opened, limit=7), score(study, opened)
-    assert pilot.num_pairs == 7
-    few, all_ = read_head_scores(pilot.out), read_head_scores(whole.out)
-    assert few.pair_id_P.tolist() == all_.pair_id_P[:7].tolist() == sorted(few.pair_id_P)
-    np.testing.assert_allclose(few.score_P2R, all_.score_P2R[:7], atol=1e-5)
-
-
 def test_what_was_cut_is_counted_also_when_nothing_is_computed(study, model):
     opened = open_reward_model(model, max_length=16)
     lengths = [
@@ -123,28 +114,6 @@ def test_what_was_cut_is_counted_also_when_nothing_is_computed(study, model):
     )
     assert score(study, opened).notes == (expected,)
     assert score(study, opened).notes == (expected,)
-
-
-class Heard(SilentReporter):
-    """What a reporter is told."""
-
-    def __init__(self) -> None:
-        self.num_done: list[int] = []
-
-    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
-        assert (title, total) == ("scoring", 2 * NUM_PAIRS)
-        self.num_done.append(done)
-
-    def advanced(self, count: int = 1, *, note: str = "") -> None:
-        self.num_done.append(self.num_done[-1] + count)
-
-
-def test_progress_ends_with_every_response(study, opened):
-    heard = Heard()
-    score(study, opened, shard_size=SHARD_SIZE, tokens_per_microbatch=60, reporter=heard)
-    assert heard.num_done == sorted(heard.num_done)
-    assert heard.num_done[-1] == 2 * NUM_PAIRS
-    assert len(heard.num_done) > 2 * NUM_SHARDS  # within a shard too
 
 
 @pytest.mark.parametrize(
@@ -175,15 +144,6 @@ def test_every_ingredient_changes_the_key(study, opened, tmp_path, ingredient):
     named_otherwise = dataclasses.replace(opened, name="another name")
     if ingredient != "data":
         assert score(study, named_otherwise).key == before
-
-
-def test_marks_of_synthetic_data_and_models_are_kept(tmp_path):
-    source = tmp_path / "pairs.jsonl"
-    source.write_text(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n")
-    ingest([f"synthetic-x={source}"], out=tmp_path / "study")
-    model = make_model(tmp_path / "model", synthetic=["judge of run 12"])
-    result = score(tmp_path / "study", model)
-    assert result.synthetic == ("source synthetic-x", "model: judge of run 12")
 
 
 # --- what fails -----------------------------------------------------------------------------------

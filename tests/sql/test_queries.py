@@ -17,7 +17,7 @@ import pytest
 from encore.query.query_files import query_files
 from encore.warehouse.connection import load_query
 from tests.ratings_files import random_table, ratings_table
-from tests.reference import Row, reference_analysis, reference_margin_sds, reference_signs, rows_of
+from tests.reference import Row, reference_analysis, reference_margin_sds, rows_of
 
 FILES = sorted(path.stem for path in (Path(__file__).parents[2] / "sql").glob("*.sql"))
 #: The queries of which the five columns of a ratings table are enough.
@@ -86,33 +86,6 @@ def test_a_query_of_no_rows_is_empty(name: str) -> None:
 # --- rules ----------------------------------------------------------------------------------------
 
 
-def test_statistics_and_accuracies_of_a_small_table_are_what_hand_gives() -> None:
-    rows = [*SMALL, ("p1", "hh", "chosen", "zero", 0.0), ("p1", "hh", "rejected", "zero", -0.0)]
-    rows += [("p1", "hh", "chosen", "silent", None)]
-    table = ratings_table(rows)
-    found = {(r["source"], r["rule_id"]): r for r in run("rule_statistics", ratings=table)}
-    a = found["hh", "a"]
-    # Rule a: 7 ratings, levels 0.1 (2x), 0.5 (2x), 0.9 (3x): H = 2*(2/7)ln(7/2) + (3/7)ln(7/3).
-    expected = 4 / 7 * math.log(7 / 2) + 3 / 7 * math.log(7 / 3)
-    assert a["entropy_nats"] == found[None, "a"]["entropy_nats"]
-    assert a["entropy_nats"] == pytest.approx(expected, abs=1e-15)
-    assert (a["num_ratings"], a["num_unparsed"], a["num_levels"]) == (7, 1, 3)
-    silent = found["hh", "silent"]
-    assert (silent["entropy_nats"], silent["num_ratings"], silent["num_unparsed"]) == (None, 0, 1)
-    assert found["hh", "c"]["entropy_nats"] == 0.0
-    assert found["hh", "zero"]["num_levels"] == 1  # minus zero is zero
-    a = run("rule_accuracy", ratings=table)[0]
-    # Rule a over p1 (win), p2 (tie), p3 (loss); margins 0.8, 0, -0.8: sd = sqrt(2 * 0.64 / 2).
-    assert a["num_pairs"] == 3
-    shares = [a[f"{name}_accuracy"] for name in ("strict", "inclusive", "half", "untied")]
-    assert [*shares, a["tie_rate"]] == pytest.approx([1 / 3, 2 / 3, 1 / 2, 1 / 2, 1 / 3])
-    assert a["sd_margin"] == pytest.approx(0.8)
-    both = run("entropy_accuracy", ratings=table)
-    silent = next(row for row in both if row["rule_id"] == "silent")
-    assert (silent["num_ratings"], silent["num_pairs"], silent["coverage"]) == (0, 0, 0.0)
-    assert silent["entropy_nats"] is silent["half_accuracy"] is silent["tie_rate"] is None
-
-
 def test_statistics_and_accuracies_agree_with_numpy(
     random_rows: tuple[pa.Table, list[Row]],
 ) -> None:
@@ -156,27 +129,6 @@ def test_the_histogram_agrees_with_numpy(random_rows: tuple[pa.Table, list[Row]]
         assert row["share"] == pytest.approx(counts[key] / totals[key[:2]], abs=1e-15)
 
 
-def test_density_cells_hold_every_rating_once(random_rows: tuple[pa.Table, list[Row]]) -> None:
-    table, rows = random_rows
-    pooled = [row for row in run("rule_density_cells", ratings=table) if row["source"] is None]
-    for rule_id in {row["rule_id"] for row in pooled}:
-        ratings = np.array([x for *_, rule, x in rows if rule == rule_id and x is not None])
-        cells = [row for row in pooled if row["rule_id"] == rule_id]
-        names = ("num_ratings", "position", "variance")
-        count, position, variance = (np.array([cell[name] for cell in cells]) for name in names)
-        bandwidth = cells[0]["bandwidth"]
-        assert count.sum() == len(ratings)
-        assert bandwidth == pytest.approx(np.std(ratings, ddof=1) * len(ratings) ** -0.2, rel=1e-12)
-        # Mean and variance survive the gathering: within plus between cells.
-        middle = np.average(position, weights=count)
-        assert ratings.min() + bandwidth * middle == pytest.approx(ratings.mean(), abs=1e-12)
-        spread = np.average((position - middle) ** 2 + variance, weights=count)
-        assert bandwidth**2 * spread == pytest.approx(ratings.var(), rel=1e-9)
-    levels = {rule: {x for *_, r, x in rows if r == rule} - {None} for *_, rule, _ in rows}
-    several = {rule for rule, found in levels.items() if len(found) > 1}
-    assert {row["rule_id"] for row in pooled} == several
-
-
 def test_weights_are_the_softmax_of_entropy_and_effects_their_spread() -> None:
     # Rule a: H of the test above. Rule b: 4 levels once each, ln 4. Rule c: constant, 0. Rule
     # silent has no weight and takes none.
@@ -200,20 +152,6 @@ def test_an_impossible_tau_is_an_error(tau: str) -> None:
 
 
 # --- pairs ----------------------------------------------------------------------------------------
-
-
-def test_pair_patterns_agree_with_numpy(random_rows: tuple[pa.Table, list[Row]]) -> None:
-    table, rows = random_rows
-    rule_ids = [row["rule_id"] for row in run("rule_ids", ratings=table)]
-    assert rule_ids == sorted({row[3] for row in rows})
-    patterns = run("pair_patterns", ratings=table)
-    sign_PR = [
-        tuple(int(win) - int(loss) for win, loss in zip(row["wins"], row["losses"], strict=True))
-        for row in patterns
-        for _ in range(row["num_pairs"])
-    ]
-    assert sorted(sign_PR) == sorted(map(tuple, reference_signs(rows, rule_ids)))
-    assert {row["num_repeats"] for row in patterns} == {0}
 
 
 def test_disagreements_agree_with_numpy(random_rows: tuple[pa.Table, list[Row]]) -> None:

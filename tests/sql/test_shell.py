@@ -20,9 +20,8 @@ import pytest
 from encore.cli.sql import sql
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
-from encore.query.query_files import query_files
 from encore.query.sql_query import run_query
-from encore.query.study_tables import StudyTables, study_tables, table_docs
+from encore.query.study_tables import StudyTables, study_tables
 from encore.rating_runs import list_runs
 from tests.cli.invoking import Command
 from tests.rating_shards import shard_path
@@ -184,26 +183,10 @@ def test_a_table_says_what_it_leaves_out_and_aligns_numbers_right(one_run: Path)
     assert "the first 7 rows" in result.stderr
 
 
-def test_a_row_that_is_too_wide_for_a_table_is_shown_line_by_line(one_run: Path) -> None:
-    columns = ", ".join(f"repeat('{n}', 60) as column_{n}" for n in range(9))
-    lines = invoke(f"select {columns}", "--study", one_run).stdout.splitlines()
-    assert lines[0] == "row 1"
-    assert lines[-1] == f"  column_8  {'8' * 60}"
-
-
 def test_hostile_text_in_a_table_cannot_touch_the_terminal(one_run: Path) -> None:
     result = invoke("select chr(27) || '[31m' as a", "--study", one_run)
     assert "\x1b" not in result.stdout
     assert "\\x1b[31m" in result.stdout
-
-
-def test_the_list_describes_tables_and_queries_without_a_study() -> None:
-    listing = as_json("--list")
-    assert [table["name"] for table in listing["tables"]] == list(table_docs())
-    assert [query["name"] for query in listing["queries"]] == [file.name for file in query_files()]
-    shown = invoke("--list").stdout
-    assert "weights_at(tau)" in shown
-    assert "set_aside" in shown
 
 
 # --- mistakes and limits --------------------------------------------------------------------------
@@ -239,11 +222,6 @@ def test_a_mistake_in_a_late_row_is_one_line_too(one_run: Path) -> None:
     assert isinstance(result.exception, InputError)
     assert "too late" in str(result.exception)
     assert "\n" not in str(result.exception)
-
-
-@pytest.mark.parametrize("given", [(), ("select 1", "--list"), ("select 1", "--query", "rule_ids")])
-def test_one_query_is_given_or_the_call_is_wrong(one_run: Path, given: tuple[str, ...]) -> None:
-    assert invoke(*given, "--study", one_run).exit_code == 2
 
 
 def test_a_query_without_end_is_stopped_however_slowly_it_is_read(

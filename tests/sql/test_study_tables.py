@@ -14,7 +14,6 @@ from encore.benchmarks.table import read_table, table_folders
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.model.opening import open_reward_model
-from encore.publish.database import publish_database
 from encore.query.study_tables import study_tables, table_docs
 from encore.rating_runs import list_runs
 from encore.scoring.head_accuracy import head_accuracies
@@ -29,8 +28,6 @@ from tests.sql.studies import (
     ask,
     ask_records,
     locked,
-    make_pairs,
-    rate_study,
 )
 from tests.studies import create_study
 
@@ -201,14 +198,6 @@ def test_head_accuracy_is_what_numpy_says(full: Path) -> None:
         assert found[one.head_id] == pytest.approx(expected, rel=1e-6)
 
 
-def test_several_scorings_stand_side_by_side(copied: Path, tmp_path: Path) -> None:
-    other = open_reward_model(make_model(tmp_path / "other", head_ids=("only-one",)))
-    key = score(copied, other).key
-    rows = ask(copied, "select score_key, model, count(*) from head_scores group by all")
-    assert (key, "other", ALL_PAIRS * 2) in rows
-    assert sorted(num for *_, num in rows) == [ALL_PAIRS * 2, ALL_PAIRS * 2 * len(HEADS)]
-
-
 # --- benchmark tables -----------------------------------------------------------------------------
 
 
@@ -250,19 +239,3 @@ def test_scores_follow_from_the_pairs_and_tables_do_not_mix(full: Path) -> None:
 
 
 # --- synthetic, and published ---------------------------------------------------------------------
-
-
-def test_what_is_synthetic_is_known_by_its_label_or_its_model(tmp_path: Path, full: Path) -> None:
-    study = make_pairs(tmp_path, prefix="synthetic-")
-    rate_study(study)
-    parts = study_tables(open_study(study)).synthetic_parts
-    assert parts == ("source synthetic-hh", "source synthetic-pku")
-    [part] = study_tables(open_study(full)).synthetic_parts
-    assert part.endswith("model: judge of run 12")
-
-
-def test_a_published_database_holds_scores_and_benchmarks(full: Path, tmp_path: Path) -> None:
-    published = publish_database(full, out=tmp_path / "study.duckdb")
-    for name in ("head_scores", "benchmark_rows", "benchmark_pairs"):
-        [(num_rows,)] = ask(full, f"select count(*) from {name}")  # noqa: S608 - a table of ours
-        assert published.tables[name] == num_rows > 0
