@@ -51,7 +51,6 @@ class ScriptedJudge:
     max_model_len: int = 100_000
     engine_args: dict[str, bool | int | float | str] = field(default_factory=dict)
     num_asked: int = 0
-    calls: list[int] = field(default_factory=list)
 
     @property
     def identity(self) -> JudgeIdentity:
@@ -81,7 +80,6 @@ class ScriptedJudge:
     def reply(
         self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
     ) -> list[Reply]:
-        self.calls.append(len(prompts))
         on_progress(0)
         replies = []
         for token_ids in prompts:

@@ -73,18 +73,11 @@ def test_every_oddity_is_accounted_for_with_its_line_and_reason(tmp_path: Path) 
     assert (manifest.num_read, manifest.num_kept, manifest.num_duplicates) == (15, 3, 1)
     assert manifest.num_contradicting == 1
     found = [(line["record"], line["reason"]) for line in set_aside(study, "hh")]
-    assert found == [
-        (4, "identical-responses"),
-        (6, "prefix-mismatch"),
-        (7, "empty-response"),
-        (8, "no-final-response"),
-        (9, "not-a-transcript"),
-        (10, "not-json"),
-        (11, "missing-column"),
-        (12, "not-an-object"),
-        (13, "wrong-type"),
-        (14, "unstorable-text"),
-        (15, "unstorable-text"),
+    assert [number for number, _ in found] == [4, *range(6, 16)]
+    assert [reason for _, reason in found] == [
+        *("identical-responses", "prefix-mismatch", "empty-response", "no-final-response"),
+        *("not-a-transcript", "not-json", "missing-column", "not-an-object", "wrong-type"),
+        *("unstorable-text", "unstorable-text"),
     ]
     assert manifest.set_aside_by_reason == dict(Counter(reason for _, reason in found))
     assert manifest.num_set_aside == len(found)
@@ -130,11 +123,8 @@ def test_a_label_is_all_its_sources_and_its_first_of_equal_pairs(tmp_path: Path)
     alone = write_lines(tmp_path / "alone.jsonl", pair(2))
     report = ingest([f"mine={folder}", f"mine={other}", alone], out=tmp_path / "study")
     rest, mine = (source.manifest for source in report.sources)
-    assert [(origin.name, origin.num_read) for origin in mine.origins] == [
-        ("a.jsonl", 3),
-        ("b.parquet", 2),
-        ("other.jsonl", 1),
-    ]
+    origins = [(origin.name, origin.num_read) for origin in mine.origins]
+    assert origins == [("a.jsonl", 3), ("b.parquet", 2), ("other.jsonl", 1)]
     assert (mine.label, mine.num_kept, mine.num_duplicates) == ("mine", 3, 3)
     assert (rest.label, rest.num_kept, rest.num_duplicates) == ("alone", 1, 0)
 
@@ -247,7 +237,6 @@ def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
         ([], {}, "no source given"),
         ([empty], {}, "empty, it has no records"),
         ([text], {}, rf"{no_pair} \(not-json ×2\); record 1: line 1"),
-        ([no_column], {}, "columns prompt, chosen and .* pairs has prompt, chosen, rejected"),
         ([unlike], {}, "the types of their values: hh has chosen, rejected"),
         ([f"pairs:{no_column}"], {}, rf"{no_pair} \(missing-column ×2\).*{missing}"),
         ([f"pairs:{parquet}"], {}, missing),
@@ -256,9 +245,7 @@ def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
         ([good, capital], {}, "differ only in case"),
         ([good, f"pairs:{no_column}"], {}, "missing-column"),
         ([good], {"prefer": "safer"}, "no source has format pku"),
-        ([good], {"split": "test"}, "no source is on the hub"),
         ([good], {"revision": "main"}, "0 sources are on the hub"),
-        (["hh-pku"], {"revision": "main"}, "2 sources are on the hub"),
     ]
 
 
@@ -315,16 +302,11 @@ def test_real_transcripts_are_all_accounted_for_and_lose_no_text(
     study = tmp_path / "study"
     file = shared_data / "hh-harmless-dev.jsonl.gz"
     manifest = only(ingest([str(file)], out=study))
-    assert (manifest.label, manifest.origins[0].format) == ("hh", "hh")
     # Looked at by eye: four chosen transcripts end with an empty "Assistant:", and in record
     # 1255 the conversations had parted before the last turn.
-    assert [(line["record"], line["reason"]) for line in set_aside(study, "hh")] == [
-        (87, "empty-response"),
-        (517, "empty-response"),
-        (926, "empty-response"),
-        (1104, "empty-response"),
-        (1255, "prefix-mismatch"),
-    ]
+    found = {line["record"]: line["reason"] for line in set_aside(study, "hh")}
+    assert found.pop(1255) == "prefix-mismatch"
+    assert found == dict.fromkeys((87, 517, 926, 1104), "empty-response")
     assert (manifest.num_read, manifest.num_kept, manifest.num_duplicates) == (1500, 1495, 0)
     with gzip.open(file, "rt", encoding="utf-8") as stream:
         originals = {"".join(json.loads(line)["chosen"].split()) for line in stream}

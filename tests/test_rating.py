@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import random
-import threading
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -129,19 +128,15 @@ class Clock:
 
 
 class SlowJudge(ScriptedJudge):
-    """An engine that takes an hour to start and answers one shard at a time."""
+    """An engine that takes an hour to start; on a CPU, so that one shard is at work at a time."""
 
     clock: Clock
-    is_started: bool = False
-    engine = threading.Lock()
+    is_on_cpu = True
 
     def reply(self, prompts, **named):
-        with self.engine:
-            named["on_progress"](0)
-            if not self.is_started:
-                self.clock.now += 3600
-                self.is_started = True
-            return super().reply(prompts, **named)
+        named["on_progress"](0)
+        self.clock.now += 3600 * (self.num_asked == 0)
+        return super().reply(prompts, **named)
 
 
 def test_only_generation_counts_against_the_time_limit_and_other_shards_complete(
@@ -170,41 +165,36 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
 
 SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant"}
 #: Everything that a rating depends on, and a change of each: in the config, the judge, the code.
-CONFIG: dict[str, dict[str, object]] = {
-    "rules": {"rules": "encore-20"},
-    "shard_size": {"shard_size": 9},
-    "limit": {"limit": 5},
-    "overlong": {"overlong": "truncate-left"},
-    "max_reply_tokens": {"max_reply_tokens": 17},
-}
-JUDGES: dict[str, dict[str, Any]] = {
-    "name": {"name": "other"},
-    "revision": {"revision": "2"},
-    "max_model_len": {"max_model_len": 99_999},
-    "engine_args": {"engine_args": {"quantization": "fp8"}},
-}
-CODE: dict[str, tuple[str, object]] = {
-    "template": ("encore.rating.prompts.RATING_TEMPLATE", "{rule} {QA} Score:"),
-    "speakers": ("encore.rating.prompts._SPEAKER", SPEAKERS),
-    "parser": ("encore.rating.rating_run.PARSER_VERSION", 2),
-    "order": ("encore.rating.rating_run.PLAN_ORDER", "source, pair_id"),
-}
+CONFIG: list[dict[str, object]] = [
+    {"rules": "encore-20"},
+    {"shard_size": 9},
+    {"limit": 5},
+    {"overlong": "truncate-left"},
+    {"max_reply_tokens": 17},
+]
+JUDGES: list[dict[str, Any]] = [
+    {"name": "other"},
+    {"revision": "2"},
+    {"max_model_len": 99_999},
+    {"engine_args": {"quantization": "fp8"}},
+]
+CODE: list[tuple[str, object]] = [
+    ("prompts.RATING_TEMPLATE", "{rule} {QA} Score:"),
+    ("prompts._SPEAKER", SPEAKERS),
+    ("rating_run.PARSER_VERSION", 2),
+    ("rating_run.PLAN_ORDER", "source, pair_id"),
+]
 
 
-@pytest.mark.parametrize("ingredient", [*CONFIG, *JUDGES, *CODE])
-def test_every_ingredient_changes_the_run_key(study, monkeypatch, ingredient):
-    before = opened(study, ScriptedJudge()).manifest.run_key
-    if ingredient in CODE:
-        monkeypatch.setattr(*CODE[ingredient])
-    judge = ScriptedJudge(**JUDGES.get(ingredient, {}))
-    assert opened(study, judge, **CONFIG.get(ingredient, {})).manifest.run_key != before
-
-
-def test_a_pilot_rates_the_first_pairs_by_content_hash(study):
-    run = opened(study, ScriptedJudge(), limit=7, shard_size=5)
-    rate_run(run)
-    all_ids = sorted(pair.pair_id for pair in records_of(read_pairs(study)))
-    assert sorted(set(ratings(run)["pair_id"].to_pylist())) == all_ids[:7]
+def test_every_ingredient_changes_the_run_key(study):
+    keys = [opened(study, ScriptedJudge()).manifest.run_key]
+    keys += [opened(study, ScriptedJudge(), **one).manifest.run_key for one in CONFIG]
+    keys += [opened(study, ScriptedJudge(**one)).manifest.run_key for one in JUDGES]
+    for name, value in CODE:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(f"encore.rating.{name}", value)
+            keys.append(opened(study, ScriptedJudge()).manifest.run_key)
+    assert len(set(keys)) == 1 + len(CONFIG) + len(JUDGES) + len(CODE)
 
 
 @pytest.fixture
@@ -217,14 +207,9 @@ def one_pair(tmp_path: Path) -> Study:
 def prompts_of(study: Study) -> list[str]:
     """All rating prompts of a study's only pair, whole, in the order of its rows."""
     [pair] = records_of(read_pairs(study))
-    return [
-        render_rating_prompt(
-            render_conversation(pair.prompt, pair.response_text(response)),
-            rating_rule=rule.rating_rule,
-        )
-        for response in RESPONSES
-        for rule in load_rule_set("encore-10").rules
-    ]
+    rules = load_rule_set("encore-10").rules
+    texts = [render_conversation(pair.prompt, pair.response_text(one)) for one in RESPONSES]
+    return [render_rating_prompt(a, rating_rule=b.rating_rule) for a, b in product(texts, rules)]
 
 
 @pytest.mark.parametrize("spare", [0, -1])
@@ -280,31 +265,31 @@ def test_what_cannot_be_rated_is_refused(study, tmp_path):
         opened(create_study(tmp_path / "empty"), ScriptedJudge())
 
 
-def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def read_only(patch: pytest.MonkeyPatch) -> None:
     """As root, permissions do not hold; a read-only file system refuses every new file."""
 
     def refuse(*_args: Any, **_kwargs: Any) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    patch.setattr("tempfile.TemporaryFile", refuse)
 
 
-def test_a_read_only_study_is_refused_before_the_judge_is_loaded(study, monkeypatch):
+def test_where_nothing_may_be_written_a_complete_run_is_reused_and_others_refused_early(
+    study, monkeypatch
+):
     """F6: it was refused 78 s later, after the engine's start."""
-    read_only(monkeypatch)
-    monkeypatch.setattr(rating_run, "open_judge", lambda _: pytest.fail("judge loaded"))
-    with pytest.raises(EncoreError, match=r"cannot be written .Read-only file system."):
-        open_run(study, config())
-
-
-def test_a_complete_run_is_reused_where_nothing_may_be_written(study, monkeypatch):
     judge = ScriptedJudge()
+    with pytest.MonkeyPatch.context() as patch:
+        read_only(patch)
+        patch.setattr(rating_run, "open_judge", lambda _: pytest.fail("judge loaded"))
+        with pytest.raises(EncoreError, match=r"cannot be written .Read-only file system."):
+            open_run(study, config())
     rate_run(opened(study, judge))
     read_only(monkeypatch)
     monkeypatch.setattr(judge, "start", lambda: pytest.fail("started"), raising=False)
     assert rate_run(opened(study, judge)).summary == "0 rated, 3 reused, 0 failed"
     with pytest.raises(EncoreError, match="cannot be written"):
-        rate_run(opened(study, judge, limit=5))  # another run, before its engine starts
+        rate_run(opened(study, judge, limit=5))  # another run
 
 
 @pytest.mark.parametrize("value", [float("nan"), 7.5])
@@ -313,10 +298,9 @@ def test_a_shard_with_a_rating_that_is_none_is_damaged_whatever_its_digest(study
     run = opened(study, ScriptedJudge())
     rate_run(run)
     [first, *_] = run_status(run.run_dir).shards
-    table = pq.read_table(first.path)
-    forged = [value, *table["rating"].to_pylist()[1:]]
-    place = table.schema.get_field_index("rating")
-    table = table.set_column(place, RATINGS.field("rating"), pa.array(forged, pa.float64()))
+    rows = pq.read_table(first.path).to_pylist()
+    rows[0]["rating"] = value
+    table = pa.Table.from_pylist(rows, schema=RATINGS)
     first.path.unlink()
     shard = run.manifest.shards[0]
     with pytest.raises(EncoreError, match="expected a number in"):

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_EVEN, Decimal
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from encore.rating.replies import parse_reply
 
@@ -52,9 +48,3 @@ NULLS = {
 def test_anything_else_is_null_with_its_reason(reply, reason):
     parsed = parse_reply(reply)
     assert (parsed.rating, parsed.null_reason) == (None, reason)
-
-
-@given(st.decimals(min_value=0, max_value=1, places=6), st.sampled_from(["", "Score: ", "SCORE:"]))
-def test_every_decimal_in_range_is_rounded_half_even(value, prefix):
-    rating = parse_reply(f"{prefix}{value:f}").rating
-    assert rating == float(value.quantize(Decimal("0.01"), rounding=ROUND_HALF_EVEN))

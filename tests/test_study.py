@@ -76,14 +76,6 @@ def test_a_failed_change_leaves_the_study_as_it_was(study: Path) -> None:
     assert list(parent.iterdir()) == [study]
 
 
-def test_a_change_replaces_adds_and_leaves_out(study: Path) -> None:
-    with changed_study(study) as change:
-        for name in "abc":
-            change.path(f"pairs/{name}").write_text(f"new {name}")
-        change.staged.remove("pairs/b")
-    assert everything(study / "pairs") == {"a": b"new a", "b": b"B", "c": b"new c"}
-
-
 @pytest.mark.parametrize(
     ("fails_at", "error"), [(0, KeyboardInterrupt()), (1, OSError("broken disk")), (2, OSError())]
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +23,7 @@ from encore.data.sources import load_parser
 from encore.data.sources.locate import Source, resolve_sources
 from encore.data.sources.pku import Prefer
 from encore.data.sources.raw_records import MalformedRecordError
-from encore.data.study import Change, changed_study, open_study
+from encore.data.study import Change, Study, changed_study, open_study
 from encore.errors import EncoreError, InputError
 from encore.reporting import SILENT, Reporter
 
@@ -99,15 +99,7 @@ def ingest(
         by_label.setdefault(str(source.label), []).append(source)
     try:
         with changed_study(out) as change:
-            there = labels_of(change.study) if change.study else ()
-            folded = {label.casefold(): label for label in there}
-            for label in by_label:
-                # One file on some file systems.
-                if (other := folded.setdefault(label.casefold(), label)) != label:
-                    raise InputError(
-                        f"labels {other!r} and {label!r} differ only in case; give another "
-                        "LABEL=SOURCE"
-                    )
+            _refuse_near_labels(by_label, change.study)
             reports = [
                 _ingest_label(label, group, change, replace=replace, reporter=reporter)
                 for label, group in by_label.items()
@@ -119,6 +111,16 @@ def ingest(
         ) from error
     reporter.finished()
     return IngestReport(study=out, sources=tuple(reports), data_digest=data_digest(open_study(out)))
+
+
+def _refuse_near_labels(labels: Iterable[str], study: Study | None) -> None:
+    """Labels that differ only in case would be one file on some file systems."""
+    folded = {label.casefold(): label for label in (labels_of(study) if study else ())}
+    for label in labels:
+        if (other := folded.setdefault(label.casefold(), label)) != label:
+            raise InputError(
+                f"labels {other!r} and {label!r} differ only in case; give another LABEL=SOURCE"
+            )
 
 
 def _ingest_label(

@@ -5,42 +5,22 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, product
 
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
 from encore.benchmarks.paper_tables import BENCHMARK
 from encore.data.pairs import SYNTHETIC_LABEL
-from encore.data.rules import load_rule_set
 from encore.demo import benchmark_data_path, benchmark_path, data_paths
 from examples.demo_judge.make_data import SCALES, SUBSETS, render_data, split_words
 
 
 def test_splits_share_no_sentence_and_no_word_list_entry() -> None:
     for one, other in combinations(map(split_words, ("train", "demo", "test")), 2):
-        for rule_id in SCALES:
-            first, second = (
-                {
-                    text.lower()
-                    for kind in ("bad", "good", "says")
-                    for group in rule[kind].values()
-                    for text in group
-                }
-                for rule in (one[rule_id], other[rule_id])
-            )
-            assert not first & second
-            for slot, entries in other[rule_id]["words"].items():
-                assert not {*entries} & {*one[rule_id]["words"].get(slot, ())}
-        for kind in ("who", "filler", "openers", "ask_act", "ask_deed"):
-            assert not {*one["small_talk"][kind]} & {*other["small_talk"][kind]}
-
-
-def test_the_scales_cover_the_papers_rules_in_order() -> None:
-    assert tuple(SCALES) == load_rule_set("encore-10").rule_ids
-    for scale in SCALES.values():
-        # A better stance never earns less, and silence lies between breach and observance.
-        assert list(scale.stance_tenths) == sorted(scale.stance_tenths)
-        assert scale.stance_tenths[2] < scale.untouched_tenths <= scale.stance_tenths[4]
+        for rule_id, kind in product(SCALES, ("bad", "good", "says", "words")):
+            for name, entries in other[rule_id][kind].items():
+                there = map(str.lower, one[rule_id][kind].get(name, ()))
+                assert not {*map(str.lower, entries)} & {*there}
 
 
 def test_the_shipped_data_are_what_the_script_writes() -> None:

@@ -26,9 +26,22 @@ class HubRepo:
     files: Mapping[str, bytes]
 
     def commit_of(self, revision: str) -> str | None:
-        if revision == "main":
+        if revision in ("", "main"):
             return self.commits[0]
         return revision if revision in self.commits else None
+
+    def tree(self) -> list[dict[str, object]]:
+        folders = {str(one) for path in self.files for one in PurePath(path).parents} - {"."}
+        entries = [("directory", folder, b"") for folder in folders]
+        entries += [("file", path, content) for path, content in self.files.items()]
+        return [
+            {"type": kind, "path": path, "size": len(content), "oid": _oid(content)}
+            for kind, path, content in entries
+        ]
+
+
+def _oid(content: bytes) -> str:
+    return hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
 
 @contextmanager
@@ -50,37 +63,15 @@ class _Server(ThreadingHTTPServer):
     repos: tuple[HubRepo, ...]
 
 
-def _tree(repo: HubRepo) -> list[dict[str, object]]:
-    folders = {str(parent) for path in repo.files for parent in PurePath(path).parents} - {"."}
-    return [
-        *({"type": "directory", "path": folder, "size": 0, "oid": "0" * 40} for folder in folders),
-        *(_entry(path, content) for path, content in repo.files.items()),
-    ]
-
-
-def _entry(path: str, content: bytes) -> dict[str, object]:
-    oid = hashlib.sha1(content, usedforsecurity=False).hexdigest()
-    return {"type": "file", "path": path, "size": len(content), "oid": oid}
-
-
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self._answer(body)
-
     def log_message(self, *_: object) -> None:
         """Stay silent."""
 
-    def _answer(self, body: bytes = b"") -> None:
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path = unquote(urlsplit(self.path).path)
         for repo in self.server.repos:
             api, files = f"/api/datasets/{repo.repo_id}", f"/datasets/{repo.repo_id}/resolve/"
@@ -89,49 +80,45 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._file(repo, revision, name)
             if path == api or path.startswith(api + "/"):
                 return self._api(repo, path.removeprefix(api).strip("/"), body)
-        return self._error(404, "RepoNotFound")
+        return self._error("RepoNotFound")
+
+    do_HEAD = do_POST = do_GET  # the names that the base class calls
 
     def _api(self, repo: HubRepo, call: str, body: bytes) -> None:
         kind, _, rest = call.partition("/")
-        revision, _, folder = (rest or "main").partition("/")
+        revision, _, folder = rest.partition("/")
         commit = repo.commit_of(revision)
         if commit is None:
-            self._error(404, "RevisionNotFound")
-        elif kind == "commits":
-            self._json([_commit(one) for one in repo.commits])
+            return self._error("RevisionNotFound")
+        answer: object
+        if kind == "commits":
+            about = {"title": "", "message": "", "authors": [], "date": "2024-05-08T00:00:00Z"}
+            answer = [{"id": one, **about} for one in repo.commits]
         elif kind == "tree":
-            self._json([one for one in _tree(repo) if str(one["path"]).startswith(folder)])
+            answer = [one for one in repo.tree() if str(one["path"]).startswith(folder)]
         elif kind == "paths-info":
             wanted = json.loads(body)["paths"]
-            self._json([one for one in _tree(repo) if one["path"] in wanted])
+            answer = [one for one in repo.tree() if one["path"] in wanted]
         else:
             siblings = [{"rfilename": path} for path in repo.files]
-            self._json({"id": repo.repo_id, "sha": commit, "siblings": siblings})
+            answer = {"id": repo.repo_id, "sha": commit, "siblings": siblings}
+        return self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
     def _file(self, repo: HubRepo, revision: str, name: str) -> None:
         commit = repo.commit_of(revision)
-        if commit is None:
-            self._error(404, "RevisionNotFound")
-        elif name not in repo.files:
-            self._error(404, "EntryNotFound")
-        else:
-            self._content(repo.files[name], commit)
-
-    def _content(self, content: bytes, commit: str) -> None:
-        status, part = 200, content
-        headers = {"ETag": f'"{_entry("", content)["oid"]}"', "X-Repo-Commit": commit}
+        if commit is None or name not in repo.files:
+            return self._error("RevisionNotFound" if commit is None else "EntryNotFound")
+        content = part = repo.files[name]
+        headers = {"ETag": f'"{_oid(content)}"', "X-Repo-Commit": commit}
         if wanted := self.headers.get("Range"):
             first, _, last = wanted.removeprefix("bytes=").partition("-")
-            stop = min(int(last) + 1, len(content)) if last else len(content)
-            status, part = 206, content[int(first) : stop]
-            headers["Content-Range"] = f"bytes {first}-{stop - 1}/{len(content)}"
-        self._send(status, part, headers)
+            part = content[int(first) : int(last or len(content)) + 1]
+            stop = int(first) + len(part) - 1
+            headers["Content-Range"] = f"bytes {first}-{stop}/{len(content)}"
+        return self._send(206 if wanted else 200, part, headers)
 
-    def _json(self, value: object) -> None:
-        self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
-
-    def _error(self, status: int, code: str) -> None:
-        self._send(status, b"", {"X-Error-Code": code})
+    def _error(self, code: str) -> None:
+        self._send(404, b"", {"X-Error-Code": code})
 
     def _send(self, status: int, content: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)
@@ -140,7 +127,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
-
-
-def _commit(commit: str) -> dict[str, object]:
-    return {"id": commit, "title": "", "message": "", "authors": [], "date": "2024-05-08T00:00:00Z"}

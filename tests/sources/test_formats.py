@@ -28,23 +28,16 @@ def assistant(text: str) -> dict[str, str]:
 
 def record_of(format_name: FormatName, *, prompt: str, chosen: str, rejected: str) -> Any:
     """The same pair, as each format writes it."""
+    human = f"\n\nHuman: {prompt}\n\nAssistant: "
+    responses = {"response_0": rejected, "response_1": chosen}
     records: dict[FormatName, Any] = {
-        "hh": {
-            "chosen": f"\n\nHuman: {prompt}\n\nAssistant: {chosen}",
-            "rejected": f"\n\nHuman: {prompt}\n\nAssistant: {rejected}",
-        },
+        "hh": {"chosen": human + chosen, "rejected": human + rejected},
         "rlhflow": {
             "chosen": [user(prompt), assistant(chosen)],
             "rejected": [user(prompt), assistant(rejected)],
             "chosen_score": None,
         },
-        "pku": {
-            "prompt": prompt,
-            "response_0": rejected,
-            "response_1": chosen,
-            "safer_response_id": 1,
-            "better_response_id": 0,
-        },
+        "pku": {"prompt": prompt, **responses, "safer_response_id": 1, "better_response_id": 0},
         "pairs": {"prompt": prompt, "chosen": chosen, "rejected": rejected, "id": 7},
     }
     return records[format_name]
@@ -157,18 +150,12 @@ START = "\n\nHuman: First?\n\nAssistant: One.\n\nHuman: Second?"
             ["user Hey", "assistant Wait.", "assistant Back.", "user So?"],
         ),
         # White space around turns is layout; inside them it is text.
-        ("Human:First\n\n  second \n\n\n", ["user First\n\n  second"]),
-        ("\n\nHuman: a\n\nb: c", ["user a\n\nb: c"]),
+        ("Human:First\n\nb: c \n\n\n", ["user First\n\nb: c"]),
     ],
 )
 def test_the_prompt_is_every_turn_up_to_the_last_response(prompt: str, turns: list[str]) -> None:
-    pair = parsed(
-        "hh",
-        {
-            "chosen": f"{prompt}\n\nAssistant:  A.  B. \n",
-            "rejected": f"{prompt}\n\nAssistant: No.",
-        },
-    )
+    chosen, rejected = f"{prompt}\n\nAssistant:  A.  B. \n", f"{prompt}\n\nAssistant: No."
+    pair = parsed("hh", {"chosen": chosen, "rejected": rejected})
     assert [f"{turn.role} {turn.content}" for turn in pair.prompt] == turns
     assert (pair.chosen, pair.rejected) == ("A.  B.", "No.")
 
@@ -179,12 +166,6 @@ def test_the_prompt_is_every_turn_up_to_the_last_response(prompt: str, turns: li
         (f"{START}\n\nAssistant: y", "\n\nHuman: First?\n\nAssistant: z", "prefix-mismatch"),
         (f"{START}\n\nAssistant: y", f"{START}?\n\nAssistant: n", "prefix-mismatch"),
         (START, f"{START}\n\nAssistant: y", "no-final-response"),
-        (f"{START}\n\nAssistant:", f"{START}\n\nAssistant: y", "empty-response"),
-        (
-            f"{START}\n\nAssistant: Wait.\n\nAssistant: y",
-            f"{START}\n\nAssistant: Wait.\n\nAssistant: n",
-            "no-user-turn",
-        ),
         ("  \n", START, "not-a-transcript"),
         (f"Intro{START}\n\nAssistant: y", START, "not-a-transcript"),
     ],

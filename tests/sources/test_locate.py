@@ -49,7 +49,6 @@ def test_a_file_or_folder_is_named_with_or_without_label_and_format(
 @pytest.mark.parametrize(
     ("argument", "revision", "format_name"),
     [
-        ("pairs:owner/name", None, "pairs"),
         ("owner/name@v1.0", "v1.0", None),
         ("Anthropic/hh-rlhf", HUB_SOURCES["hh"][0].revision, "hh"),
         ("Anthropic/hh-rlhf@main", "main", "hh"),
