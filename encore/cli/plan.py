@@ -7,7 +7,7 @@ from typing import Any
 from encore.cli.output import compact_table
 from encore.errors import EncoreError
 from encore.options import JsonOption, UsageError, command
-from encore.terminal import out, print_json, visible
+from encore.terminal import out, print_json, say, visible
 from encore.training.plan import PlanTrainConfig
 
 _PARTS = ("weights", "gradients", "optimizer_states", "activations", "workspace", "total")
@@ -38,6 +38,8 @@ def plan(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
         print_json(planned)
     else:
         _print(planned, layout=config.layout)
+    for note in planned["notes"]:
+        say(f"note: {note}")
     if not planned["fits"]:
         raise EncoreError(refusal(planned))
 

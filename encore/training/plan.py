@@ -91,7 +91,7 @@ class Recipe(NamedTuple):
 
 
 #: In the order in which they are recommended: the first that fits is named.
-RECIPES = (
+_RECIPES = (
     Recipe("full-stochastic", "full", 2, 2, 4, "--method full --optimizer adamw-stochastic"),
     Recipe("lora", "lora", 2, 0, 0, "--method lora"),
     Recipe("probe", "probe", 2, 0, 0, "--method probe"),
@@ -99,6 +99,9 @@ RECIPES = (
     Recipe("full-bfloat16", "full", 2, 2, 4, "--method full --optimizer adamw"),
     Recipe("full-float32", "full", 4, 4, 8, "--method full --dtype float32 --optimizer adamw"),
 )
+
+
+RECIPES = {one.name: one for one in _RECIPES}
 
 
 class _Lengths(NamedTuple):
@@ -119,10 +122,9 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
         InputError: An unknown name or backbone, no pairs, a length beyond the maximum.
     """
     gpu, shape = gpu_named(config.gpu), find_shape(config.backbone, revision=config.revision)
-    recipe = next((one for one in RECIPES if one.name == config.recipe), None)
-    if recipe is None:
-        names = ", ".join(one.name for one in RECIPES)
-        raise InputError(f"recipe {config.recipe!r}: expected one of {names}")
+    if config.recipe not in RECIPES:
+        raise InputError(f"recipe {config.recipe!r}: expected one of {', '.join(RECIPES)}")
+    recipe = RECIPES[config.recipe]
     if config.layout == "prefix-shared" and not shape.is_causal:
         raise InputError(
             f"layout prefix-shared: backbone {shape.name!r} is an encoder, whose prompt changes "
@@ -132,9 +134,19 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
     config = config.model_copy(update={"max_length": max_length})
     lengths = _lengths_of_study(study, max_length) if study else _lengths_from_average(config)
     limit = gpu.usable_gib
-    memory = [_memory_of(one, shape, config, lengths) for one in RECIPES]
-    asked = memory[RECIPES.index(recipe)]
-    fits = asked["total_gib"] <= limit
+    memory = {name: _memory_of(one, shape, config, lengths) for name, one in RECIPES.items()}
+    recipes = [
+        {"name": name, "options": RECIPES[name].options, "fits": one["total_gib"] <= limit, **one}
+        for name, one in memory.items()
+    ]
+    fits = memory[recipe.name]["total_gib"] <= limit
+    advised = None if fits else next((one for one in recipes if one["fits"]), None)
+    notes, step = [], _largest_step(config, lengths)
+    if recipe.name == "full-stochastic" and step > config.microbatch:
+        notes.append(
+            f"a step has up to about {step:,} tokens, in microbatches of {config.microbatch:,}: "
+            "the gradients of all weights are kept between them"
+        )
     peak = 1e12 * (gpu.fp32_tflops if recipe.weight_bytes == _FLOAT32 else gpu.bf16_tflops)
     return {
         "model": {
@@ -145,13 +157,10 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
         "gpu": gpu._asdict() | {"usable_gib": round(limit, 3)},
         "recipe": recipe.name,
         "fits": fits,
-        "memory": asked,
-        "advice": None if fits else _advice(recipe, shape, config, lengths, limit),
-        "recipes": [
-            {"name": one.name, "options": one.options, "fits": needed["total_gib"] <= limit}
-            | needed
-            for one, needed in zip(RECIPES, memory, strict=True)
-        ],
+        "memory": memory[recipe.name],
+        "advice": advised
+        and {"recipe": advised["name"], **{key: advised[key] for key in ("options", "total_gib")}},
+        "recipes": recipes,
         "tokens": {
             "origin": lengths.origin,
             "num_pairs": lengths.num_pairs,
@@ -161,25 +170,20 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
         },
         "utilisation": config.utilisation,
         "hours": _hours(recipe, shape, config, lengths, peak * config.utilisation),
+        "notes": notes,
     }
 
 
-def _advice(
-    asked: Recipe, shape: BackboneShape, config: PlanTrainConfig, lengths: _Lengths, limit: float
-) -> dict[str, Any] | None:
-    """The asked recipe with the smallest microbatch, else the first one that then fits."""
-    budget = min(config.microbatch, 2 * config.max_length)
-    config = config.model_copy(update={"tokens_per_microbatch": budget})
-    for recipe in (asked, *RECIPES):
-        total = _memory_of(recipe, shape, config, lengths)["total_gib"]
-        if total <= limit:
-            return {
-                "recipe": recipe.name,
-                "tokens_per_microbatch": budget,
-                "options": f"{recipe.options} --tokens-per-microbatch {budget}",
-                "total_gib": total,
-            }
-    return None
+def _largest_step(config: PlanTrainConfig, lengths: _Lengths) -> int:
+    """Tokens of the fullest of some thousand steps: the mean and four deviations.
+
+    Conversations are spread about as widely as their mean.
+    """
+    pairs = min(config.batch_pairs, lengths.num_pairs)
+    step = 2 * lengths.mean * (pairs + 4 * pairs**0.5)
+    if config.layout == "prefix-shared":
+        step -= pairs * lengths.shared
+    return int(min(step, 2 * pairs * config.max_length))
 
 
 def refusal(plan: dict[str, Any]) -> str:
@@ -205,13 +209,7 @@ def _memory_of(
     frees its gradient, where a step is one pass.
     """
     e, hidden, inner = recipe.weight_bytes, shape.hidden_size, shape.intermediate_size
-    # The fullest of some thousand steps: the mean and four deviations. Conversations are spread
-    # about as widely as their mean.
-    pairs = min(config.batch_pairs, lengths.num_pairs)
-    step = 2 * lengths.mean * (pairs + 4 * pairs**0.5)
-    if config.layout == "prefix-shared":
-        step -= pairs * lengths.shared
-    step = int(min(step, 2 * pairs * config.max_length))
+    step = _largest_step(config, lengths)
     budget = max(config.microbatch, 2 * config.max_length)  # a longer pair is a microbatch alone
     tokens = min(budget, step)
     is_one_pass = step <= budget and config.layout in ("packed", "prefix-shared")
