@@ -22,10 +22,10 @@ from torch import Tensor
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_folder, file_sha256
 from encore.training.disk import check_room, named_when_full, tensor_bytes
+from encore.training.evaluation import TrainingDivergedError
 from encore.training.optimizers import copy_whole
 from encore.training.ranks import Ranks, local_part
-from encore.training.run_folder import TrainingRun, first_difference, refuse_other_identity
-from encore.versions import package_versions
+from encore.training.run_folder import TrainingRun, refuse_other_identity
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
@@ -39,12 +39,10 @@ STATE_FILE = "state.json"
 _TENSOR_FILES = (WEIGHTS_FILE, OPTIMIZER_FILE)
 _FORMAT_VERSION = 1
 _NAME = re.compile(r"step-(\d{8})")
-_NUMERIC_PACKAGES = ("python", "encore-reward", "numpy", "torch", "transformers")
 
 
 #: State, weights and optimizer state, on the CPU. The state holds the step, the run's identity
-#: (another run must not continue from here), the environment (another one may end with other last
-#: bits) and the evaluation of this step or None.
+#: (another run must not continue from here) and the evaluation of this step or None.
 Checkpoint = tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]
 
 
@@ -78,9 +76,6 @@ class CheckpointManager:
         # The same settings mean other formats on other devices: a GPU's bfloat16 is not for a CPU.
         dtype = str(next(model.trunk.parameters()).dtype).removeprefix("torch.")
         self._identity = {**run.identity, "weights": {"dtype": dtype}}
-        self._environment = environment_of("cuda" if torch.cuda.is_available() else "cpu")
-        if ranks.count > 1:  # the order of sums depends on it
-            self._environment["num_processes"] = ranks.count
 
     def checkpoint_bytes(self) -> int:
         """The size of one checkpoint on disk."""
@@ -102,12 +97,6 @@ class CheckpointManager:
         if checkpoint is None:
             return None
         state, weights, optimizer = checkpoint
-        if difference := first_difference(state["environment"], self._environment):
-            logger.warning(
-                "the run was begun in another environment (%s): it goes on, but may end with other "
-                "last bits than an undisturbed run",
-                difference,
-            )
         path = checkpoint_path(self._folder, state["step"])
         copy_whole(self.weights, weights, what=f"{path}: weight")
         copy_whole(self._optimizer.state(), optimizer, what=f"{path}: state of")
@@ -126,14 +115,13 @@ class CheckpointManager:
         """Write the checkpoint of a step; where it is.
 
         Raises:
+            TrainingDivergedError: A weight that is no number: it would make the last good
+                checkpoint the wrong one.
             NoRoomError: The disk is too full; older checkpoints are kept.
         """
-        state = {
-            "step": step,
-            "identity": self._identity,
-            "environment": self._environment,
-            "evaluation": evaluation,
-        }
+        if name := self.first_not_finite():
+            raise TrainingDivergedError(what=f"weight {name} is not a finite number", step=step)
+        state = {"step": step, "identity": self._identity, "evaluation": evaluation}
         weights = self._ranks.whole(self.weights)
         optimizer = self._ranks.whole(self._optimizer.state())
         if self._ranks.is_rank_zero:
@@ -142,17 +130,6 @@ class CheckpointManager:
             )
         self._ranks.wait()  # all or none go on from a checkpoint
         return checkpoint_path(self._folder, step)
-
-
-def environment_of(device: str) -> dict[str, Any]:
-    """The device, the threads that share a sum on a CPU, and the versions of what computes."""
-    versions = package_versions()
-    is_cuda = device == "cuda"
-    return {
-        "device": torch.cuda.get_device_name() if is_cuda else "cpu",
-        "num_threads": None if is_cuda else torch.get_num_threads(),
-        "versions": {name: versions.get(name) for name in _NUMERIC_PACKAGES},
-    }
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -64,13 +65,8 @@ def named_when_full(folder: Path, *, purpose: str, kept: str) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         # Safetensors names the system's error number only in words.
-        words = [f"os error {code}" for code in _NO_ROOM] + [f"code: {code}," for code in _NO_ROOM]
-        is_full = (
-            error.errno in _NO_ROOM
-            if isinstance(error, OSError)
-            else any(word in str(error) for word in words)
-        )
-        if not is_full:
+        found = re.search(r"(?:Errno|os error|code:) (\d+)", str(error))
+        if found is None or int(found[1]) not in _NO_ROOM:
             raise
         raise NoRoomError(
             f"{folder}: the disk was full while {purpose} was written; {kept}; make room and run "

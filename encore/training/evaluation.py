@@ -1,7 +1,7 @@
 """The two losses, and a model on held-out pairs: what it explains and how often it ranks right.
 
-A loss is a sum, divided by `num_terms` of the whole step, so that it does not depend on how the
-step is cut up.
+A loss is the sum of its terms, divided by `num_terms` of the whole step, so that it does not
+depend on how the step is cut up.
 
 Suffixes: P pairs, N responses (two a pair, chosen first), R heads.
 """
@@ -56,15 +56,15 @@ class TrainingDivergedError(EncoreError):
 # --- losses -------------------------------------------------------------------------------------
 
 
-def loss_sum(score_NR: Tensor, target_NR: Tensor, *, objective: Objective) -> Tensor:
-    """The sum of an objective's loss over whole pairs, a chosen response before its rejected one.
+def loss_terms(score_NR: Tensor, target_NR: Tensor, *, objective: Objective) -> Tensor:
+    """The terms of an objective's loss over whole pairs, a chosen response before its rejected one.
 
-    multi-head: over responses, the mean squared error over the heads that have a target: the
+    multi-head: of each response, the mean squared error over the heads that have a target: the
     paper's "multi-output regression loss" read head by head, (M_k - s_k)², since weights are no
     part of training. A missing rating is masked: no gradient reaches its head. A response counts
     once however many of its ratings are missing, and not at all when all are.
 
-    bradley-terry: over pairs, -log σ(chosen - rejected) (the paper's Bradley-Terry objective).
+    bradley-terry: of each pair, -log σ(chosen - rejected) (the paper's Bradley-Terry objective).
 
     Args:
         score_NR: The model's scores, float32, shape [N, R]; R is 1 for bradley-terry.
@@ -72,12 +72,12 @@ def loss_sum(score_NR: Tensor, target_NR: Tensor, *, objective: Objective) -> Te
         objective: Which loss.
     """
     if objective == "bradley-terry":
-        return F.softplus(score_NR[1::2, 0] - score_NR[::2, 0]).sum()
+        return F.softplus(score_NR[1::2, 0] - score_NR[::2, 0])
     is_rated_NR = ~torch.isnan(target_NR)
     # Zero before the subtraction: a NaN there would come back through the gradient of `where`.
     known_NR = torch.where(is_rated_NR, target_NR, 0.0)
     error_NR = torch.where(is_rated_NR, score_NR - known_NR, 0.0)
-    return (error_NR.square().sum(dim=1) / is_rated_NR.sum(dim=1).clamp(min=1)).sum()
+    return error_NR.square().sum(dim=1) / is_rated_NR.sum(dim=1).clamp(min=1)
 
 
 def num_terms(target_NR: _Floats, *, objective: Objective) -> int:
@@ -136,7 +136,7 @@ def evaluate(
     accuracies = [accuracy_half(score_N[::2], score_N[1::2]) for score_N in score_NR.T]
     terms = num_terms(rows.target_NR, objective=config.objective)
     scores, targets = torch.from_numpy(score_NR), torch.from_numpy(rows.target_NR)
-    total = float(loss_sum(scores, targets, objective=config.objective))
+    total = float(loss_terms(scores, targets, objective=config.objective).sum())
     return EvaluationRecord(
         step=step,
         loss=total / terms if terms else None,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from encore.data.pairs import read_pairs, records_of
@@ -150,18 +149,10 @@ def read_examples(
 ) -> TrainingExamples:
     """The pairs of a study as training examples, not centred yet.
 
-    Texts are read and tokenised in chunks; what stays are flat arrays: 70,000 pairs of twice 300
-    tokens take 170 MB.
-
-    Args:
-        study: The study.
-        tokenizer: Renders and encodes conversations.
-        objective: ``multi-head`` learns ratings, and leaves out pairs that have none;
-            ``bradley-terry`` learns which response was preferred, and reads no ratings.
-        ratings: Where the ratings are (None: in the study).
-        run: Which run, where there are several: a unique prefix of its key.
-        judge: Which judge, where there are several.
-        limit: Only so many pairs, drawn by content hash.
+    Objective ``multi-head`` learns ratings (from the study unless ``ratings`` says where; of one
+    ``run`` and ``judge``) and leaves out pairs that have none. ``bradley-terry`` learns which
+    response was preferred, and reads no ratings. ``limit`` draws pairs by content hash. 70,000
+    pairs of twice 300 tokens take 170 MB.
 
     Raises:
         InputError: No pairs in the study; no ratings, ratings of other pairs only, a rating that is
@@ -172,12 +163,11 @@ def read_examples(
         raise InputError(
             f"study {study.path}: it has no pairs to train on; run `encore ingest` first"
         )
-    order = [("pair_id", "ascending"), ("source", "ascending")]
-    pairs = pairs.take(pc.sort_indices(pairs, sort_keys=order))
+    pairs = pairs.sort_by([("pair_id", "ascending"), ("source", "ascending")])
     notes: list[str] = []
+    head_ids: tuple[str, ...] = (REWARD_HEAD,)
     if objective == "bradley-terry":
         pairs = pairs.slice(0, limit)
-        head_ids: tuple[str, ...] = (REWARD_HEAD,)
         target_PSR = np.empty((pairs.num_rows, 2, 0), dtype=np.float32)
     else:
         source = study.path if ratings is None else ratings
@@ -187,19 +177,7 @@ def read_examples(
         label = str(source) if isinstance(source, str | Path) else "table"
         used_P, target_PSR, notes = _rated_rows(rated, pairs, label, limit)
         pairs = pairs.take(pa.array(used_P))
-    tokens = _encode(pairs, tokenizer, notes)
-    examples = TrainingExamples(
-        head_ids=head_ids,
-        source_P=np.array(pairs["source"].to_pylist(), dtype=np.object_),
-        pair_id_P=np.array(pairs["pair_id"].to_pylist(), dtype=np.object_),
-        target_chosen_PR=target_PSR[:, 0],
-        target_rejected_PR=target_PSR[:, 1],
-        mean_R=np.zeros(len(head_ids)),
-        digest="",
-        notes=tuple(notes),
-        **tokens,
-    )
-    return dataclasses.replace(examples, digest=_digest(examples))
+    return _encode(pairs, target_PSR, tokenizer, head_ids=head_ids, notes=notes)
 
 
 def _rated_rows(
@@ -222,30 +200,29 @@ def _rated_rows(
     both_NSR = np.stack([rated.chosen_PR, rated.rejected_PR], axis=1)
     target_PSR[row_N[is_known_N]] = both_NSR[is_known_N]
     rated_P = np.flatnonzero(~np.isnan(target_PSR).all(axis=(1, 2)))
-    used_P = rated_P[:limit]
-    used_PSR = target_PSR[used_P]
-    num_unrated, num_unknown = len(keys) - len(rated_P), int((~is_known_N).sum())
-    num_missing = int(np.isnan(used_PSR).sum())
-    notes = [
+    used_PSR = target_PSR[rated_P[:limit]]
+    num_left_out = len(keys) - len(rated_P), len(rated_P) - len(used_PSR)
+    counted = (
+        (num_left_out[0], f"of the study's {len(keys)} pairs have no rating and are left out"),
+        ((~is_known_N).sum(), "rated pairs are not in the study and are passed over"),
+        (num_left_out[1], f"of {len(rated_P)} rated pairs are left out, as the limit says"),
         (
-            num_unrated,
-            f"{num_unrated} of the study's {len(keys)} pairs have no rating and are left out",
+            np.isnan(used_PSR).sum(),
+            f"of {used_PSR.size} ratings are missing; no head learns from its own",
         ),
-        (num_unknown, f"{num_unknown} rated pairs are not in the study and are passed over"),
-        (
-            len(used_P) < len(rated_P),
-            f"{len(used_P)} of {len(rated_P)} rated pairs are used, as the limit says",
-        ),
-        (
-            num_missing,
-            f"{num_missing} of {used_PSR.size} ratings are missing; no head learns from its own",
-        ),
-    ]
-    return used_P, used_PSR, [note for is_so, note in notes if is_so]
+    )
+    return rated_P[:limit], used_PSR, [f"{num} {text}" for num, text in counted if num]
 
 
-def _encode(pairs: pa.Table, tokenizer: ConversationTokenizer, notes: list[str]) -> dict[str, Any]:
-    """The fields of `TrainingExamples` that follow from the texts, read in chunks."""
+def _encode(
+    pairs: pa.Table,
+    target_PSR: _Floats,
+    tokenizer: ConversationTokenizer,
+    *,
+    head_ids: tuple[str, ...],
+    notes: list[str],
+) -> TrainingExamples:
+    """The examples, of which only one chunk's texts are in memory at a time."""
     chosen, rejected, prompt_tokens, groups = [], [], [], []
     num_cut: list[int] = []
     for start in range(0, pairs.num_rows, _PAIRS_PER_CHUNK):
@@ -261,12 +238,21 @@ def _encode(pairs: pa.Table, tokenizer: ConversationTokenizer, notes: list[str])
             f"{sum(num > 0 for num in num_cut)} of {len(num_cut)} sequences were too long and lost "
             f"{sum(num_cut)} tokens of their oldest text"
         )
-    return {
-        "chosen": TokenTable.of(chosen),
-        "rejected": TokenTable.of(rejected),
-        "prompt_tokens_P": np.array(prompt_tokens, dtype=np.int32),
-        "group_P": np.array(groups, dtype=np.int64),
-    }
+    examples = TrainingExamples(
+        head_ids=head_ids,
+        source_P=np.array(pairs["source"].to_pylist(), dtype=np.object_),
+        pair_id_P=np.array(pairs["pair_id"].to_pylist(), dtype=np.object_),
+        group_P=np.array(groups, dtype=np.int64),
+        chosen=TokenTable.of(chosen),
+        rejected=TokenTable.of(rejected),
+        prompt_tokens_P=np.array(prompt_tokens, dtype=np.int32),
+        target_chosen_PR=target_PSR[:, 0],
+        target_rejected_PR=target_PSR[:, 1],
+        mean_R=np.zeros(len(head_ids)),
+        digest="",
+        notes=tuple(notes),
+    )
+    return dataclasses.replace(examples, digest=_digest(examples))
 
 
 def _digest(examples: TrainingExamples) -> str:

@@ -174,15 +174,11 @@ def _states_and_scores(
     """States where the assistant's turn begins, and the head scores of both responses."""
     from encore.training.embeddings import embed, prompt_table
 
-    found: dict[str, _Floats] = {}
     prompts = prompt_table(examples.chosen, examples.prompt_tokens_P.tolist())
-    for title, tables in (
-        ("responses", {"chosen": examples.chosen, "rejected": examples.rejected}),
-        ("prompts", {"prompt": prompts}),
-    ):
-        reporter.started(f"embedding {title}", total=examples.num_pairs)
-        cache = out / "embeddings"
-        found |= embed(model, tables, cache=cache, pad_token_id=pad_token_id, reporter=reporter)
+    tables = {"chosen": examples.chosen, "rejected": examples.rejected, "prompt": prompts}
+    reporter.started("embedding", total=examples.num_pairs)
+    cache = out / "embeddings"
+    found = embed(model, tables, cache=cache, pad_token_id=pad_token_id, reporter=reporter)
     head_DR = model.heads.weight.detach().cpu().numpy().T
     return found["prompt"], found["chosen"] @ head_DR, found["rejected"] @ head_DR
 

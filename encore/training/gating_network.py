@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from scipy.optimize import minimize
-from scipy.special import expit
 from torch import nn
 from torch.nn import functional as F
 
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_path, atomic_write_bytes
 from encore.training.gate import GateConfig
+from encore.training.probe import minimise_logistic
 
 GATE_FILE = "gate.json"
 WEIGHTS_FILE = "gate.safetensors"
@@ -89,23 +88,11 @@ def best_constant_weights(margin_PR: NDArray[Any]) -> tuple[NDArray[np.float64],
     """
     margin_PR = np.asarray(margin_PR, dtype=np.float64)
     spread = float(np.sqrt(np.square(margin_PR).mean())) or 1.0
-    feature_PR = margin_PR / spread
-
-    def loss_and_gradient(weight_R: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        logit_P = feature_PR @ weight_R
-        gradient_R = -(feature_PR * expit(-logit_P)[:, None]).mean(axis=0)
-        return float(np.logaddexp(0, -logit_P).mean()), gradient_R
-
     num_heads = margin_PR.shape[1]
-    found = minimize(
-        loss_and_gradient,
-        x0=np.full(num_heads, 1 / num_heads),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0, _MAX_STANDARD_SCALE)] * num_heads,  # else infinite for separable pairs
-        options={"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8},
+    weight_R, loss = minimise_logistic(  # bounded: infinite for separable pairs
+        margin_PR / spread, np.full(num_heads, 1 / num_heads), most=_MAX_STANDARD_SCALE
     )
-    return found.x / spread, float(found.fun)
+    return weight_R / spread, loss
 
 
 def fit_gate(

@@ -69,17 +69,14 @@ def gpu_named(name: str) -> Gpu:
     raise InputError(f"GPU {name!r}: not in the table; expected one of {names}")
 
 
-def peak_flops(device_name: str, *, dtype: str = "bfloat16") -> float | None:
+def peak_flops(device_name: str, *, dtype: str) -> float | None:
     """Dense peak operations per second of a device, None where it is not known (a CPU).
 
     Args:
         device_name: As ``torch.cuda.get_device_name()`` says it.
-        dtype: bfloat16, float16 (the same) or float32 (without TF32); ``torch.`` may precede.
+        dtype: torch.bfloat16, torch.float16 (the same) or torch.float32 (without TF32).
     """
-    gpu = next((gpu for gpu in GPUS if device_name in gpu.device_names), None)
-    match gpu, dtype.removeprefix("torch."):
-        case Gpu(bf16_tflops=tflops), "bfloat16" | "float16":
-            return tflops * 1e12
-        case Gpu(fp32_tflops=tflops), "float32":
-            return tflops * 1e12
+    for gpu in GPUS:
+        if device_name in gpu.device_names:
+            return 1e12 * (gpu.fp32_tflops if dtype == "torch.float32" else gpu.bf16_tflops)
     return None

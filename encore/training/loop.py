@@ -14,10 +14,9 @@ import math
 import resource
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -40,7 +39,7 @@ from encore.training.batches import (
     steps_per_epoch,
 )
 from encore.training.config import TrainingConfig
-from encore.training.evaluation import TrainingDivergedError, evaluate, loss_sum, num_terms
+from encore.training.evaluation import TrainingDivergedError, evaluate, loss_terms, num_terms
 from encore.training.gpus import peak_flops
 from encore.training.optimizers import NonFiniteGradientError
 from encore.training.ranks import Ranks
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
     from encore.training.optimizers import StepOptimizer
 
 _EVALUATIONS_PER_EPOCH = 4
-#: Steps over which speed is measured.
-_WINDOW_STEPS = 20
 #: Low-rank adapters: frozen weights need gradients of activations (2 a weight and token) but none
 #: of their own, so 4 of full training's 6 operations remain.
 _LORA_SHARE = 4 / 6
@@ -87,6 +84,23 @@ class Steps:
         return self.model.heads.weight.device
 
     @property
+    def device_peak(self) -> tuple[BackboneShape, float] | None:
+        """The trunk's shape and what the devices can do, operations of full training a second.
+
+        None where the device's peak or the kind of model is unknown.
+        """
+        if self.device.type != "cuda":
+            return None
+        trunk = self.model.trunk
+        dtype = str(next(trunk.parameters()).dtype)
+        peak = peak_flops(torch.cuda.get_device_name(self.device), dtype=dtype)
+        with contextlib.suppress(InputError):
+            shape = shape_from_config(trunk.config.to_dict(), name="trunk")
+            share = _LORA_SHARE if self.config.method == "lora" else 1.0
+            return None if peak is None else (shape, peak * self.ranks.count / share)
+        return None
+
+    @property
     def per_epoch(self) -> int:
         """Steps of one pass over the training pairs."""
         return steps_per_epoch(len(self.split.train_rows), batch_pairs=self.config.batch_pairs)
@@ -95,6 +109,24 @@ class Steps:
     def total(self) -> int:
         """Steps of the whole run."""
         return min(self.config.epochs * self.per_epoch, self.config.max_steps or sys.maxsize)
+
+    def evaluate(self, step: int) -> EvaluationRecord:
+        """The model on the held-out pairs, after some steps."""
+        rows, pad = self.split.evaluation_rows, self.pad_token_id
+        how: dict[str, Any] = {"pad_token_id": pad, "step": step, "ranks": self.ranks}
+        return evaluate(self.model, self.examples, rows, self.config, **how)
+
+    def rows_of_epoch(self, epoch: int) -> list[NDArray[np.int64]]:
+        """The examples of each step of an epoch."""
+        rows = self.split.train_rows
+        places = step_rows(
+            len(rows),
+            batch_pairs=self.config.batch_pairs,
+            seed=self.config.seed,
+            epoch=epoch,
+            pair_tokens_P=self.examples.length_P[rows] if self.config.layout == "sorted" else None,
+        )
+        return [rows[place_P] for place_P in places]
 
 
 def run_steps(
@@ -131,33 +163,18 @@ def run_steps(
         )
     evaluate_every = config.evaluate_every or math.ceil(steps.per_epoch / _EVALUATIONS_PER_EPOCH)
     checkpoint_every = config.checkpoint_every or evaluate_every
-    meter = speed_meter_of(steps)
-    epoch, epoch_rows = -1, list[NDArray[np.int64]]()
+    peak, epoch_rows = steps.device_peak, list[NDArray[np.int64]]()
     model.train()
     for step in range(start_step + 1, last_step + 1):
-        if epoch != (step - 1) // steps.per_epoch:
-            epoch = (step - 1) // steps.per_epoch
-            epoch_rows = _epoch_rows(steps, epoch)
-        row_P = steps.split.train_rows[epoch_rows[(step - 1) % steps.per_epoch]]
-        needs_checkpoint = step == last_step or step % checkpoint_every == 0
-        needs_evaluation = len(steps.split.evaluation_rows) > 0 and (
-            step == last_step or step % evaluate_every == 0
-        )
-        is_waited_for = needs_evaluation or needs_checkpoint
-        on_record(_take_step(steps, step, row_P, meter=meter, is_waited_for=is_waited_for))
-        evaluation = None
-        if needs_evaluation:
-            evaluation = evaluate(
-                model,
-                steps.examples,
-                steps.split.evaluation_rows,
-                config,
-                pad_token_id=steps.pad_token_id,
-                step=step,
-                ranks=steps.ranks,
-            )
+        epoch, place = divmod(step - 1, steps.per_epoch)
+        if place == 0 or not epoch_rows:
+            epoch_rows = steps.rows_of_epoch(epoch)
+        on_record(_take_step(steps, step, epoch_rows[place], peak=peak))
+        evaluation, is_last = None, step == last_step
+        if len(steps.split.evaluation_rows) and (is_last or step % evaluate_every == 0):
+            evaluation = steps.evaluate(step)
             on_record(evaluation)
-        if needs_checkpoint:
+        if is_last or step % checkpoint_every == 0:
             save(step, evaluation)
 
 
@@ -179,21 +196,8 @@ def learning_rate_at(step: int, *, config: TrainingConfig, num_steps: int) -> fl
     return config.learning_rate * left / (num_steps - config.warmup_steps)
 
 
-def _epoch_rows(steps: Steps, epoch: int) -> list[NDArray[np.int64]]:
-    """Of each step of an epoch, which of the training rows it takes."""
-    train_rows = steps.split.train_rows
-    is_sorted = steps.config.layout == "sorted"
-    return step_rows(
-        len(train_rows),
-        batch_pairs=steps.config.batch_pairs,
-        seed=steps.config.seed,
-        epoch=epoch,
-        pair_tokens_P=steps.examples.length_P[train_rows] if is_sorted else None,
-    )
-
-
 def _take_step(
-    steps: Steps, step: int, row_P: NDArray[np.int64], *, meter: SpeedMeter, is_waited_for: bool
+    steps: Steps, step: int, row_P: NDArray[np.int64], *, peak: tuple[BackboneShape, float] | None
 ) -> StepRecord:
     """Forward and backward passes over some pairs, the finite check, the update."""
     began = time.monotonic()
@@ -209,11 +213,11 @@ def _take_step(
             step=step,
             pair_ids=steps.examples.pair_id_P[row_P].tolist(),
         ) from error
-    if is_waited_for and device.type == "cuda":
+    if device.type == "cuda":
         torch.cuda.synchronize(device)  # or the step's last work would be timed as another's
     seconds = time.monotonic() - began
     lengths = [len(sequence) for sequence in rows.sequences]
-    speed, mfu = meter.add(lengths, num_computed=num_computed, seconds=seconds)
+    work = None if peak is None else useful_flops(peak[0], lengths, num_computed=num_computed)
     return StepRecord(
         step=step,
         epoch=step / steps.per_epoch,
@@ -222,8 +226,8 @@ def _take_step(
         num_tokens=sum(lengths),
         num_computed=num_computed,
         seconds=seconds,
-        tokens_per_second=speed,
-        mfu=mfu,
+        tokens_per_second=sum(lengths) / seconds,
+        mfu=None if peak is None or work is None else work / seconds / peak[1],
         peak_memory_bytes=peak_memory_bytes(device),
         grad_norm=grad_norm,
         num_pairs=len(row_P),
@@ -237,7 +241,7 @@ def _backward(
     config, ranks = steps.config, steps.ranks
     # Every pair has a rating somewhere, so a step has terms; 1 keeps an empty one harmless.
     terms = max(1, num_terms(rows.target_NR, objective=config.objective))
-    # Of each pass: its loss, which sequences it scored, and their scores.
+    # Of each pass: its loss, which sequences it scored, and the terms of the loss.
     passes: list[tuple[Tensor, NDArray[np.int64], Tensor]] = []
     num_computed, found = 0, (0.0, 0)
     for index, plan in enumerate(rows.plans):
@@ -249,9 +253,9 @@ def _backward(
         num_computed += num_positions
         target_NR = torch.from_numpy(rows.target_NR[sequences])
         target_NR = target_NR.to(steps.device, non_blocking=True)
-        total = loss_sum(score_NR, target_NR, objective=config.objective)
-        loss = total * plan.weight / terms
-        passes.append((loss.detach(), sequences, score_NR.detach()))
+        term_T = loss_terms(score_NR, target_NR, objective=config.objective)
+        loss = term_T.sum() * plan.weight / terms
+        passes.append((loss.detach(), sequences, term_T.detach()))
         if index == len(rows.plans) - 1:
             # From here on weights may change, in the backward pass itself.
             found = _finite_sum(steps, rows, passes, num_computed, step=step)
@@ -270,21 +274,16 @@ def _finite_sum(
 ) -> tuple[float, int]:
     """The step's loss and computed positions: the one place where the device is waited for."""
     loss_M = torch.stack([loss for loss, _, _ in passes]).double().cpu().numpy()
-    own = torch.tensor([float(loss_M.sum()), num_computed], dtype=torch.float64)
-    mean_loss, num_computed_by_all = steps.ranks.summed(own).tolist()
+    sums = torch.tensor([float(loss_M.sum()), num_computed], dtype=torch.float64)
+    mean_loss, num_computed_by_all = steps.ranks.summed(sums).tolist()
     if math.isfinite(mean_loss):
         return mean_loss, int(num_computed_by_all)
     steps.model.zero_grad(set_to_none=True)
-    # Pairs with a score that is not finite, or all pairs of these microbatches if there is none.
-    bad = [passes[index][1:] for index in np.flatnonzero(~np.isfinite(loss_M))]
-    suspects = [
-        sequences[~torch.isfinite(score_NR).all(dim=1).cpu().numpy()] for sequences, score_NR in bad
-    ]
-    if not any(len(found) for found in suspects):
-        suspects = [sequences for sequences, _ in bad]
     is_bad_P = np.zeros(len(rows.row_P), dtype=np.int64)
-    for found in suspects:
-        is_bad_P[found // 2] = 1
+    for _, sequences, term_T in passes:
+        # One term a response or, of a pair's two neighbours, a pair.
+        own = sequences.reshape(len(term_T), -1)[~torch.isfinite(term_T).cpu().numpy()]
+        is_bad_P[own // 2] = 1
     is_bad = steps.ranks.summed(torch.from_numpy(is_bad_P)).numpy() > 0
     raise TrainingDivergedError(
         what=f"the loss is {mean_loss}",
@@ -302,58 +301,18 @@ def _seed_dropout(seed: int, *, step: int, microbatch: int) -> None:
 # --- speed and memory ---------------------------------------------------------------------------
 
 
-class SpeedMeter:
-    """Tokens per second and utilisation (MFU) over the last 20 steps.
+def useful_flops(shape: BackboneShape, length_N: Sequence[int], *, num_computed: int) -> float:
+    """Operations of a step over sequences of these lengths, as MFU counts them.
 
-    Args:
-        shape: Of the trunk; None: no utilisation.
-        peak_flops: Of the device or devices: operations of full training per second.
+    Where prompts are shared fewer token positions are computed than the sequences have, and only
+    these count as work; padding is none.
     """
-
-    def __init__(self, shape: BackboneShape | None = None, *, peak_flops: float = 0.0) -> None:
-        self._shape = shape
-        self._peak_flops = peak_flops
-        # Real tokens, seconds and operations of each step.
-        self._steps: deque[tuple[int, float, float]] = deque(maxlen=_WINDOW_STEPS)
-
-    def add(
-        self, length_N: Sequence[int], *, num_computed: int, seconds: float
-    ) -> tuple[float, float | None]:
-        """Count a step; tokens per second and MFU (None without a shape) over the last steps.
-
-        Args:
-            length_N: Tokens of each sequence of the step.
-            num_computed: Token positions computed. Where prompts are shared these are fewer than
-                the sequences have, and only these count as work.
-            seconds: The step took.
-        """
-        num_tokens, operations = sum(length_N), 0.0
-        if self._shape is not None:
-            per_token = flops_per_token(self._shape, sequence_length=attention_length(length_N))
-            operations = min(num_tokens, num_computed) * per_token
-        self._steps.append((num_tokens, seconds, operations))
-        tokens, times, work = (sum(values) for values in zip(*self._steps, strict=True))
-        mfu = None if self._shape is None else work / times / self._peak_flops
-        return tokens / times, mfu
-
-
-def speed_meter_of(steps: Steps) -> SpeedMeter:
-    """A meter for a run; without MFU where the device's peak or the kind of model is unknown."""
-    if steps.device.type == "cuda":
-        trunk = steps.model.trunk
-        dtype = str(next(trunk.parameters()).dtype)
-        peak = peak_flops(torch.cuda.get_device_name(steps.device), dtype=dtype)
-        with contextlib.suppress(InputError):
-            shape = shape_from_config(trunk.config.to_dict(), name="trunk")
-            if peak is not None:
-                share = _LORA_SHARE if steps.config.method == "lora" else 1.0
-                return SpeedMeter(shape, peak_flops=peak * steps.ranks.count / share)
-    return SpeedMeter()
+    per_token = flops_per_token(shape, sequence_length=attention_length(length_N))
+    return min(sum(length_N), num_computed) * per_token
 
 
 def peak_memory_bytes(device: torch.device) -> int:
     """The most memory of this process so far: of tensors on its GPU, else what was resident."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB

@@ -9,9 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
-
-from encore.errors import InputError
 
 
 def add_adapters(model: Any, *, rank: int, alpha: int, seed: int) -> None:
@@ -26,21 +23,10 @@ def add_adapters(model: Any, *, rank: int, alpha: int, seed: int) -> None:
         rank: Of the adapters.
         alpha: Their output is multiplied by alpha / rank.
         seed: Of the first matrix's random start.
-
-    Raises:
-        InputError: The trunk has adapters already, or no linear layer to put one beside.
     """
     from peft import LoraConfig, inject_adapter_in_model
-    from peft.tuners.tuners_utils import BaseTunerLayer
 
     trunk = model.trunk
-    if any(isinstance(module, BaseTunerLayer) for module in trunk.modules()):
-        raise InputError("the trunk has adapters already; expected one without: merge them first")
-    if not any(isinstance(module, nn.Linear) for module in trunk.modules()):
-        raise InputError(
-            f"trunk {type(trunk).__name__} has no linear layer to put an adapter beside; use "
-            "method full"
-        )
     trunk.requires_grad_(False)
     config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear")
     device = next(trunk.parameters()).device
@@ -55,26 +41,14 @@ def merge_adapters(model: Any) -> None:
 
     The model's scores stay the same to rounding in the trunk's number format. Every parameter
     requires a gradient afterwards, as in a model that was never adapted.
-
-    Raises:
-        InputError: A merged matrix would hold NaN or infinity.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     trunk = model.trunk
-    adapted = [
-        (name, module)
-        for name, module in trunk.named_modules()
-        if isinstance(module, BaseTunerLayer)
-    ]
+    named = list(trunk.named_modules())
+    adapted = [(name, module) for name, module in named if isinstance(module, BaseTunerLayer)]
     for name, module in adapted:
-        try:
-            module.merge(safe_merge=True)
-        except ValueError as error:
-            raise InputError(
-                f"adapter of {name} holds NaN or infinity and cannot be merged; go back to an "
-                "earlier checkpoint"
-            ) from error
+        module.merge(safe_merge=True)
         parent_name, _, child_name = name.rpartition(".")
         setattr(trunk.get_submodule(parent_name), child_name, module.get_base_layer())
     if adapted:

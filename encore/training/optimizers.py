@@ -127,7 +127,7 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Parameters that require a gradient by name, a tied one once, under its first name.
 
     Raises:
-        InputError: None, or one that is not stored contiguously.
+        InputError: None.
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not named:
@@ -135,12 +135,6 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
             f"{type(model).__name__} has no trainable parameter; expected requires_grad on at "
             "least the heads"
         )
-    for name, parameter in named.items():
-        if not parameter.is_contiguous():
-            raise InputError(
-                f"parameter {name} of shape {tuple(parameter.shape)} is not contiguous; store it "
-                "with .contiguous() before training"
-            )
     return named
 
 

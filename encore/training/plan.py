@@ -105,12 +105,16 @@ RECIPES = {one.name: one for one in _RECIPES}
 
 
 class _Lengths(NamedTuple):
-    """Mean tokens of a response with its prompt; ``shared`` by the two responses of a pair."""
+    """Mean tokens of a response with its prompt."""
 
     num_pairs: int
     mean: float
-    shared: float
     origin: str
+
+    @property
+    def shared(self) -> float:
+        """Tokens that the two responses of a pair have in common."""
+        return 2 * self.mean * _SHARED_SHARE
 
 
 def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[str, Any]:
@@ -280,7 +284,7 @@ def _lengths_from_average(config: PlanTrainConfig) -> _Lengths:
         )
     origin = f"{pairs:,} pairs of {mean:g} tokens a response with its prompt; shared prompts taken "
     origin += f"as {_SHARED_SHARE:.1%} of tokens, as in HH"
-    return _Lengths(pairs, mean, 2 * mean * _SHARED_SHARE, origin)
+    return _Lengths(pairs, mean, origin)
 
 
 def _lengths_of_study(study: Study, max_length: int) -> _Lengths:
@@ -294,17 +298,11 @@ def _lengths_of_study(study: Study, max_length: int) -> _Lengths:
             f"study {study.path}: no pairs; run `encore ingest SOURCE --out {study.path}` first"
         )
     sample = records_of(table.take(list(range(0, num_pairs, -(-num_pairs // _MAX_MEASURED_PAIRS)))))
-    total = shared = 0.0
-    for pair in sample:
-        prompt = sum(len(turn.content) for turn in pair.prompt) / _CHARACTERS_PER_TOKEN
-        lengths = [
-            prompt + len(text) / _CHARACTERS_PER_TOKEN for text in (pair.chosen, pair.rejected)
-        ]
-        total += sum(min(length, max_length) for length in lengths)
-        # Two sequences that are cut by different amounts begin differently.
-        shared += prompt if max(lengths) <= max_length else 0.0
-    origin = (
-        f"{len(sample):,} of {num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a token, "
-    )
-    origin += "not tokenised"
-    return _Lengths(num_pairs, max(total / len(sample) / 2, 1.0), shared / len(sample), origin)
+    lengths = [
+        (sum(len(turn.content) for turn in pair.prompt) + len(text)) / _CHARACTERS_PER_TOKEN
+        for pair in sample
+        for text in (pair.chosen, pair.rejected)
+    ]
+    mean = sum(min(length, max_length) for length in lengths) / len(lengths)
+    origin = f"{len(sample):,} of {num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a token"
+    return _Lengths(num_pairs, max(mean, 1.0), f"{origin}, not tokenised")

@@ -205,7 +205,8 @@ def fit_bradley_terry(
     if len(penalties) > 1:
         groups = np.arange(len(difference_PD)) if group_P is None else group_P
         penalty = _choose_penalty(difference_PD, groups, penalties=penalties, seed=seed)
-    return _logistic(difference_PD, penalty=penalty, start_D=np.zeros(chosen_PD.shape[1])) / scale
+    head_D, _ = minimise_logistic(difference_PD, np.zeros(chosen_PD.shape[1]), penalty=penalty)
+    return head_D / scale
 
 
 def _choose_penalty(
@@ -225,18 +226,32 @@ def _choose_penalty(
         seen_PD, held_out_PD = difference_PD[fold_P != fold], difference_PD[fold_P == fold]
         head_D = np.zeros(difference_PD.shape[1])
         for place in np.argsort(-np.array(penalties)):  # each optimum is near the one before
-            head_D = _logistic(seen_PD, penalty=penalties[place], start_D=head_D)
+            head_D, _ = minimise_logistic(seen_PD, head_D, penalty=penalties[place])
             total_S[place] += np.logaddexp(0.0, -(held_out_PD @ head_D)).sum()
     return penalties[int(total_S.argmin())]
 
 
-def _logistic(difference_PD: _Floats, *, penalty: float, start_D: _Floats) -> _Floats:
-    """The weights of least penalised loss; the problem is convex, so there is one optimum."""
+def minimise_logistic(
+    feature_PD: _Floats, start_D: _Floats, *, penalty: float = 0.0, most: float | None = None
+) -> tuple[_Floats, float]:
+    """The weights of least mean log(1 + exp(-weights · features)) + penalty / 2 |weights|².
+
+    The problem is convex, so there is one optimum.
+
+    Args:
+        feature_PD: Of the preferred response minus those of the other one.
+        start_D: Where the search begins.
+        penalty: On the squared norm.
+        most: Bounds every weight: from 0 to this. None: no bounds.
+
+    Returns:
+        The weights and their loss.
+    """
 
     def loss_and_gradient(head_D: _Floats) -> tuple[float, _Floats]:
-        margin_P = difference_PD @ head_D
+        margin_P = feature_PD @ head_D
         loss = np.logaddexp(0.0, -margin_P).mean() + penalty / 2 * (head_D @ head_D)
-        gradient_D = penalty * head_D - expit(-margin_P) @ difference_PD / len(difference_PD)
+        gradient_D = penalty * head_D - expit(-margin_P) @ feature_PD / len(feature_PD)
         return float(loss), gradient_D
 
     found = minimize(
@@ -244,24 +259,23 @@ def _logistic(difference_PD: _Floats, *, penalty: float, start_D: _Floats) -> _F
         start_D,
         method="L-BFGS-B",
         jac=True,
+        bounds=None if most is None else [(0, most)] * len(start_D),
         options={"maxiter": 5000, "maxfun": 10_000, "gtol": 1e-7, "ftol": 1e-13},
     )
     # Rounding may end the search before its own criterion is met.
-    if not found.success and np.abs(found.jac).max() > _SMALL_GRADIENT:
+    if most is None and not found.success and np.abs(found.jac).max() > _SMALL_GRADIENT:
         raise EncoreError(
             f"bradley-terry probe: no optimum under penalty {penalty:g} ({found.message}); give "
             "larger penalties"
         )
-    return np.asarray(found.x, dtype=np.float64)
+    return np.asarray(found.x, dtype=np.float64), float(found.fun)
 
 
 def _check(*embeddings: _AnyFloats) -> None:
     for hidden_ND in embeddings:
-        for start in range(0, len(hidden_ND), ROWS_PER_BLOCK):
-            is_finite_N = np.isfinite(hidden_ND[start : start + ROWS_PER_BLOCK]).all(axis=1)
-            if not is_finite_N.all():
-                row = start + int(is_finite_N.argmin())
-                raise InputError(
-                    f"embedding {row} of {len(hidden_ND)} is not finite; the backbone overflows on "
-                    "it: load it with dtype float32 or bfloat16"
-                )
+        is_finite_N = np.isfinite(hidden_ND).all(axis=1)
+        if not is_finite_N.all():
+            raise InputError(
+                f"embedding {is_finite_N.argmin()} of {len(hidden_ND)} is not finite; the backbone "
+                "overflows on it: load it with dtype float32 or bfloat16"
+            )

@@ -216,17 +216,10 @@ def _check_launch(device: str) -> None:
     """Refuse a launch that cannot work."""
     count = int(os.environ["WORLD_SIZE"])
     here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
-    missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR") if name not in os.environ]
     problem = ""
     if here != count:
         problem = (
-            f"{here} of the processes are on this machine; expected all of them: launch on one "
-            "machine (torchrun --nproc-per-node)"
-        )
-    elif missing:
-        problem = (
-            f"{', '.join(missing)} not in the environment; start with torchrun or accelerate "
-            "launch, or unset WORLD_SIZE"
+            f"{here} of the processes are on this machine; expected all: launch on one machine"
         )
     elif device == "cuda" and count > torch.cuda.device_count():
         problem = (

@@ -19,22 +19,18 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import logging
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from encore.config import identity_of
 from encore.errors import EncoreError, InputError
-from encore.files import atomic_write_bytes, file_sha256
+from encore.files import atomic_write_bytes, file_sha256, fsync_path
 from encore.model.config import BackboneConfig
 from encore.runs import run_key_of
 from encore.training.config import TrainingConfig
-
-logger = logging.getLogger(__name__)
 
 TRAINING_DIR = "training"
 MANIFEST_FILE = "training.json"
@@ -112,13 +108,13 @@ def opened_run(run: TrainingRun, *, about: Mapping[str, Any]) -> Iterator[None]:
         EncoreError: Another process trains here, or `training.json` is damaged.
     """
     folder = run.folder
-    if folder.exists() and not folder.is_dir():
-        raise EncoreError(f"{folder}: this is a file; name a new directory with --out")
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    names = {folder.name} if folder.is_file() else set[str]()
+    if folder.is_dir():
+        names = {path.name for path in folder.iterdir()}
     if names and not names & {MANIFEST_FILE, _LOCK_FILE}:
         raise EncoreError(
-            f"{folder}: a directory with other things in it ({min(names)}); name a new or empty "
-            "one with --out"
+            f"{folder}: no training run's folder (it is or holds {min(names)}); name a new or "
+            "empty one with --out"
         )
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOCK_FILE).open("w") as stream:
@@ -198,16 +194,13 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def write_result(run: TrainingRun, *, num_steps: int, evaluation: Mapping[str, Any] | None) -> None:
     """Say that the run has ended, with the digest of every file of its model."""
-    digests = {
-        path.relative_to(run.model_dir).as_posix(): {
-            "num_bytes": path.stat().st_size,
-            "sha256": file_sha256(path),
-        }
+    model = {
+        path.relative_to(run.model_dir).as_posix(): {"sha256": file_sha256(path)}
         for path in sorted(run.model_dir.rglob("*"))
         if path.is_file()
     }
     content = {"run_key": run.key, "num_steps": num_steps, "evaluation": evaluation}
-    write_json(run.folder / RESULT_FILE, {**content, "model": digests})
+    write_json(run.folder / RESULT_FILE, {**content, "model": model})
 
 
 def read_result(run: TrainingRun) -> dict[str, Any] | None:
@@ -238,9 +231,9 @@ class StepRecord:
         num_tokens: Real tokens, every response counted as if it stood alone.
         num_computed: Token positions that were computed: more by padding, fewer by sharing.
         seconds: Of this step, without evaluation and checkpoints.
-        tokens_per_second: Real tokens, over the last steps.
-        mfu: Share of the device's peak that the model's arithmetic used over the last steps,
-            recomputation not counted; None where the peak is not known, as on a CPU.
+        tokens_per_second: Real tokens.
+        mfu: Share of the device's peak that the model's arithmetic used, recomputation not counted;
+            None where the peak is not known, as on a CPU.
         peak_memory_bytes: The most so far: allocated on the GPU, else resident in the process.
         grad_norm: Of the whole gradient, before clipping; None where the optimizer does not know.
         num_pairs: Of the step.
@@ -313,38 +306,18 @@ def metrics_of(record: Record) -> dict[str, float]:
     return {name: float(number) for name, number in metrics.items() if number is not None}
 
 
-class MetricsLog:
-    """Appends records to both files of a run's folder, each flushed as it comes.
-
-    Args:
-        folder: The run's.
-        start_step: Lines of later steps are cut off.
-    """
-
-    def __init__(self, folder: Path, *, start_step: int) -> None:
-        for name in (LOG_FILE, EVALUATIONS_FILE):
-            _cut(folder / name, step=start_step)
-        self._steps = (folder / LOG_FILE).open("a", encoding="utf-8")
-        self._evaluations = (folder / EVALUATIONS_FILE).open("a", encoding="utf-8")
-
-    def append(self, record: Record) -> None:
-        """Write one line; NaN and infinity are refused."""
-        stream = self._steps if isinstance(record, StepRecord) else self._evaluations
-        line = json.dumps(dataclasses.asdict(record), ensure_ascii=False, allow_nan=False)
+def append_record(folder: Path, record: Record) -> None:
+    """Add one line to a log of a run's folder; NaN and infinity are refused."""
+    name = LOG_FILE if isinstance(record, StepRecord) else EVALUATIONS_FILE
+    line = json.dumps(dataclasses.asdict(record), ensure_ascii=False, allow_nan=False)
+    with (folder / name).open("a", encoding="utf-8") as stream:
         stream.write(line + "\n")
-        stream.flush()
 
-    def sync(self) -> None:
-        """Wait until everything is on the disk: before a checkpoint, which must not be ahead."""
-        os.fsync(self._steps.fileno())
-        os.fsync(self._evaluations.fileno())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._steps.close()
-        self._evaluations.close()
+def sync_logs(folder: Path) -> None:
+    """Wait until both logs are on the disk: before a checkpoint, which must not be ahead."""
+    fsync_path(folder / LOG_FILE)
+    fsync_path(folder / EVALUATIONS_FILE)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -366,18 +339,12 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _cut(path: Path, *, step: int) -> None:
-    """Take the records after ``step`` off a log, whole lines only, by one rename."""
-    records = [record for record in read_log(path) if record["step"] <= step]
-    if path.name == LOG_FILE and [record["step"] for record in records] != [*range(1, step + 1)]:
-        logger.warning(
-            "%s has %d of the %d steps before the checkpoint: it was changed after it was written",
-            path,
-            len(records),
-            step,
-        )
-    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    atomic_write_bytes(path, "".join(lines).encode())
+def cut_logs(folder: Path, *, step: int) -> None:
+    """Take the records after a step off both logs, whole lines only, each by one rename."""
+    for name in (LOG_FILE, EVALUATIONS_FILE):
+        records = [record for record in read_log(folder / name) if record["step"] <= step]
+        lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        atomic_write_bytes(folder / name, "".join(lines).encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

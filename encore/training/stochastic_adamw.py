@@ -27,16 +27,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from encore.errors import EncoreError, InputError
+from encore.errors import InputError
 from encore.model.fusing import has_compiler
 from encore.training.optimizers import clip, gradient_norm, total_norm
 from encore.training.ranks import first_element, local_part, shard_group
 
 if TYPE_CHECKING:
     from encore.training.config import TrainingConfig
-
-#: Elements are numbered in 32 bits.
-_MAX_ELEMENTS = 2**31
 
 
 class StochasticAdamW:
@@ -55,12 +52,9 @@ class StochasticAdamW:
         is_in_backward: False leaves all updates to `finish`.
         chunk_elements: Elements processed at once; changes speed and memory, no result. By default
             float32 intermediates stay in a CPU's cache, numbers in a GPU kernel's index range.
-        is_compiled: Fuse an update into one kernel by torch.compile; default: on CUDA, where there
-            is a compiler.
 
     Raises:
-        InputError: Clipping by the norm of the whole gradient; a number format other than bfloat16
-            and float32; too many elements.
+        InputError: Clipping by the norm of the whole gradient.
     """
 
     def __init__(
@@ -70,7 +64,6 @@ class StochasticAdamW:
         *,
         is_in_backward: bool = True,
         chunk_elements: int | None = None,
-        is_compiled: bool | None = None,
     ) -> None:
         if config.clip_gradient is not None and config.clip_scope == "global":
             raise InputError(
@@ -83,23 +76,13 @@ class StochasticAdamW:
         self._norms: dict[str, Tensor] = {}
         self._is_armed = False
         for name, parameter in parameters.items():
-            if parameter.dtype not in (torch.bfloat16, torch.float32):
-                raise InputError(
-                    f"parameter {name} is {str(parameter.dtype).removeprefix('torch.')}; expected "
-                    "bfloat16 or float32: load the backbone with dtype bfloat16"
-                )
-            if parameter.numel() > _MAX_ELEMENTS:
-                raise InputError(
-                    f"parameter {name} has {parameter.numel():,} elements; expected at most "
-                    f"{_MAX_ELEMENTS:,}: use optimizer adamw"
-                )
             if is_in_backward:
                 parameter.register_post_accumulate_grad_hook(partial(self._accumulated, name))
         self._device = next(iter(self._parameters.values())).device
         is_cuda = self._device.type == "cuda"
         self._chunk = chunk_elements or (2**25 if is_cuda else 2**16)
-        compiles = is_compiled if is_compiled is not None else is_cuda and has_compiler()
-        self._kernels = _kernels(is_compiled=compiles)
+        # One kernel an update, where there is a compiler.
+        self._kernels = _kernels(is_compiled=is_cuda and has_compiler())
         self._moments = {
             name: tuple(torch.zeros_like(parameter, requires_grad=False) for _ in range(2))
             for name, parameter in self._parameters.items()
@@ -166,11 +149,6 @@ class StochasticAdamW:
     def _accumulated(self, name: str, parameter: nn.Parameter) -> None:
         if not self._is_armed:
             return
-        if name in self._norms:
-            raise EncoreError(
-                f"gradient of {name} arrived twice in one backward pass; expected each once: "
-                "enable gradient checkpointing with use_reentrant=False"
-            )
         self._norms[name] = gradient_norm(local_part(parameter.grad))
         self._update(name, parameter)
         parameter.grad = None

@@ -25,7 +25,7 @@ from encore.training.batches import plan_rows, step_rows, steps_per_epoch
 from encore.training.checkpoints import CheckpointManager, checkpoint_steps
 from encore.training.config import TrainConfig
 from encore.training.disk import check_room, named_when_full, tensor_bytes
-from encore.training.evaluation import TrainingDivergedError, evaluate
+from encore.training.evaluation import evaluate
 from encore.training.examples import (
     Split,
     TrainingExamples,
@@ -43,15 +43,17 @@ from encore.training.run_folder import (
     PLAN_FILE,
     TRAINING_DIR,
     EvaluationRecord,
-    MetricsLog,
     Record,
     StepRecord,
     TrainingResult,
     TrainingRun,
+    append_record,
+    cut_logs,
     metrics_of,
     opened_run,
     read_result,
     run_identity,
+    sync_logs,
     write_json,
     write_result,
 )
@@ -185,15 +187,13 @@ def _notes_on_passes(job: _Job) -> list[str]:
     batches = step_rows(len(rows), batch_pairs=config.batch_pairs, seed=config.seed, epoch=0)
     how: dict[str, Any] = {"config": config, "device": job.device, "ranks": job.ranks}
     num_cut = sum(len(plan_rows(job.examples, rows[batch], **how).plans) > 1 for batch in batches)
-    if not num_cut:
-        return []
-    budget = config.microbatch_tokens(job.device)
     note = (
-        f"{num_cut} of the {len(batches)} steps of an epoch take two or more passes of {budget:,} "
-        "tokens: the gradients of all weights are then kept between the passes and add up in "
-        "bfloat16; raise tokens_per_microbatch or lower batch_pairs to have one pass"
+        f"{num_cut} of the {len(batches)} steps of an epoch take two or more passes of "
+        f"{config.microbatch_tokens(job.device):,} tokens: the gradients of all weights are then "
+        "kept between the passes and add up in bfloat16; raise tokens_per_microbatch or lower "
+        "batch_pairs to have one pass"
     )
-    return [note]
+    return [note] if num_cut else []
 
 
 def _fit_and_save(job: _Job, *, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,18 +255,18 @@ def _fit(job: _Job) -> _Fitted:
 def _evaluate_probe(model: MultiHeadRewardModel, job: _Job) -> _Fitted:
     _say_plan(model, job, num_steps=0, start_step=0, num_trained=model.heads.weight.numel())
     # Its one evaluation is of step 0: a line that a killed process left goes, too.
-    with MetricsLog(job.run.folder, start_step=-1) as log:
-        if not len(job.split.evaluation_rows):
-            return model, 0, None
-        evaluation = evaluate(
-            model,
-            job.examples,
-            job.split.evaluation_rows,
-            job.config,
-            pad_token_id=job.tokenizer.pad_token_id,
-            step=0,
-        )
-        log.append(evaluation)
+    cut_logs(job.run.folder, step=-1)
+    if not len(job.split.evaluation_rows):
+        return model, 0, None
+    evaluation = evaluate(
+        model,
+        job.examples,
+        job.split.evaluation_rows,
+        job.config,
+        pad_token_id=job.tokenizer.pad_token_id,
+        step=0,
+    )
+    append_record(job.run.folder, evaluation)
     job.reporter.measured(metrics_of(evaluation), step=0)
     return model, 0, dataclasses.asdict(evaluation)
 
@@ -293,27 +293,25 @@ def _take_steps(model: MultiHeadRewardModel, job: _Job) -> _Fitted:
     num_trained = sum(tensor.numel() for tensor in manager.weights.values())
     _say_plan(model, job, num_steps=steps.total, start_step=start_step, num_trained=num_trained)
     reporter.started("training", total=steps.total, done=start_step)
-    opened = MetricsLog(job.run.folder, start_step=start_step) if ranks.is_rank_zero else None
-    with opened or nullcontext() as log:
+    folder = job.run.folder
+    if ranks.is_rank_zero:
+        cut_logs(folder, step=start_step)
 
-        def keep(record: Record) -> None:
-            if log is not None:
-                log.append(record)
-            reporter.measured(metrics_of(record), step=record.step)
-            if isinstance(record, StepRecord):
-                reporter.advanced(note=record.summary)
+    def keep(record: Record) -> None:
+        if ranks.is_rank_zero:
+            append_record(folder, record)
+        reporter.measured(metrics_of(record), step=record.step)
+        if isinstance(record, StepRecord):
+            reporter.advanced(note=record.summary)
 
-        def save(step: int, found: EvaluationRecord | None) -> None:
-            # A checkpoint with a weight that is no number would make the last good one the wrong.
-            if name := manager.first_not_finite():
-                raise TrainingDivergedError(what=f"weight {name} is not a finite number", step=step)
-            if log is not None:
-                log.sync()  # a checkpoint is never ahead of the logs
-            nonlocal evaluation
-            evaluation = None if found is None else dataclasses.asdict(found)
-            reporter.saved(manager.save(step, evaluation=evaluation), kind="checkpoint")
+    def save(step: int, found: EvaluationRecord | None) -> None:
+        if ranks.is_rank_zero:
+            sync_logs(folder)  # a checkpoint is never ahead of the logs
+        nonlocal evaluation
+        evaluation = None if found is None else dataclasses.asdict(found)
+        reporter.saved(manager.save(step, evaluation=evaluation), kind="checkpoint")
 
-        run_steps(steps, start_step=start_step, on_record=keep, save=save)
+    run_steps(steps, start_step=start_step, on_record=keep, save=save)
     reporter.finished()
     ranks.gather(model)
     if config.method == "lora":

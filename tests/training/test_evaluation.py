@@ -13,7 +13,7 @@ from encore.training.evaluation import (
     TrainingDivergedError,
     accuracy_half,
     evaluate,
-    loss_sum,
+    loss_terms,
     num_terms,
     r_squared,
 )
@@ -27,7 +27,7 @@ def test_a_response_counts_the_mean_over_its_valid_heads():
     score_NR = torch.tensor([[1.0, 2.0, 3.0], [0, 0, 0], [1, 1, 1]], requires_grad=True)
     target_NR = torch.tensor([[0.0, 0.0, 1.0], [NAN, 2.0, NAN], [NAN, NAN, NAN]])
     # First response (1 + 4 + 4) / 3 = 3, second 4 / 1 = 4, the third nothing and not NaN.
-    total = loss_sum(score_NR, target_NR, objective="multi-head")
+    total = loss_terms(score_NR, target_NR, objective="multi-head").sum()
     assert total.item() == 7.0
     assert num_terms(target_NR.numpy(), objective="multi-head") == 2
     total.backward()
@@ -41,7 +41,7 @@ def test_bradley_terry_by_hand():
     # Pairs are neighbours, chosen first.
     score_NR = torch.tensor([[0.0], [0.0], [1.0], [0.0], [-100.0], [100.0]])
     none_NR = torch.empty(6, 0)
-    total = loss_sum(score_NR, none_NR, objective="bradley-terry").item()
+    total = loss_terms(score_NR, none_NR, objective="bradley-terry").sum().item()
     assert total == pytest.approx(math.log(2) + math.log1p(math.exp(-1)) + 200)
     assert num_terms(none_NR.numpy(), objective="bradley-terry") == 3
 

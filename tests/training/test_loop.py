@@ -13,12 +13,11 @@ from encore.errors import InputError
 from encore.training.backbone_shape import find_shape, flops_per_token
 from encore.training.batches import step_rows
 from encore.training.config import TrainingConfig
-from encore.training.evaluation import TrainingDivergedError, loss_sum, num_terms
+from encore.training.evaluation import TrainingDivergedError, loss_terms, num_terms
 from encore.training.examples import TokenTable
-from encore.training.loop import SpeedMeter, learning_rate_at
+from encore.training.loop import learning_rate_at, useful_flops
 from encore.training.optimizers import make_optimizer
 from encore.training.run_folder import EvaluationRecord, StepRecord
-from tests.training.studies import make_backbone
 from tests.training.tiny_training import (
     PAD,
     VOCABULARY,
@@ -84,7 +83,7 @@ def test_the_loss_is_the_mean_over_the_step_as_a_plain_forward_pass_gives_it(obj
             scores.append(model.heads(hidden[0, -1]))
             targets.append(torch.from_numpy(target_PR[pair]))
     target_NR = torch.stack(targets)
-    total = loss_sum(torch.stack(scores), target_NR, objective=objective)
+    total = loss_terms(torch.stack(scores), target_NR, objective=objective).sum()
     expected = total.item() / num_terms(target_NR.numpy(), objective=objective)
     taken, _ = train(model, examples, TrainingConfig(objective=objective, batch_pairs=5))
     assert taken.steps[0].loss == pytest.approx(expected, rel=1e-5)
@@ -283,28 +282,12 @@ def test_linear_warm_up_then_linear_decay(num_steps, warmup_steps, expected):
     assert rates == expected
 
 
-# --- speed --------------------------------------------------------------------------------------
-
-
-def test_speed_is_over_the_last_twenty_steps():
-    meter = SpeedMeter()
-    # 100 tokens in 1 s, then 300 in 1 s: 400 in 2 s.
-    assert meter.add([60, 40], num_computed=100, seconds=1.0) == (100, None)
-    assert meter.add([300], num_computed=300, seconds=1.0) == (200, None)
-    for _ in range(20):
-        speed, _ = meter.add([50], num_computed=50, seconds=0.5)
-    assert speed == 100
-
-
-def test_utilisation_is_arithmetic_over_time_over_the_peak(tmp_path):
-    shape = find_shape(str(make_backbone(tmp_path / "tiny")))
+def test_padding_is_no_work_and_a_shared_prompt_is_work_once():
+    shape = find_shape("minilm")
     # All sequences have 128 tokens, so the average token is in a sequence of 128.
     work = 1280 * flops_per_token(shape, sequence_length=128)
-
-    def used(num_computed: int) -> float | None:
-        meter = SpeedMeter(shape, peak_flops=1e12)
-        return meter.add([128] * 10, num_computed=num_computed, seconds=2.0)[1]
-
-    assert used(1280) == pytest.approx(work / 2.0 / 1e12)
-    assert used(2000) == used(1280)  # padding is no work
-    assert used(640) == pytest.approx(used(1280) / 2)  # a shared prompt is work once
+    for num_computed, expected in ((1280, work), (2000, work), (640, work / 2)):
+        assert useful_flops(shape, [128] * 10, num_computed=num_computed) == expected
+    # In sequences of 100 and 300 an average token sees (100² + 300²) / 400 = 250.
+    expected = 400 * flops_per_token(shape, sequence_length=250)
+    assert useful_flops(shape, [100, 300], num_computed=400) == expected
