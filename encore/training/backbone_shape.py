@@ -22,12 +22,6 @@ _DIMENSIONS = (
     *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
     *("num_key_value_heads", "vocab_size", "max_position_embeddings"),
 )
-#: What transformers assumes where a config.json does not say it.
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "gemma": {"head_dim": 256, "tie_word_embeddings": True},
-    "qwen3": {"head_dim": 128},
-}
-_ENCODER_DEFAULTS = {"max_position_embeddings": 512, "type_vocab_size": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +131,6 @@ def shape_from_config(config: Mapping[str, Any], *, name: str) -> BackboneShape:
     kind = trunk_kind(dict(config), name=name)
     found: dict[str, Any] = {
         "num_key_value_heads": config.get("num_attention_heads"),
-        **({} if kind.is_causal else _ENCODER_DEFAULTS),
-        **_DEFAULTS.get(config["model_type"], {}),
         **{key: value for key, value in config.items() if value is not None},
     }
     if found.get("quantization_config"):
@@ -155,7 +147,7 @@ def shape_from_config(config: Mapping[str, Any], *, name: str) -> BackboneShape:
     layers, hidden, inner, heads, kv_heads, vocabulary, positions = (
         found[key] for key in _DIMENSIONS
     )
-    learnt = 0 if kind.is_causal else positions + found["type_vocab_size"]
+    learnt = 0 if kind.is_causal else positions + found.get("type_vocab_size", 2)
     return BackboneShape(
         name=name,
         is_causal=kind.is_causal,

@@ -25,7 +25,7 @@ from encore.training.disk import check_room, named_when_full, tensor_bytes
 from encore.training.evaluation import TrainingDivergedError
 from encore.training.optimizers import copy_whole
 from encore.training.ranks import Ranks, local_part
-from encore.training.run_folder import TrainingRun, refuse_other_identity
+from encore.training.run_folder import TrainingRun, refuse_other_identity, write_json
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 WEIGHTS_FILE = "weights.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
-_TENSOR_FILES = (WEIGHTS_FILE, OPTIMIZER_FILE)
 _FORMAT_VERSION = 1
 _NAME = re.compile(r"step-(\d{8})")
 
@@ -121,15 +120,43 @@ class CheckpointManager:
         """
         if name := self.first_not_finite():
             raise TrainingDivergedError(what=f"weight {name} is not a finite number", step=step)
-        state = {"step": step, "identity": self._identity, "evaluation": evaluation}
-        weights = self._ranks.whole(self.weights)
-        optimizer = self._ranks.whole(self._optimizer.state())
+        tensors = {
+            WEIGHTS_FILE: self._ranks.whole(self.weights),
+            OPTIMIZER_FILE: self._ranks.whole(self._optimizer.state()),
+        }
         if self._ranks.is_rank_zero:
-            write_checkpoint(
-                self._folder, state, weights=weights, optimizer=optimizer, keep=self._keep
-            )
+            self._write(step, evaluation, tensors)
         self._ranks.wait()  # all or none go on from a checkpoint
         return checkpoint_path(self._folder, step)
+
+    def _write(
+        self,
+        step: int,
+        evaluation: Mapping[str, Any] | None,
+        tensors: Mapping[str, Mapping[str, Tensor]],
+    ) -> None:
+        """Put a checkpoint on disk whole or not at all, then delete all but the newest ones.
+
+        Later steps than this one can only be checkpoints that were refused: they are deleted too.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path, purpose = checkpoint_path(self._folder, step), f"the checkpoint of step {step}"
+        check_room(self._folder, sum(map(tensor_bytes, tensors.values())), purpose=purpose)
+        older = [other for other in checkpoint_steps(self._folder) if other < step]
+        last = f"the checkpoint of step {older[-1]} is kept" if older else "there is none before it"
+        full = named_when_full(self._folder, purpose=purpose, kept=last)
+        with full, atomic_folder(path) as temporary:
+            files = {}
+            for name, content in tensors.items():
+                whole = {key: tensor.detach().contiguous() for key, tensor in content.items()}
+                save_file(whole, temporary / name)
+                files[name] = file_sha256(temporary / name)
+            state = {"format": _FORMAT_VERSION, "step": step, "identity": self._identity}
+            state |= {"evaluation": evaluation, "files": files}
+            state["sha256"] = _digest(state)
+            write_json(temporary / STATE_FILE, state)
+        for other in {*checkpoint_steps(self._folder)} - {*[*older, step][-self._keep :]}:
+            shutil.rmtree(checkpoint_path(self._folder, other))
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -141,48 +168,6 @@ def checkpoint_steps(folder: Path) -> tuple[int, ...]:
     """The steps that have a checkpoint, whole or damaged, ascending."""
     found = (_NAME.fullmatch(path.name) for path in folder.glob("step-*"))
     return tuple(sorted(int(name[1]) for name in found if name))
-
-
-def write_checkpoint(
-    folder: Path,
-    state: Mapping[str, Any],
-    *,
-    weights: Mapping[str, Tensor],
-    optimizer: Mapping[str, Tensor],
-    keep: int,
-) -> None:
-    """Put a checkpoint on disk whole or not at all, then delete all but the newest ``keep``.
-
-    Later steps than this one can only be checkpoints that were refused: they are deleted too.
-
-    Args:
-        folder: Where the run's checkpoints are; made if it is not there.
-        state: See `Checkpoint`.
-        weights: The parameters that are trained.
-        optimizer: The optimizer's states.
-        keep: How many to keep, at least 1.
-
-    Raises:
-        NoRoomError: The disk is too full, before or while writing; older checkpoints are kept.
-    """
-    step = state["step"]
-    folder.mkdir(parents=True, exist_ok=True)
-    path, purpose = checkpoint_path(folder, step), f"the checkpoint of step {step}"
-    check_room(folder, tensor_bytes(weights) + tensor_bytes(optimizer), purpose=purpose)
-    older = [other for other in checkpoint_steps(folder) if other < step]
-    last = f"the checkpoint of step {older[-1]} is kept" if older else "there is none before it"
-    with named_when_full(folder, purpose=purpose, kept=last), atomic_folder(path) as temporary:
-        files = {}
-        for name, tensors in zip(_TENSOR_FILES, (weights, optimizer), strict=True):
-            whole = {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
-            save_file(whole, temporary / name)
-            files[name] = file_sha256(temporary / name)
-        content = {"format": _FORMAT_VERSION, **state, "files": files}
-        content["sha256"] = _digest(content)
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        (temporary / STATE_FILE).write_text(text, encoding="utf-8")
-    for other in {*checkpoint_steps(folder)} - {*[*older, step][-keep:]}:
-        shutil.rmtree(checkpoint_path(folder, other))
 
 
 def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoint | None:
@@ -204,7 +189,9 @@ def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoin
         try:
             state = _read_state(path, step)
             refuse_other_identity(state["identity"], identity, place=path)
-            weights, optimizer = (_read_tensors(path / name, state) for name in _TENSOR_FILES)
+            weights, optimizer = (
+                _read_tensors(path / name, state) for name in (WEIGHTS_FILE, OPTIMIZER_FILE)
+            )
             return state, weights, optimizer
         except InputError:
             raise

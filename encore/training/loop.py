@@ -150,17 +150,10 @@ def run_steps(
     Raises:
         TrainingDivergedError: A loss is not finite (no weight was changed by that step), or a
             gradient is not. Nothing is saved.
-        InputError: A layout or a number of heads that does not fit the model.
+        InputError: A layout that does not fit the model.
     """
     model, config, last_step = steps.model, steps.config, steps.total
     check_layout(config.layout, is_causal=model.is_causal)
-    is_multi_head = config.objective == "multi-head"
-    num_heads = steps.examples.target_chosen_PR.shape[1] if is_multi_head else 1
-    if len(model.head_ids) != num_heads:
-        raise InputError(
-            f"model: it has {len(model.head_ids)} heads, objective {config.objective} on these "
-            f"examples needs {num_heads}; build it with head_ids of the examples"
-        )
     evaluate_every = config.evaluate_every or math.ceil(steps.per_epoch / _EVALUATIONS_PER_EPOCH)
     checkpoint_every = config.checkpoint_every or evaluate_every
     peak, epoch_rows = steps.device_peak, list[NDArray[np.int64]]()

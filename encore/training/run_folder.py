@@ -157,24 +157,15 @@ def refuse_other_identity(recorded: Any, wanted: Any, *, place: Path) -> None:
     Raises:
         InputError: They differ: the first place, both values, the next step.
     """
-    if difference := first_difference(recorded, wanted):
-        raise InputError(
-            f"{place} belongs to another training run: {difference}; give the same settings to "
-            "continue it, or another --out to train anew"
-        )
-
-
-def first_difference(recorded: Any, wanted: Any) -> str | None:
-    """The first place where two JSON values differ, with both; None where they are equal.
-
-    Example: ``config.learning_rate is 2e-05 there and 1e-05 here``.
-    """
     there, here = dict(_leaves(recorded)), dict(_leaves(wanted))
     for path in sorted(there | here):
         if there.get(path) != here.get(path):
             values = [side.get(path, "nothing") for side in (there, here)]
-            return f"{'.'.join(path)} is {values[0]} there and {values[1]} here"
-    return None
+            raise InputError(
+                f"{place} belongs to another training run: {'.'.join(path)} is {values[0]} there "
+                f"and {values[1]} here; give the same settings to continue it, or another --out to "
+                "train anew"
+            )
 
 
 def _leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:

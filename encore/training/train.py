@@ -21,7 +21,7 @@ from encore.reporting import SILENT, Reporter
 from encore.runs import run_key_of
 from encore.synthetic import synthetic_in_training
 from encore.training.backbone_shape import find_shape
-from encore.training.batches import plan_rows, step_rows, steps_per_epoch
+from encore.training.batches import steps_per_epoch
 from encore.training.checkpoints import CheckpointManager, checkpoint_steps
 from encore.training.config import TrainConfig
 from encore.training.disk import check_room, named_when_full, tensor_bytes
@@ -173,27 +173,10 @@ def _job(
         "num_pairs": len(parts.train_rows),
         "num_evaluation_pairs": len(parts.evaluation_rows),
         "head_ids": list(examples.head_ids),
-        "notes": [*examples.notes, *_notes_on_passes(job)],
+        "notes": list(examples.notes),
         "synthetic": list(synthetic),
         "versions": package_versions(),
     }
-
-
-def _notes_on_passes(job: _Job) -> list[str]:
-    """Say so when steps take several passes in bfloat16: this costs memory and accuracy."""
-    config, rows = job.config, job.split.train_rows
-    if config.method != "full" or job.bytes_per_weight != 2:
-        return []
-    batches = step_rows(len(rows), batch_pairs=config.batch_pairs, seed=config.seed, epoch=0)
-    how: dict[str, Any] = {"config": config, "device": job.device, "ranks": job.ranks}
-    num_cut = sum(len(plan_rows(job.examples, rows[batch], **how).plans) > 1 for batch in batches)
-    note = (
-        f"{num_cut} of the {len(batches)} steps of an epoch take two or more passes of "
-        f"{config.microbatch_tokens(job.device):,} tokens: the gradients of all weights are then "
-        "kept between the passes and add up in bfloat16; raise tokens_per_microbatch or lower "
-        "batch_pairs to have one pass"
-    )
-    return [note] if num_cut else []
 
 
 def _fit_and_save(job: _Job, *, about: Mapping[str, Any]) -> dict[str, Any]:
