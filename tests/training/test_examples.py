@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from encore.data.study import open_study
 from encore.errors import InputError
-from encore.model.conversation import ConversationTokenizer
 from encore.training.examples import (
     REWARD_HEAD,
-    TokenTable,
     centre,
     move_centres,
     read_examples,
@@ -52,15 +50,6 @@ def study(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ratings(study):
     return write_ratings(study.parent / "ratings.parquet", pairs_of(study))
-
-
-@given(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=6))
-def test_a_table_gives_back_every_sequence(sequences):
-    table = TokenTable.of(sequences)
-    assert [row.tolist() for row in table] == sequences
-    assert table.lengths.tolist() == [len(tokens) for tokens in sequences]
-    backwards = np.arange(len(table))[::-1]
-    assert [row.tolist() for row in table.take(backwards)] == sequences[::-1]
 
 
 # --- what is read -----------------------------------------------------------------------------
@@ -113,7 +102,7 @@ def test_a_preference_objective_reads_no_ratings(study):
 def test_a_limit_takes_the_first_by_content_hash(study, ratings):
     every, some = read(study, ratings), read(study, ratings, limit=5)
     assert some.pair_id_P.tolist() == every.pair_id_P[:5].tolist()
-    assert some.notes == ("5 of 12 rated pairs are used, as the limit says",)
+    assert some.notes == ("7 of 12 rated pairs are left out, as the limit says",)
 
 
 def test_some_pairs_are_taken_with_all_that_is_theirs(study, ratings):
@@ -145,15 +134,6 @@ def test_the_digest_sees_every_ingredient_of_the_data_and_its_order(study, ratin
     lost = (whole.length_P - cut.length_P).sum()
     text = f"24 of 24 sequences were too long and lost {lost} tokens of their oldest text"
     assert cut.notes == (text,)
-
-
-def test_a_padding_token_has_a_row_in_the_embedding_table():
-    """Rows are numbered from 0: the token with as many rows below it as there are has none."""
-    hf_tokenizer, own = demo_tokenizer().hf_tokenizer, demo_tokenizer().pad_token_id
-    whole = ConversationTokenizer(hf_tokenizer, max_length=64, num_embeddings=own + 1)
-    assert whole.pad_token_id == own
-    with pytest.raises(InputError, match="no token to pad with"):
-        ConversationTokenizer(hf_tokenizer, max_length=64, num_embeddings=own)
 
 
 # --- ratings of other pairs, missing ratings ----------------------------------------------------
@@ -236,19 +216,6 @@ def test_no_group_is_parted_and_more_data_moves_no_pair(first, second, seed, sha
     if len(before) > 1:  # a single one may be there only because none was drawn
         assert before <= after
         assert after & set(first) == before
-
-
-def test_a_larger_share_only_adds_and_another_seed_draws_others():
-    examples = examples_of(np.arange(4000))
-    small, large, other = (
-        set(split(examples, evaluation_share=share, seed=seed).evaluation_rows.tolist())
-        for share, seed in ((0.05, 3), (0.2, 3), (0.05, 4))
-    )
-    assert small < large
-    assert small != other
-    # Binomial with n = 4000: the standard error is 14 pairs at 0.05, 25 at 0.2.
-    assert len(small) == pytest.approx(200, abs=4 * 14)
-    assert len(large) == pytest.approx(800, abs=4 * 25)
 
 
 def test_a_handful_of_pairs_has_one_to_evaluate_and_one_to_learn_from():

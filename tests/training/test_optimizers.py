@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from encore.errors import EncoreError, InputError
+from encore.errors import InputError
 from encore.training.config import TrainingConfig
 from encore.training.optimizers import (
     NonFiniteGradientError,
@@ -25,9 +25,6 @@ from encore.training.stochastic_adamw import StochasticAdamW
 CONFIG = TrainingConfig(weight_decay=0.1, seed=5)
 VOCABULARY, WIDTH = 40, 24
 TOKENS = torch.arange(VOCABULARY)[None]
-
-# Torch's compiler imports a part of torch that torch itself deprecates.
-quiet_compiler = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 
 class TinyModel(nn.Module):
@@ -45,7 +42,7 @@ class TinyModel(nn.Module):
         self.layer = drawn(WIDTH, WIDTH)
         self.unused = drawn(3)
         self.head = nn.Parameter(torch.randn(1, WIDTH, generator=generator))
-        self.checkpointing: str | None = None
+        self.is_checkpointed = False
 
     def forward(self, token_ids: Tensor) -> Tensor:
         hidden = F.embedding(token_ids, self.embedding)
@@ -56,9 +53,9 @@ class TinyModel(nn.Module):
         return logits.float().logsumexp(-1).mean() + score
 
     def _run(self, part, hidden: Tensor) -> Tensor:
-        if self.checkpointing is None:
-            return part(hidden)
-        return checkpoint(part, hidden, use_reentrant=self.checkpointing == "reentrant")
+        return (
+            checkpoint(part, hidden, use_reentrant=False) if self.is_checkpointed else part(hidden)
+        )
 
 
 def stochastic(model: nn.Module, config: TrainingConfig = CONFIG, **options) -> StochasticAdamW:
@@ -108,18 +105,17 @@ def update(optimizer: StepOptimizer, weight: nn.Parameter, gradient: Tensor, *, 
 # --- in the backward pass -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("microbatches", [1, 3])
 @pytest.mark.parametrize(
-    ("checkpointing", "clip_gradient"), [(None, 0.05), ("non-reentrant", None)]
+    ("is_checkpointed", "clip_gradient", "microbatches"), [(False, 0.05, 1), (True, None, 3)]
 )
 def test_in_the_backward_pass_and_after_it_in_any_pieces_are_the_same_to_the_bit(
-    microbatches, checkpointing, clip_gradient
+    is_checkpointed, clip_gradient, microbatches
 ):
     config = CONFIG.model_copy(update={"clip_gradient": clip_gradient})
     results, norms = [], []
     for options in ({}, {"is_in_backward": False}, {"chunk_elements": 7}):
         model = TinyModel()
-        model.checkpointing = checkpointing
+        model.is_checkpointed = is_checkpointed
         optimizer = stochastic(model, config, **options)
         norms.append(train(model, optimizer, steps=range(4), microbatches=microbatches))
         results.append(weights(model) | optimizer.state())
@@ -176,9 +172,13 @@ def test_a_gradient_is_clipped_by_its_own_norm_or_by_the_whole(optimizer, scope,
 # --- what is refused ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize(
-    "make", [stochastic, plain, lambda model: stochastic(model, is_in_backward=False)]
+    ("make", "value"),
+    [
+        (stochastic, float("nan")),
+        (plain, float("inf")),
+        (lambda model: stochastic(model, is_in_backward=False), float("nan")),
+    ],
 )
 def test_a_gradient_that_is_not_finite_is_named_and_spoils_nothing_after_the_pass(make, value):
     model = TinyModel()
@@ -196,24 +196,9 @@ def test_a_gradient_that_is_not_finite_is_named_and_spoils_nothing_after_the_pas
         assert not any(t.any() for name, t in state if not name.endswith(("num_updates", "step")))
 
 
-def test_reentrant_checkpointing_is_refused_where_it_would_update_twice():
-    model = TinyModel()
-    model.checkpointing = "reentrant"
-    stochastic(model).arm(step=0, learning_rate=1e-3)
-    with pytest.raises(EncoreError, match=r"arrived twice .* use_reentrant=False"):
-        model(TOKENS).backward()
-
-
-def test_parameters_and_settings_that_cannot_be_trained_are_refused():
+def test_models_and_settings_that_cannot_be_trained_are_refused():
     with pytest.raises(InputError, match="TinyModel has no trainable parameter"):
         trainable_parameters(TinyModel().requires_grad_(False))
-    model = nn.Module()
-    model.weight = nn.Parameter(torch.zeros(3, 4).T)
-    with pytest.raises(InputError, match=r"weight of shape \(4, 3\) is not contiguous"):
-        trainable_parameters(model)
-    model.weight = nn.Parameter(torch.zeros(3, dtype=torch.float16))
-    with pytest.raises(InputError, match="weight is float16; expected bfloat16 or float32"):
-        stochastic(model)
     config = TrainingConfig(clip_gradient=1.0, clip_scope="global")
     with pytest.raises(InputError, match=r"clip_scope global: .* use clip_scope parameter, or "):
         make_optimizer(TinyModel(), config)
@@ -226,7 +211,6 @@ def test_the_state_of_another_model_is_refused():
     for wrong, message in (
         (without, f"state {name}: missing in the checkpoint"),
         (state | {name: state[name].float()}, f"state {name}: float32"),
-        (state | {name: torch.zeros(9, dtype=torch.bfloat16)}, rf"state {name}: bfloat16\[9\]"),
         (state | {"other": torch.zeros(3)}, r"state other: float32\[3\] in the checkpoint, miss"),
     ):
         with pytest.raises(InputError, match=message):
@@ -248,9 +232,6 @@ def test_the_state_of_another_model_is_refused():
 def test_the_number_format_decides_unless_the_config_does(dtype, name, expected):
     model = TinyModel(dtype=dtype)
     assert type(make_optimizer(model, TrainingConfig(optimizer=name))) is expected
-    model.requires_grad_(False)
-    model.head.requires_grad_(True)  # a float32 head on a frozen trunk
-    assert name != "auto" or type(make_optimizer(model, TrainingConfig())) is PlainAdamW
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw-stochastic"])
@@ -301,27 +282,19 @@ def test_the_seed_of_the_run_is_that_of_the_rounding():
     assert not torch.equal(results[0], results[1])
 
 
-@pytest.mark.parametrize(
-    ("device", "is_compiled"),
-    [
-        pytest.param("cpu", True, marks=pytest.mark.full),
-        pytest.param("cuda", None, marks=pytest.mark.device),
-    ],
-)
-@quiet_compiler
-def test_a_compiled_update_and_a_gpus_are_the_same_to_rounding(device, is_compiled):
+@pytest.mark.device
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of torch's compiler
+def test_a_gpus_compiled_update_is_the_same_to_rounding():
     # Compiled arithmetic may fuse a multiplication with an addition, so a number may lie on the
     # other side of the random threshold now and then; the bits themselves are the same.
     results = []
-    for place, compiled in (("cpu", False), (device, is_compiled)):
+    for device in ("cpu", "cuda"):
         generator = torch.Generator().manual_seed(0)
         drawn = [torch.randn(5_000, generator=generator).bfloat16() for _ in range(4)]
-        weight = nn.Parameter(drawn[0].to(place))
-        optimizer = StochasticAdamW(
-            {"weight": weight}, CONFIG, chunk_elements=2_048, is_compiled=compiled
-        )
+        weight = nn.Parameter(drawn[0].to(device))
+        optimizer = StochasticAdamW({"weight": weight}, CONFIG, chunk_elements=2_048)
         for gradient in drawn[1:]:
-            update(optimizer, weight, gradient.to(place))
+            update(optimizer, weight, gradient.to(device))
         results.append(weight.detach().float().cpu())
     assert float((results[0] != results[1]).double().mean()) < 0.01
     torch.testing.assert_close(*results, rtol=2**-7, atol=1e-6)

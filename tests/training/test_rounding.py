@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from encore.training.stochastic_adamw import (
     further_bits,
@@ -20,12 +19,6 @@ from encore.training.stochastic_adamw import (
 KEY = torch.tensor(stream_key(seed=3, step=7, parameter=11), dtype=torch.int32)
 ELEMENTS = torch.arange(2**16, dtype=torch.int32)
 INT32 = st.integers(-(2**31), 2**31 - 1)
-
-
-def assert_uniform(cells: np.ndarray) -> None:
-    """Counts this uneven would come by chance once in 10,000 times."""
-    counts = np.bincount(cells.astype(np.int64), minlength=256)
-    assert float(stats.chisquare(counts).pvalue) > 1e-4
 
 
 def unsigned(bits: torch.Tensor) -> np.ndarray:
@@ -54,8 +47,7 @@ def test_keys_differ_in_every_argument():
     assert len({stream_key(**numbers) for numbers in (base, swapped, *changed)}) == 5
 
 
-@pytest.mark.parametrize("share", [1 / 3, 0.01, 0.9])
-@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("share", "sign"), [(1 / 3, 1.0), (0.01, -1.0), (0.9, 1.0)])
 def test_rounding_keeps_the_mean(share: float, sign: float):
     # Between the neighbours 1 and 1 + 2^-7. The mean of n roundings has the standard error
     # 2^-7 sqrt(p (1 - p) / n); five of them are never exceeded by chance.
@@ -76,7 +68,7 @@ def test_a_number_is_rounded_to_a_neighbour(value, bits):
     assert rounded.item() in (below.item(), above.item())
 
 
-@pytest.mark.parametrize("bits", [0, 0xFFFF, -1, 12345])
+@pytest.mark.parametrize("bits", [0, 0xFFFF, -1])
 def test_no_bfloat16_number_ever_changes_and_nan_and_infinity_pass(bits):
     every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     rounded = round_stochastically(every.float(), torch.full((2**16,), bits, dtype=torch.int32))

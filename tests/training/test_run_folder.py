@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from encore.errors import EncoreError, InputError
@@ -21,21 +19,17 @@ from encore.training.config import TrainingConfig
 from encore.training.run_folder import (
     MANIFEST_FILE,
     EvaluationRecord,
-    MetricsLog,
     StepRecord,
     TrainingRun,
-    first_difference,
+    append_record,
+    cut_logs,
     metrics_of,
     opened_run,
     read_log,
     read_result,
     run_identity,
+    sync_logs,
     write_result,
-)
-
-SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3)
-VALUES = st.recursive(
-    SCALARS, lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3)
 )
 
 
@@ -97,14 +91,6 @@ def test_reading_a_config_loads_no_torch():
     assert not {"torch", "transformers", "peft"} & set(answer.stdout.split())
 
 
-@given(VALUES, VALUES)
-def test_unequal_values_differ_somewhere(left, right):
-    assert first_difference(left, json.loads(json.dumps(left))) is None
-    assert (first_difference(left, right) is None) == (
-        json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
-    )
-
-
 # --- folder -------------------------------------------------------------------------------------
 
 
@@ -117,7 +103,7 @@ def test_a_run_says_which_it_is_and_refuses_another(tmp_path):
     run = run_in(tmp_path / "run", learning_rate=2e-5)
     open_once(run)
     content = json.loads((run.folder / MANIFEST_FILE).read_text())
-    assert (content["run_key"], content["identity"]) == (run.key, run.identity)
+    assert content["run_key"] == run.key
     assert content["versions"] == {"torch": "2"}
     for others, message in (
         ({"learning_rate": 1e-5}, r"config\.learning_rate is 2e-05 there and 1e-05 here"),
@@ -129,11 +115,8 @@ def test_a_run_says_which_it_is_and_refuses_another(tmp_path):
 
 def test_a_place_with_other_things_or_a_damaged_manifest_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    for folder, message in (
-        (tmp_path, r"other things in it \(thesis\.tex\)"),
-        (tmp_path / "thesis.tex", "this is a file"),
-    ):
-        with pytest.raises(EncoreError, match=message):
+    for folder in (tmp_path, tmp_path / "thesis.tex"):
+        with pytest.raises(EncoreError, match=r"it is or holds thesis\.tex"):
             open_once(run_in(folder))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     run = run_in(tmp_path / "run")
@@ -174,11 +157,7 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
         assert not list(tmp_path.rglob(".*-abcd"))
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [Path.unlink, lambda path: path.write_bytes(b"12"), lambda path: path.write_bytes(b"1235")],
-    ids=["gone", "cut-short", "one-bit"],
-)
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"1235")])
 def test_a_run_has_ended_unless_its_model_is_damaged(tmp_path, harm):
     run = run_in(tmp_path)
     assert read_result(run) is None
@@ -208,40 +187,34 @@ def evaluation_record(step: int) -> EvaluationRecord:
     )
 
 
-def write_logs(folder: Path, steps: range, *, start_step: int) -> None:
-    with MetricsLog(folder, start_step=start_step) as log:
-        for step in steps:
-            log.append(step_record(step))
-            if step % 2 == 0:
-                log.append(evaluation_record(step))
+def write_logs(folder: Path, steps: range) -> None:
+    for step in steps:
+        append_record(folder, step_record(step))
+        if step % 2 == 0:
+            append_record(folder, evaluation_record(step))
 
 
-def test_logs_are_cut_back_to_a_step_byte_for_byte(tmp_path, caplog):
-    write_logs(tmp_path, range(1, 8), start_step=0)
+def test_logs_are_cut_back_to_a_step_byte_for_byte(tmp_path):
+    cut_logs(tmp_path, step=0)
+    write_logs(tmp_path, range(1, 8))
     before = (tmp_path / "log.jsonl").read_bytes().splitlines(keepends=True)
     with (tmp_path / "log.jsonl").open("a") as stream:
         stream.write('{"step": 8, "lo')  # a killed process's
     assert [record["step"] for record in read_log(tmp_path / "log.jsonl")] == list(range(1, 8))
-    with MetricsLog(tmp_path, start_step=4):
-        assert (tmp_path / "log.jsonl").read_bytes() == b"".join(before[:4])
-        assert [one["step"] for one in read_log(tmp_path / "evaluations.jsonl")] == [2, 4]
-    write_logs(tmp_path, range(5, 8), start_step=4)
+    cut_logs(tmp_path, step=4)
+    assert (tmp_path / "log.jsonl").read_bytes() == b"".join(before[:4])
+    assert [one["step"] for one in read_log(tmp_path / "evaluations.jsonl")] == [2, 4]
+    write_logs(tmp_path, range(5, 8))
     assert (tmp_path / "log.jsonl").read_bytes() == b"".join(before)
-    assert caplog.text == ""
-    (tmp_path / "log.jsonl").write_bytes(b"".join(before[1:4]))
-    write_logs(tmp_path, range(5, 6), start_step=4)
-    assert "has 3 of the 4 steps" in caplog.text
 
 
-def test_a_record_is_there_at_once_on_the_disk_when_asked_and_no_nan_ever(tmp_path, monkeypatch):
+def test_logs_are_on_the_disk_when_asked_and_have_no_nan(tmp_path, monkeypatch):
     synced: list[int] = []
-    with MetricsLog(tmp_path, start_step=0) as log:
-        log.append(step_record(1))
-        assert [record["loss"] for record in read_log(tmp_path / "log.jsonl")] == [1 / 3]
-        with pytest.raises(ValueError, match="JSON"):
-            log.append(step_record(2, loss=float("nan")))
-        monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
-        log.sync()
+    cut_logs(tmp_path, step=0)
+    with pytest.raises(ValueError, match="JSON"):
+        append_record(tmp_path, step_record(2, loss=float("nan")))
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    sync_logs(tmp_path)
     files = [tmp_path / name for name in ("log.jsonl", "evaluations.jsonl")]
     assert sorted(synced) == sorted(path.stat().st_ino for path in files)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import shutil
 from collections import namedtuple
@@ -54,12 +53,15 @@ class Heard(SilentReporter):
         self.metrics: list[tuple[int | None, Mapping[str, float]]] = []
         self.checkpoints: list[str] = []
         self.summaries: list[str] = []
+        self.steps: list[int | None] = []
         self._stop_after = stop_after
 
     def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
         self.metrics.append((step, values))
-        if step == self._stop_after and "train/loss" in values:
-            raise KeyboardInterrupt
+        if "train/loss" in values:
+            self.steps.append(step)
+            if step == self._stop_after:
+                raise KeyboardInterrupt
 
     def saved(self, path: Path, *, kind: str) -> None:
         if kind == "checkpoint":
@@ -68,15 +70,29 @@ class Heard(SilentReporter):
     def finished(self, summary: str = "") -> None:
         self.summaries.append(summary)
 
-    @property
-    def steps(self) -> list[int | None]:
-        return [step for step, values in self.metrics if "train/loss" in values]
-
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Only ever read: every run is in a folder of its own."""
     return make_world(tmp_path_factory.mktemp("world"), num_pairs=NUM_PAIRS)
+
+
+def trained(
+    world: Path,
+    out: Path,
+    heard: Heard,
+    ratings: str | Path = "ratings.parquet",
+    dtype: str = "auto",
+    **settings: Any,
+) -> TrainingResult:
+    config = TrainConfig.of(
+        world / "study",
+        backbone=backbone_config(world / "tiny").model_copy(update={"dtype": dtype}),
+        training=training_config(**settings),
+        ratings=world / ratings,
+        out=out,
+    )
+    return stage.train(open_study(world / "study"), config, reporter=heard)
 
 
 @pytest.fixture
@@ -92,14 +108,7 @@ def train(world: Path, tmp_path: Path):
         **settings: Any,
     ) -> tuple[TrainingResult, Heard]:
         heard = Heard(stop_after=stop_after)
-        config = TrainConfig.of(
-            world / "study",
-            backbone=backbone_config(world / "tiny").model_copy(update={"dtype": dtype}),
-            training=training_config(**settings),
-            ratings=world / ratings,
-            out=tmp_path / out,
-        )
-        return stage.train(open_study(world / "study"), config, reporter=heard), heard
+        return trained(world, tmp_path / out, heard, ratings, dtype, **settings), heard
 
     return run
 
@@ -107,14 +116,7 @@ def train(world: Path, tmp_path: Path):
 @pytest.fixture(scope="module")
 def undisturbed(world: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     """Ten steps with the default settings: what disturbed runs are compared with."""
-    config = TrainConfig.of(
-        world / "study",
-        backbone=backbone_config(world / "tiny"),
-        training=training_config(),
-        ratings=world / "ratings.parquet",
-        out=tmp_path_factory.mktemp("undisturbed") / "run",
-    )
-    return stage.train(open_study(world / "study"), config)
+    return trained(world, tmp_path_factory.mktemp("undisturbed") / "run", Heard())
 
 
 def stopped(train, *, after: int, **settings: Any) -> None:
@@ -157,12 +159,10 @@ def test_a_run_reports_logs_and_leaves_a_model_that_says_where_it_comes_from(
     assert plan["num_pairs"] + plan["num_evaluation_pairs"] == NUM_PAIRS
     assert plan["num_steps"] == -(-plan["num_pairs"] // 8) == result.num_steps
     assert f"training on {plan['device']}: {plan['num_pairs']} pairs" in heard.summaries[0]
-    assert heard.steps == list(range(1, result.num_steps + 1))
     told = [values["train/loss"] for _, values in heard.metrics if "train/loss" in values]
     assert [record["loss"] for record in read_log(result.out / "log.jsonl")] == told
     evaluations = read_log(result.out / "evaluations.jsonl")
     assert [one["step"] for one in evaluations] == [5, 10]
-    assert result.final_evaluation.loss == evaluations[-1]["loss"]
     assert checkpoint_steps(result.out / "checkpoints") == (8, 10)
     assert heard.checkpoints[-2:] == ["step-00000008", "step-00000010"]
 
@@ -173,15 +173,12 @@ def test_a_run_reports_logs_and_leaves_a_model_that_says_where_it_comes_from(
     loaded = load_model(result.model_dir)
     assert loaded.model.head_ids == tuple(sorted(RULES))
     metadata = loaded.metadata
-    manifest = json.loads((result.out / "training.json").read_text())
-    assert metadata["run_key"] == manifest["run_key"] == result.run_key
+    assert metadata["run_key"] == result.run_key
     assert metadata["config"]["learning_rate"] == 1e-3
-    assert (metadata["objective"], metadata["num_steps"]) == ("multi-head", result.num_steps)
-    assert metadata["evaluation"]["loss"] == result.final_evaluation.loss
+    assert metadata["evaluation"]["loss"] == result.final_evaluation.loss == evaluations[-1]["loss"]
     assert (len(metadata["mean"]), metadata["synthetic"]) == (len(RULES), [])
-    assert "torch" in metadata["versions"]
-    for text in (json.dumps(metadata), json.dumps(manifest)):  # no path of this machine
-        assert str(world) not in text
+    for text in (json.dumps(metadata), (result.out / "training.json").read_text()):
+        assert str(world) not in text  # no path of this machine
         assert str(tmp_path) not in text
 
     nothing_is_loaded(monkeypatch)
@@ -216,32 +213,17 @@ def test_training_may_begin_at_the_probes_heads(train):
     assert tuned.final_evaluation.loss == pytest.approx(probed.final_evaluation.loss, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("tokens_per_microbatch", "dtype", "says_so"),
-    [(256, "bfloat16", True), (100_000, "bfloat16", False), (256, "auto", False)],
-)
-def test_steps_of_several_passes_in_bfloat16_are_noted(
-    train, tokens_per_microbatch, dtype, says_so
-):
-    """Whole gradients then live between the passes."""
-    result, _ = train(max_steps=1, tokens_per_microbatch=tokens_per_microbatch, dtype=dtype)
-    found = [note for note in result.notes if "take two or more passes" in note]
-    assert len(found) == says_so
-    assert all("10 of the 10 steps of an epoch" in note for note in found)
-
-
 # --- going on -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("stop_after", "settings"),
     [
-        (1, {}),
         (4, {}),
         (5, {"head_init": "probe"}),
         (5, {"method": "lora", "lora_rank": 4}),
         # Over the end of an epoch: 5 steps of 16 pairs are one, step 7 is in the second.
-        (7, {"dtype": "bfloat16", "batch_pairs": 16, "epochs": 2, "layout": "sorted"}),
+        (7, {"batch_pairs": 16, "epochs": 2, "max_steps": 8, "layout": "sorted"}),
         (5, {"dtype": "bfloat16", "layout": "prefix-shared", "clip_gradient": 0.01}),
     ],
 )
@@ -256,15 +238,6 @@ def test_an_interrupted_run_ends_as_an_undisturbed_one(train, undisturbed, stop_
     assert any(going_on in summary for summary in heard.summaries) == (last > 0)
     assert_same_run(resumed, expected)
     assert resumed.final_evaluation.loss == expected.final_evaluation.loss
-
-
-def test_the_seed_orders_the_pairs(train):
-    """The comparison above can fail: with another seed, the first step has other pairs."""
-    tokens = set()
-    for seed in (0, 1):
-        result, _ = train(out=f"seed-{seed}", seed=seed, evaluation_share=0.0, max_steps=1)
-        tokens.add(read_log(result.out / "log.jsonl")[0]["num_tokens"])
-    assert len(tokens) == 2
 
 
 @pytest.mark.parametrize("method", ["full", "probe"])
@@ -292,12 +265,9 @@ def test_a_full_disk_is_seen_before_weights_are_loaded(train, monkeypatch):
 
 
 def test_another_run_data_or_number_format_in_the_folder_is_refused(
-    train, world, tmp_path, monkeypatch, caplog
+    train, world, tmp_path, monkeypatch
 ):
     stopped(train, after=3)
-    with caplog.at_level(logging.WARNING):
-        stopped(train, after=3)
-    assert caplog.messages == []  # the same environment is no reason for one
     load = stage.load_reward_model
     # The same settings mean bfloat16 on a GPU and float32 here: neither continues the other.
     monkeypatch.setattr(
@@ -315,12 +285,6 @@ def test_another_run_data_or_number_format_in_the_folder_is_refused(
     (tmp_path / "run" / "training.json").unlink()
     with pytest.raises(InputError, match=r"step-00000002 belongs to another .*data_sha256 is"):
         train(ratings=other)
-    (tmp_path / "run" / "training.json").unlink()
-    monkeypatch.setattr(
-        checkpoints, "environment_of", lambda _: {"device": "cpu", "num_threads": 99}
-    )
-    train()
-    assert any("num_threads is" in m and "last bits" in m for m in caplog.messages)
 
 
 def test_a_disk_that_fills_up_costs_no_checkpoint_and_no_step(
@@ -384,5 +348,3 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(train, tmp_path, mon
     names = {path.name.split(".tmp")[0] for path in of_checkpoint}
     assert names == {"weights.safetensors", "optimizer.safetensors", "state.json", ".step-00000002"}
     assert tmp_path / "run" / "checkpoints" in synced[synced.index(of_checkpoint[-1]) :]
-    of_result = [path for path in synced if ".result.json.tmp" in path.name]
-    assert tmp_path / "run" in synced[synced.index(of_result[-1]) :]
