@@ -19,7 +19,8 @@ def ratings_table(rows: list[tuple[str, str, str, str, float | None]]) -> pa.Tab
     """A table of (pair_id, source, response, rule_id, rating) rows."""
     names = ("pair_id", "source", "response", "rule_id", "rating")
     records = [dict(zip(names, row, strict=True)) for row in rows]
-    return pa.Table.from_pylist(records, schema=RATINGS_CONTRACT)
+    nullable = pa.schema([(field.name, field.type) for field in RATINGS_CONTRACT])
+    return pa.Table.from_pylist(records, schema=nullable)
 
 
 def random_table(rng: np.random.Generator, *, max_rows: int) -> pa.Table:

@@ -23,7 +23,7 @@ from encore.model.opening import open_reward_model
 from encore.training.config import TrainConfig, TrainingConfig
 from encore.training.train import train
 from tests.export.readers.environments import reader_python
-from tests.perf.readers_rewardbench import run_rewardbench
+from tests.export.readers.rewardbench import run_rewardbench
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(2400)]
 

@@ -33,8 +33,8 @@ from encore.model.scoring import score_sequences
 from tests.export.opened import RULES, WEIGHTS, opened_model
 from tests.export.readers.conversations import messages_of, reader_pairs
 from tests.export.readers.environments import ask, offline_environ, reader_python
+from tests.export.readers.rewardbench import run_rewardbench
 from tests.model.tokenizers import byte_level
-from tests.perf.readers_rewardbench import run_rewardbench
 from tests.prefect_server import free_port
 
 #: Building an environment takes a minute or two, once on a machine.

@@ -1,33 +1,28 @@
-"""How fast are `encore analyze`, `encore weights --compare` and a benchmark's whole table?
+"""How fast are `encore analyze` and `encore weights --compare`?
 
-    python -m tests.perf.analysis_speed [--millions 1.4 7 28] [--table-pairs 740 70000] [--rounds 3]
+    python -m tests.perf.analysis_speed [--millions 1.4 7 28] [--rounds 3]
 
 Ratings have hashed ids (32 hex digits) under ten rules: as a finished run, whose shards follow
 their digests, and as files from elsewhere, in order or in any order of rows, which need all checks.
-Each call is a process of its own, imports not counted. The table's head scores are made up; models
-are not run, because heads are scored once.
+Each call is a process of its own, imports not counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.benchmarks.render import render
-from encore.benchmarks.results import write_pair_results
-from encore.benchmarks.table import make_table
 from encore.data.rules import rules_digest
 from encore.rating_runs import RatingManifest
 from encore.runs import run_key_of
 from encore.schemas import RATINGS, RATINGS_CONTRACT
-from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
-from tests.perf.harness import child, in_turn, seconds_of, show, spread
+from tests.perf.harness import child, in_turn, show, spread
 from tests.rating_shards import write_run, write_shard
 
 NUM_RULES, NUM_LEVELS, SHARD_PAIRS = 10, 11, 1000
@@ -59,17 +54,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--millions", type=float, nargs="*", default=[1.4, 7.0, 28.0])
-    parser.add_argument("--table-pairs", type=int, nargs="*", default=[740, 70_000])
-    parser.add_argument("--random", type=int, default=1000, help="random vectors of the table")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     for millions in options.millions:
         with tempfile.TemporaryDirectory() as folder:
             num_pairs = round(millions * 1e6) // (2 * NUM_RULES)
             _measure_ratings(Path(folder), num_pairs, rounds=options.rounds)
-    for num_pairs in options.table_pairs:
-        with tempfile.TemporaryDirectory() as folder:
-            _measure_table(Path(folder), num_pairs, num_random=options.random)
 
 
 def _measure_ratings(folder: Path, num_pairs: int, *, rounds: int) -> None:
@@ -83,52 +73,16 @@ def _measure_ratings(folder: Path, num_pairs: int, *, rounds: int) -> None:
         "weights --compare": (COMPARE, study),
     }
 
-    def call(code: str, path: Path) -> Callable[[], tuple[float, float]]:
-        def once() -> tuple[float, float]:
-            text, _, peak_mib = child("-c", code, path, **LIMITS)
-            return float(text), peak_mib
+    def call(code: str, path: Path) -> tuple[float, float]:
+        text, _, peak_mib = child("-c", code, path, **LIMITS)
+        return float(text), peak_mib
 
-        return once
-
-    found = in_turn({name: call(*what) for name, what in calls.items()}, rounds=rounds)
+    found = in_turn({name: partial(call, *what) for name, what in calls.items()}, rounds=rounds)
     rows = [
         {"what": name, "seconds": spread([s for s, _ in several]), "MiB": max(several)[1]}
         for name, several in found.items()
     ]
     show(f"{2 * NUM_RULES * num_pairs:,} ratings", rows)
-
-
-def _measure_table(folder: Path, num_pairs: int, *, num_random: int) -> None:
-    """Weights, all schemes, single rules, random vectors, bootstrap and McNemar, five subsets."""
-    ratings = folder / "ratings"
-    write_foreign(ratings, write_study(folder / "study", num_pairs), is_shuffled=False)
-    counts = [num_pairs * share // 20 for share in (3, 3, 4, 6)]
-    subsets = dict(zip("abcde", [*counts, num_pairs - sum(counts)], strict=True))
-    rules = [f"rule-{number}" for number in range(NUM_RULES)]
-    pairs = benchmark_pairs(subsets, name="rewardbench-safety")
-    margin_PR = random_margins(num_pairs, num_heads=NUM_RULES)
-    scores = scores_of(pairs, margin_PR, head_ids=rules)
-    done: dict[str, object] = {}
-
-    def rows() -> None:
-        done["rows"], _ = rows_of(scores, pairs, ratings=ratings, num_random=num_random)
-
-    def table() -> None:
-        render(make_table(done["rows"], pairs=pairs, model="made up"), form="markdown")
-
-    def results() -> None:
-        write_pair_results(folder / "results.parquet", done["rows"], pairs=pairs)
-
-    times = {
-        "weights and rows": seconds_of(rows),
-        "bootstrap, McNemar, Markdown": seconds_of(table),
-        "results of every pair": seconds_of(results),
-    }
-    times["together"] = sum(times.values())
-    show(
-        f"the whole table of {num_pairs:,} pairs, {num_random:,} random vectors",
-        [{"what": name, "seconds": seconds} for name, seconds in times.items()],
-    )
 
 
 # --- ratings ------------------------------------------------------------------------------------

@@ -90,19 +90,20 @@ def sample_pairs(path: Path | None, count: int) -> list[PreferencePair]:
     return pairs[:: max(1, len(pairs) // count)][:count]
 
 
-def write_llama(folder: Path, *, hidden: int = 384, layers: int = 8) -> int:
+def write_llama(folder: Path) -> int:
     """Save a random one-label Llama with the demo judge's tokenizer; its number of parameters."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
     from encore.model.loading import quiet_transformers
 
+    hidden = 384
     tokenizer = AutoTokenizer.from_pretrained(judge_path())
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden,
         intermediate_size=hidden * 11 // 4,
-        num_hidden_layers=layers,
+        num_hidden_layers=8,
         num_attention_heads=hidden // 64,
         num_key_value_heads=hidden // 64,
         max_position_embeddings=2048,

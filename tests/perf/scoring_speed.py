@@ -1,12 +1,11 @@
 """What do scoring and serving cost? The same random Llama and pairs for all, warm rounds in turn.
 
-    python -m tests.perf.scoring_speed [--pairs hh-harmless-dev.jsonl.gz] [--rewardbench]
+    python -m tests.perf.scoring_speed [--pairs hh-harmless-dev.jsonl.gz]
 
 Offline sides go from texts to scores, tokenising included, packed and with a pair's common prompt
 computed once. The server is asked by concurrent clients in another process, one text a request, as
-OpenRLHF's rollout workers send them. --rewardbench adds the command of that name from PyPI, in an
-environment of its own (its loop alone, without loading and writing). tokens/s counts the tokens of
-the data, every response as if it stood alone.
+OpenRLHF's rollout workers send them. tokens/s counts the tokens of the data, every response as if
+it stood alone.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from encore.data.records import RESPONSES, PreferencePair
+from encore.data.records import RESPONSES
 from tests.perf.harness import child, in_turn, sample_pairs, show, spread, write_llama
 
 MAX_LENGTH = 1024
@@ -41,9 +40,6 @@ def main() -> None:
     parser.add_argument("--num-pairs", type=int, default=96)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--hidden", type=int, default=384)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--rewardbench", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         _measure(options, Path(temporary))
@@ -55,7 +51,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     from encore.scoring.scoring_run import score_encoded
     from tests.serving.models import running
 
-    num_weights = write_llama(folder / "model", hidden=options.hidden, layers=options.layers)
+    num_weights = write_llama(folder / "model")
     opened = open_reward_model(folder / "model", dtype="float32", max_length=MAX_LENGTH)
     pairs = sample_pairs(options.pairs, options.num_pairs)
     latencies: list[float] = []
@@ -85,8 +81,6 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     sides: dict[str, Callable[[], float]] = {
         f"offline, {layout}": partial(offline, layout) for layout in ("packed", "prefix-shared")
     }
-    if options.rewardbench:
-        sides["rewardbench"] = partial(_rewardbench, opened, pairs, folder / "export")
     encoded = opened.tokenizer.encode_pairs(pairs)
     num_tokens = sum(len(p.chosen.token_ids) + len(p.rejected.token_ids) for p in encoded)
     with running(opened, weights=dict.fromkeys(opened.model.head_ids, 1.0)) as server:
@@ -107,16 +101,6 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
         f"a request takes {quantiles[9]:.0f} ms, 95 % at most {quantiles[18]:.0f} ms; largest "
         f"difference of a score between sides {difference:.0e}"
     )
-
-
-def _rewardbench(opened: Any, pairs: Sequence[PreferencePair], export: Path) -> float:
-    from encore.export import export_model
-    from tests.perf.readers_rewardbench import run_rewardbench
-
-    if not export.exists():
-        [head_id] = opened.model.head_ids
-        export_model(opened, out=export, weights={head_id: 1.0})
-    return run_rewardbench(export, pairs, max_length=MAX_LENGTH).seconds
 
 
 def ask_all() -> None:

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.records import RESPONSES
 from encore.data.study import open_study
@@ -20,6 +19,7 @@ from encore.files import file_sha256
 from encore.model.opening import open_reward_model
 from encore.runs import run_key_of, run_status
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
+from encore.scoring.scoring_run import score_manifest
 from tests.rating_shards import shard_path
 from tests.scoring.conftest import NUM_PAIRS
 from tests.scoring.models import make_model, score, score_pairs
@@ -84,9 +84,7 @@ def test_what_is_there_is_not_scored_again(study, opened, monkeypatch):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"layout": "packed"},
         {"layout": "single"},
-        {"layout": "sorted"},
         {"layout": "prefix-shared", "tokens_per_microbatch": 1},
         {"layout": "packed", "tokens_per_microbatch": 100},
     ],
@@ -116,34 +114,26 @@ def test_what_was_cut_is_counted_also_when_nothing_is_computed(study, model):
     assert score(study, opened).notes == (expected,)
 
 
-@pytest.mark.parametrize(
-    "ingredient", ["head_ids", "mean", "model_digest", "data", "plan", "limit"]
-)
-def test_every_ingredient_changes_the_key(study, opened, tmp_path, ingredient):
-    before = score(study, opened).key
-    # With other data the number of scored pairs stays the same.
-    settings = {"plan": ("shard_size", 7), "limit": ("limit", 10), "data": ("limit", NUM_PAIRS)}
-    changes = dict([settings[ingredient]]) if ingredient in settings else {}
-    model = opened
-    if ingredient == "model_digest":
-        model = dataclasses.replace(opened, digest="another")
-    if ingredient == "head_ids":
-        model = open_reward_model(make_model(tmp_path / "other", head_ids=("a", "b", "c")))
-        model = dataclasses.replace(model, digest=opened.digest)
-    if ingredient == "mean":
-        model = open_reward_model(make_model(tmp_path / "other"))
-        model.model.mean_R[0] = 0.75
-        model = dataclasses.replace(model, digest=opened.digest)
-    if ingredient == "data":
-        (tmp_path / "more.jsonl").write_text(
-            json.dumps({"prompt": "one", "chosen": "two", "rejected": "three"}) + "\n"
-        )
-        ingest([f"more={tmp_path / 'more.jsonl'}"], out=study)
-    assert score(study, model, **changes).key != before
-    assert len(list((study / "scores").iterdir())) == 2
-    named_otherwise = dataclasses.replace(opened, name="another name")
-    if ingredient != "data":
-        assert score(study, named_otherwise).key == before
+def test_every_ingredient_changes_the_key(opened, tmp_path):
+    given = {"data_sha256": "d", "num_pairs": NUM_PAIRS, "shard_size": SHARD_SIZE}
+    key = score_manifest(opened, **given).key
+    other_mean = open_reward_model(make_model(tmp_path / "mean"))
+    other_mean.model.mean_R[0] = 0.75
+    models = [
+        dataclasses.replace(opened, digest="another"),
+        *(
+            dataclasses.replace(model, digest=opened.digest)
+            for model in (
+                other_mean,
+                open_reward_model(make_model(tmp_path / "heads", head_ids=("a", "b", "c"))),
+            )
+        ),
+    ]
+    keys = [score_manifest(model, **given).key for model in models]
+    others = ({"data_sha256": "e"}, {"num_pairs": 7}, {"shard_size": 7})
+    keys += [score_manifest(opened, **given | changed).key for changed in others]
+    assert len({key, *keys}) == 1 + len(keys)
+    assert score_manifest(dataclasses.replace(opened, name="another name"), **given).key == key
 
 
 # --- what fails -----------------------------------------------------------------------------------

@@ -130,8 +130,8 @@ def test_the_histogram_agrees_with_numpy(random_rows: tuple[pa.Table, list[Row]]
 
 
 def test_weights_are_the_softmax_of_entropy_and_effects_their_spread() -> None:
-    # Rule a: H of the test above. Rule b: 4 levels once each, ln 4. Rule c: constant, 0. Rule
-    # silent has no weight and takes none.
+    # Rule a: 7 ratings, levels 0.1 (2x), 0.5 (2x), 0.9 (3x). Rule b: 4 levels once each, ln 4.
+    # Rule c: constant, 0. Rule silent has no weight and takes none.
     table = ratings_table([*SMALL, ("p1", "hh", "chosen", "silent", None)])
     entropies = [4 / 7 * math.log(7 / 2) + 3 / 7 * math.log(7 / 3), math.log(4), 0.0]
     for tau in (2, 0.5, 1e-300, 1e300):

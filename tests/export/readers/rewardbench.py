@@ -1,7 +1,6 @@
 """The `rewardbench` command from PyPI, in an environment of its own (float32, not quantized).
 
-It scores with a one-label model folder that older transformers can read, such as an export. Its
-scoring loop is timed: loading the model, rendering the data set and writing are left out.
+It scores with a one-label model folder that older transformers can read, such as an export.
 """
 
 from __future__ import annotations
@@ -31,17 +30,10 @@ class RewardbenchRun:
     Attributes:
         score_P2: Of chosen and rejected, float64.
         accuracy: Its own figure: the share of pairs with chosen strictly above rejected.
-        seconds: Of its scoring loop alone.
     """
 
     score_P2: NDArray[np.float64]
     accuracy: float
-    seconds: float
-
-    @property
-    def pairs_per_second(self) -> float:
-        """Of the scoring loop."""
-        return len(self.score_P2) / self.seconds
 
 
 def run_rewardbench(
@@ -82,9 +74,7 @@ def run_rewardbench(
             capture_output=True,
             text=True,
             cwd=folder,
-            env=offline_environ(
-                HF_HOME=str(folder / "hf"), ENCORE_SECONDS_FILE=str(folder / "seconds")
-            ),
+            env=offline_environ(HF_HOME=str(folder / "hf")),
             timeout=_SECONDS,
         )
         assert done.returncode == 0, f"rewardbench: {(done.stdout + done.stderr)[-3000:]}"
@@ -105,7 +95,6 @@ def _read_run(folder: Path) -> RewardbenchRun:
     return RewardbenchRun(
         score_P2=np.array([[_number(row[f"scores_{side}"]) for side in _SIDES] for row in rows]),
         accuracy=json.loads((results / "reward-model.json").read_text())["accuracy"],
-        seconds=float((folder / "seconds").read_text()),
     )
 
 
