@@ -15,24 +15,16 @@ if TYPE_CHECKING:  # torch, which rating does not want
     from encore.weighting.weigh import WeighedRules
     from tasks.track import Tracked
 
-_NOTHING = "–"
+_TIE_POLICIES = ("half", "untied", "strict", "inclusive")
 
 
 def publish_failed_shards(failures: Mapping[int, str]) -> None:
     """A table of the shards that failed; it says so when there is none."""
     rows = [
-        {
-            "shard": index,
-            "error": error,
-            "how to rerun": f"run again, or only this: shard=[{index}]",
-        }
+        {"shard": index, "error": error, "how to rerun": f"run again, or with shard=[{index}]"}
         for index, error in failures.items()
     ]
-    told = (
-        f"{len(failures)} shards failed. A run with the same parameters rates only these; "
-        f"`shard={list(failures)}` looks at no others."
-    )
-    _publish("failed-shards", rows, told if failures else "No shard failed.")
+    _publish("failed-shards", rows, f"{len(failures)} shards failed.")
 
 
 def publish_statistics(analysis: Analysis) -> None:
@@ -42,10 +34,7 @@ def publish_statistics(analysis: Analysis) -> None:
             "rule": rule.rule_id,
             "entropy (nats)": rule.entropy_nats,
             "levels": rule.num_levels,
-            "half": rule.accuracy.half,
-            "untied": rule.accuracy.untied,
-            "strict": rule.accuracy.strict,
-            "inclusive": rule.accuracy.inclusive,
+            **{name: getattr(rule.accuracy, name) for name in _TIE_POLICIES},
             "ties": rule.tie_rate,
             "coverage": rule.coverage,
             "ratings": rule.num_ratings,
@@ -56,9 +45,8 @@ def publish_statistics(analysis: Analysis) -> None:
     _publish(
         "rule-statistics",
         rows,
-        "Entropy of each rule's ratings, and its accuracy on people's preferences under four tie "
-        "policies: half (a tie counts one half), untied (left out), strict (a miss), inclusive (a "
-        "hit).",
+        "Entropy of each rule's ratings, and its accuracy on people's preferences. A tie counts "
+        "one half, is left out (untied), is a miss (strict) or a hit (inclusive).",
         *analysis.notes,
         *_missing(analysis.num_missing_shards, analysis.num_shards),
     )
@@ -67,7 +55,6 @@ def publish_statistics(analysis: Analysis) -> None:
 def publish_weights(weighed: WeighedRules) -> None:
     """A table of the rules' weights, and how much each moves the composed reward."""
     vector = weighed.vector
-    params = ", ".join(f"{name} {value}" for name, value in vector.params.items())
     rows = [
         {
             "rule": rule.rule_id,
@@ -80,7 +67,7 @@ def publish_weights(weighed: WeighedRules) -> None:
     _publish(
         "rule-weights",
         rows,
-        f"Weights by scheme {vector.scheme}{f' ({params})' if params else ''}. The effective "
+        f"Weights by scheme {vector.scheme} {dict(vector.params)}. The effective "
         "weight is the weight times the standard deviation of rating(chosen) − rating(rejected).",
         *_missing(weighed.num_missing_shards, weighed.num_shards),
     )
@@ -92,21 +79,16 @@ def publish_evaluation(result: TrainingResult) -> None:
     if found is None:
         _publish("training-evaluation", [], "No pairs were held out.")
         return
-    heads = dict.fromkeys([*found.r2_by_head, *found.accuracy_half_by_head])
+    r2, accuracy = found.r2_by_head, found.accuracy_half_by_head
     rows = [
-        {
-            "head": head,
-            "R²": found.r2_by_head.get(head),
-            "accuracy": found.accuracy_half_by_head.get(head),
-        }
-        for head in heads
+        {"head": head, "R²": r2.get(head), "accuracy": accuracy.get(head)}
+        for head in dict.fromkeys([*r2, *accuracy])
     ] or [{"head": "reward", "R²": None, "accuracy": found.accuracy_half}]
     _publish(
         "training-evaluation",
         rows,
-        f"After {result.num_steps} steps, on {found.num_pairs} pairs that the model was not "
-        "trained on. R²: how much of a rule's ratings its head explains. Accuracy: how often the "
-        "head ranks the chosen response first; a tie counts one half.",
+        f"After {result.num_steps} steps, on {found.num_pairs} held-out pairs. R²: how much of a "
+        "rule's ratings its head explains. Accuracy: how often it ranks the chosen response first.",
         *result.notes,
     )
 
@@ -141,15 +123,12 @@ def publish_tracked(tracked: Tracked | None, *folders: Path) -> None:
 
 def _publish(key: str, rows: Sequence[Mapping[str, Any]], *paragraphs: str) -> None:
     shown = [{name: _cell(value) for name, value in row.items()} for row in rows]
-    create_table_artifact(
-        shown or [{"": "none"}], key=key, description="\n\n".join(part for part in paragraphs)
-    )
+    description = "\n\n".join(paragraphs)
+    create_table_artifact(shown or [{"": "none"}], key=key, description=description)
 
 
 def _cell(value: Any) -> Any:
-    if value is None:
-        return _NOTHING
-    return round(value, 4) if isinstance(value, float) else value
+    return "–" if value is None else round(value, 4) if isinstance(value, float) else value
 
 
 def _missing(num_missing: int, num_shards: int) -> Sequence[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from uuid import UUID
@@ -41,12 +41,9 @@ class FlowReporter:
         if not total:
             return
         self._num_done, self._total = done, total
-        with _prefect_may_be_away():
-            artifact = create_progress_artifact(
-                progress=self._percent,
-                key=f"{self._stage}-progress",
-                description=f"{title}: share of {total} that is done.",
-            )
+        with contextlib.suppress(httpx.HTTPError):
+            key = f"{self._stage}-progress"
+            artifact = create_progress_artifact(self._percent, key=key, description=title)
             assert isinstance(artifact, UUID)  # called from synchronous code
             self._artifact = artifact
 
@@ -89,15 +86,9 @@ class FlowReporter:
 
     def _show(self) -> None:
         if self._artifact is not None:
-            with _prefect_may_be_away():
+            with contextlib.suppress(httpx.HTTPError):
                 update_progress_artifact(self._artifact, progress=self._percent)
 
     def _log(self, message: str) -> None:
         with contextlib.suppress(MissingContextError):  # a worker thread of the stage
             get_run_logger().info("%s", message)
-
-
-@contextlib.contextmanager
-def _prefect_may_be_away() -> Iterator[None]:
-    with contextlib.suppress(httpx.HTTPError):
-        yield

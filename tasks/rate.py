@@ -29,8 +29,8 @@ from tasks.stage import Attempts, StoppedError, is_shard_worth_another_attempt, 
 _RETRY_DELAY_SECONDS = 5
 #: How long to wait for a shard that another process rates.
 _BUSY_LIMIT_SECONDS, _BUSY_POLL_SECONDS = 3600.0, 1.0
-#: Loading a large judge from a slow disk, twice: at the start and after a shard's time limit.
-_ENGINE_START_SECONDS = 3600.0
+#: For another process, and for loading a large judge from a slow disk.
+_WAITING_SECONDS = 7200.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +83,8 @@ def rate_shards(
         states = inspect_shards(run.run_dir, run.manifest, chosen)
         num_open = sum(state.state != "done" for state in states)
         reporter = FlowReporter("rating")
-        reporter.started(
-            f"run {run.manifest.run_key}: judge {run.manifest.judge}, {len(run.manifest.rules)} "
-            f"rules, {run.manifest.num_pairs} pairs; {len(chosen)} shards to look at, {num_open} "
-            "of them not done",
-            total=len(chosen),
-        )
+        title = f"run {run.manifest.run_key}: {len(chosen)} shards, {num_open} of them not done"
+        reporter.started(title, total=len(chosen))
         if num_open:
             before_judge()
             # In the flow's own thread, where Ctrl-C can interrupt the minutes it takes.
@@ -98,9 +94,18 @@ def rate_shards(
     finally:
         run.cancelled.set()  # interrupts shards at work; does nothing when all are through
         run.judge.close()
-    report = _report(results)
-    publish_failed_shards(report.failures)
-    error = _error(results, report) if report.failures else None
+    outcomes = [one for one in results.values() if isinstance(one, ShardState)]
+    failed = {i: one for i, one in sorted(results.items()) if isinstance(one, BaseException)}
+    failures = {index: f"{type(one).__name__}: {one}" for index, one in failed.items()}
+    report = RunReport(RatingManifest, outcomes, failures)
+    publish_failed_shards(failures)
+    error: EncoreError | None = None
+    if shards.fatal is not None:
+        fatal = shards.fatal
+        error = fatal if isinstance(fatal, EncoreError) else EncoreError(str(fatal))
+    elif failures:
+        hint = "run the same command again to rate only the failed shards"
+        error = StudyIncompleteError(f"{report.summary}; {hint}")
     return Rated(run_dir=run.run_dir, report=report, error=error)
 
 
@@ -127,6 +132,11 @@ class _Shards:
     def _submit(
         self, indices: Sequence[int], *, retries: int, busy_limit_seconds: float
     ) -> dict[int, Any]:
+        # Prefect's limit is only an outer guard: it strikes at any line of Python. A task may wait
+        # for the other worker's generation, for an engine to start, and for another process.
+        limit = self.timeout_seconds
+        guard_seconds = None if limit is None else NUM_WORKERS * limit + _WAITING_SECONDS
+
         @task(
             name="rate-shard",
             task_run_name="shard-{index}",
@@ -134,7 +144,7 @@ class _Shards:
             retries=retries,
             retry_delay_seconds=_RETRY_DELAY_SECONDS,
             retry_condition_fn=is_shard_worth_another_attempt,
-            timeout_seconds=self._guard_seconds,
+            timeout_seconds=guard_seconds,
             cache_policy=NO_CACHE,
             persist_result=False,
         )
@@ -150,17 +160,6 @@ class _Shards:
                 self.reporter.advanced()
         return results
 
-    @property
-    def _guard_seconds(self) -> float | None:
-        """Prefect's limit is only an outer guard: it strikes at any line of Python.
-
-        A task may wait for the other worker's generation, for an engine to start, and for another
-        process, and all this counts against it.
-        """
-        if self.timeout_seconds is None:
-            return None
-        return NUM_WORKERS * self.timeout_seconds + _ENGINE_START_SECONDS + _BUSY_LIMIT_SECONDS
-
     def _rate(self, index: int, *, busy_limit_seconds: float) -> ShardState:
         if self.fatal is not None:
             raise self.fatal
@@ -173,7 +172,8 @@ class _Shards:
                     timeout_seconds=self.timeout_seconds,
                 )
                 if outcome.action != "busy" or not busy_limit_seconds:
-                    _log(outcome)
+                    said = (outcome.index, outcome.action, dict(outcome.counts))
+                    get_run_logger().info("shard %d %s: %s", *said)
                     return outcome
                 if time.monotonic() > give_up:
                     raise EncoreError(
@@ -181,9 +181,9 @@ class _Shards:
                         f"{busy_limit_seconds:g} s; see whether it hangs, then run the flow again"
                     )
                 if self.run.cancelled.wait(_BUSY_POLL_SECONDS):
-                    raise StoppedError(f"shard {index}: the run was stopped")
+                    raise EncoreError("stopped")
         except Exception as error:
-            if self.run.cancelled.is_set() and not isinstance(error, StoppedError):
+            if self.run.cancelled.is_set():
                 raise StoppedError(f"shard {index}: the run was stopped") from error
             if meets_every_shard(error):
                 self.fatal = error
@@ -192,33 +192,3 @@ class _Shards:
 
 def _is_busy(found: object) -> bool:
     return isinstance(found, ShardState) and found.action == "busy"
-
-
-def _report(results: dict[int, Any]) -> RunReport:
-    outcomes = [one for one in results.values() if isinstance(one, ShardState)]
-    failures = {
-        index: f"{type(one).__name__}: {one}"
-        for index, one in results.items()
-        if isinstance(one, BaseException)
-    }
-    return RunReport(RatingManifest, outcomes, dict(sorted(failures.items())))
-
-
-def _error(results: dict[int, Any], report: RunReport) -> EncoreError:
-    """The first error that every shard would meet, else that the study is incomplete."""
-    fatal = next((error for error in results.values() if meets_every_shard(error)), None)
-    if fatal is None:
-        return StudyIncompleteError(
-            f"{report.summary}; run the same command again to rate only the failed shards"
-        )
-    return fatal if isinstance(fatal, EncoreError) else EncoreError(str(fatal))
-
-
-def _log(outcome: ShardState) -> None:
-    log, footer, counts = get_run_logger(), outcome.footer, outcome.counts
-    said = (outcome.index, outcome.action, footer.get("num_ratings"), footer.get("num_nulls"))
-    log.info("shard %d %s: %s ratings, %s nulls", *said)
-    if reasons := counts.get("null_reasons"):
-        log.warning("shard %d: nulls by reason: %s", outcome.index, reasons)
-    if num_cut := counts.get("num_truncated"):
-        log.warning("shard %d: %d prompts were cut to fit", outcome.index, num_cut)

@@ -100,7 +100,9 @@ def is_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: State[
     error: object = state.data
     if isinstance(error, EncoreError):
         return isinstance(error.__cause__, _NETWORK_ERRORS)
-    if meets_every_shard(error) or _is_out_of_memory(error):
+    import torch
+
+    if meets_every_shard(error) or isinstance(error, torch.OutOfMemoryError):
         return False
     return isinstance(error, (RuntimeError, OSError, httpx.TransportError))
 
@@ -143,9 +145,3 @@ def _release_memory(error: Exception) -> None:
 
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def _is_out_of_memory(error: object) -> bool:
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError)

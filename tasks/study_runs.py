@@ -8,6 +8,7 @@ NaN, never 0.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -20,7 +21,6 @@ import pyarrow.parquet as pq
 
 from encore.data.pairs import data_digest
 from encore.data.study import Study
-from encore.rating_runs import list_runs, read_run
 from encore.runs import run_key_of
 from encore.training.run_folder import read_log
 
@@ -35,13 +35,8 @@ _TABLE_FILES = ("table.json", "table.md", "results.parquet")
 _NOT_IN_NAMES = re.compile(r"[^\w\-. ]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """Metrics of one training step, so many seconds after the first one began."""
-
-    step: int
-    seconds: float
-    values: Mapping[str, float]
+#: A training step, seconds since the first one began, and metrics by name.
+Figures = tuple[int, float, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +49,8 @@ class StudyRun:
         params: What it is made of.
         tags: What it is searched by, and what a reader should know first.
         dataset: Name and digest of the pairs it was run on.
-        steps: Metrics of the training steps.
-        evaluations: Metrics on held-out pairs; of a row all its metrics, at step 0.
-        models: Checkpoints and the final model: path by step.
+        folder: Of the training or table.
+        series: Metrics in the order of their steps; of a row all its metrics, at step 0.
         files: Logged once the run is finished.
         texts: The same, content by file name.
         is_finished: Whether anything is still to come.
@@ -67,9 +61,8 @@ class StudyRun:
     params: Mapping[str, str]
     tags: Mapping[str, str]
     dataset: tuple[str, str]
-    steps: Sequence[Figures] = ()
-    evaluations: Sequence[Figures] = ()
-    models: Sequence[tuple[int, Path]] = ()
+    folder: Path
+    series: Mapping[str, Sequence[Figures]] = field(default_factory=dict)
     files: Sequence[Path] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     is_finished: bool = True
@@ -82,18 +75,14 @@ class StudyTable:
     Attributes:
         key: Of the table: a hash of what it contains.
         experiment: One for each definition on a set of pairs: rows of others do not compare.
-        content: What its JSON says.
-        parent: The study's run.
+        parent: The study's run; its files are the table's.
         rows: By name.
-        files: Of the table as a whole.
     """
 
     key: str
     experiment: str
-    content: Mapping[str, Any]
     parent: StudyRun
     rows: Mapping[str, StudyRun]
-    files: Sequence[Path]
 
 
 def read_trainings(study: Study, *, also: Iterable[Path] = ()) -> Iterator[StudyRun]:
@@ -113,55 +102,32 @@ def _folders(study: Study, pattern: str, also: Iterable[Path]) -> list[Path]:
 
 
 def _training(folder: Path, study: Study) -> StudyRun:
-    manifest = _json(folder / "training.json")
+    manifest, result = _json(folder / "training.json"), _json(folder / "result.json")
     identity, key = manifest["identity"], manifest["run_key"]
-    steps, seconds_at = [], {0: 0.0}
-    for record in read_log(folder / "log.jsonl"):
-        at = seconds_at[record["step"]] = max(seconds_at.values()) + record.get("seconds", 0.0)
-        steps.append(_figures("train", record, seconds=at))
-    evaluations = [
-        _figures("eval", record, seconds=seconds_at.get(record["step"], 0.0))
-        for record in read_log(folder / "evaluations.jsonl")
-    ]
-    result = _json(folder / "result.json")
-    checkpoints = folder.glob("checkpoints/step-*")
-    models = [(int(path.name.removeprefix("step-")), path) for path in sorted(checkpoints)]
-    if result:
-        models.append((result["num_steps"], folder / "model"))
+    log, evaluations = read_log(folder / "log.jsonl"), read_log(folder / "evaluations.jsonl")
+    ends = itertools.accumulate(record.get("seconds", 0.0) for record in log)
+    seconds_at = {record["step"]: end for record, end in zip(log, ends, strict=True)}
     prose = ("identity", "notes", "synthetic")
     about = {name: value for name, value in manifest.items() if name not in prose}
     objective = identity.get("config", {}).get("objective", "training")
-    plan = _flat({"plan": _json(folder / "plan.json")})
-    params = {**_flat({**identity, **about}), **plan, **_rating_params(study, objective)}
-    digests = {f"encore.{name}": text for name, text in params.items() if name.endswith("sha256")}
     return StudyRun(
         key=key,
         name=f"{objective}-{key[:8]}",
-        params=params,
+        params=_flat({**identity, **about}),
         tags={
             KIND_TAG: "training",
             "encore.out": str(folder.resolve()),
-            **digests,
             **_marks(manifest.get("synthetic", ()), manifest.get("notes", ())),
         },
         dataset=(study.path.resolve().name, identity["data_sha256"]),
-        steps=steps,
-        evaluations=evaluations,
-        models=models,
+        folder=folder,
+        series={
+            "train": _series("train", log, seconds_at),
+            "eval": _series("eval", evaluations, seconds_at),
+        },
         files=[path for name in _TRAINING_FILES if (path := folder / name).is_file()],
         is_finished=bool(result),
     )
-
-
-def _rating_params(study: Study, objective: str) -> dict[str, str]:
-    """Digests of the rating run that is learnt from, where the study has only one."""
-    runs = [read_run(path) for path in list_runs(study.ratings_dir)]
-    if objective != "multi-head" or len(runs) != 1:
-        return {}
-    [run] = runs
-    digests = {name: str(run.identity[name]) for name in ("rules_sha256", "prompt_sha256")}
-    found = {"run_key": run.run_key, "judge": run.judge, "rule_set": run.rule_set, **digests}
-    return {f"ratings.{name}": text for name, text in found.items()}
 
 
 def _table(folder: Path, study: Study) -> StudyTable:
@@ -187,27 +153,26 @@ def _table(folder: Path, study: Study) -> StudyTable:
             "behind": evaluation.get("models", {}).get(name) or {},
             "ratings": evaluation.get("identity", {}).get("ratings") or {},
         }
-        rows[name] = _row(line, content, about, params=params, table_key=key)
+        rows[name] = _row(line, content, about, params=params, folder=folder, table_key=key)
     return StudyTable(
         key=key,
         experiment="-".join(
             (benchmark["name"], _name(benchmark["version"]), benchmark["digest"][:8])
         ),
-        content=content,
         parent=StudyRun(
             key=run_key_of({KIND_TAG: "study", **params}),
             name=who["study"],
             params=params,
             tags={
                 KIND_TAG: "study",
-                "encore.data.study": who["study"],
                 **_benchmark_tags(benchmark),
                 **_marks(content["synthetic"], content["notes"]),
             },
             dataset=(benchmark["name"], benchmark["digest"]),
+            folder=folder,
+            files=[path for name in _TABLE_FILES if (path := folder / name).is_file()],
         ),
         rows=rows,
-        files=[path for name in _TABLE_FILES if (path := folder / name).is_file()],
     )
 
 
@@ -217,15 +182,17 @@ def _row(
     about: Mapping[str, Any],
     *,
     params: Mapping[str, str],
+    folder: Path,
     table_key: str,
 ) -> StudyRun:
     """A row as a run; ``about`` is what stands behind it."""
     ours, behind, kind = line["ours"], about["behind"], line["kind"]
     origin = about["ratings"] if ours["weights"] else {}
+    first_words = line["name"].partition(" (")[0]  # of a mean over draws: the scheme
     own = {
         "row": line["name"],
         "kind": kind,
-        "scheme": _scheme(line, about),
+        "scheme": about.get("scheme") or (first_words if kind == "scheme" else NONE),
         "method": ours["method"] or NONE,
         **{name: _text(ours["params"].get(name), none=NO_NUMBER) for name in _NUMBERS},
         **{name: _text(ours["params"].get(name)) for name in _NAMES},
@@ -233,10 +200,8 @@ def _row(
         "uses_labels": _text(ours["uses_labels"]),
         "model": _text(behind.get("name", about.get("judge"))),
         "model_sha256": _text(behind.get("digest")),
-        "model_revision": _text(behind.get("revision")),
         "ratings_judge": _text(origin.get("judge")),
         "ratings_sha256": _text(origin.get("ratings_sha256")),
-        "rules_sha256": _text(origin.get("rules_sha256")),
         "reference": _text(content["reference"]),
         **params,
     }
@@ -258,7 +223,8 @@ def _row(
             **_marks(*(_said_of(ours, content, part) for part in ("synthetic", "notes"))),
         },
         dataset=(content["benchmark"]["name"], content["benchmark"]["digest"]),
-        evaluations=[Figures(step=0, seconds=0.0, values=metrics)],
+        folder=folder,
+        series={"eval": [(0, 0.0, metrics)]},
         texts={"row.json": json.dumps(line, indent=2, ensure_ascii=False)},
     )
 
@@ -284,7 +250,7 @@ def _row_metrics(line: Mapping[str, Any], content: Mapping[str, Any]) -> dict[st
     name = _name(headline["name"]).lower()
     # The reference differs from itself by 0.
     same = {"difference": 0, "ci_low": 0, "ci_high": 0, "mcnemar_p": 1}
-    found = ours["comparison"] or {**same, "num_only_first": 0, "num_only_second": 0}
+    found = ours["comparison"] or same
     draws, paper = ours["draws"] or {}, line["paper"] or {}
     metrics = {
         name: headline["score"],
@@ -295,8 +261,6 @@ def _row_metrics(line: Mapping[str, Any], content: Mapping[str, Any]) -> dict[st
         "difference_ci_low": found["ci_low"],
         "difference_ci_high": found["ci_high"],
         "mcnemar_p": found["mcnemar_p"],
-        "num_only_this": found["num_only_first"],
-        "num_only_reference": found["num_only_second"],
         "draws_low": draws.get("low"),
         "draws_high": draws.get("high"),
         "paper": paper.get("score"),
@@ -309,17 +273,6 @@ def _row_metrics(line: Mapping[str, Any], content: Mapping[str, Any]) -> dict[st
         metrics[place] = one.get("accuracy")
         metrics |= {f"{place}_{end}": one.get(end) for end in ("ci_low", "ci_high")}
     return {name: math.nan if value is None else float(value) for name, value in metrics.items()}
-
-
-def _scheme(line: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    if about.get("scheme"):
-        return str(about["scheme"])
-    if line["kind"] != "scheme":
-        return NONE
-    own = line["name"].rpartition(": ")[2]  # of a file of several rows: whose it is comes before
-    params = line["ours"]["params"]
-    name = str(own.partition(" (")[0])  # a mean over draws: the scheme, then what is averaged
-    return name.replace(f"-{params['k']}", "-k") if "k" in params else name
 
 
 def _benchmark_tags(benchmark: Mapping[str, Any]) -> dict[str, str]:
@@ -337,14 +290,18 @@ def _marks(synthetic: Sequence[str], notes: Sequence[str]) -> dict[str, str]:
     return {"encore.synthetic": ", ".join(synthetic) or "no", **shown}
 
 
-def _figures(prefix: str, record: Mapping[str, Any], *, seconds: float) -> Figures:
-    values = {
-        name: float(value)
-        for name, value in _leaves(record, separator="/")
-        if isinstance(value, int | float) and name != "step"
-    }
-    named = {f"{prefix}/{name.replace('_by_head/', '/')}": one for name, one in values.items()}
-    return Figures(step=record["step"], seconds=seconds, values=named)
+def _series(
+    prefix: str, records: Sequence[Mapping[str, Any]], seconds_at: Mapping[int, float]
+) -> list[Figures]:
+    series = []
+    for record in records:
+        values = {
+            f"{prefix}/{name.replace('_by_head/', '/')}": float(value)
+            for name, value in _leaves(record, separator="/")
+            if isinstance(value, int | float) and name != "step"
+        }
+        series.append((record["step"], seconds_at.get(record["step"], 0.0), values))
+    return series
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, str]:

@@ -18,11 +18,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock
-from pydantic import ConfigDict, model_validator
+from pydantic import AfterValidator, ConfigDict
 
 from encore.config import StageConfig, option
 from encore.data.study import open_study
@@ -30,22 +30,12 @@ from encore.errors import EncoreError, InputError
 from encore.options import run_main, single_command
 from encore.settings import quiet_environment
 from encore.terminal import say
-from tasks.study_runs import (
-    KEY_TAG,
-    KIND_TAG,
-    NONE,
-    TABLE_TAG,
-    Figures,
-    StudyRun,
-    StudyTable,
-    read_tables,
-    read_trainings,
-)
+from tasks import study_runs
+from tasks.study_runs import KEY_TAG, NONE, StudyRun, StudyTable
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel, Metric, Run
+    from mlflow.entities import Run
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +44,6 @@ _SQLITE = "sqlite:///"
 _SECRET_NAME = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
 
 DEFAULT_EXPERIMENT, DEFAULT_MODEL = "encore", "encore-reward-model"
-_PARENT_TAG, _NAME_TAG, _PATH_TAG = "mlflow.parentRunId", "encore.checkpoint", "encore.path"
-_ON_DISK_TAG = "encore.on_disk"
 LOCK_FILE = ".mlflow.lock"
 #: A server that is away must not hold a training up: the next call logs what is missing.
 _ENVIRONMENT = {
@@ -69,12 +57,62 @@ _CONNECT_SECONDS, _LONGEST_MESSAGE = 10.0, 300
 #: MLflow refuses more than 1,000 metrics and 100 parameters in one call.
 _MOST_METRICS, _MOST_PARAMS = 900, 100
 #: Columns of an MLflow database that hold the place of artifacts.
-_PLACES = {
-    "experiments": ("artifact_location",),
-    "runs": ("artifact_uri",),
-    "logged_models": ("artifact_location",),
-    "model_versions": ("source", "storage_location"),
-}
+_PLACES = (
+    *(("experiments", "artifact_location"), ("runs", "artifact_uri")),
+    *(("model_versions", "source"), ("model_versions", "storage_location")),
+)
+
+
+def choose_tracking_uri(study: Path, *, given: str | None = None) -> str:
+    """The store that was given, else MLFLOW_TRACKING_URI's, else a file in the study.
+
+    SQLite paths become absolute: MLflow would look for them in the working directory.
+
+    Raises:
+        InputError: The given one has a password, which belongs into the environment alone.
+    """
+    place = f"{_SQLITE}{study.resolve() / 'mlflow.db'}"
+    uri = refuse_secret(given or "") or os.environ.get(VARIABLE) or place
+    path = sqlite_path(uri)
+    return uri if path is None else f"{_SQLITE}{path.as_posix()}"
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The absolute path of an SQLite store's file; None for any other store."""
+    name = uri.removeprefix(_SQLITE)
+    return None if name == uri or not name else Path(name).resolve()
+
+
+def refuse_secret(uri: str) -> str:
+    """A URI without a password: what Prefect stores and shows are the parameters of a flow run.
+
+    Raises:
+        InputError: There is one; it is not repeated.
+    """
+    if _secrets(uri):
+        raise InputError(
+            f"tracking URI {hide_secrets(uri, uri=uri)}: has a password; set {VARIABLE} in the "
+            "environment instead, and change the password if it was stored"
+        )
+    return uri
+
+
+def hide_secrets(text: str, *, uri: str) -> str:
+    """The text with the URI's passwords and tokens, as written and decoded, replaced by ***."""
+    for secret in _secrets(uri):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _secrets(uri: str) -> list[str]:
+    """As written and decoded; the longest first, so that no part of one is left."""
+    parts = urlsplit(uri)
+    query = [pair.partition("=")[::2] for pair in parts.query.split("&")]
+    found = [value for name, value in query if _SECRET_NAME.search(name)]
+    # A user without a password is a token, as hosted services give them.
+    found.append(parts.password if parts.password is not None else parts.username or "")
+    both = {*found, *map(unquote, found)}
+    return sorted(filter(None, both), key=len, reverse=True)
 
 
 class TrackingConfig(StageConfig):
@@ -82,7 +120,7 @@ class TrackingConfig(StageConfig):
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    tracking_uri: str | None = option(
+    tracking_uri: Annotated[str, AfterValidator(refuse_secret)] | None = option(
         None,
         metavar="URI",
         identity=False,
@@ -96,12 +134,6 @@ class TrackingConfig(StageConfig):
         help="MLflow's experiment for trainings; tables have one for each set of pairs, whose "
         "name begins with it. Made if it is not there.",
     )
-
-    @model_validator(mode="after")
-    def _has_no_password(self) -> TrackingConfig:
-        if self.tracking_uri is not None:
-            refuse_secret(self.tracking_uri)
-        return self
 
 
 class TrackingUnavailableError(EncoreError):
@@ -125,13 +157,16 @@ class Tracked:
     def how_to_look(self, folder: Path) -> str:
         """The page of a run, or how to serve it, as Markdown."""
         experiment_id, run_id = self.runs[folder.resolve()]
-        page = page_of(self.uri, experiment_id=experiment_id, run_id=run_id)
-        if page is not None:
+        address = urlsplit(self.uri)
+        is_server = address.scheme in ("http", "https")
+        server = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}".rstrip("/")
+        place = f"/#/experiments/{experiment_id}/runs/{run_id}"
+        page = f"{server if is_server else 'http://127.0.0.1:5000'}{place}"
+        if is_server:
             return f"[MLflow run {run_id}]({page})"
-        local = page_of("http://127.0.0.1:5000", experiment_id=experiment_id, run_id=run_id)
         command = f"mlflow ui --backend-store-uri '{self.uri}' --host 127.0.0.1 --port 5000"
         return (
-            f"MLflow run {run_id} is in `{self.uri}`. To look at it:\n\n    {command}\n\n<{local}>"
+            f"MLflow run {run_id} is in `{self.uri}`. To look at it:\n\n    {command}\n\n<{page}>"
         )
 
 
@@ -161,13 +196,15 @@ def sync(
     opened = open_study(study)
     uri = choose_tracking_uri(opened.path, given=tracking_uri)
     with FileLock(opened.path / LOCK_FILE):
-        trainings, tables = [*read_trainings(opened, also=also)], [*read_tables(opened, also=also)]
+        trainings = [*study_runs.read_trainings(opened, also=also)]
+        tables = [*study_runs.read_tables(opened, also=also)]
         with _connected(uri) as client:
             projection = _Projection(client=client, uri=uri, stopped=stopped, tags=tags or {})
             for training in trainings:
-                projection.show_training(training, experiment=experiment)
+                projection.show(training, projection.experiment(experiment))
             for table in tables:
-                projection.show_table(table, experiment=f"{experiment}-{table.experiment}")
+                place = projection.experiment(f"{experiment}-{table.experiment}")
+                projection.show_table(table, place)
     return Tracked(uri=hide_secrets(uri, uri=uri), runs=projection.runs, num_new=projection.num_new)
 
 
@@ -202,8 +239,20 @@ def set_alias(
     with FileLock(study / LOCK_FILE), _connected(uri) as client:
         projection = _Projection(client=client, uri=uri)
         place = projection.experiment(f"{config.experiment}-{found.experiment}")
-        run = projection.open_run(found.rows[row], experiment_id=place)
-        return _registered(client, run, found.rows[row], model=model, alias=alias)
+        shown = found.rows[row]
+        run = projection.open_run(shown, place)
+        run_id = run.info.run_id
+        if not client.search_registered_models(f"name = '{model}'"):
+            client.create_registered_model(model)
+        there = client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'")
+        if not there:
+            client.log_text(run_id, shown.texts["row.json"], "model/reward-model.json")
+            source = f"{run.info.artifact_uri}/model"
+            marks = {name: shown.tags[name] for name in ("encore.synthetic", "encore.partial")}
+            there = [client.create_model_version(model, source, run_id, tags=marks)]
+        version = str(there[0].version)
+        client.set_registered_model_alias(model, alias, version)
+        return version
 
 
 def refuse_candidate(study: Path, *, table: Path, row: str) -> StudyTable:
@@ -213,8 +262,8 @@ def refuse_candidate(study: Path, *, table: Path, row: str) -> StudyTable:
         InputError: The row is one of them, or there is no such row: its reward cannot be composed
             again.
     """
-    every = read_tables(open_study(study), also=(table,))
-    found = next(one for one in every if one.files[0].parent == table)
+    every = study_runs.read_tables(open_study(study), also=(table,))
+    found = next(one for one in every if one.parent.folder == table)
     possible = [name for name, one in found.rows.items() if one.tags["encore.reward_key"] != NONE]
     if row not in possible:
         raise InputError(
@@ -227,29 +276,25 @@ def refuse_candidate(study: Path, *, table: Path, row: str) -> StudyTable:
 class Tracker:
     """Shows a study in MLflow while a stage runs; an outage costs a warning.
 
-    A call does something at most every half minute, and less often while MLflow is away.
+    A call does something at most every half minute, and every ten minutes while MLflow is away.
     """
 
     def __init__(self, study: Path, config: TrackingConfig, **arguments: Any) -> None:
         """Take what `sync` takes."""
         self._sync = {"study": study, **dict(config), **arguments}
-        self._wait_seconds = self._usual_seconds = 30.0
         self._not_before = 0.0
-        self.tracked: Tracked | None = None
 
     def __call__(self, *, now: bool = False, **arguments: Any) -> Tracked | None:
         """Show what is there, ``now`` or if it is time; None where that was not done."""
         if not now and time.monotonic() < self._not_before:
             return None
+        tracked = None
         try:
-            self.tracked = sync(**{**self._sync, **arguments})
-            self._wait_seconds = self._usual_seconds
+            tracked = sync(**{**self._sync, **arguments})
         except TrackingUnavailableError as error:
             logger.warning("%s; the stage goes on, and the next call logs what is missing", error)
-            self._wait_seconds = min(2 * self._wait_seconds, 600.0)
-            self.tracked = None
-        self._not_before = time.monotonic() + self._wait_seconds
-        return self.tracked
+        self._not_before = time.monotonic() + (30.0 if tracked else 600.0)
+        return tracked
 
 
 @dataclass(slots=True, kw_only=True)
@@ -269,14 +314,9 @@ class _Projection:
         if found is None:
             path = sqlite_path(self.uri)
             return self.client.create_experiment(name, None if path is None else _artifacts(path))
-        if found.lifecycle_stage != "active":
-            raise TrackingUnavailableError(
-                f"MLflow {hide_secrets(self.uri, uri=self.uri)}: experiment {name!r} was deleted "
-                "there; restore it, or name another one with --experiment"
-            )
         return found.experiment_id
 
-    def open_run(self, run: StudyRun, *, experiment_id: str, **tags: str) -> Run:
+    def open_run(self, run: StudyRun, experiment_id: str, **tags: str) -> Run:
         """Find a run, or make it, with all of its parameters and tags."""
         from mlflow.entities import Param, RunTag
 
@@ -304,172 +344,59 @@ class _Projection:
         made = self.client.create_run(experiment_id, tags=tags, run_name=run.name)
         name, digest = run.dataset
         pairs = Dataset(name, digest[:36], "local", json.dumps({"sha256": digest}))
-        context = [InputTag("mlflow.data.context", run.tags[KIND_TAG])]
+        context = [InputTag("mlflow.data.context", run.tags[study_runs.KIND_TAG])]
         self.client.log_inputs(made.info.run_id, [DatasetInput(pairs, context)])
         return made
 
-    def show_training(self, training: StudyRun, *, experiment: str) -> None:
-        """Metrics by step, evaluations, a LoggedModel for each checkpoint, the run's files."""
-        run = self.open_run(training, experiment_id=self.experiment(experiment))
-        run_id, began = run.info.run_id, run.info.start_time
-        self.runs[training.files[0].parent.resolve()] = (run.info.experiment_id, run_id)
-        if run.info.status == "FINISHED" and training.is_finished:
+    def show(self, run: StudyRun, experiment_id: str, **tags: str) -> None:
+        """Metrics of new steps; the run's files when it is finished."""
+        from mlflow.entities import Metric
+
+        found = self.open_run(run, experiment_id, **tags)
+        run_id, began = found.info.run_id, found.info.start_time
+        self.runs.setdefault(run.folder.resolve(), (experiment_id, run_id))
+        if found.info.status == "FINISHED" and run.is_finished:
             return
-        steps = {one.step for one in self.client.get_metric_history(run_id, "train/loss")}
-        new = [
-            point
-            for one in training.steps
-            if one.step not in steps
-            for point in _metrics(one, began)
-        ]
-        evaluations = self._evaluations(run)
-        for one in training.evaluations:
-            if one.step not in evaluations:
-                evaluations[one.step] = _metrics(one, began)
-                new += evaluations[one.step]
-        self._log(run_id, new)
-        self._show_models(training, run, evaluations)
-        if training.is_finished:
-            self._finish(run_id, training)
+        is_new = False
+        for name, series in run.series.items():
+            tag = f"encore.logged.{name}"  # set last: what a crash left out is logged again
+            num_before = int(found.data.tags.get(tag, -1))
+            points = [
+                Metric(metric, value, began + round(1000 * seconds), step)
+                for step, seconds, values in series
+                if step > num_before
+                for metric, value in values.items()
+            ]
+            for start in range(0, len(points), _MOST_METRICS):
+                self.client.log_batch(run_id, metrics=points[start : start + _MOST_METRICS])
+            if points:
+                is_new = True
+                self.client.set_tag(run_id, tag, points[-1].step)
+        if run.is_finished:
+            for path in run.files:
+                self.client.log_artifact(run_id, str(path))
+            for name, text in run.texts.items():
+                self.client.log_text(run_id, text, name)
+            self.client.set_terminated(run_id, "FINISHED")
         elif self.stopped is not None:
             self.client.set_terminated(run_id, self.stopped)
-        elif new and run.info.status != "RUNNING":
+        elif is_new and found.info.status != "RUNNING":
             self.client.update_run(run_id, status="RUNNING")
 
-    def show_table(self, table: StudyTable, *, experiment: str) -> None:
+    def show_table(self, table: StudyTable, experiment_id: str) -> None:
         """The study's run with the whole table, and within it a run for each row."""
-        experiment_id = self.experiment(experiment)
-        parent = self.open_run(table.parent, experiment_id=experiment_id)
+        parent = self.open_run(table.parent, experiment_id)
         parent_id = parent.info.run_id
-        self.runs[table.files[0].parent.resolve()] = (experiment_id, parent_id)
-        shown_tag = f"{TABLE_TAG}.{table.key}"
+        self.runs[table.parent.folder.resolve()] = (experiment_id, parent_id)
+        shown_tag = f"{study_runs.TABLE_TAG}.{table.key}"
         if shown_tag in parent.data.tags:
             return
         for row in table.rows.values():
-            run = self.open_run(row, experiment_id=experiment_id, **{_PARENT_TAG: parent_id})
-            if run.info.status != "FINISHED":
-                for one in row.evaluations:
-                    self._log(run.info.run_id, _metrics(one, run.info.start_time))
-                self._finish(run.info.run_id, row)
-        folder = f"tables/{table.key}"
-        for path in table.files:
-            self.client.log_artifact(parent_id, str(path), folder)
-        self.client.log_figure(parent_id, _intervals(table.content), f"{folder}/intervals.png")
+            self.show(row, experiment_id, **{"mlflow.parentRunId": parent_id})
+        for path in table.parent.files:
+            self.client.log_artifact(parent_id, str(path), f"tables/{table.key}")
         self.client.set_terminated(parent_id, "FINISHED")
         self.client.set_tag(parent_id, shown_tag, "yes")  # last: all of it is there
-
-    def _log(self, run_id: str, metrics: Sequence[Metric]) -> None:
-        for start in range(0, len(metrics), _MOST_METRICS):
-            self.client.log_batch(run_id, metrics=metrics[start : start + _MOST_METRICS])
-
-    def _finish(self, run_id: str, run: StudyRun) -> None:
-        for path in run.files:
-            self.client.log_artifact(run_id, str(path))
-        for name, text in run.texts.items():
-            self.client.log_text(run_id, text, name)
-        self.client.set_terminated(run_id, "FINISHED")
-
-    def _evaluations(self, run: Run) -> dict[int, list[Metric]]:
-        """The evaluations that a run has, by step, exactly as they were logged."""
-        found: dict[int, list[Metric]] = {}
-        for name in sorted(name for name in run.data.metrics if name.startswith("eval/")):
-            for point in self.client.get_metric_history(run.info.run_id, name):
-                found.setdefault(point.step, []).append(point)
-        return found
-
-    def _show_models(
-        self, training: StudyRun, run: Run, evaluations: Mapping[int, Sequence[Metric]]
-    ) -> None:
-        """A LoggedModel for each checkpoint, with the metrics of its evaluation; no file is copied.
-
-        Metrics of a model are also the run's: exactly the same, so the store has them once.
-        """
-        from mlflow.entities import LoggedModelOutput, Metric
-
-        run_id, known = run.info.run_id, self._models(run)
-        for step, path in training.models:
-            model = known.get(path.name)
-            if model is None:
-                model = self.client.create_logged_model(
-                    run.info.experiment_id,
-                    name=f"{training.key[:8]}-{path.name}",
-                    source_run_id=run_id,
-                    model_type="reward-model",
-                    params=dict(training.params),
-                    tags={_NAME_TAG: path.name, KEY_TAG: training.key, _ON_DISK_TAG: "yes"},
-                )
-            place = str(path.resolve())
-            if model.tags.get(_PATH_TAG) != place:  # the study may have moved
-                self.client.set_logged_model_tags(model.model_id, {_PATH_TAG: place})
-            if str(model.status) != "READY":
-                points = [
-                    Metric(one.key, one.value, one.timestamp, step, model_id=model.model_id)
-                    for one in evaluations.get(step, ())
-                ]
-                self._log(run_id, points)
-                outputs = self.client.get_run(run_id).outputs
-                there = outputs.model_outputs if outputs else ()
-                if model.model_id not in {one.model_id for one in there}:
-                    self.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step)])
-                self.client.finalize_logged_model(model.model_id, "READY")
-        names = {path.name for _, path in training.models}
-        for name, model in known.items():  # only the newest checkpoints are kept on the disk
-            if name not in names and model.tags.get(_ON_DISK_TAG) == "yes":
-                self.client.set_logged_model_tags(model.model_id, {_ON_DISK_TAG: "no"})
-
-    def _models(self, run: Run) -> dict[str, LoggedModel]:
-        found: dict[str, LoggedModel] = {}
-        token: str | None = None
-        while True:
-            page = self.client.search_logged_models(
-                [run.info.experiment_id],
-                filter_string=f"source_run_id = '{run.info.run_id}'",
-                page_token=token,
-            )
-            found |= {model.tags[_NAME_TAG]: model for model in page}
-            token = page.token
-            if not token:
-                return found
-
-
-def _registered(client: MlflowClient, run: Run, row: StudyRun, *, model: str, alias: str) -> str:
-    run_id = run.info.run_id
-    if not client.search_registered_models(f"name = '{model}'"):
-        client.create_registered_model(model)
-    found = client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'")
-    if found:
-        version = str(found[0].version)
-    else:
-        client.log_text(run_id, row.texts["row.json"], "model/reward-model.json")
-        source = f"{run.info.artifact_uri}/model"
-        marks = {name: row.tags[name] for name in ("encore.synthetic", "encore.partial")}
-        version = str(client.create_model_version(model, source, run_id, tags=marks).version)
-    client.set_registered_model_alias(model, alias, version)
-    return version
-
-
-def _metrics(figures: Figures, began: int) -> list[Metric]:
-    from mlflow.entities import Metric
-
-    timestamp = began + round(1000 * figures.seconds)
-    return [Metric(name, value, timestamp, figures.step) for name, value in figures.values.items()]
-
-
-def _intervals(content: Mapping[str, Any]) -> Figure:
-    """Every row of a table with its 95 % interval."""
-    from matplotlib.figure import Figure
-
-    rows = [(line["name"], line["ours"]["headline"]) for line in content["rows"] if line["ours"]]
-    names, found = zip(*rows, strict=True)
-    figure = Figure(figsize=(8, 1 + 0.25 * len(rows)), layout="constrained")
-    axes, places = figure.subplots(), range(len(rows))
-    axes.hlines(places, [one["ci_low"] for one in found], [one["ci_high"] for one in found], "0.6")
-    axes.plot([one["score"] for one in found], places, "o")
-    axes.set_yticks(places, names)
-    axes.invert_yaxis()
-    synthetic = " (synthetic)" if content["synthetic"] else ""
-    axes.set_xlabel(f"{content['benchmark']['headline']}, 95 % intervals{synthetic}")
-    return figure
 
 
 def _artifacts(store: Path) -> str:
@@ -484,20 +411,11 @@ def _follow(store: Path) -> None:
     """
     here, name = _artifacts(store), f"/{store.stem}-artifacts"
     with contextlib.closing(sqlite3.connect(store)) as connection, connection:
-        tables = {name for (name,) in connection.execute("select name from sqlite_master")}
-        if "experiments" not in tables:
-            return
-        places = connection.execute("select distinct artifact_location from experiments").fetchall()
-        for (there,) in places:
-            if there == here or not there.endswith(name):
-                continue
-            for table, columns in _PLACES.items():
-                for column in columns:
-                    connection.execute(  # the names are our own
-                        f"update {table} set {column} = :here || substr({column}, :length + 1) "  # noqa: S608
-                        f"where substr({column} || '/', 1, :length + 1) = :there || '/'",
-                        {"here": here, "there": there, "length": len(there)},
-                    )
+        found = connection.execute("select distinct artifact_location from experiments").fetchall()
+        for there in [place for (place,) in found if place != here and place.endswith(name)]:
+            for table, column in _PLACES:  # the names are our own
+                change = f"update {table} set {column} = replace({column}, ?, ?)"  # noqa: S608
+                connection.execute(change, (there, here))
 
 
 def make_store(path: Path) -> None:
@@ -562,73 +480,6 @@ def _check_reachable(uri: str) -> None:
     port = address.port or _DATABASE_PORTS.get(address.scheme.partition("+")[0])
     if address.hostname and port:
         socket.create_connection((address.hostname, port), _CONNECT_SECONDS).close()
-
-
-# --- which store, and what of it is shown ---------------------------------------------------------
-
-
-def choose_tracking_uri(study: Path, *, given: str | None = None) -> str:
-    """The store that was given, else MLFLOW_TRACKING_URI's, else a file in the study.
-
-    SQLite paths become absolute: MLflow would look for them in the working directory.
-
-    Raises:
-        InputError: The given one has a password, which belongs into the environment alone.
-    """
-    if given is not None:
-        refuse_secret(given)
-    uri = given or os.environ.get(VARIABLE) or f"{_SQLITE}{study.resolve() / 'mlflow.db'}"
-    path = sqlite_path(uri)
-    return uri if path is None else f"{_SQLITE}{path.as_posix()}"
-
-
-def sqlite_path(uri: str) -> Path | None:
-    """The absolute path of an SQLite store's file; None for any other store."""
-    name = uri.removeprefix(_SQLITE)
-    return None if name == uri or not name else Path(name).resolve()
-
-
-def refuse_secret(uri: str) -> None:
-    """Refuse a password in what Prefect stores and shows: the parameters of a flow run.
-
-    Raises:
-        InputError: There is one; it is not repeated.
-    """
-    if _secrets(uri):
-        raise InputError(
-            f"tracking URI {hide_secrets(uri, uri=uri)}: has a password; set {VARIABLE} in the "
-            "environment instead, and change the password if it was stored"
-        )
-
-
-def hide_secrets(text: str, *, uri: str) -> str:
-    """The text with the URI's passwords and tokens, as written and decoded, replaced by ***."""
-    for secret in _secrets(uri):
-        text = text.replace(secret, "***")
-    return text
-
-
-def page_of(uri: str, *, experiment_id: str, run_id: str) -> str | None:
-    """The address of a run's page; None where the store is no server."""
-    if not uri.startswith(("http://", "https://")):
-        return None
-    scheme, _, rest = uri.partition("://")
-    host = rest.partition("?")[0].rpartition("@")[2].rstrip("/")
-    return f"{scheme}://{host}/#/experiments/{experiment_id}/runs/{run_id}"
-
-
-def _secrets(uri: str) -> list[str]:
-    """The longest first, so that no part of one is left when another is its beginning."""
-    rest = uri.partition("://")[2]
-    before_query, _, query = rest.partition("?")
-    written = [part.partition("=")[::2] for part in query.split("&")]
-    found = [value for name, value in (*parse_qsl(query), *written) if _SECRET_NAME.search(name)]
-    if not before_query.startswith("/"):  # else it is a path: there is no user
-        user, at, _ = before_query.rpartition("@")
-        # A user without a password is a token, as hosted services give them.
-        secret = user.partition(":")[2] if ":" in user else user
-        found += [secret, unquote(secret)] if at else []
-    return sorted({secret for secret in found if secret}, key=len, reverse=True)
 
 
 class TrackConfig(TrackingConfig):
