@@ -27,7 +27,9 @@ Layout = Literal["auto", "packed", "prefix-shared", "sorted", "single"]
 class StageConfig(BaseModel):
     """The options of one stage."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), defer_build=True
+    )
 
 
 def option(
@@ -61,16 +63,9 @@ def option(
         metavar: What stands for the value in the help text.
         **bounds: Passed to `pydantic.Field`: ``ge``, ``le``, ``gt``, ``lt``, ``min_length``, ….
     """
-    about: dict[str, Any] = {
-        "group": group,
-        "name": name,
-        "alias": alias,
-        "positional": positional,
-        "hidden": hidden,
-        "since": since,
-        "source": source,
-        "metavar": metavar,
-    }
+    about: dict[str, Any]
+    about = {"group": group, "name": name, "alias": alias, "source": source, "metavar": metavar}
+    about |= {"positional": positional, "hidden": hidden, "since": since}
     said = {key: value for key, value in about.items() if value}
     if not identity:
         said["identity"] = False
@@ -134,7 +129,18 @@ class IngestConfig(StageConfig):
     replace: bool = option(False, identity=False, help="Put other pairs in the place of a label's.")
 
 
-class RatingsConfig(StageConfig):
+class RunChoice(StageConfig):
+    """Which ratings of a study are read."""
+
+    run: str | None = option(
+        None,
+        metavar="RUN_KEY",
+        help="Which run, when there are several (a unique prefix of its key is enough).",
+    )
+    judge: str | None = option(None, metavar="NAME", help="Which judge, when there are several.")
+
+
+class RatingsConfig(RunChoice):
     """Which ratings are read, by stages that look at ratings from anywhere."""
 
     ratings: Path = option(
@@ -143,12 +149,6 @@ class RatingsConfig(StageConfig):
         help="A study, a Parquet file, or a folder of them (with subfolders), with the columns "
         "pair_id, source, response (chosen or rejected), rule_id and rating (0 to 1, or null).",
     )
-    run: str | None = option(
-        None,
-        metavar="RUN_KEY",
-        help="Which run, when there are several (a unique prefix of its key is enough).",
-    )
-    judge: str | None = option(None, metavar="NAME", help="Which judge, when there are several.")
 
 
 class JudgeConfig(StageConfig):
@@ -280,7 +280,7 @@ class ScoreConfig(ScoringConfig):
     )
 
 
-class PublishConfig(StageConfig):
+class PublishConfig(RunChoice):
     """`encore publish`: what of a study is written for others, and where."""
 
     study: Path = option(positional=True, help="The study directory (made by `encore ingest`).")
@@ -292,10 +292,4 @@ class PublishConfig(StageConfig):
     dataset: Path | None = option(
         None, metavar="FOLDER", help="The data set to write, as the hub lays one out."
     )
-    run: str | None = option(
-        None,
-        metavar="KEY",
-        help="Which run, by a unique prefix of its key, when there are several.",
-    )
-    judge: str | None = option(None, metavar="NAME", help="Which judge, when there are several.")
     force: bool = option(False, help="Replace what an earlier call wrote there.")

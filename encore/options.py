@@ -15,7 +15,7 @@ import signal
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, Union
@@ -66,34 +66,39 @@ class Option:
     flag: str
     path: tuple[str, ...]
     field: FieldInfo
-    is_positional: bool
-    group: str | None
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What `encore.config.option` was told of it."""
+        return about_option(self.field)
 
     @property
     def parameter_name(self) -> str:
         """The name as a Python parameter."""
         return self.flag.removeprefix("--").replace("-", "_").lower()
 
+    @property
+    def default(self) -> Any:
+        """What stands for an option that was not given."""
+        return None if self.field.default_factory is not None else self.field.default
+
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether it is given as NAME=VALUE, several times."""
+        return typing.get_origin(self.field.annotation) is dict
+
 
 def options_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> tuple[Option, ...]:
     """Every option of a config in the order of its fields, nested configs flattened."""
     found: list[Option] = []
     for name, field in model.model_fields.items():
-        about = about_option(field)
-        nested = _config_in(field.annotation)
-        if nested is not None:
-            found += options_of(nested, (*path, name))
+        about, here = about_option(field), (*path, name)
+        if (nested := _config_in(field.annotation)) is not None:
+            found += options_of(nested, here)
         elif not about.get("hidden"):
-            flag = about.get("name") or name.replace("_", "-")
-            found.append(
-                Option(
-                    flag=flag.upper() if about.get("positional") else f"--{flag}",
-                    path=(*path, name),
-                    field=field,
-                    is_positional=bool(about.get("positional")),
-                    group=about.get("group"),
-                )
-            )
+            word = about.get("name") or name.replace("_", "-")
+            flag = word.upper() if about.get("positional") else f"--{word}"
+            found.append(Option(flag=flag, path=here, field=field))
     return tuple(found)
 
 
@@ -147,22 +152,18 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
     def run(*positional: Any, **given: Any) -> None:
         values = dict(zip([one.name for one in ordered], positional, strict=False)) | given
-        built = {
-            name: build(
-                model,
-                {
-                    one.path: _value(one, values.pop(one.parameter_name))
-                    for one in options[name]
-                    if one.parameter_name in values
-                },
-            )
-            for name, model in configs.items()
-        }
+        built: dict[str, StageConfig] = {}
+        for name, model in configs.items():
+            there = [one for one in options[name] if one.parameter_name in values]
+            own = {one.path: _value(one, values.pop(one.parameter_name)) for one in there}
+            built[name] = build(model, own)
         function(**built, **values)
 
-    groups = _groups(one.group for found in options.values() for one in found)
-    ordered = [_parameter(one, groups) for found in options.values() for one in found]
-    ordered.sort(key=lambda one: one.kind)
+    every = [one for found in options.values() for one in found]
+    # A panel of the help text for each group, in the order of their first options.
+    names = dict.fromkeys(group for one in every if (group := one.about.get("group")))
+    groups = {name: Group(name, sort_key=place) for place, name in enumerate(names, start=2)}
+    ordered = sorted((_parameter(one, groups) for one in every), key=lambda one: one.kind)
     run.__signature__ = inspect.Signature([*ordered, *plain])  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in (*ordered, *plain)}
     run.__doc__ = function.__doc__
@@ -258,39 +259,26 @@ def _config_in(annotation: Any) -> type[StageConfig] | None:
     return annotation if is_config else None
 
 
-def _groups(names: Iterable[str | None]) -> dict[str, Group]:
-    """A panel of the help text for each group, in the order of their first options."""
-    panels = dict.fromkeys(name for name in names if name is not None)
-    return {name: Group(name, sort_key=place) for place, name in enumerate(panels, start=2)}
-
-
 def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter:
-    field = option.field
-    takes_pairs = typing.get_origin(field.annotation) is dict
-    annotation = list[str] | None if takes_pairs else field.annotation
-    is_required = field.is_required()
-    alias = about_option(field).get("alias")
-    about = Parameter(
+    field, about = option.field, option.about
+    is_positional, alias = bool(about.get("positional")), about.get("alias")
+    is_required, bounds = field.is_required(), bounds_of(field)
+    annotation = list[str] | None if option.takes_pairs else field.annotation
+    shown = Parameter(
         name=(option.flag, f"--{alias}") if alias else option.flag,
-        help=_help(field),
-        group=_ARGUMENTS if option.is_positional else groups.get(option.group or "", _OPTIONS),
-        metavar="NAME=VALUE" if takes_pairs else about_option(field).get("metavar"),
-        show_default=bool(not is_required and not takes_pairs and _default(field)),
+        help=(field.description or "") + f" [{bounds}]" * bool(bounds),
+        group=_ARGUMENTS if is_positional else groups.get(about.get("group", ""), _OPTIONS),
+        metavar="NAME=VALUE" if option.takes_pairs else about.get("metavar"),
+        show_default=bool(not is_required and not option.takes_pairs and option.default),
         allow_repeating=True,  # the last one counts, so that scripts can append
         negative=None if field.annotation in (bool, bool | None) else "",
     )
     return inspect.Parameter(
         option.parameter_name,
-        inspect.Parameter.POSITIONAL_ONLY
-        if option.is_positional
-        else inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if is_required else _default(field),
-        annotation=Annotated[annotation, about],
+        inspect.Parameter.POSITIONAL_ONLY if is_positional else inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if is_required else option.default,
+        annotation=Annotated[annotation, shown],
     )
-
-
-def _default(field: FieldInfo) -> Any:
-    return None if field.default_factory is not None else field.default
 
 
 def bounds_of(field: FieldInfo) -> str:
@@ -304,14 +292,8 @@ def bounds_of(field: FieldInfo) -> str:
     )
 
 
-def _help(field: FieldInfo) -> str:
-    bounds = bounds_of(field)
-    return f"{field.description} [{bounds}]" if bounds else field.description or ""
-
-
 def _value(option: Option, value: Any) -> Any:
-    is_dict = typing.get_origin(option.field.annotation) is dict
-    if is_dict and isinstance(value, list):
+    if option.takes_pairs and isinstance(value, list):
         return dict(_name_and_value(option.flag, text) for text in value)
     return value
 

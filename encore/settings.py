@@ -6,8 +6,7 @@ import os
 from collections.abc import MutableMapping
 from typing import Any
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from encore.errors import InputError
 
@@ -25,10 +24,10 @@ QUIET_ENVIRONMENT = {
 }
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """How much of this machine may be used. Each field is ``ENCORE_<NAME>`` in the environment."""
 
-    model_config = SettingsConfigDict(env_prefix="ENCORE_", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
     duckdb_threads: int | None = Field(
         default=None, ge=1, description="Threads of one DuckDB connection; unset: all cores."
@@ -49,11 +48,13 @@ def load_settings() -> Settings:
     Raises:
         InputError: A variable has an impossible value: its name, the value, what was expected.
     """
+    variables = {name: f"ENCORE_{name.upper()}" for name in Settings.model_fields}
+    given = {name: os.environ[key] for name, key in variables.items() if key in os.environ}
     try:
-        return Settings()
+        return Settings.model_validate(given)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        name = f"ENCORE_{str(problem['loc'][0]).upper()}"
+        name = variables[str(problem["loc"][0])]
         raise InputError(
             f"environment variable {name}: {problem['msg']} (got {problem['input']!r})"
         ) from error

@@ -41,12 +41,13 @@ def say(message: str) -> None:
 
 def warn(message: str) -> None:
     """One warning line on stderr."""
-    _line("warning: ", message, style="yellow")
+    console.print(Text.assemble(("warning: ", "yellow"), visible(message)), soft_wrap=True)
 
 
 def fail(message: str) -> None:
     """One error line on stderr, whatever line breaks the message has."""
-    _line("error: ", " ".join(message.split()), style="bold red")
+    line = visible(" ".join(message.split()))
+    console.print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -54,35 +55,22 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def progress_bar() -> Progress:
-    """A progress bar on stderr; silent when stderr is no terminal."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-
-
 @contextmanager
 def terminal_reporter() -> Iterator[TerminalReporter]:
     """A reporter for people, for the length of the block: a bar on a terminal, else lines."""
-    with progress_bar() as bar:
+    from rich import progress
+
+    with progress.Progress(
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[rate]}"),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as bar:
         yield TerminalReporter(bar)
 
 
@@ -92,9 +80,12 @@ class TerminalReporter:
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._task: Any = None
+        self._total: int | None = None
+        self._note = ""
 
     def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
         """A stage or a part of it begins."""
+        self._total = total
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(title, total=total, completed=done, rate="")
@@ -103,11 +94,15 @@ class TerminalReporter:
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
         """So many more are done."""
+        self._note = note
         if self._task is not None:
             self._bar.update(self._task, advance=count, rate=note)
 
     def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
-        """Nothing: the note of `advanced` says what people want to see."""
+        """An evaluation of a training, beside the note of the last step."""
+        if self._note and "eval/num_pairs" in values:
+            loss = f"; held-out loss {values['eval/loss']:.4g}" if "eval/loss" in values else ""
+            say(f"step {step} of {self._total}: {self._note}{loss}")
 
     def saved(self, path: Path, *, kind: str) -> None:
         """Where something was written, elsewhere than on a terminal."""
@@ -121,7 +116,3 @@ class TerminalReporter:
             self._task = None
         if summary:
             say(summary)
-
-
-def _line(label: str, message: str, *, style: str) -> None:
-    console.print(Text.assemble((label, style), visible(message)), soft_wrap=True)

@@ -13,22 +13,11 @@ from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
 from encore.config import StageConfig, option
 from encore.data.study import open_study
 from flows.command import run_command
+from flows.score import ScoringAttempts
 from tasks.artifacts import publish_table, publish_tracked
 from tasks.flow_reporter import FlowReporter
-from tasks.stage import (
-    Attempts,
-    log_expected_errors_in_one_line,
-    prefect_tags,
-    retries_option,
-    run_stage,
-)
+from tasks.stage import log_expected_errors_in_one_line, prefect_tags, run_stage
 from tasks.track import DEFAULT_MODEL, Tracker, TrackingConfig, refuse_candidate, set_alias
-
-
-class EvaluationAttempts(Attempts):
-    """How hard a scoring is tried."""
-
-    retries: int = retries_option("scoring-retries")
 
 
 class AliasConfig(StageConfig):
@@ -56,7 +45,7 @@ def evaluate(
     config: BenchmarkStudyConfig,
     tracking: TrackingConfig = TrackingConfig(),
     aliases: AliasConfig = AliasConfig(),
-    attempts: EvaluationAttempts = EvaluationAttempts(),
+    attempts: ScoringAttempts = ScoringAttempts(),
 ) -> State:
     """Benchmark a study under Prefect and compare every row in MLflow.
 
@@ -96,9 +85,8 @@ def evaluate(
         told += f"; {aliases.registered_model} version {version} is the {alias}"
     done = f"{run.num_computed} pairs scored" if run.num_computed else "scored before"
     logged = f"{tracked.num_new} runs logged" if tracked else "MLflow was away"
-    marks = {"partial": run.pairs.is_partial, "synthetic": bool(run.table.synthetic)}
-    shown = ", ".join(mark for mark, holds in marks.items() if holds)
-    rows = f"{len(run.rows)} rows{f' ({shown})' if shown else ''}"
+    marks = " (partial)" * run.pairs.is_partial + " (synthetic)" * bool(run.table.synthetic)
+    rows = f"{len(run.rows)} rows{marks}"
     return Completed(message=f"{rows}, {done}, {logged}; {run.out}{told}", data=str(run.out))
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
-from pydantic import Field
 
 from encore.analysis.analyze import analyze
 from encore.config import JudgeConfig, RatingConfig, StageConfig, option
@@ -22,7 +21,7 @@ from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
 from encore.options import UsageError
 from encore.rating.rating_run import NUM_WORKERS
-from encore.recipes.recipe import RECIPE_NAMES, RecipeChanges, Weighing, load_recipe
+from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe
 from encore.terminal import visible
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules
@@ -33,26 +32,17 @@ from tasks.rate import rate_shards
 from tasks.stage import log_expected_errors_in_one_line, run_stage
 from tasks.track import TrackingConfig
 
-
-class ShardTimeout(StageConfig):
-    """How long a shard may take."""
-
-    shard_timeout_seconds: float | None = option(
-        None,
-        gt=0,
-        identity=False,
-        help="Give up on a shard whose generation takes longer (seconds).",
-    )
+_SOURCES: dict[str, Any] = {
+    "positional": True,
+    "metavar": "SOURCE...",
+    "help": "What to read, each as [LABEL=][FORMAT:]WHERE; `encore ingest --help` lists all.",
+}
 
 
 class PipelineConfig(StageConfig):
     """From preference pairs to weights."""
 
-    sources: Annotated[tuple[str, ...], Field(min_length=1)] = option(
-        positional=True,
-        metavar="SOURCE...",
-        help="What to read, each as [LABEL=][FORMAT:]WHERE; `encore ingest --help` lists all.",
-    )
+    sources: tuple[str, ...] = option(min_length=1, **_SOURCES)
     study: Path = option(
         name="out", metavar="STUDY", help="The study directory; made if it is not there."
     )
@@ -61,7 +51,9 @@ class PipelineConfig(StageConfig):
         None, help="Which label of raw PKU-SafeRLHF says what is chosen."
     )
     weighing: Weighing = Weighing()
-    limits: ShardTimeout = ShardTimeout()
+    shard_timeout_seconds: float | None = option(
+        None, gt=0, help="Give up on a shard whose generation takes longer (seconds)."
+    )
 
 
 @flow(
@@ -81,7 +73,7 @@ def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) 
     rated = rate_shards(
         config.study,
         config.rating,
-        timeout_seconds=config.limits.shard_timeout_seconds,
+        timeout_seconds=config.shard_timeout_seconds,
         retries=attempts.shard_retries,
     )
     if rated.error is not None:
@@ -94,16 +86,11 @@ def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) 
     return rated.state(weighed.vector)
 
 
-#: Options declared with a recipe's.
-_RECIPE: dict[str, Any] = dict(RecipeChanges.model_fields)
-
-
 class _Judge(JudgeConfig):
     model: str | None = option(
         None,
         name="judge",
-        help="Folder with a model (config, tokenizer with chat template, *.safetensors) or a hub "
-        "id such as meta-llama/Meta-Llama-3-70B-Instruct. With --recipe: in place of its own.",
+        help="The judge, as `encore rate` takes it; with --recipe: in place of its own.",
     )
 
 
@@ -114,12 +101,7 @@ class _Rating(RatingConfig):
 class PipelineCommand(PipelineConfig):
     """Either sources and a judge, or a recipe."""
 
-    sources: tuple[str, ...] = option(
-        (),
-        positional=True,
-        metavar="SOURCE...",
-        help="What to read, each as [LABEL=][FORMAT:]WHERE; `encore ingest --help` lists all.",
-    )
+    sources: tuple[str, ...] = option((), **_SOURCES)
     recipe: str | None = option(
         None,
         metavar="NAME_OR_TOML",
@@ -127,7 +109,12 @@ class PipelineCommand(PipelineConfig):
         "file. docs/recipes.md says what each one takes.",
     )
     rating: _Rating = _Rating()
-    benchmark_data: Path | None = _RECIPE["benchmark_data"]
+    benchmark_data: Path | None = option(
+        None,
+        metavar="PATH",
+        help="With --recipe: the benchmark's rows as local files; default: the recipe's, or the "
+        "hub.",
+    )
 
 
 def main(
@@ -152,53 +139,43 @@ def main(
 
     Example: python -m flows.pipeline --recipe demo --out demo-recipe
     """
-    given = config.model_fields_set | config.rating.model_fields_set
-    given |= config.rating.judge.model_fields_set | config.weighing.model_fields_set
+    given = config.model_dump(exclude_unset=True)
+    rating = given.get("rating", {})
+    names = {*given, *given.get("weighing", {}), *rating, *rating.get("judge", {})}
     if config.recipe is None:
-        _refuse(given & {"benchmark_data"} | tracking.model_fields_set, "belongs to --recipe")
-        missing = [name for name in ("sources", "model") if name not in given]
-        if missing:
-            name = "SOURCE" if missing[0] == "sources" else "--judge"
+        _refuse(names & {"benchmark_data"} | tracking.model_fields_set, "belongs to --recipe")
+        if "sources" not in names or "model" not in names:
+            name = "--judge" if "sources" in names else "SOURCE"
             raise UsageError(f"{name} is missing; give SOURCE... and --judge, or --recipe")
-        shared = {name: getattr(config, name) for name in PipelineConfig.model_fields}
-        rating = RatingConfig.model_validate(config.rating.model_dump(exclude_unset=True))
-        run_flow(pipeline, config=PipelineConfig(**{**shared, "rating": rating}), attempts=attempts)
+        shared = {name: given[name] for name in PipelineConfig.model_fields if name in given}
+        run_flow(pipeline, config=PipelineConfig.model_validate(shared), attempts=attempts)
         return
-    _refuse(given - _BESIDE_RECIPE, "is the recipe's to say; leave it out")
+    _refuse(names - _BESIDE_RECIPE, "is the recipe's to say; leave it out")
     from flows.recipes import run_recipe  # brings torch and MLflow
 
-    rating, judge = config.rating, config.rating.judge
-    changes = {
-        "judge": judge.model,
-        "backend": judge.backend if "backend" in given else None,
-        "revision": judge.revision,
-        "engine_args": judge.engine_args,
-        "shard_size": rating.shard_size if "shard_size" in given else None,
-        "limit": rating.limit,
-        "benchmark_data": config.benchmark_data,
-    }
+    changes = {"rating": rating}
+    if config.benchmark_data is not None:
+        changes["benchmark"] = {"pairs": {"data": config.benchmark_data}}
     result = run_flow(
         run_recipe,
         recipe=config.recipe if config.recipe in RECIPE_NAMES else load_recipe(config.recipe),
         study=config.study,
-        changes=RecipeChanges(**changes),
+        changes=changes,
         tracking=tracking,
         attempts=attempts,
-        shard_timeout_seconds=config.limits.shard_timeout_seconds,
+        shard_timeout_seconds=config.shard_timeout_seconds,
     )
     sys.stdout.write(visible(result.table.read_text(encoding="utf-8")))
 
 
 #: Where things are, how much of it, how hard to try: what may be said beside --recipe.
-_BESIDE_RECIPE = frozenset(
-    {
-        *("recipe", "study", "rating", "judge", "model", "backend", "revision", "engine_args"),
-        *("shard_size", "limit", "benchmark_data", "limits"),
-    }
-)
+_BESIDE_RECIPE = {
+    *("recipe", "study", "rating", "judge", "model", "backend", "revision", "engine_args"),
+    *("shard_size", "limit", "benchmark_data", "shard_timeout_seconds"),
+}
 
 
-def _refuse(given: frozenset[str] | set[str], why: str) -> None:
+def _refuse(given: set[str], why: str) -> None:
     for name in sorted(given):
         shown = "SOURCE" if name == "sources" else f"--{name.replace('_', '-')}"
         raise UsageError(f"{shown} {why}")

@@ -16,7 +16,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from encore.config import RatingConfig
 from encore.rating.rating_run import NUM_WORKERS
-from encore.recipes.recipe import Recipe, RecipeChanges, RecipeName, changed, load_recipe
+from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import run_recipe as run_stages
 from encore.reporting import Reporter
 from flows.rate_pairs import ShardAttempts
@@ -50,7 +50,7 @@ _TAGS = {
 def run_recipe(
     recipe: RecipeName | Recipe,
     study: Path,
-    changes: RecipeChanges = RecipeChanges(),
+    changes: dict[str, Any] | None = None,
     tracking: TrackingConfig = TrackingConfig(),
     attempts: ShardAttempts = ShardAttempts(),
     shard_timeout_seconds: float | None = None,
@@ -62,13 +62,14 @@ def run_recipe(
     Args:
         recipe: A shipped recipe's name, or all of a recipe.
         study: The study's directory, made if it is not there; relative to the working directory.
-        changes: What this machine or a pilot needs otherwise, such as the judge's number of GPUs.
+        changes: Values of the recipe that this machine or a pilot needs otherwise, as its TOML has
+            them: `{"rating": {"limit": 200, "judge": {"model": "./judge"}}}`.
         tracking: Where it is shown in MLflow.
         attempts: How hard a rating shard is tried.
         shard_timeout_seconds: Give up on a rating shard whose generation takes longer.
     """
     log_expected_errors_in_one_line()
-    chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes)
+    chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes or {})
     tracker = Tracker(study, tracking, tags=prefect_tags())
 
     def call(stage: str, work: Callable[[Reporter], Any]) -> Any:
@@ -95,13 +96,7 @@ def run_recipe(
             raise rated.error
         return rated.run_dir, rated.report
 
-    result = run_stages(
-        chosen,
-        study,
-        call=call,
-        rate=rate,
-        on_note=get_run_logger().info,
-    )
+    result = run_stages(chosen, study, call=call, rate=rate, on_note=get_run_logger().info)
     tracked = tracker(now=True)
     artifacts.publish_tracked(tracked, *(tracked.runs if tracked else ()))
     num_now, num_before = len(result.done_now), len(result.done_before)

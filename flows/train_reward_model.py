@@ -57,11 +57,8 @@ def train_reward_model(
         try:
             reporter = FlowReporter("training", tracker=tracker)
             return train(open_study(config.study), config, reporter=reporter)
-        except Exception:
-            tracker(now=True, stopped="FAILED")
-            raise
-        except BaseException:  # Ctrl-C, SIGTERM, a cancelled flow run
-            tracker(now=True, stopped="KILLED")
+        except BaseException as error:  # also Ctrl-C, SIGTERM, a cancelled flow run
+            tracker(now=True, stopped="FAILED" if isinstance(error, Exception) else "KILLED")
             raise
 
     result = run_stage("train", work, attempts=attempts, tags=frozenset({"train"}))

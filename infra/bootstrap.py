@@ -21,7 +21,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 11)
-OTHER_PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 NEEDED_GIB = 5
 # Never PyPI's own torch on Linux: that is the CUDA build, with gigabytes of libraries beside it.
 TORCH_CPU = "torch==2.13.0+cpu"
@@ -46,7 +45,9 @@ def main(root: Path = ROOT) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = os.open(str(root), os.O_RDONLY)
     try:
-        use_new_enough_python()
+        if sys.version_info < OLDEST_PYTHON:
+            this = "%s is Python %s" % (sys.executable, platform.python_version())
+            raise SetupError("%s and 3.11 is needed: say `make PYTHON=/path/to/it`" % this)
         fcntl.flock(folder, fcntl.LOCK_EX)  # one set-up of a checkout at a time
         if not is_ready(root):
             set_up(root)
@@ -59,17 +60,6 @@ def main(root: Path = ROOT) -> int:
     finally:
         os.close(folder)
     return 0
-
-
-def use_new_enough_python() -> None:
-    """Go on in a Python that is new enough, if this one is not and another is installed."""
-    if sys.version_info >= OLDEST_PYTHON:
-        return
-    for path in filter(None, map(shutil.which, OTHER_PYTHONS)):
-        if subprocess.call([path, "-c", "import venv"], stderr=subprocess.DEVNULL) == 0:
-            os.execv(path, [path, *sys.argv])
-    this = "%s is Python %s" % (sys.executable, platform.python_version())
-    raise SetupError("%s and 3.11 is needed: install one and say `make PYTHON=/path/to/it`" % this)
 
 
 def is_ready(root: Path) -> bool:
@@ -113,10 +103,7 @@ def make_venv(root: Path) -> None:
     """Create `.venv`, unless one with a Python that is new enough, and pip, is there."""
     venv, check = root / ".venv", "import sys, pip; sys.exit(sys.version_info < (3, 11))"
     python = venv / "bin" / "python"
-    if (
-        python.exists()
-        and subprocess.call([str(python), "-c", check], stderr=subprocess.DEVNULL) == 0
-    ):
+    if python.exists() and subprocess.call([str(python), "-c", check]) == 0:
         return
     free_gib = shutil.disk_usage(str(root)).free / 2**30
     if free_gib < NEEDED_GIB:
@@ -125,10 +112,8 @@ def make_venv(root: Path) -> None:
     command = [sys.executable, "-m", "venv", "--clear", str(venv)]
     made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if made.returncode != 0:
-        raise SetupError(
-            "%s cannot create a virtual environment (Debian: apt install python3-venv)"
-            % sys.executable
-        )
+        advice = "it cannot create a virtual environment (Debian: apt install python3-venv)"
+        raise SetupError("%s: %s" % (sys.executable, advice))
 
 
 def install(root: Path) -> None:

@@ -75,41 +75,11 @@ def test_what_changed_or_vanished_is_noticed(bootstrap, finished, spoil):
     assert not bootstrap.is_ready(finished)
 
 
-def test_a_failed_set_up_leaves_no_stamp_and_says_why(bootstrap, finished, monkeypatch, capsys):
-    def fail(root: Path) -> None:
-        assert not (root / ".venv" / "encore-setup.json").exists()
-        raise bootstrap.SetupError("no registry")
-
-    (finished / "pyproject.toml").write_text("# changed")
-    monkeypatch.setattr(bootstrap, "install", fail)
-    assert bootstrap.main(finished) == 1
-    assert capsys.readouterr().err == "set-up failed: no registry\n"
-    assert not bootstrap.is_ready(finished)
-
-
 def test_a_package_cut_off_in_mid_installation_is_forgotten(bootstrap, finished):
     half = add_package(finished, "two-2", is_whole=False)
     bootstrap.set_up(finished)
     assert [path.name for path in bootstrap.installed(finished)] == ["one-1.dist-info"]
     assert not half.exists()
-
-
-def test_a_full_disk_is_said_before_anything_is_made(bootstrap, checkout, monkeypatch):
-    monkeypatch.setattr(bootstrap, "NEEDED_GIB", 10**9)
-    with pytest.raises(bootstrap.SetupError, match="1000000000 are needed"):
-        bootstrap.make_venv(checkout)
-    assert not (checkout / ".venv").exists()
-
-
-def test_an_unusable_python_is_named_with_what_to_do(bootstrap, checkout, monkeypatch):
-    monkeypatch.setattr(bootstrap.sys, "executable", "/bin/false")
-    monkeypatch.setattr(bootstrap, "NEEDED_GIB", 0)
-    with pytest.raises(bootstrap.SetupError, match="apt install python3-venv"):
-        bootstrap.make_venv(checkout)
-    monkeypatch.setattr(bootstrap, "OLDEST_PYTHON", (99, 0))
-    monkeypatch.setattr(bootstrap, "OTHER_PYTHONS", ("no-such-python",))
-    with pytest.raises(bootstrap.SetupError, match="make PYTHON="):
-        bootstrap.use_new_enough_python()
 
 
 @pytest.fixture
@@ -164,12 +134,3 @@ def test_a_failed_installation_is_one_line_and_its_output_a_log(
         bootstrap.package(checkout, "nothing", *arguments)
     log = (checkout / ".venv" / "encore-setup.log").read_text()
     assert ("uv pip install --python" in log) == has_uv
-
-
-def test_uv_is_told_what_pip_is_configured_with(bootstrap, tmp_path):
-    pip = tmp_path / "python"
-    lines = "global.extra-index-url='https://a/ https://b/'\n:env:.find-links='/c /d'\nx.cert='e'"
-    pip.write_text(f'#!/bin/sh\ncat <<"END"\n{lines}\nEND\n')
-    pip.chmod(0o755)
-    expected = {"UV_INDEX": "https://a/ https://b/", "UV_FIND_LINKS": "/c,/d", "SSL_CERT_FILE": "e"}
-    assert bootstrap.uv_settings(str(pip)) == expected

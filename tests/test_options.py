@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 
 from encore.cli.reference import reference_page
-from encore.config import JudgeConfig, RateConfig, StageConfig, identity_of, option
+from encore.config import StageConfig, identity_of, option
 from encore.errors import InputError
-from encore.options import UsageError, build, command, new_app, options_of, run_main
+from encore.options import UsageError, build, command, new_app, run_main
 
 
 class InnerConfig(StageConfig):
@@ -50,12 +50,6 @@ def test_nested_configs_are_flattened_and_only_given_values_replace_defaults():
     assert "rate" not in config.model_fields_set
 
 
-def test_names_and_panels_come_from_the_fields():
-    options = {one.flag: one.group for one in options_of(OuterConfig)}
-    assert list(options)[:3] == ["STUDY", "--backbone", "--length"]
-    assert options["--length"] == "Input"
-
-
 @pytest.mark.parametrize(
     ("path", "value", "kind", "words"),
     [
@@ -80,13 +74,6 @@ def test_the_key_holds_what_changes_results_and_no_later_field_at_its_default():
     }
     assert identity_of(OuterConfig(**base, threads=4)) == identity_of(OuterConfig(**base))
     assert identity_of(OuterConfig(**base, later=3))["later"] == 3
-
-
-def test_a_config_is_frozen_and_knows_all_its_fields():
-    with pytest.raises(ValueError, match="frozen"):
-        JudgeConfig(model="m").model = "n"  # type: ignore[misc]
-    with pytest.raises(ValueError, match="Extra inputs"):
-        RateConfig(study=Path(), judge=JudgeConfig(model="m"), nosuch=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

@@ -24,17 +24,14 @@ from encore.errors import EncoreError, InputError
 from encore.files import file_sha256
 from encore.model.config import BackboneConfig
 from encore.model.opening import open_reward_model
-from encore.recipes import machine as machine_module
 from encore.recipes.machine import (
     Machine,
     refuse_judge_too_large,
     refuse_training_too_large,
-    this_machine,
 )
 from encore.recipes.recipe import (
     RECIPE_NAMES,
     Recipe,
-    RecipeChanges,
     RowModel,
     changed,
     load_recipe,
@@ -43,7 +40,6 @@ from encore.recipes.recipe_run import Work, check_names, check_within_reach, run
 from encore.reporting import SILENT
 from encore.training.config import TrainingConfig
 from encore.training.gate import GateConfig
-from tests.model.test_whole_classifier import make_classifier
 from tests.tiny_judge import make_tiny_judge
 from tests.training.studies import backbone_config, make_backbone
 
@@ -110,9 +106,13 @@ def test_ones_own_recipe_is_a_file_and_what_is_wrong_in_it_is_said(
 
 def test_a_change_leaves_everything_else_and_a_pilot_has_a_name_of_its_own(tmp_path: Path) -> None:
     recipe = load_recipe("hh_pku_encore_10")
-    changes = RecipeChanges(
-        judge="j", engine_args={"tensor_parallel_size": 2}, limit=50, benchmark_data=tmp_path
-    )
+    changes = {
+        "rating": {
+            "judge": {"model": "j", "engine_args": {"tensor_parallel_size": 2}},
+            "limit": 50,
+        },
+        "benchmark": {"pairs": {"data": tmp_path}},
+    }
     other = changed(recipe, changes)
     judge = other.rating.judge
     assert (judge.model, judge.engine_args) == ("j", {"tensor_parallel_size": 2})
@@ -120,16 +120,21 @@ def test_a_change_leaves_everything_else_and_a_pilot_has_a_name_of_its_own(tmp_p
     assert other.benchmark.pairs.data == tmp_path
     same = ("sources", "training", "backbone", "rows", "weighing", "gate", "export_dtype")
     assert all(getattr(other, name) == getattr(recipe, name) for name in same)
-    assert changed(recipe, RecipeChanges()) == recipe
-    with pytest.raises(InputError, match=r"--benchmark-data .*: no such file or folder"):
-        changed(recipe, RecipeChanges(benchmark_data=tmp_path / "nowhere"))
+    assert changed(recipe, {}) == recipe
+    with pytest.raises(InputError, match=r"rating\.limits: Extra inputs"):
+        changed(recipe, {"rating": {"limits": 4}})
+    demo = load_recipe("demo")
+    more = changed(demo, {"rating": {"judge": {"engine_args": {"seed": 1}}}})
+    assert more.rating.judge.engine_args == {**demo.rating.judge.engine_args, "seed": 1}
+    other_engine = {"rating": {"judge": {"backend": "transformers"}}}
+    assert changed(demo, other_engine).rating.judge.engine_args == {}
 
 
 # --- what a machine can hold ----------------------------------------------------------------------
 
 
 def judge_of(recipe: str, **engine_args: int) -> JudgeConfig:
-    changes = RecipeChanges(engine_args=engine_args)
+    changes = {"rating": {"judge": {"engine_args": engine_args}}}
     return changed(load_recipe(recipe), changes).rating.judge
 
 
@@ -175,16 +180,6 @@ def test_a_training_that_cannot_fit_is_refused(
         refuse_training_too_large(backbone, training, stage=stage, machine=machine)
 
 
-def test_gpus_are_asked_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setattr(machine_module, "_ASK_CUDA", "print(79 << 30)")
-    found = this_machine()
-    assert (found.num_gpus, found.gpu_bytes) == (2, 79 * _GIB)
-    monkeypatch.setattr(machine_module, "_ASK_CUDA", "raise RuntimeError('no driver')")
-    with pytest.raises(EncoreError, match=r"GPUs do not answer .*no driver.*encore doctor"):
-        this_machine()
-
-
 # --- what it names --------------------------------------------------------------------------------
 
 
@@ -195,21 +190,11 @@ def test_what_cannot_be_read_is_refused_before_its_rating(tmp_path: Path) -> Non
     short = tmp_path / "short.jsonl"
     short.write_bytes(b"".join(rows[1:]))
     with pytest.raises(InputError, match="--benchmark-data"):  # 79 pairs of 80
-        check_within_reach(changed(demo, RecipeChanges(benchmark_data=short)))
+        check_within_reach(changed(demo, {"benchmark": {"pairs": {"data": short}}}))
     gone = BackboneConfig(model=str(tmp_path / "nowhere"))
     row = demo.rows[0].model_copy(update={"backbone": gone})
     with pytest.raises(EncoreError, match=r"nowhere.*no such folder"):
         check_within_reach(demo.model_copy(update={"rows": (row,)}))
-
-
-def test_an_untouched_row_may_be_of_a_kind_that_cannot_be_trained_on(tmp_path: Path) -> None:
-    demo = load_recipe("demo")
-    backbone = BackboneConfig(model=str(make_classifier(tmp_path / "model", "distilbert")))
-    untouched = RowModel(name="initial model", backbone=backbone)
-    check_within_reach(demo.model_copy(update={"rows": (untouched,)}))
-    trained = demo.rows[1].model_copy(update={"backbone": backbone})
-    with pytest.raises(InputError, match="'distilbert' is not one ENCORE can train on"):
-        check_within_reach(demo.model_copy(update={"rows": (untouched, trained)}))
 
 
 # --- the stages, run in small ---------------------------------------------------------------------
@@ -219,10 +204,8 @@ class Stopped(BaseException):
     """Somebody pulled the plug; like KeyboardInterrupt, nothing may catch it."""
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+def tiny_recipe(folder: Path, **changes: Any) -> Recipe:
     """The demo's recipe with everything in it made small: six pairs, two steps, random weights."""
-    folder = tmp_path_factory.mktemp("recipe")
     pairs = folder / "pairs.jsonl"
     lines = [
         {"prompt": f"About {n}?", "chosen": f"{n} is {'so ' * n}good.", "rejected": f"Not {n}."}
@@ -238,20 +221,24 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     demo = load_recipe("demo")
     # One row of each kind: a mean of draws, the reference, a scheme.
     rows = RowsConfig(schemes=("uniform", "random", "encore"), taus=(2.0,), num_random=5)
-    return demo.model_copy(
-        update={
-            "sources": (f"small={pairs}",),
-            "rating": RatingConfig(judge=judge, shard_size=2, max_reply_tokens=8),
-            "backbone": trunk,
-            "training": fast,
-            "initial": None,
-            "rows": (RowModel(name="bradley-terry-model", backbone=trunk, training=preferences),),
-            "judge_row": None,
-            "export_heads": False,
-            "gate": GateConfig(num_steps=2),
-            "benchmark": demo.benchmark.model_copy(update={"rows": rows}),
-        }
-    )
+    small = {
+        "sources": (f"small={pairs}",),
+        "rating": RatingConfig(judge=judge, shard_size=2, max_reply_tokens=8),
+        "backbone": trunk,
+        "training": fast,
+        "initial": None,
+        "rows": (RowModel(name="bradley-terry-model", backbone=trunk, training=preferences),),
+        "judge_row": None,
+        "export_heads": False,
+        "gate": GateConfig(num_steps=2),
+        "benchmark": demo.benchmark.model_copy(update={"rows": rows}),
+    }
+    return demo.model_copy(update={**small, **changes})
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    return tiny_recipe(tmp_path_factory.mktemp("recipe"))
 
 
 @pytest.fixture(scope="module")

@@ -6,20 +6,19 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from encore.analysis.analyze import Analysis
 from encore.analysis.correlation import Correlation
 from encore.analysis.paper_figures import READING, PaperComparison
 from encore.analysis.statistics import POOLED, RuleStats, TiePolicy
-from encore.cli.rule_tables import (
+from encore.cli.output import (
     NOTHING,
+    Cells,
     NumberedRules,
     number,
     percent,
     record_table,
-    short_count,
     span,
     with_margin,
 )
@@ -65,19 +64,17 @@ def comparison_tables(comparison: RunComparison) -> Iterator[RenderableType]:
         return with_margin(one.value, one.low, one.high, digits=digits, scale=scale)
 
     rules = NumberedRules(row.rule_id for row in comparison.rules)
-    yield rules.table(
-        comparison.rules,
-        {
-            "both": lambda row: short_count(row.num_ratings),
-            "equal": lambda row: percent(row.agreement.value),
-            "r": lambda row: shown(row.correlation),
-            "κ": lambda row: shown(row.kappa),
-            "ΔH": lambda row: shown(row.entropy_difference),
-            "Δ half": lambda row: shown(row.accuracy_difference, digits=1, scale=100),
-            "Δ weight": lambda row: shown(row.weight_difference, digits=3),
-        },
-        title="Two runs: other minus this one, ± half of the 95 % interval (half in points)",
-    )
+    cells: Cells = {
+        "both": lambda row: f"{row.num_ratings:,}",
+        "equal": lambda row: percent(row.agreement.value),
+        "r": lambda row: shown(row.correlation),
+        "κ": lambda row: shown(row.kappa),
+        "ΔH": lambda row: shown(row.entropy_difference),
+        "Δ half": lambda row: shown(row.accuracy_difference, digits=1, scale=100),
+        "Δ weight": lambda row: shown(row.weight_difference, digits=3),
+    }
+    title = "Two runs: other minus this one, ± half of the 95 % interval (half in points)"
+    yield rules.table(comparison.rules, cells, title=title)
     yield rules.legend()
     yield Text(visible(f"{comparison.sentence}."))
     yield Text("κ: Cohen's kappa with squared differences; weights at tau 2.")
@@ -100,30 +97,24 @@ def _source_tables(
     def accuracy(policy: TiePolicy, rule: RuleStats) -> str:
         return shown(rule, policy, rule.accuracy.under(policy), digits=1, scale=100)
 
-    yield numbered.table(
-        rules,
-        {
-            "H": lambda rule: shown(rule, "entropy", rule.entropy_nats),
-            "M-M": lambda rule: number(rule.entropy_miller_madow_nats),
-            "KDE": lambda rule: number(rule.differential_entropy_nats),
-            "levels": lambda rule: short_count(rule.num_levels),
-            "top": _top_level,
-            "ratings": lambda rule: short_count(rule.num_ratings),
-            "nulls": lambda rule: short_count(rule.num_unparsed),
-        },
-        title=f"Entropy of ratings in nats, {where}",
-    )
-    yield numbered.table(
-        rules,
-        {
-            **{name: partial(accuracy, policy) for policy, name in _POLICY_NAMES.items()},
-            "ties": lambda rule: percent(rule.tie_rate),
-            "cover": lambda rule: percent(rule.coverage),
-        },
-        title=f"Accuracy in % (± half of its 95 % interval) by tie policy, {where}",
-    )
-    rows = [row for row in analysis.correlation if row.source == source]
-    yield _correlation_table(rows, where=where)
+    entropies: Cells = {
+        "H": lambda rule: shown(rule, "entropy", rule.entropy_nats),
+        "M-M": lambda rule: number(rule.entropy_miller_madow_nats),
+        "KDE": lambda rule: number(rule.differential_entropy_nats),
+        "levels": lambda rule: f"{rule.num_levels:,}",
+        "top": _top_level,
+        "ratings": lambda rule: f"{rule.num_ratings:,}",
+        "nulls": lambda rule: f"{rule.num_unparsed:,}",
+    }
+    yield numbered.table(rules, entropies, title=f"Entropy of ratings in nats, {where}")
+    accuracies: Cells = {
+        **{name: partial(accuracy, policy) for policy, name in _POLICY_NAMES.items()},
+        "ties": lambda rule: percent(rule.tie_rate),
+        "cover": lambda rule: percent(rule.coverage),
+    }
+    title = f"Accuracy in % (± half of its 95 % interval) by tie policy, {where}"
+    yield numbered.table(rules, accuracies, title=title)
+    yield _correlation_table([row for row in analysis.correlation if row.source == source], where)
     for one in analysis.verdicts:
         if one.source == source:
             verdict = f"Verdict ({_KINDS[one.entropy]} entropy): {one.verdict}."
@@ -131,20 +122,24 @@ def _source_tables(
     yield ""
 
 
-def _correlation_table(rows: Sequence[Correlation], *, where: str) -> Table:
+def _top_level(rule: RuleStats) -> str:
+    is_known = rule.top_level is not None and rule.top_level_share is not None
+    return f"{rule.top_level:.2g} {rule.top_level_share:.0%}" if is_known else NOTHING
+
+
+def _correlation_table(rows: list[Correlation], where: str) -> RenderableType:
     places = [*_KINDS, *_POLICY_NAMES]
-    return record_table(
-        sorted(rows, key=lambda row: (places.index(row.entropy), places.index(row.accuracy))),
-        {
-            "entropy, accuracy": lambda r: f"{_KINDS[r.entropy]}, {_POLICY_NAMES[r.accuracy]}",
-            "r": lambda row: number(row.pearson_r),
-            "p": lambda row: NOTHING if row.p_value is None else f"{row.p_value:.1g}",
-            "95 %": lambda row: span(row.ci_low, row.ci_high, _two_digits),
-            "Spearman": lambda row: number(row.spearman_rho),
-            "null band": lambda row: span(row.null_low, row.null_high, _two_digits),
-        },
-        title=f"Correlation of entropy (+H) with accuracy over rules, {where}",
-    )
+    rows.sort(key=lambda row: (places.index(row.entropy), places.index(row.accuracy)))
+    correlations: Cells = {
+        "entropy, accuracy": lambda r: f"{_KINDS[r.entropy]}, {_POLICY_NAMES[r.accuracy]}",
+        "r": lambda row: number(row.pearson_r),
+        "p": lambda row: NOTHING if row.p_value is None else f"{row.p_value:.1g}",
+        "95 %": lambda row: span(row.ci_low, row.ci_high, _two_digits),
+        "Spearman": lambda row: number(row.spearman_rho),
+        "null band": lambda row: span(row.null_low, row.null_high, _two_digits),
+    }
+    title = f"Correlation of entropy (+H) with accuracy over rules, {where}"
+    return record_table(rows, correlations, title=title)
 
 
 def _paper_tables(rows: Sequence[PaperComparison]) -> Iterator[RenderableType]:
@@ -156,24 +151,15 @@ def _paper_tables(rows: Sequence[PaperComparison]) -> Iterator[RenderableType]:
 
     if not rows:
         return
-    yield record_table(
-        rows,
-        {
-            "setting": lambda row: row.setting,
-            "entropy": lambda row: row.quantity,
-            "paper": lambda row: figure(row, row.paper_value),
-            "where": lambda row: row.source_in_paper.partition(" (")[0],
-            "strict": lambda row: figure(row, row.our_value),
-            "half": lambda row: figure(row, row.our_half),
-            "untied": lambda row: figure(row, row.our_untied),
-        },
-        title="The paper's correlations, and ours beside them",
-    )
+    cells: Cells = {
+        "setting": lambda row: row.setting,
+        "entropy": lambda row: row.quantity,
+        "paper": lambda row: figure(row, row.paper_value),
+        "where": lambda row: row.source_in_paper.partition(" (")[0],
+        "strict": lambda row: figure(row, row.our_value),
+        "half": lambda row: figure(row, row.our_half),
+        "untied": lambda row: figure(row, row.our_untied),
+    }
+    yield record_table(rows, cells, title="The paper's correlations, and ours beside them")
     for remark in (READING, *dict.fromkeys(row.remark for row in rows if row.remark)):
         yield Text(f"Note: {remark}.")
-
-
-def _top_level(rule: RuleStats) -> str:
-    if rule.top_level is None or rule.top_level_share is None:
-        return NOTHING
-    return f"{rule.top_level:.2g} {rule.top_level_share:.0%}"

@@ -8,8 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from encore.analysis.analyze_config import AnalyzeConfig
-from encore.cli.output import warn_of_synthetic
-from encore.cli.rule_tables import show_result
+from encore.cli.output import show_result, warn_of_synthetic
 from encore.options import JsonOption, command
 
 if TYPE_CHECKING:

@@ -17,16 +17,12 @@ COMMANDS = (
     *("export", "serve", "sql", "publish", "doctor"),
 )
 
-HELP = """Audit safety rules and compose multi-head reward models.
-
-A study is a directory that holds everything of one run: `encore ingest` fills it with preference
-pairs, `encore rate` has a judge rate every response under every rule, `encore analyze` measures the
-rules, `encore weights` turns their entropies into weights, `encore report` puts everything on one
-page. `encore train` makes a reward model with a head for every rule, `encore score` scores with it,
-`encore benchmark` puts every weighting, reward model and judge (`encore judge`) in one table,
-`encore compare` compares any two. `encore export` gives a model away, `encore serve` answers with
-its rewards. `encore demo` goes from pairs to that table on shipped synthetic data; `encore paper`
-checks the paper against itself."""
+HELP = (
+    "Audit safety rules and compose multi-head reward models.\n\nA study is a directory that holds "
+    "everything of one run, from preference pairs (`encore ingest`) to the table of a benchmark "
+    "(`encore benchmark`) and a model for others (`encore export`). Commands stand in the order in "
+    "which a study goes through them; `encore demo` does all of it on shipped synthetic data."
+)
 
 
 def _version() -> str:
@@ -38,6 +34,8 @@ def _version() -> str:
 def build_app(names: Sequence[str] = COMMANDS) -> App:
     """The parser of `encore` with these commands; each one's module is imported."""
     app = new_app("encore", help=HELP, version=_version)
+    if len(names) > 1:
+        app.help_format = "plaintext"  # reading Markdown would make the list wait
     for place, name in enumerate(names):
         function = getattr(import_module(f"encore.cli.{name}"), name)
         app.command(function, name=name, sort_key=place)

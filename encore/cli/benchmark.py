@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
+from encore.cli.output import warn_of
 from encore.options import JsonOption, command
 from encore.terminal import say, terminal_reporter, visible, warn
 
@@ -46,8 +47,7 @@ def benchmark(
     if form != "markdown":  # Markdown ends with them
         for note in notes_of(run.table):
             say(f"note: {note}")
-    for part in run.table.synthetic:
-        warn(f"synthetic: {part}; read these figures as an example, not as evidence")
+    warn_of(synthetic=run.table.synthetic)
     if run.pairs.is_partial:
         warn("partial: not all pairs that the benchmark defines; no figure compares with others")
     scored = f"{run.num_computed:,} pairs scored in {run.seconds_scoring:.1f} s"

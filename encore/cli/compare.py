@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from encore.benchmarks.benchmark_config import CompareConfig
-from encore.cli.output import compact_table
+from encore.cli.output import compact_table, warn_of
 from encore.errors import InputError
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, visible, warn
@@ -29,7 +29,11 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
     """
     from encore.benchmarks.compare import compare_tables, compare_two, read_studies
 
-    _check_rows(config)
+    if config.row and (len(config.row) != 2 or config.by or config.reference):
+        raise InputError(
+            f"--row given {len(config.row)} times: give two rows to compare, and neither --by nor "
+            "--reference: they are compared with each other, on the headline"
+        )
     rows = read_studies(config.studies)
     if config.row:
         chosen = [row for row in rows if config.benchmark in (None, row.table.benchmark.name)]
@@ -44,26 +48,13 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
         )
     if json:
         print_json(found[0] if config.row else {"datasets": found})
+    for one in () if json else found:
+        _print_two(one) if config.row else _print_table(one)
     for one in found:
-        if not json:
-            _print_two(one) if config.row else _print_table(one)
-    for one in found:
-        for part in one["synthetic"]:
-            warn(f"synthetic: {part}; read these figures as an example, not as evidence")
+        warn_of(synthetic=one["synthetic"])
         if one["is_partial"]:
             name = f"{one['benchmark']} {one['digest'][:12]}" if "digest" in one else "partial"
             warn(f"{name}: not all pairs that the benchmark defines; no figure compares")
-
-
-def _check_rows(config: CompareConfig) -> None:
-    if config.row and len(config.row) != 2:
-        raise InputError(f"--row: given {len(config.row)} times; name the two rows to compare")
-    for name in ("by", "reference"):
-        if config.row and getattr(config, name) is not None:
-            raise InputError(
-                f"--{name} with --row: two rows are compared with each other, on the headline; "
-                f"leave --{name} out"
-            )
 
 
 def _print_table(found: Mapping[str, Any]) -> None:
@@ -71,28 +62,27 @@ def _print_table(found: Mapping[str, Any]) -> None:
 
     by, rows = found["by"], found["rows"]
     names = [row["name"] for row in rows]
-
-    def name_of(row: Mapping[str, Any]) -> str:
-        return str(row["name"] if names.count(row["name"]) == 1 else row["row_id"])
-
-    def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    name_of = {
+        row["row_id"]: row["name"] if names.count(row["name"]) == 1 else row["row_id"]
+        for row in rows
+    }
+    cells = []
+    for row in rows:
         figure, other = row["figures"][by], row["comparison"]
         own = f"{percent(figure['ci_low'])} to {percent(figure['ci_high'])}"
         differs = (NONE, NONE, NONE)
         if other is not None:
             differs = (points(other["difference"]), _interval(other), p_value(other["mcnemar_p"]))
-        return (name_of(row), percent(figure["score"]), own, *differs)
-
+        cells.append((name_of[row["row_id"]], percent(figure["score"]), own, *differs))
     [reference] = [row for row in rows if row["row_id"] == found["reference"]]
     partial = ", PARTIAL" if found["is_partial"] else ""
     title = (
         f"{found['benchmark']} {found['version']} ({found['digest'][:12]}): {by} on "
-        f"{reference['figures'][by]['num_pairs']:,} pairs{partial}; Δ to {name_of(reference)}, in "
-        "points, on the headline"
+        f"{reference['figures'][by]['num_pairs']:,} pairs{partial}; Δ to "
+        f"{name_of[reference['row_id']]}, in points, on the headline"
     )
     out.print(visible(title), soft_wrap=True)
-    columns = ("row", by, "95 %", "Δ", "95 % of Δ", "p")
-    out.print(compact_table(columns, [cells(row) for row in rows], title=""))
+    out.print(compact_table(("row", by, "95 %", "Δ", "95 % of Δ", "p"), cells))
 
 
 def _print_two(two: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from encore.cli.output import compact_table
 from encore.options import command
-from encore.recipes.recipe import DemoConfig, RecipeChanges, changed, load_recipe
+from encore.recipes.recipe import DemoConfig, changed, load_recipe
 from encore.terminal import out, say, terminal_reporter, warn
 
 if TYPE_CHECKING:
@@ -62,8 +62,9 @@ def demo(config: DemoConfig) -> None:
 
     began, study = time.monotonic(), config.study
     say("ENCORE demo: everything in it is synthetic, made for this demo by a seeded script")
-    changes = RecipeChanges(backend=config.backend or _available_backend())
-    result = run_recipe(changed(load_recipe("demo"), changes), study, call=_explained, on_note=say)
+    judge = {"backend": config.backend or _available_backend()}
+    recipe = changed(load_recipe("demo"), {"rating": {"judge": judge}})
+    result = run_recipe(recipe, study, call=_explained, on_note=say)
     written = report(study, out=default_folder(study))
     say(f"all of it on a page: {written.page}")
     if not result.done_now:

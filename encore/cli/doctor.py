@@ -12,11 +12,11 @@ from encore.terminal import out, print_json
 
 @command
 def doctor(*, json: JsonOption = False) -> None:
-    """Explain a broken environment: packages, engine, GPU, memory, disk, ports, hub.
+    """Explain a broken environment: packages, engine, GPU, memory, disk, hub.
 
     Prints what is not as expected, with the next step; `--json` prints every check. Exit code 1 if
-    something required is broken; warnings (an extra you may not need, a port in use, a hub that
-    does not answer) leave it at 0. Secrets are never printed.
+    something required is broken; warnings (an extra you may not need, a hub that does not
+    answer) leave it at 0. Secrets are never printed.
     """
     from encore.doctor import diagnose
 

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encore.cli.output import compact_table
+from encore.cli.output import compact_table, counted, warn_of, warn_of_unused
 from encore.errors import InputError, StudyIncompleteError
 from encore.export.export_config import ExportConfig
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, warn
+from encore.terminal import out, print_json, say
 
 if TYPE_CHECKING:
     from encore.data.records import PreferencePair
-    from encore.export.push import PushResult
-    from encore.export.weights_input import Composition
     from encore.export.write_export import ExportResult
     from encore.model.opening import OpenedModel
 
@@ -45,8 +43,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     Exit code 3: the weights come from a rating run that is not complete.
     """
     chosen = config.composition
-    for name, value in chosen.unused().items():
-        warn(f"scheme {chosen.scheme} has no use for --{name} {value}")
+    warn_of_unused(chosen.unused(), who=f"scheme {chosen.scheme}")
     from encore.export import export_model
     from encore.export.push import push_export
     from encore.export.weights_input import chosen_weights
@@ -64,12 +61,20 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
         licence=config.licence,
         pairs=_pairs(chosen.ratings) if config.dtype == "bfloat16" else (),
     )
-    for note in result.notes:
-        warn(note)
+    warn_of(notes=result.notes)
     pushed = None if config.push is None else push_export(result.folder, repo_id=config.push)
     if pushed is not None:
         say(f"pushed: {pushed.url}")
-    _report(result, composition, pushed, as_json=json)
+    weights = None if composition is None else dict(composition.weights)
+    if json:
+        scheme = None if composition is None else composition.scheme
+        more = {"folder": str(result.folder), "weights": weights, "scheme": scheme}
+        told = None if pushed is None else dataclasses.asdict(pushed)
+        print_json({**dataclasses.asdict(result), **more, "pushed": told})
+    elif weights is not None:
+        rows = [(rule_id, f"{weight:.4f}") for rule_id, weight in weights.items()]
+        out.print(compact_table(("rule", "weight"), rows, title="Folded heads"))
+    _say_what_was_written(result)
     if composition is not None and composition.num_missing_shards:
         raise StudyIncompleteError(
             f"the weights come from a rating run of which {composition.num_missing_shards} of "
@@ -97,43 +102,18 @@ def _opened(config: ExportConfig) -> OpenedModel:
 
 
 def _pairs(ratings: Path | None) -> Sequence[PreferencePair]:
-    """Some pairs of a study, by content hash; none of anything else, which is said."""
+    """Some pairs of a study, by content hash; none of anything else."""
     from encore.data.pairs import iter_pairs
     from encore.data.study import MARKER, open_study
 
-    if ratings is None:
-        return ()
-    if not (ratings / MARKER).is_file():
-        say(
-            f"note: {ratings} is no study and has no pairs: the rankings that bfloat16 flips were "
-            "not counted"
-        )
+    if ratings is None or not (ratings / MARKER).is_file():
         return ()
     by_hash = sorted(iter_pairs(open_study(ratings)), key=lambda pair: pair.pair_id)
     return by_hash[:_MAX_PAIRS]
 
 
-def _report(
-    result: ExportResult,
-    composition: Composition | None,
-    pushed: PushResult | None,
-    *,
-    as_json: bool,
-) -> None:
-    if as_json:
-        print_json(
-            dataclasses.asdict(result)
-            | {
-                "folder": str(result.folder),
-                "weights": None if composition is None else dict(composition.weights),
-                "scheme": None if composition is None else composition.scheme,
-                "pushed": None if pushed is None else dataclasses.asdict(pushed),
-            }
-        )
-    elif composition is not None:
-        rows = [(rule_id, f"{weight:.4f}") for rule_id, weight in composition.weights.items()]
-        out.print(compact_table(("rule", "weight"), rows, title="Folded heads"))
-    checked, num_labels = result.verification, len(result.labels)
+def _say_what_was_written(result: ExportResult) -> None:
+    checked = result.verification
     flips = (
         f"; {checked.num_flipped} of {checked.num_margins} rankings flipped, {checked.num_tied} "
         "tied in one of the two"
@@ -141,7 +121,7 @@ def _report(
         else ""
     )
     say(
-        f"{result.folder}: {result.kind}, {num_labels} {'label' if num_labels == 1 else 'labels'}, "
+        f"{result.folder}: {result.kind}, {counted(len(result.labels), 'label')}, "
         f"{result.dtype}, {result.num_bytes / 1e6:.1f} MB; {checked.num_probes} conversations "
         f"score the same with plain transformers (to {checked.max_difference:.0e}){flips}"
     )

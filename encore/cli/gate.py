@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from encore.cli.output import compact_table
+from encore.cli.output import compact_table, warn_of
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, terminal_reporter, warn
+from encore.terminal import out, print_json, say, terminal_reporter
 from encore.training.gate import TrainGateConfig
 
 
@@ -29,11 +29,7 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
 
     with terminal_reporter() as reporter:
         result = train_gate(open_study(config.study), config, reporter=reporter)
-    if result.synthetic:
-        synthetic = ", ".join(result.synthetic)
-        warn(f"synthetic: {synthetic}; read these figures as an example, not as evidence")
-    for note in result.notes:
-        warn(note)
+    warn_of(notes=result.notes, synthetic=result.synthetic)
     if json:
         print_json({**dataclasses.asdict(result), "out": str(result.out)})
         return

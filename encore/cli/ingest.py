@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from encore.cli.output import compact_table
+from encore.cli.output import Cells, record_table
 from encore.config import IngestConfig
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, terminal_reporter
 
 if TYPE_CHECKING:
-    from encore.data.ingestion import IngestReport, SourceReport
+    from encore.data.ingestion import IngestReport
 
 
 @command
@@ -27,19 +27,10 @@ def ingest(config: IngestConfig, *, json: JsonOption = False) -> None:
     Examples: `encore ingest hh-pku --out study`,
     `encore ingest mine=my-pairs.jsonl.gz --out study`.
     """
-    report = ingest_and_report(config)
-    if json:
-        print_json(report.as_dict())
-    else:
-        print_report(report)
-
-
-def ingest_and_report(config: IngestConfig) -> IngestReport:
-    """Ingest with a progress bar; returns what was done."""
     from encore.data.ingestion import ingest as ingest_sources
 
     with terminal_reporter() as reporter:
-        return ingest_sources(
+        report = ingest_sources(
             config.sources,
             out=config.out,
             prefer=config.prefer,
@@ -49,36 +40,32 @@ def ingest_and_report(config: IngestConfig) -> IngestReport:
             on_note=say,
             reporter=reporter,
         )
-
-
-_COLUMNS = ("label", "read", "kept", "merged", "set aside", "swapped", "status", "from")
+    if json:
+        print_json(report.as_dict())
+    else:
+        print_report(report)
 
 
 def print_report(report: IngestReport) -> None:
     """A line of counts for each label, and why records were set aside."""
-    rows = [_row(source) for source in report.sources]
-    out.print(compact_table(_COLUMNS, rows, title=f"Preference pairs in {report.study}"))
-    for source in report.sources:
-        manifest = source.manifest
+    cells: Cells = {
+        "label": lambda one: one.manifest.label,
+        "read": lambda one: f"{one.manifest.num_read:,}",
+        "kept": lambda one: f"{one.manifest.num_kept:,}",
+        "merged": lambda one: f"{one.manifest.num_duplicates:,}",
+        "set aside": lambda one: f"{one.manifest.num_set_aside:,}",
+        "swapped": lambda one: f"{one.manifest.num_contradicting:,}",
+        "status": lambda one: one.status,
+        "from": lambda one: ", ".join(
+            origin.name + (f"@{origin.revision[:7]}" if origin.revision else "")
+            for origin in one.manifest.origins
+        ),
+    }
+    out.print(record_table(report.sources, cells, title=f"Preference pairs in {report.study}"))
+    for manifest in (source.manifest for source in report.sources):
         if manifest.num_set_aside:
             reasons = ", ".join(f"{name} {n:,}" for name, n in manifest.set_aside_by_reason.items())
             say(
                 f"{manifest.label}: set aside {reasons}; "
                 f"see {report.study / 'pairs' / manifest.label}.set-aside.jsonl"
             )
-
-
-def _row(source: SourceReport) -> tuple[str, ...]:
-    manifest = source.manifest
-    origins = ", ".join(
-        origin.name + (f"@{origin.revision[:7]}" if origin.revision else "")
-        for origin in manifest.origins
-    )
-    counts = (
-        manifest.num_read,
-        manifest.num_kept,
-        manifest.num_duplicates,
-        manifest.num_set_aside,
-        manifest.num_contradicting,
-    )
-    return (manifest.label, *(f"{count:,}" for count in counts), source.status, origins)

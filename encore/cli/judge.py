@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.cli.output import compact_table
-from encore.cli.weights import warn_of_unused
+from encore.cli.output import Cells, percent, record_table, span, warn_of, warn_of_unused
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, terminal_reporter, visible, warn
+from encore.terminal import out, print_json, say, terminal_reporter, visible
 
 if TYPE_CHECKING:
     from encore.benchmarks.judging.judge_report import JudgeReport
@@ -43,34 +42,32 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
     if report.single_order_score is not None:
         single = report.single_order_score.headline
         say(f"with one order a pair, as RewardBench asks: {single.name} {single.score:.1%}")
-    worth = "count one half"
-    if report.score.headline.num_pairs != report.num_pairs:
-        worth = "leave the choice they belong to a part of its credit"
-    more = f", as do {report.num_unrated:,} without ratings on both sides"
-    say(
-        f"ties: {report.num_ties:,} of {report.num_pairs:,} pairs {worth}"
-        f"{more if report.num_unrated else ''}"
-    )
-    for note in report.notes:
-        warn(note)
-    for part in report.synthetic:
-        warn(f"synthetic: {part}; read these figures as an example, not as evidence")
+    unrated = f"; {report.num_unrated:,} lack a rating" * bool(report.num_unrated)
+    say(f"ties: {report.num_ties:,} of {report.num_pairs:,} pairs count one half{unrated}")
+    warn_of(notes=report.notes, synthetic=report.synthetic)
     say(f"replies: {report.folder}")
     say(f"next: encore benchmark STUDY --results {report.results}")
 
 
 def _print_tables(report: JudgeReport) -> None:
     """Accuracy by subset; by pair also how far the verdicts can be believed."""
-    score = report.score
+    score, strict = report.score, report.strict_score
     partial = ", partial" if score.is_partial else ""
     heading = visible(f"{report.name} on {score.benchmark}{partial}")
     out.print(f"{heading}; no verdict and a tie count one half", soft_wrap=True)
-    rows = [_cells(one.subset, one.accuracy, one) for one in score.subsets]
-    rows.append(_cells(score.headline.name, score.headline.score, score.headline))
-    if report.strict_score is not None:
-        strict = report.strict_score.headline
-        rows.append(_cells(f"{strict.name}, ties lost", strict.score, strict))
-    out.print(compact_table(("subset", "pairs", "accuracy", "95 % interval"), rows, title=""))
+    figures: list[tuple[str, float, SubsetScore | Headline]]
+    figures = [(one.subset, one.accuracy, one) for one in score.subsets]
+    figures.append((score.headline.name, score.headline.score, score.headline))
+    if strict is not None:
+        lost = strict.headline
+        figures.append((f"{lost.name}, ties lost", lost.score, lost))
+    cells: Cells = {
+        "subset": lambda row: row[0],
+        "pairs": lambda row: f"{row[2].num_pairs:,}",
+        "accuracy": lambda row: percent(row[1]),
+        "95 % interval": lambda row: span(row[2].ci_low, row[2].ci_high),
+    }
+    out.print(record_table(figures, cells))
     if not report.criteria:
         return
     out.print(
@@ -78,21 +75,11 @@ def _print_tables(report: JudgeReport) -> None:
         "orders name the same answer; a coin does so in 50 %",
         soft_wrap=True,
     )
-    columns = ("judged by", "of pairs", "consistent", "first place", "no verdict")
-    verdicts = [
-        (
-            one.criterion_id,
-            f"{one.accuracy:.1%}",
-            *(
-                "–" if share is None else f"{share:.1%}"
-                for share in (one.consistency, one.share_first)
-            ),
-            f"{one.num_unparsed:,} of {2 * one.num_pairs:,}",
-        )
-        for one in report.criteria
-    ]
-    out.print(compact_table(columns, verdicts, title=""))
-
-
-def _cells(name: str, value: float, one: SubsetScore | Headline) -> tuple[str, ...]:
-    return (name, f"{one.num_pairs:,}", f"{value:.1%}", f"{one.ci_low:.1%} to {one.ci_high:.1%}")
+    verdicts: Cells = {
+        "judged by": lambda one: one.criterion_id,
+        "of pairs": lambda one: percent(one.accuracy),
+        "consistent": lambda one: percent(one.consistency),
+        "first place": lambda one: percent(one.share_first),
+        "no verdict": lambda one: f"{one.num_unparsed:,} of {2 * one.num_pairs:,}",
+    }
+    out.print(record_table(report.criteria, verdicts))

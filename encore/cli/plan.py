@@ -60,24 +60,16 @@ def _print(plan: dict[str, Any], *, layout: str) -> None:
         )
         for row in plan["recipes"]
     ]
-    table = compact_table(
-        ("recipe", "weights", "grads", "states", "activ.", "work", "total", "fits"),
-        memory,
-        title=f"Memory in GiB; {gpu['name']} has {gpu['usable_gib']:.1f} for tensors",
-    )
-    table.caption = (
-        "* asked. Columns: weights, gradients, optimizer states, activations, workspace."
-    )
-    table.caption_justify = "left"
-    out.print(table)
+    columns = ("recipe", "weights", "grads", "states", "activ.", "work", "total", "fits")
+    title = f"Memory in GiB; {gpu['name']} has {gpu['usable_gib']:.1f} for tensors"
+    out.print(compact_table(columns, memory, title=title))
+    out.print("* asked. Columns: weights, gradients, optimizer states, activations, workspace.")
     hours = [
         (name + " *" * (name == layout), f"{row['computed_tokens']:,}", f"{row['hours']:.2f}")
         for name, row in plan["hours"].items()
     ]
-    columns = ("layout (* asked)", "tokens computed", "hours")
-    title = (
-        f"Time of {plan['recipe']} on one {gpu['name']} at {plan['utilisation']:.0%} of its peak"
-    )
-    out.print(compact_table(columns, hours, title=title))
+    peak = f"{plan['utilisation']:.0%} of its peak"
+    title = f"Time of {plan['recipe']} on one {gpu['name']} at {peak}"
+    out.print(compact_table(("layout (* asked)", "tokens computed", "hours"), hours, title=title))
     for row in plan["recipes"]:
         out.print(f"{row['name']}: {row['options']}", soft_wrap=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encore.cli.rule_tables import counted
+from encore.cli.output import counted, exit_if_incomplete
 from encore.config import PublishConfig
-from encore.errors import InputError, StudyIncompleteError
+from encore.errors import InputError
 from encore.options import JsonOption, command
 from encore.terminal import print_json, say, warn
 
@@ -45,12 +45,7 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
     assert one is not None
     if one.synthetic_parts:
         say(f"synthetic, and marked so: {', '.join(one.synthetic_parts)}")
-    if one.num_missing_shards:
-        warn(
-            f"{one.num_missing_shards} of {counted(one.num_shards, 'shard')} are missing, damaged "
-            "or failed and not in what was published; `encore status` lists them"
-        )
-        raise SystemExit(StudyIncompleteError.exit_code)
+    exit_if_incomplete(one.num_missing_shards, one.num_shards)
 
 
 def _database(config: PublishConfig, path: Path) -> PublishedDatabase:
@@ -60,9 +55,8 @@ def _database(config: PublishConfig, path: Path) -> PublishedDatabase:
         config.study, out=path, run=config.run, judge=config.judge, force=config.force
     )
     say(
-        f"{path}: {written.num_bytes / 1e6:.1f} MB, {len(written.tables)} tables "
-        f"({written.tables['ratings']:,} ratings), {len(written.views)} views; "
-        f"try: duckdb {path} -c 'from entropy_accuracy'"
+        f"{path}: {written.num_bytes / 1e6:.1f} MB, {counted(len(written.tables), 'table')}, "
+        f"{len(written.views)} views; try: duckdb {path} -c 'from entropy_accuracy'"
     )
     return written
 
@@ -80,9 +74,8 @@ def _dataset(config: PublishConfig, path: Path) -> PublishedDataset:
         config.study, out=path, run=config.run, judge=config.judge, force=config.force
     )
     say(
-        f"{path}: {counted(written.num_rows, 'rated pair')} in "
-        f"{counted(written.num_files, 'Parquet file')}, {written.num_bytes / 1e6:.1f} MB; look at "
-        f"the licences in {path / 'README.md'} before you pass it on"
+        f"{path}: {counted(written.num_rows, 'rated pair')}, {written.num_bytes / 1e6:.1f} MB; "
+        f"look at the licences in {path / 'README.md'} before you pass it on"
     )
     if written.num_unrated_pairs:
         warn(f"{written.num_unrated_pairs:,} pairs are not rated in this run and not in it")

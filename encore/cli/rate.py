@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from encore.cli.output import warn_of_failures
 from encore.config import RateConfig
-from encore.errors import StudyIncompleteError
 from encore.options import JsonOption, command
 from encore.terminal import print_json, say, terminal_reporter, warn
 
@@ -50,10 +49,12 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
             )
         finally:
             run.judge.close()
-    _report(config.study, manifest, report, as_json=json)
+    _report(config, manifest, report, as_json=json)
 
 
-def _report(study: Path, manifest: RatingManifest, report: RunReport, *, as_json: bool) -> None:
+def _report(
+    config: RateConfig, manifest: RatingManifest, report: RunReport, *, as_json: bool
+) -> None:
     result = {
         "run_key": manifest.run_key,
         "num_shards": len(manifest.shards),
@@ -72,11 +73,5 @@ def _report(study: Path, manifest: RatingManifest, report: RunReport, *, as_json
         warn(f"{count} ratings are null: {reason}")
     if result["num_truncated"]:
         warn(f"{result['num_truncated']} prompts were cut from the left to fit the context")
-    if report.failures:
-        for index, error in report.failures.items():
-            say(f"shard {index}: {error}")
-        raise StudyIncompleteError(
-            f"{len(report.failures)} of {len(manifest.shards)} shards failed; run the same "
-            f"command again to rate only these (`encore status {study}` lists them)"
-        )
-    say(f"next: encore analyze {study}")
+    warn_of_failures(report.failures, len(manifest.shards))
+    say(f"next: encore analyze {config.study}")

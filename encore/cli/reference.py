@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from encore.cli.app import COMMANDS
-from encore.config import about_option
 from encore.options import bounds_of, options_of
 
 PAGE = Path("docs/reference.md")
@@ -48,8 +47,8 @@ def _command_lines(name: str) -> Iterator[str]:
 def _rows(function: Callable[..., None]) -> Iterator[list[str]]:
     """The cells of each option: arguments, options of configs, then how results are printed."""
     options = [one for model in function.configs for one in options_of(model)]  # type: ignore[attr-defined]  # set by `command`
-    for option in sorted(options, key=lambda one: not one.is_positional):
-        field, about = option.field, about_option(option.field)
+    for option in sorted(options, key=lambda one: not one.about.get("positional")):
+        field, about = option.field, option.about
         is_required = field.is_required()
         default = None if is_required else field.get_default(call_default_factory=True)
         bounds, source = bounds_of(field), about.get("source")

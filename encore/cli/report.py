@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from encore.cli.output import exit_if_incomplete
+from encore.cli.output import exit_if_incomplete, warn_of
 from encore.config import RatingsConfig, option
 from encore.options import JsonOption, command
-from encore.terminal import console, out, print_json, say, warn
+from encore.terminal import console, out, print_json, say
 
 
 class ReportConfig(RatingsConfig):
@@ -54,9 +54,5 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
         say(f"note: no figure {name}: {reason}")
     for note in written.notes:
         say(f"note: {note}")
-    if synthetic := findings.provenance.synthetic:
-        warn(
-            f"synthetic: {' and '.join(synthetic)}; the report says so, and its figures are no "
-            "evidence"
-        )
+    warn_of(synthetic=findings.provenance.synthetic)
     exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards)

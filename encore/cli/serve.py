@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
+from encore.cli.output import warn_of_unused
 from encore.errors import EncoreError
 from encore.options import JsonOption, command
 from encore.serving.serve_config import ServeConfig
@@ -40,8 +41,7 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
             f"serving needs {', '.join(absent)}, not installed here; install what is missing with "
             "pip install 'encore-reward[train,serve]'"
         )
-    for name, value in config.composition.unused().items():
-        warn(f"scheme {config.composition.scheme} has no use for --{name} {value}")
+    warn_of_unused(config.composition.unused(), who=f"scheme {config.composition.scheme}")
     from encore.serving.reward_app import RewardApp
     from encore.serving.reward_server import is_loopback, listen, make_server, open_app, url_of
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from encore.cli.output import compact_table
+from encore.cli.output import Cells, record_table
 from encore.config import StageConfig, option
 from encore.errors import InputError
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, visible, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from encore.data.records import PreferencePair
 
@@ -54,7 +54,7 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
     for one, runs in found:
         _print_pair(one)
         for in_run in runs:
-            _print_run(**in_run, config=config)
+            _print_run(in_run, config)
     if not run_dirs:
         say("no ratings yet; run `encore rate` first")
 
@@ -67,46 +67,33 @@ def _print_pair(pair: PreferencePair) -> None:
     _print_block("rejected", pair.rejected)
 
 
-def _print_run(
-    *,
-    run_key: str,
-    judge: str,
-    is_prompt_current: bool,
-    ratings: Sequence[Mapping[str, Any]],
-    config: ShowConfig,
-) -> None:
+def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
+    run_key, ratings = run["run_key"], run["ratings"]
     out.print()
-    out.print(Text(f"run {run_key}  judge {judge}", style="bold"))
+    out.print(Text(f"run {run_key}  judge {run['judge']}", style="bold"))
     if not ratings:
         out.print("not rated in this run (its shard is not done, or a pilot left it out)")
         return
     rule_ids = list(dict.fromkeys(one["rule_id"] for one in ratings))
     if config.rule is not None and config.rule not in rule_ids:
         raise InputError(f"--rule {config.rule!r}: not in run {run_key}; {', '.join(rule_ids)}")
-    columns = ("rule", "response", "rating", "raw reply", "null because", "tokens cut")
-    rows = [
-        (
-            one["rule_id"],
-            one["response"],
-            "null" if one["rating"] is None else f"{one['rating']:g}",
-            "" if one["raw_reply"] is None else repr(one["raw_reply"]),
-            one["null_reason"] or "",
-            one["num_truncated_tokens"] or "",
-        )
-        for one in ratings
-    ]
-    out.print(compact_table(columns, rows, title=""))
-    if not is_prompt_current:
+    cells: Cells = {
+        "rule": lambda one: one["rule_id"],
+        "response": lambda one: one["response"],
+        "rating": lambda one: "null" if one["rating"] is None else f"{one['rating']:g}",
+        "raw reply": lambda one: "" if one["raw_reply"] is None else repr(one["raw_reply"]),
+        "null because": lambda one: one["null_reason"] or "",
+        "tokens cut": lambda one: one["num_truncated_tokens"] or "",
+    }
+    out.print(record_table(ratings, cells))
+    if not run["is_prompt_current"]:
         warn(f"run {run_key} asked with another version's prompt than the one shown")
-    if config.all_prompts or config.rule is not None:
-        shown = [one for one in ratings if config.all_prompts or one["rule_id"] == config.rule]
-    else:
-        shown = list(ratings[:1])
-    for one in shown:
+    shown = [one for one in ratings if config.all_prompts or one["rule_id"] == config.rule]
+    for one in shown or ratings[:1]:
         num_cut = one["num_truncated_tokens"]
         cut = f" · {num_cut} tokens of it were cut" if num_cut else ""
         _print_block(f"rating prompt · {one['rule_id']} · {one['response']}{cut}", one["prompt"])
-    if config.rule is None and not config.all_prompts:
+    if not shown:
         say("the other prompts differ in criterion and response: --rule RULE_ID or --all-prompts")
 
 

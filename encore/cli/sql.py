@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from encore.cli.output import plain_table
+from encore.cli.output import compact_table, counted
 from encore.cli.query_output import print_result
-from encore.cli.rule_tables import counted
-from encore.config import StageConfig, option
+from encore.config import RunChoice, option
 from encore.errors import InputError
 from encore.options import STDIN, JsonOption, UsageError, command
 from encore.terminal import out, print_json, warn
 
 
-class SqlConfig(StageConfig):
+class SqlConfig(RunChoice):
     """One query over the tables of a study."""
 
     statement: str | None = option(
@@ -35,12 +33,6 @@ class SqlConfig(StageConfig):
     format: Literal["table", "csv", "json"] = option(
         "table", help="table for people, csv or json for programs."
     )
-    run: str | None = option(
-        None,
-        metavar="RUN_KEY",
-        help="Which run, when there are several (a unique prefix of its key is enough).",
-    )
-    judge: str | None = option(None, metavar="NAME", help="Which judge, when there are several.")
     rows: int = option(50, ge=1, help="How many rows a table shows.")
     timeout: float = option(60.0, gt=0, metavar="SECONDS", help="Stop a query that takes longer.")
     memory_limit: str = option(
@@ -94,7 +86,11 @@ def _answer(config: SqlConfig, format_name: str) -> None:
     if config.query is not None:
         text = named_query(config.query)
     elif config.file is not None:
-        text = _read(config.file)
+        try:
+            is_stdin = str(config.file) == STDIN
+            text = sys.stdin.read() if is_stdin else config.file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--file {config.file}: cannot be read as text ({error})") from error
     found = study_tables(open_study(config.study), run=config.run, judge=config.judge)
     with run_query(found, text, seconds=config.timeout, memory=config.memory_limit) as result:
         try:
@@ -108,49 +104,32 @@ def _answer(config: SqlConfig, format_name: str) -> None:
         )
 
 
-def _read(file: Path) -> str:
-    try:
-        return sys.stdin.read() if str(file) == STDIN else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--file {file}: cannot be read as text ({error})") from error
-
-
 def _print_list(*, as_json: bool) -> None:
     from encore.query.query_files import query_files
     from encore.query.study_tables import table_docs
 
-    files = query_files()
-    if as_json:
-        tables = [
-            {
-                "name": name,
-                "about": doc.about,
-                "columns": [{"name": one.name, "type": str(one.type)} for one in doc.schema],
-            }
-            for name, doc in table_docs().items()
-        ]
-        queries = [
-            {
-                "name": file.name,
-                "kind": "macro" if file.is_macro else "query",
-                "question": file.question,
-                "grain": file.grain,
-                "reads": list(file.reads),
-                "call": file.call,
-            }
-            for file in files
-        ]
-        print_json({"tables": tables, "queries": queries})
+    files, docs = query_files(), table_docs()
+    if not as_json:
+        rows = [(name, doc.about, ", ".join(doc.schema.names)) for name, doc in docs.items()]
+        out.print(compact_table(("table", "what it holds", "columns"), rows, title="Tables"))
+        calls = [(file.call or file.name, file.question, file.grain) for file in files]
+        title = "Queries: --query NAME, or as a view"
+        out.print(compact_table(("query", "question", "grain"), calls, title=title))
         return
-    rows = [(name, doc.about, ", ".join(doc.schema.names)) for name, doc in table_docs().items()]
-    _print_texts(("table", "what it holds", "columns"), rows, title="Tables")
-    queries_title = "Queries: --query NAME, or as a view"
-    calls = [(file.call or file.name, file.question, file.grain) for file in files]
-    _print_texts(("query", "question", "grain"), calls, title=queries_title)
-
-
-def _print_texts(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, title: str) -> None:
-    table = plain_table(columns, rows, title=title)
-    for column in table.columns:
-        column.justify = "left"
-    out.print(table)
+    tables = [
+        {
+            "name": name,
+            "about": doc.about,
+            "columns": [{"name": one.name, "type": str(one.type)} for one in doc.schema],
+        }
+        for name, doc in docs.items()
+    ]
+    queries = [
+        {
+            "name": file.name,
+            "kind": "macro" if file.is_macro else "query",
+            **{name: getattr(file, name) for name in ("question", "grain", "reads", "call")},
+        }
+        for file in files
+    ]
+    print_json({"tables": tables, "queries": queries})

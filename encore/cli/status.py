@@ -6,8 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from encore.cli.output import plain_table
-from encore.cli.rule_tables import counted
+from encore.cli.output import compact_table, counted
 from encore.config import StageConfig, option
 from encore.errors import InputError, StudyIncompleteError
 from encore.options import JsonOption, command
@@ -73,30 +72,29 @@ def _as_dict(found: RatingStatus) -> dict[str, Any]:
 
 
 def _print(found: RatingStatus) -> None:
-    plan = found.manifest.identity["plan"]
-    counts = ", ".join(
-        f"{found.count(state)} {state}" for state in ("done", "missing", "damaged", "failed")
-    )
+    from encore.runs import ShardStateName
+
+    manifest, plan = found.manifest, found.manifest.identity["plan"]
+    states = get_args(ShardStateName)
+    counts = ", ".join(f"{found.count(state)} {state}" for state in states)
     out.print(
-        f"run {found.manifest.run_key}  judge {found.manifest.judge}  rules "
-        f"{found.manifest.rule_set} ({len(found.manifest.rules)})  {plan['num_pairs']} pairs, "
+        f"run {manifest.run_key}  judge {manifest.judge}  rules "
+        f"{manifest.rule_set} ({len(manifest.rules)})  {plan['num_pairs']} pairs, "
         f"{plan['shard_size']} a shard, overlong prompts: {plan['overlong']}\n"
         f"  {counts}  ({found.total('num_ratings')} ratings, {found.total('num_nulls')} nulls)",
         soft_wrap=True,
     )
-    rows = [(shard.index, shard.state, shard.detail) for shard in found.problems]
-    if rows:
-        out.print(plain_table(("shard", "state", "why"), rows, title=""))
+    if rows := [(shard.index, shard.state, shard.detail) for shard in found.problems]:
+        out.print(compact_table(("shard", "state", "why"), rows))
 
 
 def _continuing(study: Path, manifest: RatingManifest) -> str:
     """The command that continues a run: its key does not say where judge and rule file lie."""
-    from encore.config import RatingConfig
     from encore.data.pairs import labels_of, read_manifest
     from encore.data.rules import SHIPPED_RULE_SETS
     from encore.data.study import open_study
 
-    identity, fields = manifest.identity, RatingConfig.model_fields
+    identity = manifest.identity
     judge, plan = identity["judge"], identity["plan"]
     is_folder = str(judge["revision"]).startswith("sha256:")
     is_shipped = manifest.rule_set in SHIPPED_RULE_SETS
@@ -105,19 +103,14 @@ def _continuing(study: Path, manifest: RatingManifest) -> str:
     found = {
         "judge": f"FOLDER/{judge['name']}" if is_folder else judge["name"],
         "revision": None if is_folder else judge["revision"],
-        "backend": None if judge["backend"] == "vllm" else judge["backend"],
+        "backend": judge["backend"],
         "dtype": judge["dtype"],
         "max-model-len": judge["max_model_len"],
         "rules": manifest.rule_set if is_shipped else f"FOLDER/{manifest.rule_set}.toml",
         "limit": plan["num_pairs"] if plan["num_pairs"] < num_all else None,
-        **{
-            name.replace("_", "-"): None if value == fields[name].default else value
-            for name, value in (
-                ("shard_size", plan["shard_size"]),
-                ("overlong", plan["overlong"]),
-                ("max_reply_tokens", identity["decoding"]["max_reply_tokens"]),
-            )
-        },
+        "shard-size": plan["shard_size"],
+        "overlong": plan["overlong"],
+        "max-reply-tokens": identity["decoding"]["max_reply_tokens"],
     }
     words = [str(word) for name, value in found.items() if value for word in (f"--{name}", value)]
     for name, value in judge["engine_args"].items():

@@ -6,17 +6,29 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from encore.cli.output import compact_table, warn_of_synthetic
-from encore.cli.rule_tables import Cells, NumberedRules, number, percent, record_table, show_result
+from encore.cli.output import (
+    Cells,
+    NumberedRules,
+    number,
+    percent,
+    record_table,
+    show_result,
+    warn_of_synthetic,
+)
 from encore.evidence.theory_config import TheoryConfig
 from encore.options import JsonOption, UsageError, command
 from encore.terminal import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
-    from encore.evidence.theory import CounterExample, Examination, Theory, TheoryRule
+    from encore.evidence.theory import Theory, TheoryRule
+
+_QUANTITIES = {
+    "gradient_size": "|gradient at zero|",
+    "z_size": "|z|",
+    "learned_weight": "learned weight, step {step}",
+}
 
 
 @command
@@ -59,80 +71,58 @@ def _tables(found: Theory) -> Iterator[RenderableType]:
     what = ": SYNTHETIC DATA" if found.is_synthetic else ""
     examined = found.examination
     rules = NumberedRules(rule.rule_id for rule in examined.rules)
-    four_digits = partial(number, digits=4)
+    four = partial(number, digits=4)
     entropy: Cells = {"entropy": lambda rule: number(rule.entropy_nats)}
-    yield rules.table(
-        examined.rules,
-        {
-            **entropy,
-            "half": lambda rule: percent(rule.half_accuracy),
-            "margin": lambda rule: four_digits(rule.mean_margin),
-            "gradient": lambda rule: four_digits(rule.gradient_at_zero),
-            "z": lambda rule: number(rule.z, digits=1),
-            "near zero": lambda rule: four_digits(rule.gradient_near_zero),
-        },
-        title=f"Gradient of the mean loss at zero weights, {examined.num_pairs:,} pairs{what}",
-    )
     encore: Cells = {"ENCORE": lambda rule: number(rule.encore_weight)}
+    gradients: Cells = {
+        "half": lambda rule: percent(rule.half_accuracy),
+        "margin": lambda rule: four(rule.mean_margin),
+        "gradient": lambda rule: four(rule.gradient_at_zero),
+        "z": lambda rule: number(rule.z, digits=1),
+        "near zero": lambda rule: four(rule.gradient_near_zero),
+    }
+    title = f"Gradient of the mean loss at zero weights, {examined.num_pairs:,} pairs{what}"
+    yield rules.table(examined.rules, {**entropy, **gradients}, title=title)
     steps: Cells = {
         f"step {record.step}": partial(_learned_weight, place)
         for place, record in enumerate(examined.steps[1:])
     }
-    yield rules.table(
-        examined.rules,
-        {**entropy, **encore, **steps},
-        title=f"Weights by gradient descent from zero, beside ENCORE's{what}",
-    )
+    title = f"Weights by gradient descent from zero, beside ENCORE's{what}"
+    yield rules.table(examined.rules, {**entropy, **encore, **steps}, title=title)
     yield rules.legend()
+    way: Cells = {
+        "step": lambda record: record.step,
+        "mean loss": lambda record: four(record.loss),
+        "largest |D|": lambda record: four(record.largest_slope),
+        "largest gradient": lambda record: f"{max(map(abs, record.gradient)):.2g}",
+    }
     yield record_table(
-        examined.steps,
-        {
-            "step": lambda record: record.step,
-            "mean loss": lambda record: four_digits(record.loss),
-            "largest |D|": lambda record: four_digits(record.largest_slope),
-            "largest gradient": lambda record: f"{max(map(abs, record.gradient)):.2g}",
-        },
-        title=f"The way down, step size {examined.step_size:.3g}",
+        examined.steps, way, title=f"The way down, step size {examined.step_size:.3g}"
     )
-    yield _correlation_table(examined)
+    learned: Cells = {
+        "over rules": lambda one: _QUANTITIES[one.quantity].format(step=one.step),
+        "with": lambda one: one.against,
+        "r": lambda one: number(one.pearson_r, digits=2),
+        "Spearman": lambda one: number(one.spearman_rho, digits=2),
+    }
+    title = "Correlation with entropy and with ENCORE's weights"
+    yield record_table(examined.correlations, learned, title=title)
     for one in found.counter_examples:
-        yield _counter_example_table(one, {**entropy, **encore})
+        cells: Cells = {
+            "rule": lambda rule: rule.rule_id,
+            **entropy,
+            **encore,
+            "half": lambda rule: percent(rule.half_accuracy),
+            "ties": lambda rule: percent(rule.tie_rate),
+            "gradient": lambda rule: number(rule.gradient_at_zero),
+            f"step {one.examination.steps[-1].step}": partial(_learned_weight, -1),
+        }
+        shown = [rule for rule in one.examination.rules if rule.rule_id in one.rule_ids]
+        yield record_table(shown, cells, title=f"Counter-example (synthetic): {one.name}")
         yield f"The claim: {one.claim}\nWhat happens: {one.finding}\n"
     for statement in found.statements:
         yield visible(f"- {statement}")
 
 
-def _counter_example_table(one: CounterExample, cells: Cells) -> Table:
-    return record_table(
-        (rule for rule in one.examination.rules if rule.rule_id in one.rule_ids),
-        {
-            "rule": lambda rule: rule.rule_id,
-            **cells,
-            "half": lambda rule: percent(rule.half_accuracy),
-            "ties": lambda rule: percent(rule.tie_rate),
-            "gradient": lambda rule: number(rule.gradient_at_zero),
-            f"step {one.examination.steps[-1].step}": partial(_learned_weight, -1),
-        },
-        title=f"Counter-example (synthetic): {one.name}",
-    )
-
-
 def _learned_weight(place: int, rule: TheoryRule) -> str:
     return number(rule.learned_weights[place])
-
-
-def _correlation_table(found: Examination) -> Table:
-    """How what is learned from labels goes with entropy and with ENCORE's weights."""
-    names = {"gradient_size": "|gradient at zero|", "z_size": "|z|"}
-    half = len(found.correlations) // 2  # first against entropy, then against ENCORE's weights
-    both = zip(found.correlations[:half], found.correlations[half:], strict=True)
-    rows = [
-        (
-            names.get(entropy.quantity, f"learned weight, step {entropy.step}"),
-            *(number(r, digits=2) for r in (entropy.pearson_r, entropy.spearman_rho)),
-            *(number(r, digits=2) for r in (weight.pearson_r, weight.spearman_rho)),
-        )
-        for entropy, weight in both
-    ]
-    columns = ("over rules", "entropy r", "Spearman", "ENCORE r", "Spearman")
-    return compact_table(columns, rows, title="Correlation with entropy and with ENCORE's weights")

@@ -6,18 +6,17 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from encore.cli.output import compact_table
+from encore.cli.output import Cells, number, percent, record_table, warn_of, warn_of_unused
 from encore.errors import EncoreError
 from encore.options import JsonOption, command
-from encore.terminal import TerminalReporter, console, out, print_json, progress_bar, say, warn
+from encore.terminal import console, out, print_json, say, terminal_reporter, warn
 from encore.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -43,10 +42,10 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     from encore.data.study import open_study
     from encore.training.train import train as train_stage
 
-    with rank_zero_only(), progress_bar() as bar:
+    with rank_zero_only(), terminal_reporter() as reporter:
         _warn_of_unused(config)
         study = open_study(config.study)
-        result = train_stage(study, config, reporter=_TrainingReporter(bar))
+        result = train_stage(study, config, reporter=reporter)
     if not is_rank_zero():
         return
     evaluation = result.final_evaluation
@@ -56,46 +55,14 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
         print_json({**places, "evaluation": shown.pop("final_evaluation"), **shown})
     elif evaluation is not None:
         out.print(heads_table(evaluation))
-    for note in result.notes:
-        warn(note)
-    for part in result.synthetic:
-        warn(f"synthetic: {part}; read these figures as an example, not as evidence")
+    warn_of(notes=result.notes, synthetic=result.synthetic)
     if evaluation is None:
         warn("nothing was held out, so nothing says how good this model is")
     did = f"done in {result.seconds:.0f} s" if result.is_new else "finished before, nothing done"
     say(f"{did}: {result.num_steps} steps; model {result.model_dir}")
-    next_step = (
-        f"encore weights {config.ratings or config.study}"
-        if config.objective == "multi-head"
-        else f"encore score {config.study} --model {result.out}"
-    )
-    say(f"next: {next_step}")
-
-
-class _TrainingReporter(TerminalReporter):
-    """Prints a line for each evaluation beside what `TerminalReporter` shows."""
-
-    def __init__(self, bar: Any) -> None:
-        super().__init__(bar)
-        self._num_steps: int | None = None
-        self._note = ""
-
-    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
-        self._num_steps = total
-        super().started(title, total=total, done=done)
-
-    def advanced(self, count: int = 1, *, note: str = "") -> None:
-        self._note = note
-        super().advanced(count, note=note)
-
-    def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
-        if self._note and "eval/num_pairs" in values:
-            loss = f"; held-out loss {values['eval/loss']:.4g}" if "eval/loss" in values else ""
-            say(f"step {step} of {self._num_steps}: {self._note}{loss}")
-
-    def saved(self, path: Path, *, kind: str) -> None:
-        if kind == "checkpoint":
-            super().saved(path, kind=kind)
+    weigh = f"encore weights {config.ratings or config.study}"
+    score = f"encore score {config.study} --model {result.out}"
+    say(f"next: {weigh if config.objective == 'multi-head' else score}")
 
 
 #: What says how steps are taken, of which method probe takes none.
@@ -110,12 +77,9 @@ _OF_ADAPTERS = ("lora_rank", "lora_alpha")
 def _warn_of_unused(config: TrainConfig) -> None:
     """Name the options that were given and change nothing."""
     unused: tuple[str, ...] = () if config.method == "lora" else _OF_ADAPTERS
-    if config.method == "probe":
-        unused += _OF_STEPS
-    for name in unused:
-        if name in config.model_fields_set:
-            option = name.replace("_", "-")
-            warn(f"method {config.method} has no use for --{option}: it changes nothing")
+    unused += _OF_STEPS if config.method == "probe" else ()
+    given = {name: getattr(config, name) for name in unused if name in config.model_fields_set}
+    warn_of_unused(given, who=f"method {config.method}")
     if config.objective == "bradley-terry" and any((config.ratings, config.run, config.judge)):
         warn(
             "objective bradley-terry reads no ratings: --ratings, --run and --judge change nothing"
@@ -124,16 +88,13 @@ def _warn_of_unused(config: TrainConfig) -> None:
 
 def heads_table(evaluation: EvaluationRecord) -> Table:
     """One line a head: how much of the ratings it explains, how often it ranks as people did."""
-
-    def cell(value: float | None, form: str) -> str:
-        return "–" if value is None else form.format(value)
-
-    rows = [
-        (head_id, cell(evaluation.r2_by_head.get(head_id), "{:.3f}"), cell(accuracy, "{:.1%}"))
-        for head_id, accuracy in evaluation.accuracy_half_by_head.items()
-    ]
+    cells: Cells = {
+        "head": lambda head: head,
+        "R²": lambda head: number(evaluation.r2_by_head.get(head)),
+        "accuracy": lambda head: percent(evaluation.accuracy_half_by_head[head]),
+    }
     title = f"Heads on {evaluation.num_pairs} held-out pairs"
-    return compact_table(("head", "R²", "accuracy"), rows, title=title)
+    return record_table(evaluation.accuracy_half_by_head, cells, title=title)
 
 
 # --- several processes --------------------------------------------------------------------------

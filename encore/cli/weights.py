@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from encore.cli.output import warn_of_synthetic
-from encore.cli.rule_tables import show_result
+from encore.cli.output import show_result, warn_of_synthetic, warn_of_unused
 from encore.options import JsonOption, UsageError, command
-from encore.terminal import warn
 from encore.weighting.weights_config import SchemeOptions, WeightsConfig
 
 if TYPE_CHECKING:
@@ -60,37 +58,19 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
         show(weighed.as_dict(), weights_tables(weighed), _notes(weighed, options))
 
 
-def warn_of_unused(given: Mapping[str, object], *, used: Collection[str], who: str) -> None:
-    """Warn of every option of a weighting scheme that was given and changes nothing.
-
-    Args:
-        given: Values by option; None: not given.
-        used: The options that are read.
-        who: What does not read the others.
-    """
-    for name, value in given.items():
-        if value is not None and name not in used:
-            shown = f"{value:g}" if isinstance(value, float) else value
-            warn(f"{who} has no use for --{name} {shown}")
-
-
 def _warn_of_idle_options(config: WeightsConfig) -> None:
     from encore.weighting import load_scheme
 
-    scheme = load_scheme(config.scheme)
-    is_given = config.model_fields_set
-    given = {name: getattr(config, name) for name in SchemeOptions.model_fields if name in is_given}
-    if config.compare:
-        if "scheme" in is_given:
-            warn(f"--compare shows every scheme: --scheme {config.scheme} changes nothing")
-    elif config.sweep:
-        if config.scheme != "encore":
-            raise UsageError(f"--sweep is of scheme encore; {config.scheme} has no temperature")
-        warn_of_unused(given, used=("tau",), who="--sweep")
-    else:
-        # The seed also draws the folds of a scheme that learns from labels.
-        used = (*scheme.options, *(("seed",) if scheme.uses_labels else ()))
-        warn_of_unused(given, used=used, who=f"scheme {scheme.name}")
+    scheme, is_given = load_scheme(config.scheme), config.model_fields_set
+    if config.sweep and config.scheme != "encore":
+        raise UsageError(f"--sweep is of scheme encore; {config.scheme} has no temperature")
+    names = ("scheme",) if config.compare else SchemeOptions.model_fields
+    given = {name: getattr(config, name) for name in names if name in is_given}
+    # The seed also draws the folds of a scheme that learns from labels.
+    who, used = f"scheme {scheme.name}", (*scheme.options, *(("seed",) * scheme.uses_labels))
+    if config.compare or config.sweep:
+        who, used = ("--sweep", ("tau",)) if config.sweep else ("--compare", ())
+    warn_of_unused(given, used=used, who=who)
 
 
 def _notes(weighed: WeighedRules, options: SchemeOptions) -> Iterator[str]:
@@ -102,10 +82,7 @@ def _notes(weighed: WeighedRules, options: SchemeOptions) -> Iterator[str]:
     if "k" in params and options.k > len(weighed.rules):
         yield f"--k {options.k}: there are only {len(weighed.rules)} rules; all weigh the same"
     if params.get("scale") == 0:
-        yield (
-            "no rule agrees with these labels: the best scale is 0, at which all weights are "
-            "equally good; they are shown as uniform"
-        )
+        yield "no rule agrees with these labels: all weights are equally good, shown as uniform"
     if params.get("num_pairs_left_out"):
         yield (
             f"{params['num_pairs_left_out']} pairs lack a rating under some rule; the weights are "

@@ -41,9 +41,7 @@ class Machine:
     gpu_bytes: int
     memory_bytes: int
 
-    @property
-    def words(self) -> str:
-        """For people."""
+    def __str__(self) -> str:
         if self.num_gpus == 0:
             return f"no GPU and {_gib(self.memory_bytes)} of memory"
         return f"{self.num_gpus} × GPU of {_gib(self.gpu_bytes)}"
@@ -62,10 +60,8 @@ def this_machine() -> Machine:
         command = [sys.executable, "-c", _ASK_CUDA]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if answer.returncode != 0:
-            raise EncoreError(
-                "this machine's GPUs do not answer "
-                f"({' '.join(answer.stderr.split()[-20:])}); run `encore doctor`"
-            )
+            said = " ".join(answer.stderr.split()[-20:])
+            raise EncoreError(f"this machine's GPUs do not answer ({said}); run `encore doctor`")
         gpu_bytes = int(answer.stdout)
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(num_gpus=num_gpus, gpu_bytes=gpu_bytes, memory_bytes=memory_bytes)
@@ -93,7 +89,7 @@ def refuse_judge_too_large(judge: JudgeConfig, *, machine: Machine) -> None:
         advice = f"use them all: --engine-arg tensor_parallel_size={machine.num_gpus}"
     raise InputError(
         f"judge {judge.model!r}: its weights alone take {_gib(needed)}; this machine has "
-        f"{machine.words}{f', of which it would use {num_used}' if num_used else ''}; {advice}"
+        f"{machine}{f', of which it would use {num_used}' if num_used else ''}; {advice}"
     )
 
 
@@ -114,8 +110,7 @@ def refuse_training_too_large(
     if needed > (machine.gpu_bytes or machine.memory_bytes):
         raise InputError(
             f"stage {stage}: {backbone.model!r} takes at least {_gib(needed)} of memory, and this "
-            f"machine has {machine.words}; run the recipe where it fits (docs/recipes.md says what "
-            "each one takes), or only rate here, with `encore rate`"
+            f"machine has {machine}; run the recipe where it fits, or only `encore rate` here"
         )
 
 

@@ -6,13 +6,14 @@ The shipped ones lie beside this file; `encore.recipes.recipe_run` runs one.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig
-from encore.config import EngineValue, RatingConfig, StageConfig, option
+from encore.config import RatingConfig, StageConfig, option
 from encore.data.sources.pku import Prefer
 from encore.errors import InputError
 from encore.model.config import BackboneConfig
@@ -32,17 +33,13 @@ _Positive = Annotated[int, Field(ge=1)]
 _FOLDER = Path(__file__).parent
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 class Weighing(SchemeOptions):
     """How rules are weighed, as in `encore weights`."""
 
     scheme: str = option("encore", help=f"How rules are weighed, one of: {', '.join(SCHEMES)}.")
 
 
-class RowModel(_Part):
+class RowModel(StageConfig):
     """A reward model with one head: a row of the table, trained on preferences or as it is.
 
     A row named after a method of the paper (``bradley-terry-model``,
@@ -57,17 +54,13 @@ class RowModel(_Part):
     def _is_opened_as_it_says(self) -> Self:
         if self.training is not None:
             if self.training.objective != "bradley-terry":
-                raise ValueError(
-                    f"row {self.name!r}: trained with objective {self.training.objective}, "
-                    "expected bradley-terry: a row of its own has one head"
-                )
+                raise ValueError(f"row {self.name!r} has one head: expected bradley-terry training")
             return self
         idle = sorted(self.backbone.model_fields_set - {"model", "revision"})
         if idle:
             raise ValueError(
-                f"row {self.name!r}: its backbone says {', '.join(idle)}, and a reward model "
-                "without training is opened as it was downloaded; leave that out, or give the row "
-                "a training"
+                f"row {self.name!r}: a reward model without training is opened as it was "
+                f"downloaded; leave out {', '.join(idle)}, or give the row a training"
             )
         return self
 
@@ -77,14 +70,14 @@ class RowModel(_Part):
         return f"train-{self.name.replace(' ', '-')}"
 
 
-class InitialModel(_Part):
+class InitialModel(StageConfig):
     """A reward model to start from: a head in closed form, learnt from pairs of its own."""
 
     sources: tuple[str, ...] = Field(min_length=1)
     backbone: BackboneConfig
 
 
-class Recipe(_Part):
+class Recipe(StageConfig):
     """A run from pairs to the table and an export.
 
     Attributes:
@@ -126,10 +119,7 @@ class Recipe(_Part):
         elif len(set(names)) < len(names):
             problem = f"rows {', '.join(names)}: expected a name of its own for each"
         elif self.weighing.scheme == "single":
-            problem = (
-                "weighing scheme 'single' needs a rule, and a recipe names none; export with "
-                "`encore export MODEL --rule RULE_ID`"
-            )
+            problem = "weighing scheme 'single' needs a rule, and a recipe names none"
         elif any(backbone.model == INITIAL for _, backbone, _ in self.models):
             problem = f"backbone {INITIAL}, and no [initial] says what it learns from"
         if problem:
@@ -151,33 +141,6 @@ class Recipe(_Part):
             (stage, self.initial.backbone if self.initial and of.model == INITIAL else of, training)
             for stage, of, training in every
         ]
-
-
-class RecipeChanges(StageConfig):
-    """What a machine or a pilot changes of a recipe: places, the engine, how many pairs."""
-
-    judge: Annotated[str, Field(min_length=1)] | None = option(
-        None, help="Another judge, or the same at another place."
-    )
-    backend: Literal["vllm", "transformers"] | None = option(None, help="The engine.")
-    revision: str | None = option(None, help="Of a hub id.")
-    engine_args: dict[str, EngineValue] = option(
-        dict,
-        name="engine-arg",
-        help="Added to the recipe's, e.g. tensor_parallel_size: the GPUs of the judge.",
-    )
-    shard_size: _Positive | None = option(None, help="Pairs in a shard.")
-    limit: _Positive | None = option(
-        None,
-        help="Pilot: rate, learn from and score only so many pairs, by content hash. It has "
-        "a table and an export of its own.",
-    )
-    benchmark_data: Path | None = option(
-        None,
-        metavar="PATH",
-        help="With --recipe: the benchmark's rows as local files; default: the recipe's, or the "
-        "hub.",
-    )
 
 
 class DemoConfig(StageConfig):
@@ -206,42 +169,41 @@ def load_recipe(name: str | Path) -> Recipe:
         )
     try:
         text = path.read_text(encoding="utf-8").replace("{encore}", _FOLDER.parent.as_posix())
-        content: dict[str, Any] = tomllib.loads(text)
-        return Recipe.model_validate(content)
-    except ValidationError as error:
-        [problem, *_] = error.errors(include_url=False)
-        place = ".".join(map(str, problem["loc"]))
-        raise InputError(f"recipe {path}: {place}: {problem['msg']}") from error
+        content = tomllib.loads(text)
     except ValueError as error:
         raise InputError(f"recipe {path}: {error}; correct the TOML") from error
+    return _checked(content, path)
 
 
-def changed(recipe: Recipe, changes: RecipeChanges) -> Recipe:
-    """The recipe with these changes; rules, training and rows stay what they are.
+def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """The recipe with some of its values changed, given as a recipe's TOML has them.
 
     A pilot has a name of its own: its table and export must not be taken for the whole run's.
 
     Raises:
-        InputError: No such file or folder.
+        InputError: No recipe has such a value.
     """
-    data = changes.benchmark_data
-    if data is not None and not data.exists():
-        raise InputError(
-            f"--benchmark-data {data}: no such file or folder; expected the benchmark's rows as "
-            "JSON or Parquet"
-        )
-    given = {name: value for name, value in changes if value is not None}
-    judge, rating = dict(recipe.rating.judge), dict(recipe.rating)
-    judge |= {name: given[name] for name in ("backend", "revision") if name in given}
-    judge |= {"model": given["judge"]} if "judge" in given else {}
-    is_same_engine = judge["backend"] == recipe.rating.judge.backend
-    args = recipe.rating.judge.engine_args if is_same_engine else {}
-    judge["engine_args"] = {**args, **changes.engine_args}
-    rating |= {name: given[name] for name in ("shard_size", "limit") if name in given}
-    content = dict(recipe) | {"rating": {**rating, "judge": judge}}
-    if data is not None:
-        pairs = recipe.benchmark.pairs.model_copy(update={"data": data})
-        content["benchmark"] = recipe.benchmark.model_copy(update={"pairs": pairs})
-    if changes.limit is not None:
-        content["name"] = f"{recipe.name}_pilot_{changes.limit}"
-    return Recipe.model_validate(content)
+    content = recipe.model_dump(exclude_unset=True)
+    rating = changes.get("rating", {})
+    if rating.get("judge", {}).get("backend", recipe.rating.judge.backend) != (
+        recipe.rating.judge.backend
+    ):
+        content["rating"]["judge"].pop("engine_args", None)  # they are of the other engine
+    if rating.get("limit") is not None:
+        content["name"] = f"{recipe.name}_pilot_{rating['limit']}"
+    return _checked(_merged(content, changes), f"{recipe.name} with changes")
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return new
+    return {**old, **{name: _merged(old.get(name), value) for name, value in new.items()}}
+
+
+def _checked(content: Mapping[str, Any], where: Path | str) -> Recipe:
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise InputError(f"recipe {where}: {place}: {problem['msg']}") from error

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,14 @@ from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
 from encore.config import ScoringConfig, identity_of
 from encore.data.ingestion import ingest
-from encore.data.pairs import data_digest, iter_pairs, labels_of, read_manifest, verified_path
+from encore.data.pairs import (
+    Origin,
+    data_digest,
+    iter_pairs,
+    labels_of,
+    read_manifest,
+    verified_path,
+)
 from encore.data.rules import load_rule_set
 from encore.data.sources.locate import locate
 from encore.data.study import is_free, open_study
@@ -52,6 +60,8 @@ if TYPE_CHECKING:
 _FLIP_PAIRS = 200
 
 _DIGEST_LIMIT = 64 << 20
+#: What a judge's row has in common with the rating of the study.
+_HOW_TO_RATE = ("judge", "rules", "shard_size", "max_reply_tokens")
 
 #: The work of a stage, which tells a reporter how far it is.
 Work = Callable[[Reporter], Any]
@@ -128,8 +138,7 @@ def run_recipe(
             model of the recipe.
     """
     check_names(recipe)
-    machine = this_machine()
-    run = _RecipeRun(recipe=recipe, study=study, call=call, machine=machine)
+    run = _RecipeRun(recipe=recipe, study=study, call=call, machine=this_machine())
     run.check_machine()
     run.ingest()
     if not run.table_dir.exists():
@@ -171,6 +180,11 @@ class _RecipeRun:
         """Two recipes may share a model and its head scores; each has a table of its own."""
         return self.study / "benchmarks" / self.recipe.name
 
+    @property
+    def initial_dir(self) -> Path:
+        """The initial reward model, exported."""
+        return self.study / "initial" / "initial-reward-model"
+
     def check_machine(self) -> None:
         """Refuse what cannot run here; what was done elsewhere may stay."""
         recipe, is_over = self.recipe, self.table_dir.exists()
@@ -183,7 +197,8 @@ class _RecipeRun:
     def ingest(self) -> None:
         """The pairs of the recipe's sources, and of no others."""
         recipe = self.recipe
-        labels = {str(one.label) for source in recipe.sources for one in locate(source)}
+        asked = [one for source in recipe.sources for one in locate(source)]
+        labels = {str(one.label) for one in asked}
         there = set() if is_free(self.study) else set(labels_of(open_study(self.study)))
         if there - labels:
             raise InputError(
@@ -191,8 +206,22 @@ class _RecipeRun:
                 f"{', '.join(sorted(there - labels))}, which are none of recipe {recipe.name}'s; "
                 "give the recipe a study of its own with --out"
             )
-        is_damaged = any(map(self._is_damaged, there))
-        if there == labels and not is_damaged and self._is_of_pinned_sources():
+        origins: list[Origin] = []
+        is_damaged = False
+        for label in there:
+            try:
+                verified_path(open_study(self.study), label)
+                origins += read_manifest(open_study(self.study), label).origins
+            except InputError:
+                is_damaged = True
+        # Pinned revisions on the hub do not change: what came from them need not be read again.
+        revision_of = {one.name: one.revision or "" for one in origins}
+        is_pinned = recipe.prefer is None and len(asked) == len(origins)
+        is_pinned &= all(
+            one.revision and revision_of.get(str(one.repo_id), "").startswith(one.revision)
+            for one in asked
+        )
+        if there == labels and is_pinned and not is_damaged:
             self.done_before.append("ingest")
             return
         self._stage(
@@ -207,52 +236,25 @@ class _RecipeRun:
             is_new=lambda report: {one.status for one in report.sources} != {"unchanged"},
         )
 
-    def _is_damaged(self, label: str) -> bool:
-        try:
-            verified_path(open_study(self.study), label)
-        except InputError:
-            return True
-        return False
-
-    def _is_of_pinned_sources(self) -> bool:
-        """Whether every source is a pinned revision on the hub, and the pairs say so."""
-        study = open_study(self.study)
-        asked = [one for source in self.recipe.sources for one in locate(source)]
-        origins = [one for label in labels_of(study) for one in read_manifest(study, label).origins]
-        return (
-            self.recipe.prefer is None
-            and len(asked) == len(origins)
-            and all(
-                one.revision is not None
-                and any(
-                    there.name == one.repo_id and (there.revision or "").startswith(one.revision)
-                    for there in origins
-                )
-                for one in asked
-            )
-        )
-
     def rate(self, rate: Rate | None, judge: Judge | None) -> tuple[Path, RunReport]:
         """The folder of the rating run, and what was done."""
-        recipe = self.recipe
+        rating = self.recipe.rating
+        check = partial(refuse_judge_too_large, rating.judge, machine=self.machine)
 
-        def before_judge() -> None:
-            refuse_judge_too_large(recipe.rating.judge, machine=self.machine)
-
-        def rate_here(reporter: Reporter) -> tuple[Path, RunReport]:
-            run = open_run(open_study(self.study), recipe.rating, judge=judge)
+        def work(reporter: Reporter) -> tuple[Path, RunReport]:
+            run = open_run(open_study(self.study), rating, judge=judge)
             shards = run.manifest.shards
             if any(inspect_shard(run.run_dir, run.manifest, one).state != "done" for one in shards):
-                before_judge()
+                check()
             report = rate_run(run, reporter=reporter)
             if report.failures:
                 raise StudyIncompleteError(f"{report.summary}; run the same command again")
             return run.run_dir, report
 
         if rate is None:
-            done = self._stage("rate", rate_here, is_new=lambda done: done[1].count("rated"))
-            return done[0], done[1]
-        run_dir, report = rate(self.study, recipe.rating, before_judge=before_judge)
+            run_dir, report = self.call("rate", work)
+        else:
+            run_dir, report = rate(self.study, rating, before_judge=check)
         (self.done_now if report.count("rated") else self.done_before).append("rate")
         return run_dir, report
 
@@ -260,36 +262,30 @@ class _RecipeRun:
         """Files with the judge's own ratings of the benchmark's pairs, weighed: a table's row."""
         from encore.benchmarks.judging.judge_report import judge_benchmark
 
-        recipe = self.recipe
+        recipe, rating = self.recipe, self.recipe.rating
         if recipe.judge_row is None:
             return ()
-        rating = recipe.rating
         config = JudgeBenchmarkConfig(
-            judge=rating.judge,
             out=self.study / "judged",
             pairs=recipe.benchmark.pairs,
             by="rating",
-            rules=rating.rules,
             weights_from=self.study,
             weights_run=run_dir.name,
-            shard_size=rating.shard_size,
-            max_reply_tokens=rating.max_reply_tokens,
             name=recipe.judge_row,
+            **{name: getattr(rating, name) for name in _HOW_TO_RATE},
         )
-        there = len([*self.study.glob("judged/*/ratings/*/shard-*")])
+        shards = "judged/*/ratings/*/shard-*"
+        before = {*self.study.glob(shards)}
         report = self._stage(
             "judge",
             lambda reporter: judge_benchmark(config, judge=judge, reporter=reporter),
-            is_new=lambda _: there < len([*self.study.glob("judged/*/ratings/*/shard-*")]),
+            is_new=lambda _: {*self.study.glob(shards)} - before,
         )
         return (str(report.results),)
 
-    def after_rating(self, run_dir: Path, judged: Sequence[str]) -> tuple[Path, Path]:
+    def after_rating(self, run_dir: Path, judged: tuple[str, ...]) -> tuple[Path, Path]:
         """Everything that needs no judge: the table, and the export."""
-        from encore.scoring.scoring_run import score_study
-
-        recipe = self.recipe
-        weighing = recipe.weighing
+        recipe, weighing = self.recipe, self.recipe.weighing
         self._written_stage("analyze", "analysis.json", lambda _: analyze(run_dir))
         weights = self._written_stage(
             "weigh",
@@ -306,16 +302,9 @@ class _RecipeRun:
             for row in recipe.rows
         }
         gate = None if recipe.gate is None else self.gate(trained.model_dir)
-        limit = min(filter(None, (recipe.limit, recipe.score_limit)), default=None)
-        scoring = ScoringConfig(
-            model=str(trained.out), limit=limit, shard_size=recipe.rating.shard_size
-        )
-        self._stage(
-            "score",
-            lambda reporter: _complete(score_study(self.study, scoring, reporter=reporter)),
-            is_new=lambda result: result.num_reused < result.num_shards,
-        )
-        table = self.benchmark(run_dir, trained.out, rows, gate, judged)
+        self.score(trained.out)
+        made = {"run": run_dir.name, "model": str(trained.out), "gate": gate, "results": judged}
+        table = self.benchmark(rows, made)
         if recipe.export_heads:
             self.export("export-heads", trained.model_dir, weights=None)
         return table, self.export("export", trained.model_dir, weights=weights)
@@ -324,18 +313,15 @@ class _RecipeRun:
         """A reward model to start from: a head in closed form, exported for plain transformers."""
         from encore.training.train import train
 
-        initial, root = self.recipe.initial, self._initial_dir.parent
+        initial, root = self.recipe.initial, self.initial_dir.parent
         assert initial is not None, "the recipe has one"
-        config = TrainConfig.of(
-            root,
-            backbone=initial.backbone,
-            training=TrainingConfig(objective="bradley-terry", method="probe"),
-        )
+        probe = TrainingConfig(objective="bradley-terry", method="probe")
+        config = TrainConfig.of(root, backbone=initial.backbone, training=probe)
 
         def work(reporter: Reporter) -> bool:
             ingest(initial.sources, out=root)
             trained = train(open_study(root), config, reporter=reporter)
-            return self._exported(trained.model_dir, self._initial_dir, weights=None)
+            return self._exported(trained.model_dir, self.initial_dir, weights=None)
 
         self._stage("initial-model", work, is_new=bool)
 
@@ -366,51 +352,51 @@ class _RecipeRun:
 
         gate, study, out = self.recipe.gate, open_study(self.study), model.parent / "gate"
         assert gate is not None, "the recipe has a gate"
-        config = TrainGateConfig(
-            study=self.study, model=model, gate=gate, limit=self.recipe.limit, out=out
-        )
-        made_from = {
-            "model": folder_digest(model),
-            "gate": gate.model_dump(),
-            "pairs": data_digest(study),
-            "limit": config.limit,
-        }
-        self._stage(
-            "gate",
-            lambda reporter: _made(
-                out, made_from, lambda: train_gate(study, config, reporter=reporter)
-            ),
-            is_new=bool,
-        )
+        limit = self.recipe.limit
+        config = TrainGateConfig(study=self.study, model=model, gate=gate, limit=limit, out=out)
+        made_from = {"model": folder_digest(model), "gate": gate.model_dump(), "limit": limit}
+        made_from["pairs"] = data_digest(study)
+
+        def work(reporter: Reporter) -> bool:
+            return _made(out, made_from, lambda: train_gate(study, config, reporter=reporter))
+
+        self._stage("gate", work, is_new=bool)
         return out
 
-    def benchmark(
-        self,
-        run_dir: Path,
-        model: Path,
-        rows: Mapping[str, str],
-        gate: Path | None,
-        judged: Sequence[str],
-    ) -> Path:
-        """The table of all rows."""
+    def score(self, model: Path) -> None:
+        """Every head's score of the study's pairs."""
+        from encore.scoring.scoring_run import ScoreResult, score_study
+
+        recipe = self.recipe
+        limit = min(filter(None, (recipe.limit, recipe.score_limit)), default=None)
+        config = ScoringConfig(model=str(model), limit=limit, shard_size=recipe.rating.shard_size)
+
+        def work(reporter: Reporter) -> ScoreResult:
+            result = score_study(self.study, config, reporter=reporter)
+            if not result.is_complete:
+                raise StudyIncompleteError(
+                    f"{len(result.failures)} of {result.num_shards} shards failed; run the same "
+                    "command again to score only these"
+                )
+            return result
+
+        self._stage("score", work, is_new=lambda result: result.num_reused < result.num_shards)
+
+    def benchmark(self, rows: Mapping[str, str], made: Mapping[str, Any]) -> Path:
+        """The table of all rows; ``made`` is what the table's config has from earlier stages."""
         from encore.benchmarks.run import run_benchmark
 
         recipe, table = self.recipe, self.table_dir / "table.json"
         untouched = [row for row in recipe.rows if row.training is None]
-        config = recipe.benchmark.model_copy(
-            update={
-                "model": str(model),
-                "reward_models": tuple(f"{name}={where}" for name, where in rows.items()),
-                "row_revisions": {
-                    row.name: row.backbone.revision for row in untouched if row.backbone.revision
-                },
-                "gate": gate,
-                "results": tuple(judged),
-                "rows": recipe.benchmark.rows.model_copy(update={"k": recipe.weighing.k}),
-                "run": run_dir.name,
-                "out": self.table_dir,
-            }
-        )
+        of_recipe = {
+            "reward_models": tuple(f"{name}={where}" for name, where in rows.items()),
+            "row_revisions": {
+                row.name: row.backbone.revision for row in untouched if row.backbone.revision
+            },
+            "rows": recipe.benchmark.rows.model_copy(update={"k": recipe.weighing.k}),
+            "out": self.table_dir,
+        }
+        config = recipe.benchmark.model_copy(update={**of_recipe, **made})
         before = table.read_bytes() if table.exists() else None
         run = self._stage(
             "benchmark",
@@ -438,28 +424,22 @@ class _RecipeRun:
         def work() -> None:
             # On the CPU: the export is opened beside it, and both may not fit on a GPU.
             opened = open_reward_model(model, device="cpu", dtype="float32")
-            folded = None
-            if weights is not None:
-                folded = read_weights(weights, head_ids=opened.model.head_ids)
+            ids = opened.model.head_ids
             by_hash = sorted(iter_pairs(open_study(self.study)), key=lambda pair: pair.pair_id)
             export_model(
                 opened,
                 out=out,
-                weights=folded,
+                weights=None if weights is None else read_weights(weights, head_ids=ids),
                 dtype=dtype,
                 pairs=by_hash[:_FLIP_PAIRS] if dtype == "bfloat16" else (),
             )
 
         return _made(out, made_from, work)
 
-    @property
-    def _initial_dir(self) -> Path:
-        return self.study / "initial" / "initial-reward-model"
-
     def _backbone(self, backbone: BackboneConfig) -> BackboneConfig:
         if backbone.model != INITIAL:
             return backbone
-        return backbone.model_copy(update={"model": str(self._initial_dir)})
+        return backbone.model_copy(update={"model": str(self.initial_dir)})
 
     def _is_trained(self, training: TrainingConfig | None) -> bool:
         ended = self.study.glob("training/*/result.json")
@@ -506,15 +486,6 @@ class _RecipeRun:
             yield
         finally:
             lock.release()
-
-
-def _complete(result: Any) -> Any:
-    if not result.is_complete:
-        raise StudyIncompleteError(
-            f"{len(result.failures)} of {result.num_shards} shards failed; run the same command "
-            "again to score only these"
-        )
-    return result
 
 
 def _made(folder: Path, made_from: Mapping[str, Any], make: Callable[[], Any]) -> bool:

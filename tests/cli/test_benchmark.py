@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from encore.benchmarks.results import read_pair_results
 from encore.cli.benchmark import benchmark
 from tests.benchmarks.table_world import jsonl_rows, write_jsonl
 from tests.cli.invoking import Command
@@ -58,46 +57,6 @@ def test_one_command_prints_every_row_and_a_second_one_scores_nothing(usual, mad
     again = invoke(*usual, *models)
     assert "scored before" in again.stderr
     assert again.stdout == result.stdout
-
-
-def test_json_is_all_there_is_on_stdout_and_agrees_with_the_files(usual):
-    result = invoke(*usual, "--json")
-    content = json.loads(result.stdout)
-    assert content["benchmark"]["num_pairs"] == NUM_PAIRS
-    [path] = (usual[0] / "benchmarks").glob("*/results.parquet")
-    stored = {row.name: row for row in read_pair_results(path).rows}
-    assert list(stored) == [row["name"] for row in content["rows"]]
-    for row in content["rows"]:
-        mean = stored[row["name"]].credit_P.mean()
-        assert row["ours"]["headline"]["score"] == pytest.approx(mean)
-    assert json.loads((path.parent / "table.json").read_text(encoding="utf-8")) == content
-    assert f"every pair under every row: {path}" in result.stderr
-
-
-def test_latex_goes_to_stdout_and_the_folder_is_chosen(usual, tmp_path):
-    result = invoke(
-        *usual, "--table", "latex", "--out", tmp_path / "here", "--scheme", "encore", "--tau", 2
-    )
-    assert result.stdout.count("\\begin{tabular}") == 1
-    assert r"encore ($\tau$ 2) &" in result.stdout
-    names = {path.name for path in (tmp_path / "here").iterdir()}
-    assert names == {"results.parquet", "evaluation.json", "table.json", "table.md"}
-    assert "note: " in result.stderr
-
-
-def test_rows_of_another_call_join_the_table(usual, made, tmp_path):
-    study, *_, benchmark_option, name, data_option, data = usual
-    models = ("--reward-model", f"judge={made / 'initial'}", "--out", tmp_path / "other")
-    alone = invoke(study, *models, benchmark_option, name, data_option, data, "--json")
-    content = json.loads(alone.stdout)
-    assert [row["name"] for row in content["rows"]] == ["judge"]
-    assert (content["reference"], content["model"]) == ("judge", None)
-    stored = tmp_path / "other" / "results.parquet"
-    named = f"judge-gpt4o={stored}"
-    content = json.loads(invoke(*usual, "--results", stored, "--results", named, "--json").stdout)
-    assert [row["name"] for row in content["rows"][-2:]] == ["judge", "judge-gpt4o"]
-    assert [row["ours"]["method"] for row in content["rows"][-2:]] == ["judge", "judge-gpt4o"]
-    assert content["rows"][-1]["ours"]["comparison"] is not None
 
 
 def test_a_partial_benchmark_is_refused_or_marked(usual, made):

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-
-import pytest
 
 from encore.demo import judge_path
 
@@ -43,25 +39,3 @@ def test_a_studys_own_lengths_and_a_folders_config_are_used(encore, study, tmp_p
     expected = 16_384 * 128 + 5 * (65_536 + 122_880 + 256) + 128
     assert values["model"]["num_parameters"] == expected
     assert values["tokens"]["max_length"] <= 1024
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("train",),
-        ("train", "--pairs", 10),
-        ("train", "study", "--pairs", 10),
-        ("cook", *PAPER),
-    ],
-)
-def test_too_little_or_contradicting_arguments_are_a_usage_error(encore, arguments):
-    assert encore("plan", *arguments).code == 2
-
-
-def test_planning_imports_neither_torch_nor_transformers():
-    code = (
-        "import sys; from encore.cli.plan import plan\n"
-        "plan('train', pairs=9, tokens_per_response=9.0)\n"
-        "assert not {'torch', 'transformers', 'peft'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

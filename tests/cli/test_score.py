@@ -10,9 +10,7 @@ import pytest
 
 from encore.cli.score import score
 from encore.errors import InputError, StudyIncompleteError
-from encore.scoring.head_scores import read_head_scores
 from tests.cli.invoking import Command
-from tests.rating_shards import shard_path
 from tests.scoring.models import make_model
 from tests.training.studies import RULES, make_study
 
@@ -59,35 +57,6 @@ def test_pairs_that_training_held_out_are_shown_apart(study, made, tmp_path):
     assert "the others it may have learnt from" in shown.stderr
 
 
-def test_json_is_all_there_is_on_stdout_and_agrees_with_the_files(study, made):
-    arguments = (study, "--model", made / "model", "--shard-size", 5, "--json")
-    result = json.loads(invoke(*arguments).stdout)
-    scores = read_head_scores(Path(result["out"]))
-    assert result["num_scores"] == scores.score_P2R.size
-    assert result["is_complete"]
-    assert result["tokens_per_second"] > 0
-    margin_PR = scores.score_P2R[:, 0] - scores.score_P2R[:, 1]
-    assert [one["head_id"] for one in result["accuracy"]] == list(RULES)
-    for place, one in enumerate(result["accuracy"]):
-        assert one["strict"] == pytest.approx((margin_PR[:, place] > 0).mean())
-        assert one["half"] == pytest.approx(one["strict"])  # no ties among random scores
-    again = invoke(*arguments)
-    assert "scored before, nothing done" in again.stderr
-    assert json.loads(again.stdout)["accuracy"] == result["accuracy"]
-    shard_path(Path(result["out"]), 1).write_bytes(b"damaged")
-    mended = invoke(*arguments)
-    assert "2 of 3 shards reused" in mended.stderr
-    assert "shard 1 scored (3 of 3)" in mended.stderr
-
-
-def test_the_options_reach_the_scoring(study, made, tmp_path):
-    options = ("--limit", 4, "--shard-size", 3, "--max-length", 20, "--out", tmp_path / "here")
-    more = ("--layout", "sorted", "--tokens-per-microbatch", 64, "--dtype", "bfloat16")
-    found = json.loads(invoke(study, "--model", made / "model", *options, *more, "--json").stdout)
-    assert (found["num_pairs"], found["num_shards"]) == (4, 2)
-    assert found["out"] == str(tmp_path / "here")
-
-
 def test_a_shard_that_fails_makes_the_exit_code_3(study, made, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise InputError("pair abc: the template refuses it")
@@ -99,9 +68,3 @@ def test_a_shard_that_fails_makes_the_exit_code_3(study, made, monkeypatch):
     assert "3 of 3 shards failed; run the same command again" in str(result.exception)
     assert "shard 0: InputError: pair abc: the template refuses it" in result.stderr
     assert "Heads on" not in result.stdout
-
-
-def test_bad_input_is_one_line(study, made, tmp_path):
-    assert "no such folder" in str(error_of(study, "--model", tmp_path / "nowhere"))
-    assert "gives no scores" in str(error_of(study, "--model", made / "model-backbone"))
-    assert invoke(study, "--model", "m", "--layout", "heap").exit_code == 2

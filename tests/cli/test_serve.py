@@ -11,15 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import uvicorn
 
-from encore.demo import judge_path
-from encore.export.weights_input import Composition
-from encore.model.config import BackboneConfig
-from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.saved_model import save_model
 from encore.serving.reward_server import listen
 from tests.serving.models import PATIENCE, WEIGHTS, opened_model
@@ -86,57 +79,6 @@ def answer_while_stopping(url: str, process: subprocess.Popen[str], number: int)
         return asked.result()
 
 
-@pytest.fixture
-def composed(monkeypatch: pytest.MonkeyPatch) -> list[Composition]:
-    """What the heads of this process's servers weigh; they end at once."""
-    found: list[Composition] = []
-
-    def run(server: uvicorn.Server, sockets: object) -> None:
-        found.append(server.config.app.composition)
-
-    monkeypatch.setattr(uvicorn.Server, "run", run)
-    return found
-
-
-def test_one_rule_alone(encore, model, composed):
-    assert encore("serve", model, "--port", 0, "--rule", "privacy").code == 0
-    assert composed[0].weights == {"privacy": 1.0, "no-violence": 0.0, "honesty": 0.0}
-
-
-def test_the_weights_of_a_scheme_on_ratings(encore, model, composed, tmp_path):
-    rows = [
-        {
-            "pair_id": f"pair-{pair}",
-            "source": "hh",
-            "response": response,
-            "rule_id": rule_id,
-            "rating": rating,
-        }
-        for pair in range(4)
-        for response in ("chosen", "rejected")
-        for rule_id, rating in (
-            ("privacy", 0.5),  # one level: entropy 0
-            ("no-violence", (0.2, 0.8)[pair % 2]),  # two equally often: ln 2
-            ("honesty", 0.25 * pair),  # four: 2 ln 2
-        )
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "ratings.parquet")
-    scheme = ("--scheme", "encore", "--tau", 1, "--study", tmp_path / "ratings.parquet")
-    assert encore("serve", model, "--port", 0, *scheme).code == 0
-    # softmax of -(0, ln 2, 2 ln 2): proportional to 1, 1/2, 1/4
-    expected = {"privacy": 4 / 7, "no-violence": 2 / 7, "honesty": 1 / 7}
-    assert composed[0].weights == pytest.approx(expected)
-    assert composed[0].scheme == "encore"
-
-
-def test_a_single_head_needs_no_weights(encore, composed, tmp_path):
-    config = BackboneConfig(model=str(judge_path()), max_length=64)
-    single = load_reward_model(config, head_ids=["reward"])
-    save_model(tmp_path / "model", single, load_tokenizer(config), metadata={})
-    assert encore("serve", tmp_path / "model", "--port", 0).code == 0
-    assert composed[0].weights == {"reward": 1.0}
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -172,20 +114,3 @@ def test_an_open_door_is_said_aloud(encore):
     found = encore("serve", "no/such/model", "--port", 0, "--host", "0.0.0.0")  # noqa: S104
     assert "whoever reaches this machine's port can use this server" in found.err
     assert "warning" not in encore("serve", "no/such/model", "--port", 0).err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--rule", "privacy", "--weights", "w.json"), "--weights and --rule contradict"),
-        (("--scheme", "encore"), "name them with --ratings"),
-        (("--ratings", "study"), "--ratings belongs to --scheme"),
-        (("--tau", "1"), "--tau belongs to --scheme"),
-        (("--port", "70000"), "--port '70000': Input should be less than or equal to 65535"),
-        (("--max-queries", "0"), "--max-queries '0': Input should be greater than or equal to 1"),
-    ],
-)
-def test_options_that_make_no_sense_are_usage_errors(encore, arguments, said):
-    found = encore("serve", "model", *arguments)
-    assert found.code == 2
-    assert said.replace("'70000'", "70000").replace("'0'", "0") in found.err

@@ -14,11 +14,9 @@ import pytest
 
 from encore.cli import train as module
 from encore.cli.train import is_rank_zero, rank_zero_only
-from encore.config import identity_of
 from encore.errors import EncoreError
 from encore.terminal import console, out
 from encore.training.checkpoints import checkpoint_steps
-from encore.training.config import TrainingConfig
 from tests.cli.conftest import Finished, Run
 from tests.cli.test_commands import the_error
 from tests.signals import hear_ctrl_c
@@ -74,40 +72,6 @@ def test_options_that_change_nothing_are_named(train):
     plain = train("--max-steps", 1, "--evaluation-share", 0, out="plain")
     assert "changes nothing" not in plain.err
     assert "nothing was held out" in plain.err
-
-
-def test_a_setting_of_the_command_line_is_the_setting_of_the_run(train, tmp_path):
-    arguments = ["--max-steps", 1, "--learning-rate", 0.003, "--layout", "sorted", "--seed", 5]
-    assert train(*arguments, "--no-gradient-checkpointing").code == 0
-    given = TrainingConfig(
-        batch_pairs=4,
-        evaluation_share=0.2,
-        max_steps=1,
-        learning_rate=0.003,
-        layout="sorted",
-        seed=5,
-        gradient_checkpointing=False,
-    )
-    assert train(out="papers", small=()).code == 0
-    for name, expected in (("run", given), ("papers", TrainingConfig())):
-        identity = json.loads((tmp_path / name / "training.json").read_text())["identity"]
-        assert identity["config"] == identity_of(expected)
-    assert (TrainingConfig().epochs, TrainingConfig().learning_rate) == (1, 2e-5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--learning-rate", 2], "--learning-rate 2.0: "),
-        (["--method", "probe", "--head-init", "own"], "head_init own has no effect"),
-        (["--ratings", "nowhere.parquet"], "nowhere.parquet: no such file"),
-        (["--backbone", "./nowhere"], "'./nowhere': no such folder"),
-    ],
-)
-def test_bad_input_is_one_line_that_names_it(train, arguments, message):
-    finished = train(*arguments)
-    assert finished.code == 1
-    assert message in the_error(finished)
 
 
 @pytest.mark.parametrize(

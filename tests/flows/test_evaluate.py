@@ -13,7 +13,8 @@ from prefect.client.schemas.objects import State
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, PairsConfig, RowsConfig
 from encore.benchmarks.run import run_benchmark
 from encore.data.study import open_study
-from flows.evaluate import AliasConfig, EvaluationAttempts, evaluate
+from flows.evaluate import AliasConfig, evaluate
+from flows.score import ScoringAttempts
 from tasks import stage
 from tasks.track import TrackingConfig
 from tests.benchmarks.table_world import jsonl_rows, write_jsonl
@@ -69,7 +70,7 @@ def start(made: Path, study: Path, store_uri: str, monkeypatch: pytest.MonkeyPat
             config,
             TrackingConfig(tracking_uri=tracking_uri),
             aliases or AliasConfig(),
-            EvaluationAttempts(retries=1),
+            ScoringAttempts(retries=1),
             return_state=True,
         )
 

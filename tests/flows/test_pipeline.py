@@ -23,7 +23,6 @@ from encore.weighting.weigh import weights
 from flows import pipeline as module
 from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
-from tests.flows.test_command import run
 from tests.rating_shards import shard_path
 
 RatingOf = Callable[..., RatingConfig]
@@ -114,21 +113,17 @@ def test_a_recipe_is_started_with_what_this_machine_needs_otherwise(
     assert (recipe.limit, recipe.benchmark.pairs.data) == (200, tmp_path)
     assert (judge.backend, recipe.rating.shard_size) == ("vllm", 1000)
 
-    # The demo's shards are of 60 pairs; the command's default of 1,000 is for other runs.
-    call("--recipe", "demo", "--out", str(tmp_path / "study"), "--backend", "transformers")
-    rating = changed(load_recipe("demo"), started[1][1]["changes"]).rating
-    assert (rating.shard_size, rating.judge.backend) == (60, "transformers")
-
-
-def test_without_a_recipe_the_flow_has_sources_and_a_judge(
-    tmp_path: Path, started: list[Any]
-) -> None:
     call("a=p.jsonl", "b=q.jsonl", "--out", str(tmp_path), "--judge", "j", "--tau", "1")
-    [(flow, parameters)] = started
+    flow, parameters = started.pop()
     config = parameters["config"]
     assert flow is pipeline
     assert config.sources == ("a=p.jsonl", "b=q.jsonl")
     assert (config.rating.judge.model, config.weighing.tau) == ("j", 1.0)
+
+    # The demo's shards are of 60 pairs; the command's default of 1,000 is for other runs.
+    call("--recipe", "demo", "--out", str(tmp_path / "study"), "--backend", "transformers")
+    rating = changed(load_recipe("demo"), started[1][1]["changes"]).rating
+    assert (rating.shard_size, rating.judge.backend) == (60, "transformers")
 
 
 @pytest.mark.parametrize(
@@ -148,21 +143,3 @@ def test_what_would_be_passed_over_is_a_usage_error(
     with pytest.raises(UsageError, match=re.escape(problem)):
         call(*arguments, "--out", str(tmp_path / "study"))
     assert not started
-
-
-@pytest.mark.services
-def test_the_demo_recipe_runs_from_the_command_line(
-    tmp_path: Path, with_server: dict[str, str]
-) -> None:
-    command = (
-        *("flows.pipeline", "--recipe", "demo", "--out", str(tmp_path / "study"), "--limit", "24"),
-        *("--backend", "transformers", "--shard-size", "12"),
-    )
-    first = run(*command, environ=with_server)
-    assert first.returncode == 0, first.stderr
-    assert "demo_pilot_24: 14 stages done, 0 were done before; 2 rated" in first.stderr
-    assert "encore" in first.stdout
-    again = run(*command, environ=with_server)
-    assert again.returncode == 0, again.stderr
-    assert "demo_pilot_24: 0 stages done, 14 were done before; 0 rated, 2 reused" in again.stderr
-    assert again.stdout == first.stdout

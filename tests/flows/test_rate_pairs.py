@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 from prefect.client.schemas.objects import State
 
-from encore.config import RateConfig, RatingConfig
+from encore.config import JudgeConfig, RateConfig, RatingConfig
 from encore.data.study import open_study
 from encore.errors import InputError, JudgeUnavailableError, StudyIncompleteError
 from encore.judges import open_judge
+from encore.judges.base import Judge, ProgressHook
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
 from encore.rating_runs import choose_run, list_runs, run_status
 from encore.run_work import shard_lock
 from flows.rate_pairs import ShardAttempts, rate_pairs
 from tests.flows.conftest import NUM_PAIRS, artifact
-from tests.flows.judges import Fault, FirstReplyGoesWrong, breaks_with, stalls_for
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
 
@@ -42,13 +43,34 @@ def only_run(study: Path) -> Path:
     return choose_run(open_study(study).ratings_dir)
 
 
-def give_judge(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
-    """Let every opened judge meet a fault once."""
-    monkeypatch.setattr(
-        rating_run,
-        "open_judge",
-        lambda config: FirstReplyGoesWrong(open_judge(config), fault),
-    )
+def give_judge(monkeypatch: pytest.MonkeyPatch, fault: Callable[[], None]) -> None:
+    """Let every opened judge meet a fault at the first reply of its first generation."""
+
+    def opened(config: JudgeConfig) -> Judge:
+        judge = open_judge(config)
+        reply, first = judge.reply, threading.Lock()
+
+        def reply_once_wrong(prompts: Any, *, on_progress: ProgressHook, **options: Any) -> Any:
+            is_first = first.acquire(blocking=False)
+
+            def hook(num_done: int) -> None:
+                if is_first and num_done:
+                    fault()
+                on_progress(num_done)
+
+            return reply(prompts, on_progress=hook, **options)
+
+        judge.reply = reply_once_wrong
+        return judge
+
+    monkeypatch.setattr(rating_run, "open_judge", opened)
+
+
+def breaks_with(error: Exception) -> Callable[[], None]:
+    def fault() -> None:
+        raise error
+
+    return fault
 
 
 def test_all_shards_are_rated_and_the_final_state_counts_them(
@@ -98,7 +120,7 @@ def test_a_shard_whose_generation_times_out_fails_alone(
         return start_engine(judge)
 
     monkeypatch.setattr(VllmJudge, "_load", counted)
-    give_judge(monkeypatch, stalls_for(seconds=10.5))
+    give_judge(monkeypatch, lambda: time.sleep(10.5))
 
     state = run_flow(study, rating("vllm"), shard_timeout_seconds=10.0, retries=0)
 

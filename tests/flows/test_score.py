@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import State
 
-from encore.errors import InputError, StudyIncompleteError
 from encore.files import file_sha256
-from encore.scoring import scoring_run
 from flows.score import ScoreConfig, score
-from tests.flows.conftest import artifact, error_of
+from tests.flows.conftest import artifact
 from tests.scoring.models import make_model
 from tests.scoring.models import score as call_directly
 from tests.training.studies import RULES, make_study
@@ -58,18 +56,3 @@ def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(start, mad
     assert all(row["half"] == row["strict"] for row in rows)  # no ties among random scores
     assert "Scores of 10 pairs" in shown.description
     assert start().message.endswith("0 shards scored, 3 reused")
-
-
-def test_a_shard_that_fails_is_named_and_tried_once(start, monkeypatch):
-    score, left = scoring_run._score, [InputError("pair abc: refused")]
-
-    def breaking(*how):
-        if how[-2].index == 1 and left:
-            raise left.pop()
-        return score(*how)
-
-    monkeypatch.setattr(scoring_run, "_score", breaking)
-    error = error_of(start())  # another attempt would succeed
-    assert isinstance(error, StudyIncompleteError)
-    assert "1 of 3 shards failed, first 1: InputError: pair abc: refused" in str(error)
-    assert start().message.endswith("1 shards scored, 2 reused")

@@ -76,7 +76,7 @@ def weights_of(out: Path) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in files}
 
 
-def break_at(monkeypatch: pytest.MonkeyPatch, step: int, *errors: Exception) -> None:
+def break_at(monkeypatch: pytest.MonkeyPatch, step: int, *errors: BaseException) -> None:
     """Let the training raise after a step, an error for each time that it gets there."""
     left = list(errors)
     advanced = FlowReporter.advanced
@@ -137,6 +137,11 @@ def test_a_retry_goes_on_from_the_checkpoint_in_the_same_mlflow_run(
     assert Logged(store_uri).run().info.status == "FAILED"
     # What was trained after the last checkpoint too: nothing is lost.
     assert Logged(store_uri).steps("train/loss") == [1, 2, 3, 4, 5, 6]
+
+    break_at(monkeypatch, 8, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    assert Logged(store_uri).run().info.status == "KILLED"
 
     state = train(retries=1)
     assert state.is_completed(), state.message

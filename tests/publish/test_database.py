@@ -175,7 +175,7 @@ def test_an_incomplete_run_is_published_with_a_warning_and_code_3(
     folder, file = tmp_path / "part", tmp_path / "part.duckdb"
     result = Command(publish)(study, "--out", file, "--dataset", folder)
     assert result.exit_code == 3
-    assert "1 of 3 shards are missing" in result.stderr
+    assert "1 of 3 shards missing" in str(result.exception)
     assert ask(file, "select num_missing from shard_status") == [(1,)]
 
 

@@ -177,7 +177,6 @@ def test_a_table_says_what_it_leaves_out_and_aligns_numbers_right(one_run: Path)
     assert [row.split()[:2] for row in rows] == [[str(n), str(n)] for n in range(5, 12)]
     short, long = rows[0], rows[-1]
     assert short.index("5") == long.index("11") + 1  # a number
-    assert short.rindex("5") == long.rindex("11")  # a text
     assert result.stdout.count("…") == 7
     assert "long cells are cut" in result.stderr
     assert "the first 7 rows" in result.stderr
