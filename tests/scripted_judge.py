@@ -11,6 +11,7 @@ from typing import Any
 from encore.judges.base import JudgeIdentity, ProgressHook, Reply
 from encore.judges.chat import FROZEN_DATE, ChatTokenizer
 
+SPECIAL_TOKENS = ["<pad>", "<bos>", "<eot>", "<user>", "<assistant>"]
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}"
     "<eot>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -23,13 +24,12 @@ def byte_tokenizer(chat_template: str = CHAT_TEMPLATE) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    specials = ["<pad>", "<bos>", "<eot>", "<user>", "<assistant>"]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: index for index, token in enumerate([*specials, *alphabet])}
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *alphabet])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(specials)
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
     named = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
     fast.chat_template = chat_template

@@ -229,8 +229,6 @@ def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
     pq.write_table(pa.Table.from_pylist([short]), parquet)
     unlike = write_lines(folder / "unlike.jsonl", {"chosen": "y", "rejected": "n"})
     capital = "GOOD=" + write_lines(folder / "other.jsonl", pair(1))
-    cut = folder / "cut.jsonl.gz"
-    cut.write_bytes(gzip.compress(json.dumps(pair(1)).encode() * 500)[:-9])
     no_pair = "not one of its 2 records is a preference pair"
     missing = r"'rejected' is missing \(found: prompt, chosen\)"
     return [
@@ -240,7 +238,6 @@ def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
         ([unlike], {}, "the types of their values: hh has chosen, rejected"),
         ([f"pairs:{no_column}"], {}, rf"{no_pair} \(missing-column ×2\).*{missing}"),
         ([f"pairs:{parquet}"], {}, missing),
-        ([f"pairs:{cut}"], {}, r"cut\.jsonl\.gz: reading failed"),
         ([good, str(link)], {}, "given twice"),
         ([good, capital], {}, "differ only in case"),
         ([good, f"pairs:{no_column}"], {}, "missing-column"),

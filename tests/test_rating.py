@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -118,42 +119,32 @@ def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(st
     assert began == [("starting the judge's engine", None), rating, rating]
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-class SlowJudge(ScriptedJudge):
-    """An engine that takes an hour to start; on a CPU, so that one shard is at work at a time."""
-
-    clock: Clock
-    is_on_cpu = True
-
-    def reply(self, prompts, **named):
-        named["on_progress"](0)
-        self.clock.now += 3600 * (self.num_asked == 0)
-        return super().reply(prompts, **named)
-
-
 def test_only_generation_counts_against_the_time_limit_and_other_shards_complete(
     study, monkeypatch
 ):
     """F16: nothing here depends on how fast the machine is."""
-    clock = Clock()
-    monkeypatch.setattr(rating_run, "time", clock)
+    now = 0.0
+    monkeypatch.setattr(rating_run, "time", SimpleNamespace(monotonic=lambda: now))
     first = min(records_of(read_pairs(study)), key=lambda pair: pair.pair_id)
     slow_text = render_conversation(first.prompt, first.chosen)
 
+    class SlowJudge(ScriptedJudge):
+        """An engine that takes an hour to start; on a CPU: one shard is at work at a time."""
+
+        is_on_cpu = True
+
+        def reply(self, prompts, **named):
+            nonlocal now
+            named["on_progress"](0)
+            now += 3600 * (self.num_asked == 0)
+            return super().reply(prompts, **named)
+
     def script(prompt: str) -> str:
-        clock.now += 60 if slow_text in prompt else 0.001
+        nonlocal now
+        now += 60 if slow_text in prompt else 0.001
         return hashed_score(prompt)
 
     judge = SlowJudge(script=script)
-    judge.clock = clock
     run = opened(study, judge)
     report = rate_run(run, shard_timeout_seconds=30)
     assert report.summary == "2 rated, 0 reused, 1 failed"

@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from encore.data.rules import load_rule_set
 from encore.rating.prompts import RATING_TEMPLATE
+from tests.scripted_judge import CHAT_TEMPLATE, SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-_SPECIAL_TOKENS = ("<pad>", "<bos>", "<eot>", "<user>", "<assistant>")
-_CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}<eot>{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
 
 
 def make_tiny_judge(
@@ -56,9 +52,9 @@ def make_tiny_judge(
         num_key_value_heads=hidden_size // 32,
         max_position_embeddings=max_model_len,
         tie_word_embeddings=False,
-        pad_token_id=_SPECIAL_TOKENS.index("<pad>"),
-        bos_token_id=_SPECIAL_TOKENS.index("<bos>"),
-        eos_token_id=_SPECIAL_TOKENS.index("<eot>"),
+        pad_token_id=SPECIAL_TOKENS.index("<pad>"),
+        bos_token_id=SPECIAL_TOKENS.index("<bos>"),
+        eos_token_id=SPECIAL_TOKENS.index("<eot>"),
         dtype="float32",
     )
     with torch.random.fork_rng(devices=[]):
@@ -86,14 +82,14 @@ def _tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
         [RATING_TEMPLATE, *(rule.rating_rule for rule in load_rule_set("encore-20").rules)],
         trainers.BpeTrainer(
             vocab_size=vocab_size,
-            special_tokens=list(_SPECIAL_TOKENS),
+            special_tokens=SPECIAL_TOKENS,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         ),
     )
     special = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, **special)
-    tokenizer.chat_template = _CHAT_TEMPLATE
+    tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 

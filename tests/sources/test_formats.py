@@ -53,36 +53,25 @@ def reason_of(format_name: FormatName, record: Any) -> str:
     return caught.value.reason
 
 
-each_format = pytest.mark.parametrize("format_name", list(FORMATS))
-
-
-@each_format
+@pytest.mark.parametrize("format_name", list(FORMATS))
 def test_one_pair_is_told_and_read_as_the_same_pair_in_every_format(
     format_name: FormatName,
 ) -> None:
-    record = record_of(format_name, prompt="Hello?", chosen="Hi.", rejected="Go away.")
-    prompt = (Message(role="user", content="Hello?"),)
+    # Composed and decomposed é, a no-break space inside, an emoji, a template's placeholder.
+    text = "e\u0301 é a\u00a0b 🙂 {rule}\n\n  indented"
+    record = record_of(format_name, prompt=text, chosen=text + "1", rejected=text + "2")
+    prompt = (Message(role="user", content=text),)
     assert detect_format(record) == format_name
     assert parsed(format_name, record) == PreferencePair(
-        pair_id=pair_id_of(prompt, chosen="Hi.", rejected="Go away."),
+        pair_id=pair_id_of(prompt, chosen=text + "1", rejected=text + "2"),
         source="here",
         prompt=prompt,
-        chosen="Hi.",
-        rejected="Go away.",
+        chosen=text + "1",
+        rejected=text + "2",
     )
     for column in FORMATS[format_name].columns:
         with pytest.raises(MalformedRecordError, match=f"column '{column}' is missing"):
             parsed(format_name, {name: one for name, one in record.items() if name != column})
-
-
-@each_format
-def test_text_is_kept_to_the_letter(format_name: FormatName) -> None:
-    # Composed and decomposed é, a no-break space inside, an emoji, a template's placeholder.
-    text = "e\u0301 é a\u00a0b 🙂 {rule}\n\n  indented"
-    pair = parsed(
-        format_name, record_of(format_name, prompt=text, chosen=text + "1", rejected=text + "2")
-    )
-    assert (pair.prompt[0].content, pair.chosen, pair.rejected) == (text, text + "1", text + "2")
 
 
 @pytest.mark.parametrize("prompt", ["Q", [user("Q")]])

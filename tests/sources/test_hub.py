@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import subprocess
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.data.sources.hub import resolve_commit, stream_records
-from encore.data.sources.locate import HUB_SOURCES
+from encore.data.sources.locate import HUB_SOURCES, Source
 from encore.errors import InputError
 from tests.sources.mini_hub import HubRepo, mini_hub
 from tests.sources.test_formats import record_of
@@ -25,29 +24,15 @@ HEAD, OLDER = "b1c5623" + "0" * 33, "aaaaaaa" + "1" * 33
 ROOT = Path(__file__).parents[2]
 
 
-def rlhflow_repo(repo_id: str, *, head: str, num_pairs: int) -> HubRepo:
-    rows = [
-        record_of("rlhflow", prompt=f"Q{index}?", chosen="yes", rejected="no")
-        for index in range(num_pairs)
-    ]
-    file = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows), file)
-    files = {f"data/{split}-00000-of-00001.parquet": file.getvalue() for split in ("train", "test")}
-    return HubRepo(repo_id=repo_id, commits=(head, OLDER), files=files)
-
-
-def hh_repo() -> HubRepo:
-    def lines(*prompts: str) -> bytes:
-        records = [record_of("hh", prompt=text, chosen="yes", rejected="no") for text in prompts]
-        return gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode())
-
-    (source,) = HUB_SOURCES["hh"]
-    files = {
-        "harmless-base/train.jsonl.gz": lines("a", "b"),
-        "harmless-base/test.jsonl.gz": lines("c"),
-        "helpful-base/train.jsonl.gz": lines("d"),
-    }
-    return HubRepo(repo_id=source.repo_id, commits=(source.revision,), files=files)
+def hub_repo(source: Source, head: str, **prompts: str) -> HubRepo:
+    """Files by name, with a pair for each letter of their prompts."""
+    files = {}
+    for name, letters in prompts.items():
+        texts = [{"prompt": one, "chosen": "yes", "rejected": "no"} for one in letters]
+        records = [record_of(source.format or "pairs", **one) for one in texts]
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        files[f"{name}.jsonl.gz"] = gzip.compress(lines.encode())
+    return HubRepo(repo_id=str(source.repo_id), commits=(head, OLDER), files=files)
 
 
 @pytest.fixture(autouse=True)
@@ -62,10 +47,12 @@ PAPER_HH, PAPER_PKU = HUB_SOURCES["hh-pku"]
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
+    [hh] = HUB_SOURCES["hh"]
+    hh_files = {"harmless-base/train": "ab", "harmless-base/test": "c", "helpful-base/train": "d"}
     with mini_hub(
-        rlhflow_repo(PAPER_HH.repo_id, head=HEAD, num_pairs=5),
-        rlhflow_repo(PAPER_PKU.repo_id, head="d92dda2" + "0" * 33, num_pairs=3),
-        hh_repo(),
+        hub_repo(PAPER_HH, HEAD, train="abcde", test="e"),
+        hub_repo(PAPER_PKU, "d92dda2" + "0" * 33, train="abc", test="c"),
+        hub_repo(hh, str(hh.revision), **hh_files),
     ) as url:
         yield url
 
