@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 
-
 def make_tiny_judge(
     folder: Path,
     *,

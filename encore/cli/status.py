@@ -58,7 +58,7 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
 def _as_dict(found: RatingStatus) -> dict[str, Any]:
     from encore.runs import ShardStateName
 
-    shown = ("index", "state", "detail", "num_ratings", "num_nulls")
+    counts = ("num_ratings", "num_nulls")
     return {
         "run_key": found.manifest.run_key,
         "judge": found.manifest.judge,
@@ -67,7 +67,11 @@ def _as_dict(found: RatingStatus) -> dict[str, Any]:
         **{state: found.count(state) for state in get_args(ShardStateName)},
         "num_ratings": found.total("num_ratings"),
         "num_nulls": found.total("num_nulls"),
-        "shards": [{name: getattr(shard, name) for name in shown} for shard in found.shards],
+        "shards": [
+            {name: getattr(shard, name) for name in ("index", "state", "detail")}
+            | {name: int(shard.footer.get(name, 0)) for name in counts}
+            for shard in found.shards
+        ],
     }
 
 
