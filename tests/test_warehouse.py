@@ -191,7 +191,7 @@ def test_what_is_no_parquet_file_or_broken_or_empty(tmp_path: Path) -> None:
 WRONG_COLUMNS = [
     (
         TABLE.rename_columns(["pair", *TABLE.column_names[1:]]),
-        "pair_id is missing.*has pair, source",
+        "pair_id is missing.*one has pair, source",
     ),
     (TABLE.append_column("Rating", TABLE["rating"]), "more than once"),
     *(

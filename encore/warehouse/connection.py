@@ -69,7 +69,6 @@ class Warehouse:
         self._input = ratings
         self._part_rows = part_rows
         self._relation = "_table"
-        self._num_rows = 0
         #: What leaves one run and one judge.
         self._row_filter = "true"
         self._shown: str | None = None
@@ -162,9 +161,14 @@ class Warehouse:
     def _open_input(self) -> set[str]:
         """Check schemas and name what to read from; returns the columns of all files."""
         if self._input.table is not None:
-            schemas = [self._input.table.schema]
-            check_schema(schemas[0], label=self._input.label)
-            self._connection.register("_table", _readable(self._input.table))
+            table = self._input.table
+            schemas = [table.schema]
+            check_schema(table.schema, label=self._input.label)
+            names = [*RATINGS_CONTRACT.names, *(n for n in _CHOSEN_BY if n in table.column_names)]
+            # DuckDB can cast to double neither float16 nor a dictionary.
+            rating = table["rating"].cast(pa.float64(), safe=False)
+            table = table.select(names).set_column(names.index("rating"), "rating", rating)
+            self._connection.register("_table", table)
         else:
             is_own = self._input.run_dir is not None
             schemas = [RATINGS] if is_own else [read_schema(path) for path in self._input.files]
@@ -274,13 +278,6 @@ class Warehouse:
                     "larger disk"
                 ) from error
             raise InputError(f"{self._input.label}: cannot be read ({first_line})") from error
-
-
-def _readable(table: pa.Table) -> pa.Table:
-    """The columns that matter, with a rating that DuckDB can cast to double."""
-    names = [*RATINGS_CONTRACT.names, *(n for n in _CHOSEN_BY if n in table.column_names)]
-    rating = table["rating"].cast(pa.float64(), safe=False)
-    return table.select(names).set_column(names.index("rating"), "rating", rating)
 
 
 def _literal(text: str) -> str:

@@ -98,15 +98,11 @@ def open_ratings(
     run_dirs = _run_dirs(path)
     if run_dirs is not None:
         return _of_run(path, chosen_run(path, run_dirs, run=run, judge=judge))
-    files = (
-        (path,)
-        if path.is_file()
-        else tuple(
-            file
-            for file in sorted(path.rglob("*.parquet"))
-            if file.is_file()
-            and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
-        )
+    files = tuple(
+        file
+        for file in ([path] if path.is_file() else sorted(path.rglob("*.parquet")))
+        if file.is_file()
+        and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     )
     if not files:
         raise InputError(
@@ -156,19 +152,14 @@ def check_schema(schema: pa.Schema, *, label: str) -> None:
     Raises:
         InputError: The column and what was expected.
     """
-    missing = [name for name in RATINGS_CONTRACT.names if name not in schema.names]
-    if missing:
-        raise InputError(
-            f"{label}: column {', '.join(missing)} is missing; a ratings table has "
-            f"{', '.join(RATINGS_CONTRACT.names)}, this one has {', '.join(schema.names)}"
-        )
     # DuckDB does not tell names apart by case: of `Rating` and `rating` it might read the other.
     folded = [name.lower() for name in schema.names]
-    twice = [name for name in RATINGS_CONTRACT.names if folded.count(name) > 1]
-    if twice:
+    names = RATINGS_CONTRACT.names
+    if wrong := [name for name in names if name not in schema.names or folded.count(name) > 1]:
         raise InputError(
-            f"{label}: column {', '.join(twice)} is there more than once (upper and lower case "
-            "count as the same); rename one"
+            f"{label}: column {', '.join(wrong)} is missing or there more than once (upper and "
+            f"lower case count as the same); a ratings table has {', '.join(names)}, this one has "
+            f"{', '.join(schema.names)}"
         )
     for name, (expected, allowed) in _EXPECTED.items():
         found = schema.field(name).type
