@@ -174,6 +174,16 @@ class ShardState:
     action: str = ""
     counts: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def num_ratings(self) -> int:
+        """Ratings with a number, in a shard of ratings that is done."""
+        return int(self.footer.get("num_ratings", 0))
+
+    @property
+    def num_nulls(self) -> int:
+        """Null ratings, in a shard of ratings that is done."""
+        return int(self.footer.get("num_nulls", 0))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus(Generic[Manifest]):

@@ -23,18 +23,21 @@ _SLACK_BYTES = 256 << 20
 
 
 class _NoPandas:
-    """Keeps `pyarrow.dataset` from importing pandas, which is most of this process's start."""
-
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> None:
         if name == "pandas":
             raise ModuleNotFoundError(name)
 
 
+def skip_pandas() -> None:
+    """Keep `pyarrow.dataset` from importing pandas, which is most of this process's start."""
+    sys.meta_path.insert(0, _NoPandas)
+
+
 def main() -> None:
     """Answer the request on stdin."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    sys.meta_path.insert(0, _NoPandas)
+    skip_pandas()
     import pyarrow as pa
 
     from encore.errors import EncoreError, InputError
