@@ -24,12 +24,11 @@ from encore.files import atomic_folder, file_sha256
 from encore.training.disk import check_room, named_when_full, tensor_bytes
 from encore.training.evaluation import TrainingDivergedError
 from encore.training.optimizers import copy_whole
-from encore.training.ranks import Ranks, local_part
+from encore.training.ranks import local_part
 from encore.training.run_folder import TrainingRun, refuse_other_identity, write_json
 
 if TYPE_CHECKING:
-    from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.optimizers import StepOptimizer
+    from encore.training.loop import Steps
 
 logger = logging.getLogger(__name__)
 
@@ -51,29 +50,16 @@ class CheckpointManager:
     Of several processes each reads a checkpoint, whole, and keeps its shards; rank 0 writes.
 
     Args:
-        model: In training, adapters and shards set up.
-        optimizer: Of its trainable parameters.
+        steps: Adapters and shards set up; the optimizer is of the trainable parameters.
         run: Whose checkpoints.
-        keep: How many are kept.
-        ranks: The processes that train together.
     """
 
-    def __init__(
-        self,
-        model: MultiHeadRewardModel,
-        optimizer: StepOptimizer,
-        *,
-        run: TrainingRun,
-        keep: int,
-        ranks: Ranks,
-    ) -> None:
-        self._optimizer = optimizer
-        self._folder = run.checkpoints_dir
-        self._keep = keep
-        self._ranks = ranks
-        self.weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    def __init__(self, steps: Steps, run: TrainingRun) -> None:
+        self._optimizer, self._ranks = steps.optimizer, steps.ranks
+        self._folder, self._keep = run.checkpoints_dir, steps.config.keep_checkpoints
+        self.weights = {name: p for name, p in steps.model.named_parameters() if p.requires_grad}
         # The same settings mean other formats on other devices: a GPU's bfloat16 is not for a CPU.
-        dtype = str(next(model.trunk.parameters()).dtype).removeprefix("torch.")
+        dtype = str(next(steps.model.trunk.parameters()).dtype).removeprefix("torch.")
         self._identity = {**run.identity, "weights": {"dtype": dtype}}
 
     def checkpoint_bytes(self) -> int:

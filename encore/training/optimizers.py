@@ -41,9 +41,8 @@ class NonFiniteGradientError(EncoreError):
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         super().__init__(
-            f"gradient of {', '.join(names[:3])}{more}: NaN or infinity; expected finite numbers; "
+            f"gradient of {', '.join(names[:3])}: NaN or infinity; expected finite numbers; "
             "go back to the last checkpoint with a lower learning rate or without these pairs"
         )
 
@@ -188,9 +187,8 @@ def copy_whole(target: Mapping[str, Tensor], source: Mapping[str, Tensor], *, wh
     """
 
     def described(tensor: Tensor | None) -> str:
-        if tensor is None:
-            return "missing"
-        return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+        dtype = "" if tensor is None else str(tensor.dtype).removeprefix("torch.")
+        return "missing" if tensor is None else f"{dtype}{list(tensor.shape)}"
 
     for name in sorted({*target, *source}):
         here, there = described(target.get(name)), described(source.get(name))

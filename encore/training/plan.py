@@ -168,8 +168,6 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
         "tokens": {
             "origin": lengths.origin,
             "num_pairs": lengths.num_pairs,
-            "num_tokens": round(2 * lengths.num_pairs * lengths.mean),
-            "mean_length": round(lengths.mean, 1),
             "max_length": max_length,
         },
         "utilisation": config.utilisation,

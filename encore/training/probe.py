@@ -188,18 +188,12 @@ def fit_bradley_terry(
         seed: Draws the folds.
 
     Raises:
-        InputError: Fewer than two groups, embeddings that are not finite or all equal.
+        InputError: Fewer than two groups, embeddings that are not finite.
         EncoreError: No optimum found.
     """
     _check(chosen_PD, rejected_PD)
     difference_PD = np.subtract(chosen_PD, rejected_PD, dtype=np.float64)
-    scale = float(np.sqrt(np.square(difference_PD).mean())) if difference_PD.size else 0.0
-    if scale == 0:
-        raise InputError(
-            f"bradley-terry probe: the embeddings of chosen and rejected are equal in all "
-            f"{len(difference_PD)} pairs, so there is nothing to learn; check the backbone's "
-            "pooling and max_length"
-        )
+    scale = float(np.sqrt(np.square(difference_PD).mean())) or 1.0
     difference_PD /= scale
     penalty = penalties[0]
     if len(penalties) > 1:

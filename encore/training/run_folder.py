@@ -246,10 +246,8 @@ class StepRecord:
     @property
     def summary(self) -> str:
         """Loss, speed and memory in a few words."""
-        words = [f"loss {self.loss:.4g}", f"{self.tokens_per_second:,.0f} tokens/s"]
-        if self.mfu is not None:
-            words.append(f"{self.mfu:.0%} MFU")
-        return ", ".join([*words, f"{self.peak_memory_bytes / 2**30:.1f} GiB"])
+        memory = f"{self.peak_memory_bytes / 2**30:.1f} GiB"
+        return f"loss {self.loss:.4g}, {self.tokens_per_second:,.0f} tokens/s, {memory}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

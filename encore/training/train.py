@@ -20,6 +20,7 @@ from encore.model.saved_model import save_model
 from encore.reporting import SILENT, Reporter
 from encore.runs import run_key_of
 from encore.synthetic import synthetic_in_training
+from encore.training import run_folder
 from encore.training.backbone_shape import find_shape
 from encore.training.batches import steps_per_epoch
 from encore.training.checkpoints import CheckpointManager, checkpoint_steps
@@ -39,24 +40,7 @@ from encore.training.lora import add_adapters, merge_adapters
 from encore.training.optimizers import make_optimizer
 from encore.training.probe import solve_heads
 from encore.training.ranks import Ranks, joined_ranks
-from encore.training.run_folder import (
-    PLAN_FILE,
-    TRAINING_DIR,
-    EvaluationRecord,
-    Record,
-    StepRecord,
-    TrainingResult,
-    TrainingRun,
-    append_record,
-    cut_logs,
-    metrics_of,
-    opened_run,
-    read_result,
-    run_identity,
-    sync_logs,
-    write_json,
-    write_result,
-)
+from encore.training.run_folder import EvaluationRecord, Record, TrainingResult, TrainingRun
 from encore.versions import package_versions
 
 if TYPE_CHECKING:
@@ -113,9 +97,9 @@ def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> 
     with joined_ranks(device) as ranks:
         ranks.check(config)
         job, about = _job(study, config, device=device, ranks=ranks, reporter=reporter)
-        with opened_run(job.run, about=about) if ranks.is_rank_zero else nullcontext():
+        with run_folder.opened_run(job.run, about=about) if ranks.is_rank_zero else nullcontext():
             ranks.wait()  # until the run is this one's
-            found = read_result(job.run)
+            found = run_folder.read_result(job.run)
             ended = found or _fit_and_save(job, about=about)
     evaluation = ended["evaluation"]
     return TrainingResult(
@@ -140,7 +124,7 @@ def _job(
     wanted = config.model_dump(include={"objective", "ratings", "run", "judge", "limit"})
     examples = read_examples(study, tokenizer=tokenizer, **wanted)
     parts = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
-    identity = run_identity(
+    identity = run_folder.run_identity(
         config.training,
         backbone=config.backbone,
         backbone_identity=origin,
@@ -153,7 +137,9 @@ def _job(
             "same in all: wait until nothing changes them (a revision pins a model) and start again"
         )
     job = _Job(
-        run=TrainingRun(folder=config.out or study.path / TRAINING_DIR / key, identity=identity),
+        run=TrainingRun(
+            folder=config.out or study.path / run_folder.TRAINING_DIR / key, identity=identity
+        ),
         config=config,
         examples=centre(examples, train_rows=parts.train_rows),
         split=parts,
@@ -198,7 +184,7 @@ def _fit_and_save(job: _Job, *, about: Mapping[str, Any]) -> dict[str, Any]:
     kept = "the last checkpoint is kept"
     with named_when_full(run.folder, purpose="the trained model", kept=kept):
         save_model(run.model_dir, model, job.tokenizer, metadata=metadata)
-        write_result(run, num_steps=num_steps, evaluation=evaluation)
+        run_folder.write_result(run, num_steps=num_steps, evaluation=evaluation)
     job.reporter.saved(run.model_dir, kind="model")
     return ended
 
@@ -238,7 +224,7 @@ def _fit(job: _Job) -> _Fitted:
 def _evaluate_probe(model: MultiHeadRewardModel, job: _Job) -> _Fitted:
     _say_plan(model, job, num_steps=0, start_step=0, num_trained=model.heads.weight.numel())
     # Its one evaluation is of step 0: a line that a killed process left goes, too.
-    cut_logs(job.run.folder, step=-1)
+    run_folder.cut_logs(job.run.folder, step=-1)
     if not len(job.split.evaluation_rows):
         return model, 0, None
     evaluation = evaluate(
@@ -249,8 +235,8 @@ def _evaluate_probe(model: MultiHeadRewardModel, job: _Job) -> _Fitted:
         pad_token_id=job.tokenizer.pad_token_id,
         step=0,
     )
-    append_record(job.run.folder, evaluation)
-    job.reporter.measured(metrics_of(evaluation), step=0)
+    run_folder.append_record(job.run.folder, evaluation)
+    job.reporter.measured(run_folder.metrics_of(evaluation), step=0)
     return model, 0, dataclasses.asdict(evaluation)
 
 
@@ -266,9 +252,7 @@ def _take_steps(model: MultiHeadRewardModel, job: _Job) -> _Fitted:
         pad_token_id=job.tokenizer.pad_token_id,
         ranks=ranks,
     )
-    manager = CheckpointManager(
-        model, steps.optimizer, run=job.run, keep=config.keep_checkpoints, ranks=ranks
-    )
+    manager = CheckpointManager(steps, job.run)
     state = manager.restore() or {"step": 0, "evaluation": None}
     start_step, evaluation = state["step"], state["evaluation"]
     model_bytes = tensor_bytes(dict(model.named_parameters()))
@@ -278,18 +262,18 @@ def _take_steps(model: MultiHeadRewardModel, job: _Job) -> _Fitted:
     reporter.started("training", total=steps.total, done=start_step)
     folder = job.run.folder
     if ranks.is_rank_zero:
-        cut_logs(folder, step=start_step)
+        run_folder.cut_logs(folder, step=start_step)
 
     def keep(record: Record) -> None:
         if ranks.is_rank_zero:
-            append_record(folder, record)
-        reporter.measured(metrics_of(record), step=record.step)
-        if isinstance(record, StepRecord):
+            run_folder.append_record(folder, record)
+        reporter.measured(run_folder.metrics_of(record), step=record.step)
+        if isinstance(record, run_folder.StepRecord):
             reporter.advanced(note=record.summary)
 
     def save(step: int, found: EvaluationRecord | None) -> None:
         if ranks.is_rank_zero:
-            sync_logs(folder)  # a checkpoint is never ahead of the logs
+            run_folder.sync_logs(folder)  # a checkpoint is never ahead of the logs
         nonlocal evaluation
         evaluation = None if found is None else dataclasses.asdict(found)
         reporter.saved(manager.save(step, evaluation=evaluation), kind="checkpoint")
@@ -337,7 +321,7 @@ def _say_plan(
         "start_step": start_step,
     }
     if job.ranks.is_rank_zero:
-        write_json(job.run.folder / PLAN_FILE, plan)
+        run_folder.write_json(job.run.folder / run_folder.PLAN_FILE, plan)
     job.reporter.finished(
         f"training on {job.device}: {len(train_rows):,} pairs ({plan['num_tokens_per_epoch']:,} "
         f"tokens an epoch), {plan['num_evaluation_pairs']:,} held out; {len(model.head_ids)} "

@@ -6,6 +6,7 @@ import resource
 import shutil
 from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from encore.training.checkpoints import (
     checkpoint_steps,
     newest_checkpoint,
 )
+from encore.training.config import TrainingConfig
 from encore.training.disk import NoRoomError
 from encore.training.ranks import Ranks
 from encore.training.run_folder import TrainingRun
@@ -40,13 +42,6 @@ def tensors(seed: int) -> dict[str, Tensor]:
     }
 
 
-class Held:
-    """An optimizer that has a state."""
-
-    def __init__(self, state: dict[str, Tensor]):
-        self.state = lambda: state
-
-
 def write(
     folder: Path,
     step: int,
@@ -57,9 +52,10 @@ def write(
 ) -> Path:
     model = nn.Module()
     model.trunk = nn.Linear(1, 1)
-    held = Held(optimizer or tensors(step + 1000))
-    run = TrainingRun(folder=folder, identity=CONFIG)
-    manager = CheckpointManager(model, held, run=run, keep=keep, ranks=Ranks())
+    held = SimpleNamespace(state=lambda: optimizer or tensors(step + 1000))
+    config = TrainingConfig(keep_checkpoints=keep)
+    steps = SimpleNamespace(model=model, optimizer=held, config=config, ranks=Ranks())
+    manager = CheckpointManager(steps, TrainingRun(folder=folder, identity=CONFIG))
     manager.weights = weights or tensors(step)
     return manager.save(step, evaluation={"loss": 0.25})
 

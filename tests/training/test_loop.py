@@ -158,7 +158,7 @@ def test_a_loss_that_is_not_finite_stops_before_any_weight_changes_and_names_ste
     with pytest.raises(TrainingDivergedError) as caught:
         train(model, examples, config, optimizer=optimizer, num_steps=4)
     assert (caught.value.step, caught.value.pair_ids) == (3, (f"pair-{bad}",))
-    assert f"the loss is inf at step 3 on pair pair-{bad};" in str(caught.value)
+    assert f"the loss is inf at step 3 on pairs pair-{bad};" in str(caught.value)
     assert [call[0] for call in optimizer.calls] == ["arm", "finish"] * 2
 
     # The weights are those after two steps, to the bit, and no gradient is left over.
