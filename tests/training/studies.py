@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -52,18 +53,11 @@ def write_ratings(
     rows = []
     for pair in read_pairs(open_study(study)).select(["pair_id", "source"]).to_pylist():
         generator = np.random.default_rng(int(pair["pair_id"][:8], 16))
-        for response in ("chosen", "rejected"):
-            for rule_id in rules:
-                rating = round(float(generator.random()), 1)
-                is_missing = generator.random() < missing_share
-                rows.append(
-                    {
-                        **pair,
-                        "response": response,
-                        "rule_id": rule_id,
-                        "rating": None if is_missing else rating,
-                    }
-                )
+        for response, rule_id in product(("chosen", "rejected"), rules):
+            rating: float | None = round(float(generator.random()), 1)
+            if generator.random() < missing_share:
+                rating = None
+            rows.append({**pair, "response": response, "rule_id": rule_id, "rating": rating})
     pq.write_table(pa.Table.from_pylist(rows, schema=RATINGS_CONTRACT), path)
     return path
 

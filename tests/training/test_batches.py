@@ -56,15 +56,6 @@ def test_an_epoch_has_every_pair_once_in_steps_of_equal_size(
     assert sorted(np.concatenate(steps)) == list(range(num_pairs))
 
 
-def test_a_window_sorts_by_length_and_draws_the_order_of_its_steps():
-    tokens_P = np.random.default_rng(0).permutation(100)
-    steps = step_rows(100, batch_pairs=10, seed=0, epoch=0, pair_tokens_P=tokens_P)
-    spans = [(tokens_P[rows].min(), tokens_P[rows].max()) for rows in steps]
-    # One window holds all ten steps: each has ten neighbouring lengths.
-    assert sorted(spans) == [(low, low + 9) for low in range(0, 100, 10)]
-    assert spans != sorted(spans)
-
-
 @given(lengths_of_pairs, st.sampled_from(LAYOUTS), st.booleans(), st.integers(1, 600))
 def test_every_sequence_is_computed_once_and_within_the_budget(lengths, layout, is_paired, budget):
     plans = cut_step(lengths, layout=layout, tokens_per_microbatch=budget, is_paired=is_paired)
@@ -120,7 +111,3 @@ def test_a_process_without_a_pair_repeats_the_cheapest_one_for_nothing():
         [((2, 3), 1.0)],
         [((2, 3), 0.0)],
     ]
-    # 100 + 100 tokens of which 90 are shared cost 110, less than the other pair's 60 + 60.
-    lengths = [100, 100, 60, 60]
-    dealt = shares(lengths, num_ranks=2, layout="prefix-shared", budget=120, shared_P=[90, 0])
-    assert [plan.sequences for plans in dealt for plan in plans] == [(2, 3), (0, 1)]

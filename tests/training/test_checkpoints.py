@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
-from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from encore.errors import InputError
-from encore.training import checkpoints
 from encore.training.checkpoints import (
     OPTIMIZER_FILE,
     STATE_FILE,
@@ -30,7 +27,6 @@ from encore.training.run_folder import TrainingRun
 
 CONFIG = {"config": {"learning_rate": 2e-5, "seed": 0}, "data_sha256": "d1"}
 IDENTITY = {**CONFIG, "weights": {"dtype": "float32"}}
-Usage = namedtuple("Usage", "total used free")
 each_file = pytest.mark.parametrize("file", [WEIGHTS_FILE, OPTIMIZER_FILE, STATE_FILE])
 
 
@@ -64,9 +60,9 @@ def newest(folder: Path):
     return newest_checkpoint(folder / "checkpoints", identity=IDENTITY)
 
 
-def flip_bit(path: Path, *, position: float = 0.5) -> None:
+def flip_bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
-    data[int(position * (len(data) - 1))] ^= 1
+    data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
@@ -81,22 +77,18 @@ def test_what_was_written_comes_back_bit_for_bit_and_the_newest_ones_are_kept(tm
     assert checkpoint_steps(tmp_path / "checkpoints") == (7,)  # later ones were refused
     state, weights, optimizer = newest(tmp_path)
     assert (state["step"], state["evaluation"]) == (7, {"loss": 0.25})
-    for ours, theirs in ((weights, tensors(7)), (optimizer, tensors(1007))):
-        assert ours.keys() == theirs.keys()
-        for name, tensor in ours.items():
-            assert tensor.dtype == theirs[name].dtype
-            assert torch.equal(tensor, theirs[name])
+    expected = (tensors(7), tensors(1007))
+    torch.testing.assert_close((weights, optimizer), expected, rtol=0, atol=0)
     for step in (10, 20, 30):
         write(tmp_path, step)
     assert checkpoint_steps(tmp_path / "checkpoints") == (20, 30)
 
 
-@pytest.mark.parametrize("position", [0.0, 0.6])
 @each_file
-def test_one_flipped_bit_sends_back_to_the_checkpoint_before(tmp_path, caplog, file, position):
+def test_one_flipped_bit_sends_back_to_the_checkpoint_before(tmp_path, caplog, file):
     write(tmp_path, 10)
     damaged = write(tmp_path, 20)
-    flip_bit(damaged / file, position=position)
+    flip_bit(damaged / file)
     assert newest_step(tmp_path) == 10
     [warning] = caplog.messages
     assert str(damaged) in warning
@@ -134,13 +126,6 @@ def test_a_checkpoint_of_another_config_is_refused_with_the_first_difference(tmp
     message = r"step-00000010 .*config\.learning_rate is 2e-05 there and 1e-05 here.*--out"
     with pytest.raises(InputError, match=message):
         newest_checkpoint(path.parent, identity=wanted)
-
-
-def test_free_space_is_looked_at_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 30, (1 << 30) - 100, 100))
-    monkeypatch.setattr(checkpoints, "save_file", lambda *_: pytest.fail("it was written"))
-    with pytest.raises(NoRoomError, match=r"step 20 needs .* GiB, the disk has 0\.00"):
-        write(tmp_path, 20)
 
 
 @pytest.mark.parametrize("large", ["weights", "optimizer"])

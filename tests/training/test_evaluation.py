@@ -88,25 +88,6 @@ def test_every_layout_and_cut_gives_the_same_evaluation(layout):
     assert found.accuracy_half is None  # heads are not composed while training
 
 
-def test_a_zero_head_has_r_squared_of_its_mean_and_only_ties():
-    examples = random_examples(40, head_ids=RULES)
-    examples.target_chosen_PR[2:, 1] = examples.target_rejected_PR[2:, 1] = NAN
-    model = tiny_llama(RULES)
-    torch.nn.init.zeros_(model.heads.weight)
-    found = evaluation_of(model, examples)
-    assert found.accuracy_half_by_head == dict.fromkeys(RULES, 0.5)
-    assert found.r2_by_head["privacy"] is None  # it rated no held-out response
-    targets = np.concatenate([examples.target_chosen_PR[2:], examples.target_rejected_PR[2:]])
-    targets = targets[:, [0, 2]].astype(np.float64)
-    # Saying 0 costs the mean square; the deviation from the mean is the variance.
-    expected = 1 - np.square(targets).mean(axis=0) / targets.var(axis=0)
-    r2 = [found.r2_by_head["honesty"], found.r2_by_head["calm"]]
-    assert r2 == pytest.approx(expected.tolist(), rel=1e-4)
-    assert found.loss == pytest.approx(float(np.square(targets).mean()), rel=1e-5)
-    examples.target_chosen_PR[2:] = examples.target_rejected_PR[2:] = NAN
-    assert evaluation_of(model, examples).loss is None
-
-
 @pytest.mark.parametrize("is_training", [True, False])
 def test_evaluating_drops_nothing_out_and_leaves_the_model_as_it_was(is_training):
     examples = random_examples(6)

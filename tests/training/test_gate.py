@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from encore.cli.gate import gate as gate_command
 from encore.data.study import open_study
@@ -67,9 +65,8 @@ def small_margins(num_pairs=600):
     return prompt_PD, rejected_PR + margin_PR, rejected_PR
 
 
-def fitted(data, *, head_ids=HEADS, on_step=float, **settings):
-    config = SMALL.model_copy(update=settings)
-    return fit_gate(*data, head_ids=head_ids, config=config, on_step=on_step)
+def fitted(data, *, head_ids=HEADS, **settings):
+    return fit_gate(*data, head_ids=head_ids, config=SMALL.model_copy(update=settings))
 
 
 @pytest.fixture(scope="module")
@@ -100,15 +97,6 @@ def test_small_margins_do_not_make_a_gate_one_hot():
     assert gate.weights(prompt_PD).mean(axis=0).max() < 0.5
 
 
-def test_training_starts_at_the_best_scale_for_uniform_weights():
-    data, losses = small_margins(), []
-    settings = {"num_steps": 1, "batch_pairs": 600, "temperature": 100.0}
-    fitted(data, head_ids="abcde", on_step=losses.append, **settings)
-    margin_P = (data[1] - data[2]).mean(axis=1)
-    uniform = min(np.logaddexp(0, -scale * margin_P).mean() for scale in np.linspace(0, 200, 401))
-    assert losses == [pytest.approx(uniform, abs=1e-3)]
-
-
 def test_the_best_constant_weights_of_two_known_worlds():
     # One head with margin m in a share p of the pairs and -m in the others: the loss is least
     # where sigmoid(s m) = p, so s = ln(p / (1 - p)) / m, and it is then the entropy of p.
@@ -132,14 +120,6 @@ def test_a_gate_that_is_a_single_head_or_worse_than_constant_weights_is_reported
     one_hot, worse = warned(0.995, 0.602)
     assert "head 'a' has 99.50% of the gate's mean weight" in one_hot
     assert "exceeds that of the best constant weights" in worse
-
-
-def test_the_same_seed_gives_the_same_gate_to_the_last_bit_and_leaves_torch_alone():
-    before = torch.random.get_rng_state()
-    states = [fitted(world(), num_steps=20, seed=seed).state_dict() for seed in (0, 0, 1)]
-    assert torch.equal(torch.random.get_rng_state(), before)
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    assert not torch.equal(states[0]["layers.0.weight"], states[2]["layers.0.weight"])
 
 
 def test_a_gate_comes_back_as_it_was_and_what_is_missing_damaged_or_of_others_is_refused(
@@ -220,17 +200,14 @@ def test_a_gate_lies_beside_its_model_and_holds_out_what_the_model_held_out(stud
 
 
 def test_training_it_again_gives_the_same_gate_from_kept_states(study, model, tmp_path):
-    def tensors() -> dict[str, object]:
+    def files() -> dict[str, bytes]:
         train(study, model, out=tmp_path / "gate")
-        found = load_file(tmp_path / "gate" / WEIGHTS_FILE)
-        return {name: tensor.tolist() for name, tensor in found.items()}
+        states = (tmp_path / "gate" / "embeddings").rglob("*.safetensors")
+        kept = {path.name: path.stat().st_mtime_ns for path in states}
+        assert kept
+        return kept | {"gate": (tmp_path / "gate" / WEIGHTS_FILE).read_bytes()}
 
-    first = tensors()
-    states = sorted((tmp_path / "gate" / "embeddings").rglob("*.safetensors"))
-    written = [path.stat().st_mtime_ns for path in states]
-    assert written
-    assert tensors() == first
-    assert [path.stat().st_mtime_ns for path in states] == written
+    assert files() == files()
 
 
 def test_a_model_with_a_single_head_has_nothing_to_weigh(study, tmp_path):

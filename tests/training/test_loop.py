@@ -12,7 +12,7 @@ import torch
 from encore.training.backbone_shape import find_shape, flops_per_token
 from encore.training.batches import step_rows
 from encore.training.config import TrainingConfig
-from encore.training.evaluation import TrainingDivergedError, loss_terms, num_terms
+from encore.training.evaluation import TrainingDivergedError
 from encore.training.loop import learning_rate_at, useful_flops
 from encore.training.optimizers import make_optimizer
 from encore.training.run_folder import EvaluationRecord, StepRecord
@@ -63,28 +63,6 @@ def test_batch_8_at_once_equals_8_batches_of_1_in_loss_and_gradients(objective, 
     assert num_forwards >= 8
 
 
-@both_objectives
-def test_the_loss_is_the_mean_over_the_step_as_a_plain_forward_pass_gives_it(objective):
-    examples = examples_for(objective, 5)
-    model = tiny_llama(examples.head_ids)
-    scores, targets = [], []
-    for pair in range(5):
-        for table, target_PR in (
-            (examples.chosen, examples.target_chosen_PR),
-            (examples.rejected, examples.target_rejected_PR),
-        ):
-            ids = torch.from_numpy(table[pair].astype(np.int64))[None]
-            with torch.no_grad():
-                hidden = model.trunk(input_ids=ids, use_cache=False).last_hidden_state
-            scores.append(model.heads(hidden[0, -1]))
-            targets.append(torch.from_numpy(target_PR[pair]))
-    target_NR = torch.stack(targets)
-    total = loss_terms(torch.stack(scores), target_NR, objective=objective).sum()
-    expected = total.item() / num_terms(target_NR.numpy(), objective=objective)
-    taken, _ = train(model, examples, TrainingConfig(objective=objective, batch_pairs=5))
-    assert taken.steps[0].loss == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("objective", "layout"), [("multi-head", "packed"), ("bradley-terry", "sorted")]
 )
@@ -111,10 +89,8 @@ def test_a_resumed_run_ends_bit_identical_even_with_dropout(objective, layout):
 
     losses = [record.loss for record in whole.steps]
     assert [record.loss for record in first.steps + second.steps] == losses
-    for (name, weight), again in zip(
-        undisturbed.named_parameters(), resumed.parameters(), strict=True
-    ):
-        assert torch.equal(weight, again), name
+    expected = undisturbed.state_dict()
+    torch.testing.assert_close(resumed.state_dict(), expected, rtol=0, atol=0)
 
 
 def test_every_step_microbatch_and_process_draws_dropout_masks_of_its_own():
@@ -164,9 +140,8 @@ def test_a_loss_that_is_not_finite_stops_before_any_weight_changes_and_names_ste
     # The weights are those after two steps, to the bit, and no gradient is left over.
     again = tiny_llama(examples.head_ids)
     train(again, examples, config, num_steps=4, until_step=2)
-    for weight, expected in zip(model.parameters(), again.parameters(), strict=True):
-        assert torch.equal(weight, expected)
-        assert weight.grad is None
+    torch.testing.assert_close(model.state_dict(), again.state_dict(), rtol=0, atol=0)
+    assert all(weight.grad is None for weight in model.parameters())
 
 
 def test_a_gradient_that_is_not_finite_names_step_and_pairs():
@@ -180,8 +155,7 @@ def test_a_gradient_that_is_not_finite_names_step_and_pairs():
         train(model, examples, TrainingConfig(objective="bradley-terry"), optimizer=optimizer)
     assert "the gradient of heads.weight is not finite at step 1" in str(caught.value)
     assert sorted(caught.value.pair_ids) == ["pair-0", "pair-1"]
-    for name, weight in model.state_dict().items():
-        assert torch.equal(weight, before[name]), name
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
 STEP, EVALUATION, CHECKPOINT = StepRecord, EvaluationRecord, tuple
@@ -194,10 +168,6 @@ STEP, EVALUATION, CHECKPOINT = StepRecord, EvaluationRecord, tuple
         (
             {"evaluate_every": 3, "checkpoint_every": 2},
             [STEP, STEP, CHECKPOINT, STEP, EVALUATION, STEP, EVALUATION, CHECKPOINT],
-        ),
-        (
-            {"evaluate_every": 3},
-            [*[STEP] * 3, EVALUATION, CHECKPOINT, STEP, EVALUATION, CHECKPOINT],
         ),
         # Four evaluations an epoch of 8 steps, each with a checkpoint.
         ({}, [STEP, STEP, EVALUATION, CHECKPOINT] * 2),
@@ -212,18 +182,14 @@ def test_evaluations_and_checkpoints_have_their_intervals(settings, expected):
     assert heard[-1] == (4, heard[-2])  # a checkpoint knows the evaluation of its step
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_step_counts_real_and_computed_tokens_and_how_long_it_took(layout):
+@pytest.mark.parametrize("layout", ["prefix-shared", "sorted"])
+def test_a_step_counts_real_and_computed_tokens(layout):
     examples = random_examples(6)
     config = TrainingConfig(objective="bradley-terry", batch_pairs=6, layout=layout)
     record = train(tiny_llama(examples.head_ids), examples, config)[0].steps[0]
     assert record.num_tokens == examples.length_P.sum()
-    if layout == "prefix-shared":
-        assert record.num_computed < record.num_tokens
-    else:
-        assert record.num_tokens <= record.num_computed < record.num_tokens / 0.98
+    assert (record.num_computed < record.num_tokens) == (layout == "prefix-shared")
     assert (record.num_pairs, record.epoch) == (6, 1.0)
-    assert record.tokens_per_second == pytest.approx(record.num_tokens / record.seconds)
     assert record.mfu is None  # a CPU's peak is not known
 
 

@@ -64,15 +64,3 @@ def test_merging_keeps_the_scores_and_leaves_an_ordinary_trunk(model_type: str):
     assert [type(m) for m in model.trunk.modules()] == [type(m) for m in plain.trunk.modules()]
     assert not hasattr(model.trunk, "peft_config")  # or `save_pretrained` would write adapters
     assert all(parameter.requires_grad for parameter in model.parameters())
-
-
-def test_adapters_have_the_trunks_number_format_and_train_in_it():
-    model = tiny_model("llama")
-    model.trunk.bfloat16()
-    add_adapters(model, rank=4, alpha=8, seed=0)
-    dtypes = {p.dtype for name, p in trainable(model).items() if "lora" in name}
-    assert dtypes == {torch.bfloat16}
-    assert model.heads.weight.dtype == torch.float32
-    before = scores(model).detach()
-    train(model)
-    assert not torch.equal(scores(model).detach(), before)

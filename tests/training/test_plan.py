@@ -107,10 +107,9 @@ def test_hours_are_operations_over_the_peak_that_is_used():
     assert hours["sorted"] == pytest.approx(1.242 / 0.98, abs=0.001)
     assert hours["padded"] == pytest.approx(4.29, abs=0.01)
     for settings, factor in (
-        ({"recipe": "lora"}, 4 / 6),
+        ({"recipe": "lora", "utilisation": 0.2}, 2 * 4 / 6),
         ({"recipe": "probe", "epochs": 3}, 2 / 6),
         ({"epochs": 3}, 3),
-        ({"utilisation": 0.2}, 2),
     ):
         found = plan(**settings)["hours"]["packed"]["hours"]
         assert found == pytest.approx(factor * 1.242, abs=0.003)

@@ -16,7 +16,7 @@ from encore.training.examples import Split, TokenTable, TrainingExamples
 from encore.training.loop import Steps, run_steps
 from encore.training.optimizers import StepOptimizer
 from encore.training.ranks import Ranks
-from encore.training.run_folder import EvaluationRecord, Record, StepRecord
+from encore.training.run_folder import Record, StepRecord
 
 VOCABULARY = 64
 PAD = 0
@@ -145,10 +145,6 @@ class Taken:
     def steps(self) -> list[StepRecord]:
         return [record for record in self.heard if isinstance(record, StepRecord)]
 
-    @property
-    def evaluations(self) -> list[EvaluationRecord]:
-        return [record for record in self.heard if isinstance(record, EvaluationRecord)]
-
 
 def train(
     model: MultiHeadRewardModel,
@@ -157,7 +153,6 @@ def train(
     *,
     num_held_out: int = 0,
     optimizer: StepOptimizer | None = None,
-    pad_token_id: int = PAD,
     start_step: int = 0,
     num_steps: int = 1,
     until_step: int | None = None,
@@ -174,7 +169,7 @@ def train(
         split=Split(train_rows=rows[:cut], evaluation_rows=rows[cut:]),
         config=config.model_copy(update={"max_steps": num_steps, "epochs": 100}),
         optimizer=watched,
-        pad_token_id=pad_token_id,
+        pad_token_id=PAD,
         ranks=ranks or Ranks(),
     )
 
@@ -183,11 +178,9 @@ def train(
         if isinstance(record, StepRecord) and record.step == until_step:
             raise Ended
 
+    def save(*checkpoint: object) -> None:
+        taken.heard.append(checkpoint)
+
     with contextlib.suppress(Ended):
-        run_steps(
-            steps,
-            start_step=start_step,
-            on_record=on_record,
-            save=lambda step, evaluation: taken.heard.append((step, evaluation)),
-        )
+        run_steps(steps, start_step=start_step, on_record=on_record, save=save)
     return taken, watched
