@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from encore.errors import EncoreError as EncoreError
     from encore.evidence.run_comparison import compare_runs as compare_runs
     from encore.evidence.theory import theory as theory
-    from encore.export import export_model as export_model
+    from encore.export.write_export import export_model as export_model
     from encore.model.opening import open_reward_model as open_reward_model
     from encore.publish.database import publish_database as publish_database
     from encore.publish.dataset import publish_dataset as publish_dataset
@@ -54,7 +54,7 @@ _WHERE = {
     "analyze": "encore.analysis.analyze",
     "compare_schemes": "encore.weighting.scheme_comparison",
     "compare_runs": "encore.evidence.run_comparison",
-    "export_model": "encore.export",
+    "export_model": "encore.export.write_export",
     "ingest": "encore.data.ingestion",
     "judge_benchmark": "encore.benchmarks.judging.judge_report",
     "load_rule_set": "encore.data.rules",

@@ -44,10 +44,9 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     """
     chosen = config.composition
     warn_of_unused(chosen.unused(), who=f"scheme {chosen.scheme}")
-    from encore.export import export_model
     from encore.export.push import push_export
     from encore.export.weights_input import chosen_weights
-    from encore.export.write_export import refuse_occupied
+    from encore.export.write_export import export_model, refuse_occupied
 
     # Before a large model is loaded for nothing.
     refuse_occupied(config.out, source=config.model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any, Literal
 import jinja2
 from huggingface_hub import ModelCard, ModelCardData
 
-from encore.export.classifier import OLDEST_TESTED, minimum_transformers
 from encore.export.verify import EXAMPLE, Verification, Written
 from encore.export.weights_input import Composition
 from encore.model.config import COMPOSED
@@ -19,10 +17,12 @@ from encore.versions import package_versions
 
 #: ``heads``: one label per rule. ``composed``: the rules' heads folded into one label.
 ExportKind = Literal["heads", "composed"]
+#: The oldest transformers that exports are tested with; `rewardbench` from PyPI has it.
+OLDEST_TESTED = "4.51"
+#: Classifiers that came later than `OLDEST_TESTED`: the oldest tested version that has them.
+_SINCE = {"olmo2": "5.19"}
 #: Raised whenever `encore_export.json` changes its meaning.
 _FORMAT_VERSION = 1
-#: Weights from a file may be rounded in their last digits.
-_SUM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Exported:
     @property
     def minimum_transformers(self) -> str:
         """The oldest version of transformers that is known to read it."""
-        return minimum_transformers(self.written.source.model.trunk.config.model_type)
+        return _SINCE.get(self.written.source.model.trunk.config.model_type, OLDEST_TESTED)
 
     @property
     def mean_of_reward(self) -> float | None:
@@ -66,12 +66,6 @@ class Exported:
         if not (weights := self.composition.weights):
             return None
         return sum(weights[rule] * mean for rule, mean in self.mean_by_rule.items())
-
-    @property
-    def is_average(self) -> bool:
-        """Whether every score is an average of ratings, so that it has their scale."""
-        weights = self.composition.weights.values() or (1.0,)
-        return min(weights) >= 0 and abs(math.fsum(weights) - 1) <= _SUM_TOLERANCE
 
     def notes(self) -> Iterator[str]:
         """What people should know before they pass it on, a sentence each."""

@@ -20,28 +20,19 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as _CLASSIFIE
 from transformers import PretrainedConfig
 from transformers.modeling_layers import GenericForSequenceClassification
 
-from encore.errors import EncoreError, InputError
+from encore.errors import InputError
 from encore.model.conversation import ConversationTokenizer
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.weighting.vector import reward_weights
 
 ExportDtype = Literal["float32", "bfloat16"]
 
-#: The oldest transformers that exports are tested with; `rewardbench` from PyPI has it.
-OLDEST_TESTED = "4.51"
-#: Classifiers that came later than `OLDEST_TESTED`: the oldest tested version that has them.
-_SINCE = {"olmo2": "5.19"}
 #: Keys by which a config.json asks its readers to put something between head and score.
 _ACTIVATION_KEYS = (
     "function_to_apply",
     "sbert_ce_default_activation_function",
     "sentence_transformers",
 )
-_POOLED = {
-    "last": "last token",
-    "mean": "mean of the tokens",
-    "class-token": "class token without its dense layer",
-}
 #: Settings of a machine or of how a model was loaded, not of the model.
 _OF_THE_LOADER = ("_name_or_path", "name_or_path", "_attn_implementation", "auto_map")
 #: What `Phi3Config` of transformers 4 wants in `rope_scaling`: exactly these.
@@ -59,11 +50,6 @@ _CLOSE = (
     "{%- if add_generation_prompt -%}{{- whole_text -}}"
     "{%- else -%}{{- whole_text.rstrip() -}}{%- endif -%}"
 )
-
-
-def minimum_transformers(model_type: str) -> str:
-    """The oldest version of transformers that is known to read an export of this architecture."""
-    return _SINCE.get(model_type, OLDEST_TESTED)
 
 
 def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
@@ -89,8 +75,8 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
     if not model.is_causal or model.pooling != "last":
         kind = "a causal backbone" if model.is_causal else "an encoder"
         problem = (
-            f"{kind} whose heads read the {_POOLED[model.pooling]}; the classifier of "
-            f"{config.model_type!r} in transformers would score otherwise"
+            f"{kind} with pooling {model.pooling!r}; the classifier of {config.model_type!r} in "
+            "transformers would score otherwise"
         )
     elif model.heads.bias is not None:
         problem = "its heads have a bias, which transformers would drop without a word"
@@ -128,33 +114,6 @@ def fold(weight_RD: Any, weights: Mapping[str, float], head_ids: Sequence[str]) 
     """
     weight_R = torch.from_numpy(reward_weights(weights, head_ids=head_ids))
     return weight_R[None] @ weight_RD.detach().cpu().double()
-
-
-def classifier_tensors(
-    model: MultiHeadRewardModel, classifier: Any, *, head_weight_KD: Any
-) -> dict[str, Any]:
-    """The tensors of the classifier by name, the trunk's as they lie in memory.
-
-    Args:
-        model: Whose trunk it is.
-        classifier: Its class, from `classifier_class`.
-        head_weight_KD: One row per label.
-
-    Raises:
-        EncoreError: The class wants other tensors than the trunk has.
-    """
-    prefix = classifier.base_model_prefix
-    tensors = {f"{prefix}.{name}": tensor for name, tensor in model.trunk.state_dict().items()}
-    tensors["score.weight"] = head_weight_KD
-    with torch.device("meta"):
-        wanted = set(classifier(model.trunk.config).state_dict())
-    if different := sorted(wanted ^ set(tensors)):
-        raise EncoreError(
-            f"{classifier.__name__}: {len(different)} tensors differ from the trunk's, first "
-            f"{', '.join(different[:3])}; expected the same names: this version of transformers "
-            "builds it in another way, use the pinned one"
-        )
-    return tensors
 
 
 def classifier_config(

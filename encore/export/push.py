@@ -40,9 +40,7 @@ class PushResult:
     commit: str
 
 
-def push_export(
-    folder: Path, *, repo_id: str, is_private: bool = True, api: Any | None = None
-) -> PushResult:
+def push_export(folder: Path, *, repo_id: str, api: Any | None = None) -> PushResult:
     """Upload an export in one commit; the repository is made if it is not there.
 
     The token is the client's business: it takes it from the environment (``HF_TOKEN``) or from
@@ -50,8 +48,7 @@ def push_export(
 
     Args:
         folder: What `encore export` wrote.
-        repo_id: ``owner/name``, or a name of your own account.
-        is_private: Of a new repository; one that is there stays as visible as it is.
+        repo_id: ``owner/name``, or a name of your own account. A new one is private.
         api: Something like `huggingface_hub.HfApi`; None: the real one.
 
     Raises:
@@ -68,7 +65,7 @@ def push_export(
 
         api = HfApi()
     try:
-        repo = api.create_repo(repo_id, repo_type="model", private=is_private, exist_ok=True)
+        repo = api.create_repo(repo_id, repo_type="model", private=True, exist_ok=True)
         repo_id = repo.repo_id
         names = set(api.list_repo_files(repo_id, repo_type="model"))
         strangers = sorted(names - _OF_THE_HUB)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from encore.errors import InputError
 from encore.warehouse import open_ratings
@@ -70,15 +70,6 @@ class _WeightsFile(BaseModel):
     entropy_nats: dict[str, float] = Field(default_factory=dict)
     provenance: dict[str, Any] | None = None
 
-    @model_validator(mode="after")
-    def _one_weight_for_each_rule(self) -> Self:
-        num_rules, num_names = len(self.rule_ids), len(set(self.rule_ids))
-        if len(self.weights) != num_rules or num_names != num_rules:
-            raise ValueError(
-                f"{len(self.weights)} weights for {num_rules} rules ({num_names} different)"
-            )
-        return self
-
 
 _PLAIN = TypeAdapter(dict[str, float])
 
@@ -99,8 +90,11 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
         content = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(content, dict) and "rule_ids" in content:
             found = _WeightsFile.model_validate(content)
+            weights = dict(zip(found.rule_ids, found.weights, strict=False))
+            if not len(weights) == len(found.rule_ids) == len(found.weights):
+                raise ValueError(f"{len(found.weights)} weights for {len(weights)} different rules")
             composition = Composition(
-                weights=dict(zip(found.rule_ids, found.weights, strict=True)),
+                weights=weights,
                 scheme=found.scheme,
                 params=found.params,
                 entropies=found.entropy_nats,
@@ -110,7 +104,7 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
             plain = _PLAIN.validate_python(content, strict=True)
             composition = Composition(weights=plain, scheme="given")
     except (OSError, ValueError) as error:
-        reason = f"cannot be read as JSON ({error})"
+        reason = f"not such weights ({error})"
         if isinstance(error, ValidationError):
             problem = error.errors(include_url=False)[0]
             reason = f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']}"

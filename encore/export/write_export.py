@@ -22,7 +22,6 @@ from encore.export.classifier import (
     ExportDtype,
     classifier_class,
     classifier_config,
-    classifier_tensors,
     fold,
     write_json,
     write_tensors,
@@ -79,42 +78,30 @@ def export_model(
 ) -> ExportResult:
     """Write one folder, whole or not at all; an earlier export at this place is replaced.
 
-    Scores are the raw, centred ones. The folder is read back with plain transformers before it
-    takes its place.
-
     Args:
-        model: Opened in float32. Its memory is needed twice: the export is opened beside it.
-        out: The folder; its parent is made if it is not there.
+        model: Opened in float32; needed twice in memory: the export is read back beside it.
+        out: The folder.
         weights: One per head: fold them into one label, ``reward``. None: one label per head.
         dtype: Of the weights on disk; bfloat16 halves them and can flip near-ties.
         licence: The hub's identifier of the licence the export is given away under.
         pairs: On which to count the rankings that this dtype flips.
 
     Raises:
-        InputError: A model that no plain classifier can say; weights for other rules than the
-            heads; a folder with something else in it; the working directory.
-        EncoreError: What was written does not score as the model does; nothing is kept.
-        OSError: As the file system reports it.
+        EncoreError: A model that no plain classifier can say; weights for other rules; a folder
+            with something else in it; what was written does not score as the model does.
     """
-    if weights is not None and not isinstance(weights, Composition):
+    if isinstance(weights, Mapping):
         weights = Composition(weights=weights)
     refuse_occupied(out)
-    # What is compared to 1e-5 has to be computed in float32.
-    if found := {parameter.dtype for parameter in model.model.parameters()} - {torch.float32}:
-        raise InputError(
-            f"model {model.name!r}: opened in {', '.join(map(str, found))}; expected torch.float32 "
-            '(open_reward_model(…, dtype="float32")), whatever the export is written in'
-        )
+    _refuse_rounded(model)
     place = out.resolve()  # a link stays a link to the new one
     place.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(place) as temporary:
         written = _write(model, temporary, weights, dtype=dtype)
-        mean_by_rule, composition = _rules(model, weights)
         exported = Exported(
             name=place.name,
             written=written,
-            mean_by_rule=mean_by_rule,
-            composition=composition,
+            **_rules(model, weights),
             licence=licence,
             verification=verify_export(written, pairs=pairs),
         )
@@ -141,7 +128,9 @@ def _write(
     if composition is not None:
         labels, head_weight_KD = (REWARD_LABEL,), fold(weight_RD, composition.weights, head_ids)
         mix_RK = np.array([[composition.weights[one]] for one in head_ids])
-    tensors = classifier_tensors(model.model, classifier, head_weight_KD=head_weight_KD)
+    trunk, prefix = model.model.trunk.state_dict(), classifier.base_model_prefix
+    tensors = {f"{prefix}.{name}": tensor for name, tensor in trunk.items()}
+    tensors["score.weight"] = head_weight_KD
     config = classifier_config(
         model.model.trunk.config,
         architecture=classifier.__name__,
@@ -163,26 +152,33 @@ def _write(
     )
 
 
-def _rules(
-    model: OpenedModel, composition: Composition | None
-) -> tuple[Mapping[str, float], Composition]:
+def _rules(model: OpenedModel, composition: Composition | None) -> dict[str, Any]:
     """Means of the rules behind the scores, and their weights, if any.
 
     A model that was opened from a composed export has one head left; what that was folded from
-    stays known through every further export.
+    stays known when it is exported as it is.
     """
     earlier: Mapping[str, Any] | None = model.metadata.get(COMPOSED)
-    if earlier is None:
+    if earlier is None or composition is not None:
         means = dict(zip(model.model.head_ids, model.model.mean_R.tolist(), strict=True))
-        return means, composition or Composition(weights={})
-    factor = 1.0 if composition is None else composition.weights[model.model.head_ids[0]]
-    return earlier["mean"], Composition(
-        weights={rule: factor * weight for rule, weight in earlier["weights"].items()},
+        return {"mean_by_rule": means, "composition": composition or Composition(weights={})}
+    again = Composition(
+        weights=earlier["weights"],
         scheme=earlier["scheme"],
-        params=earlier["params"] | ({} if factor == 1.0 else {"times": factor}),
+        params=earlier["params"],
         entropies=earlier["entropy_nats"],
         provenance=earlier["weights_provenance"],
     )
+    return {"mean_by_rule": earlier["mean"], "composition": again}
+
+
+def _refuse_rounded(model: OpenedModel) -> None:
+    """What is compared to 1e-5 has to be computed in float32."""
+    if found := {parameter.dtype for parameter in model.model.parameters()} - {torch.float32}:
+        raise InputError(
+            f"model {model.name!r}: opened in {', '.join(map(str, found))}; expected torch.float32 "
+            '(open_reward_model(…, dtype="float32")), whatever the export is written in'
+        )
 
 
 def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
@@ -207,7 +203,7 @@ def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
     if place in (here, *here.parents):
         problem = "this is the working directory or one above it, which cannot be replaced"
     elif model is not None and model.exists() and place in (model, *model.parents):
-        problem = f"the model to export ({source}) lies there and would be replaced by its own"
+        problem = f"the model {source} lies there and would be replaced by its own export"
     elif place.exists() and not place.is_dir():
         problem = "there is a file of this name"
     elif entries and not (place / EXPORT_FILE).is_file():

@@ -62,11 +62,8 @@ class SegmentPlan:
     @cached_property
     def context_S(self) -> list[int | None]:
         """Index of the segment that is each segment's context, None where there is none."""
-        place = {(segment.start, segment.stop): i for i, segment in enumerate(self.segments)}
-        return [
-            place[s.context_start, s.context_stop] if s.context_stop > s.context_start else None
-            for s in self.segments
-        ]
+        place = {segment: index for index, segment in enumerate(self.segments)}
+        return [place[one.context] if one.context else None for one in self.segments]
 
     @cached_property
     def mask_S(self) -> list[Any]:
@@ -74,14 +71,12 @@ class SegmentPlan:
 
         Causal attention aligned to the lower right: all of the context, then the segment's past.
         """
-        return [
-            None
-            if context is None
-            else torch.ones(
-                segment.num_queries, segment.num_keys, dtype=torch.bool, device=self.device
-            ).tril_(segment.num_keys - segment.num_queries)
-            for segment, context in zip(self.segments, self.context_S, strict=True)
-        ]
+        return [self._mask(one) if one.context else None for one in self.segments]
+
+    def _mask(self, segment: Segment) -> Any:
+        shape = segment.num_queries, segment.num_keys
+        mask = torch.ones(shape, dtype=torch.bool, device=self.device)
+        return mask.tril_(segment.num_keys - segment.num_queries)
 
     @cached_property
     def kernel_arguments(self) -> tuple[Any, Any, int, int]:
@@ -102,12 +97,12 @@ class SegmentPlan:
 
         None where no segment has a context: the row's own order.
         """
-        if all(context is None for context in self.context_S):
+        if not any(segment.context for segment in self.segments):
             return None
         parts: list[NDArray[np.int64]] = []
         for segment in self.segments:
-            parts.append(np.arange(segment.context_start, segment.context_stop))
-            parts.append(np.arange(segment.start, segment.stop))
+            for part in (segment.context, segment):
+                parts += [np.arange(part.start, part.stop)] if part else []
         return torch.from_numpy(np.concatenate(parts)).to(self.device)
 
 
@@ -154,16 +149,7 @@ def segment_attention(
         InputError: a sequence longer than the window; scores changed in a way not computed here.
     """
     longest = key.shape[2] if segment_plan is None else segment_plan.max_keys
-    if sliding_window is not None and longest > sliding_window:
-        raise InputError(
-            f"attention window {sliding_window} tokens: a sequence of {longest} is longer, which "
-            "is not computed here; give a max_length of at most the window"
-        )
-    if changed := [name for name in _UNSUPPORTED if kwargs.get(name) is not None]:
-        raise InputError(
-            f"attention argument {changed[0]!r}: this trunk changes its attention scores in a way "
-            "ENCORE does not compute; use a Llama, Mistral, Qwen or BERT kind of model"
-        )
+    _refuse_unsupported(longest, sliding_window, kwargs)
     if segment_plan is None:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling
@@ -267,3 +253,16 @@ def kernel_takes(
         and head_dim <= _MAX_KERNEL_HEAD_DIM
         and head_dim % 8 == 0
     )
+
+
+def _refuse_unsupported(longest: int, sliding_window: int | None, kwargs: dict[str, Any]) -> None:
+    if sliding_window is not None and longest > sliding_window:
+        raise InputError(
+            f"attention window {sliding_window} tokens: a sequence of {longest} is longer, which "
+            "is not computed here; give a max_length of at most the window"
+        )
+    if changed := [name for name in _UNSUPPORTED if kwargs.get(name) is not None]:
+        raise InputError(
+            f"attention argument {changed[0]!r}: this trunk changes its attention scores in a way "
+            "ENCORE does not compute; use a Llama, Mistral, Qwen or BERT kind of model"
+        )

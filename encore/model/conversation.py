@@ -323,10 +323,7 @@ def plain_template(*, begin: str, end: str) -> str:
         begin: The token a text of this backbone begins with ('' for none).
         end: The token it ends with.
     """
-    quoted = {"BEGIN": begin, "END": end}
-    for name, token in quoted.items():
-        quoted[name] = token.replace("\\", "\\\\").replace("'", "\\'")
-    return re.sub("BEGIN|END", lambda match: quoted[match.group()], _PLAIN)
+    return _PLAIN.replace("'BEGIN'", repr(begin)).replace("'END'", repr(end))
 
 
 def freeze_template(template: str) -> str:
@@ -335,10 +332,9 @@ def freeze_template(template: str) -> str:
     Llama-3's is replaced by its own format without dates; any other keeps its text, with the day
     pinned to one date.
     """
-    prints_a_date = any(word in template for word in _DATE_WORDS)
-    if prints_a_date and "<|start_header_id|>" in template and "<|eot_id|>" in template:
-        return _LLAMA_3
-    return pin_template(template)
+    pinned = pin_template(template)
+    is_llama_3 = "<|start_header_id|>" in template and "<|eot_id|>" in template
+    return _LLAMA_3 if is_llama_3 and pinned != template else pinned
 
 
 def pin_template(template: str) -> str:

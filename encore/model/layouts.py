@@ -31,14 +31,13 @@ _Ints = NDArray[np.int64]
 class Segment:
     """Tokens ``[start, stop)`` of a packed row, which attend to themselves and to a context.
 
-    The context is empty (``context_start == context_stop``) or exactly another segment that lies
-    before: the beginning shared by the sequences of a group.
+    The context is another segment that lies before, or none: the beginning shared by the sequences
+    of a group.
     """
 
     start: int
     stop: int
-    context_start: int
-    context_stop: int
+    context: Segment | None = None
 
     @property
     def num_queries(self) -> int:
@@ -48,7 +47,7 @@ class Segment:
     @property
     def num_keys(self) -> int:
         """Tokens its last token attends to."""
-        return self.num_queries + self.context_stop - self.context_start
+        return self.num_queries + (self.context.num_queries if self.context else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,12 +183,7 @@ def _packed(sequences: Sequence[TokenIds], groups: Sequence[Sequence[int]]) -> M
     def append(ids: TokenIds, *, position: int, context: Segment | None = None) -> Segment:
         """Add tokens that begin at a position of their sequence."""
         start = segments[-1].stop if segments else 0
-        segment = Segment(
-            start=start,
-            stop=start + len(ids),
-            context_start=context.start if context else 0,
-            context_stop=context.stop if context else 0,
-        )
+        segment = Segment(start=start, stop=start + len(ids), context=context)
         token_ids.append(ids)
         positions.append(np.arange(position, position + len(ids), dtype=np.int64))
         segments.append(segment)

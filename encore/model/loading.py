@@ -21,7 +21,6 @@ from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.trunks import OTHER, TRUNKS, max_positions, position_offset, trunk_kind
 from encore.model_files import ModelFiles, ModelRole
 
-CLASSIFIER = "ForSequenceClassification"
 _BACKBONE = ModelRole(name="backbone", error=EncoreError)
 
 
@@ -206,11 +205,9 @@ def _load_taken_apart(
     config: BackboneConfig, files: ModelFiles, device: str, *, num_labels: int
 ) -> tuple[Any, Any]:
     """Trunk and head [labels, D] of a classifier whose head is linear on the last token."""
-    named = any(str(one).endswith(CLASSIFIER) for one in files.config.get("architectures") or ())
-    if config.init == "random" or not named:
+    if config.init == "random":
         raise InputError(
-            f"backbone {files.name!r}: no reward head of its own, or random weights; use a "
-            f"pretrained …{CLASSIFIER}, or head_init 'zero'"
+            f"backbone {files.name!r}: head_init 'own' with random weights; use head_init 'zero'"
         )
     classifier, unused = _load(AutoModelForSequenceClassification, config, files, device)
     head = getattr(classifier, "score", None)

@@ -17,12 +17,7 @@ from encore.errors import InputError
 from encore.model.config import COMPOSED, EXPORT_FILE, BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
-from encore.model.loading import (
-    CLASSIFIER,
-    load_reward_model,
-    load_tokenizer,
-    load_whole_classifier,
-)
+from encore.model.loading import load_reward_model, load_tokenizer, load_whole_classifier
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.saved_model import ABOUT_FILE, LoadedModel, load_model
 from encore.model.trunks import OTHER, TRUNKS, max_positions, trunk_kind
@@ -82,30 +77,26 @@ def open_reward_model(
 
     Args:
         model: A model folder of `encore train` or the run's folder around it; or a plain
-            …ForSequenceClassification of transformers, a folder or a hub id: an export, or a
-            downloaded reward model. One label is the head ``reward`` (unless it has a name),
-            several are heads named as in ``id2label``.
+            …ForSequenceClassification of transformers, a folder or a hub id: its labels are heads.
         device: Where it goes; default: the GPU where there is one.
         dtype: Of the trunk: ``auto`` (bfloat16 on CUDA, else float32), ``float32``, ``bfloat16``.
-        max_length: In tokens; longer conversations lose their oldest. Default: the length it was
-            trained with, or what its tokenizer says. Never more than the model has positions.
+        max_length: In tokens; default: as it was trained, or what its tokenizer says.
         revision: Of a hub id.
 
     Raises:
-        InputError: No reward model, an argument out of range, pickled weights, code of its own.
-        EncoreError: Weights or tokenizer that do not load.
+        EncoreError: No such reward model; an argument out of range; files that do not load.
     """
-    if dtype not in _DTYPES:
-        raise InputError(f"dtype {dtype!r}: expected one of {', '.join(_DTYPES)}")
-    if max_length is not None and max_length < _MIN_LENGTH:
-        raise InputError(f"max_length {max_length}: expected at least {_MIN_LENGTH} tokens")
+    if dtype not in _DTYPES or (max_length is not None and max_length < _MIN_LENGTH):
+        raise InputError(
+            f"dtype {dtype!r}, max_length {max_length}: expected one of {', '.join(_DTYPES)}, and "
+            f"at least {_MIN_LENGTH} tokens"
+        )
     folder = Path(model).expanduser()
     if (folder / _RUN_FILE).is_file():
         model = folder = folder / _MODEL_OF_RUN
         if not folder.is_dir():
             raise InputError(
-                f"reward model {str(folder.parent)!r}: this training run has no model yet; run the "
-                "same `encore train` again to finish it"
+                f"reward model {str(folder.parent)!r}: this training run has no model yet; train on"
             )
     is_ours = (folder / ABOUT_FILE).is_file()
     # What a model of ours lacks is said by `load_model`; on the hub only safetensors are asked for.
@@ -118,7 +109,6 @@ def open_reward_model(
             loaded.tokenizer.max_length = min(max_length, own or max_length)
     else:
         loaded = _load_classifier(files, device=device, dtype=dtype, max_length=max_length)
-    # A model in a training run's folder is called after its run.
     is_of_run = files.hub_revision is None and (folder.parent / _RUN_FILE).is_file()
     return OpenedModel(
         **loaded._asdict(),
@@ -259,24 +249,18 @@ def _refuse_other_models(files: ModelFiles) -> None:
         )
     names = ", ".join(map(str, files.config.get("architectures") or ("no architecture",)))
     is_known = files.config.get("model_type") in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
-    if not is_known or CLASSIFIER not in names:
+    if not is_known or "ForSequenceClassification" not in names:
         raise InputError(
             f"reward model {files.name!r}: {names} gives no scores; expected a model of `encore "
-            f"train` (a folder with {ABOUT_FILE}) or a …{CLASSIFIER} of transformers"
+            f"train` (a folder with {ABOUT_FILE}) or a …ForSequenceClassification of transformers"
         )
 
 
 def _head_ids(files: ModelFiles) -> tuple[str, ...]:
     """The names of the labels, in their order."""
-    num_labels = int(files.config.get("num_labels") or _NUM_LABELS)
-    labels = files.config.get("id2label") or {str(i): f"LABEL_{i}" for i in range(num_labels)}
-    try:
-        names = tuple(str(labels[str(place)]) for place in range(len(labels)))
-    except (KeyError, TypeError) as error:
-        raise InputError(
-            f"reward model {files.name!r}: id2label {labels!r} in config.json; expected a name for "
-            "each label, numbered from 0"
-        ) from error
+    labels = files.config.get("id2label") or {}
+    num_labels = len(labels) or int(files.config.get("num_labels") or _NUM_LABELS)
+    names = tuple(str(labels.get(str(place), f"LABEL_{place}")) for place in range(num_labels))
     problem_type = files.config.get("problem_type")
     if len(names) > 1 and problem_type not in (None, "regression"):
         raise InputError(

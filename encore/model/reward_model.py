@@ -85,7 +85,7 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         segments = microbatch.segments
         plan = None
         if segments is not None:
-            if any(segment.context_stop > segment.context_start for segment in segments):
+            if any(segment.context for segment in segments):
                 check_layout("prefix-shared", is_causal=self.is_causal)
                 if self.pooling != "last":
                     raise InputError(
@@ -115,12 +115,12 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
     @property
     def device(self) -> torch.device:
         """Where its weights are."""
-        return self.heads.weight.device
+        return next(self.trunk.parameters()).device
 
     @property
     def hidden_size(self) -> int:
         """D."""
-        return int(self.heads.in_features)
+        return int(self.trunk.config.get_text_config().hidden_size)
 
     def _pool(self, hidden_TD: Any, microbatch: Microbatch) -> Any:
         if self.pooling == "last":
@@ -199,16 +199,6 @@ class WholeClassifier(MultiHeadRewardModel):
             f"model of kind {self.trunk.config.model_type!r}: it is run whole, so nobody knows "
             "what its head reads; expected a model of `encore train` where a gate is wanted"
         )
-
-    @property
-    def device(self) -> torch.device:
-        """Where its weights are."""
-        return next(self.trunk.parameters()).device
-
-    @property
-    def hidden_size(self) -> int:
-        """D."""
-        return int(self.trunk.config.get_text_config().hidden_size)
 
     @property
     def max_positions(self) -> int | None:

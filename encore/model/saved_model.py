@@ -142,20 +142,18 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
 
 def _read_heads(folder: Path, model: MultiHeadRewardModel) -> None:
     """Put the saved weights and means into the model."""
-    path, num_heads = folder / HEADS_FILE, len(model.head_ids)
+    path = folder / HEADS_FILE
     try:
         tensors = load_file(path)
-        weight, mean = tensors["weight"], tensors["mean"]
-    except (OSError, SafetensorError, KeyError) as error:
+        with torch.no_grad():
+            for name, own in (("weight", model.heads.weight), ("mean", model.mean_R)):
+                if tensors[name].shape != own.shape:
+                    raise ValueError(
+                        f"{name} of shape {tuple(tensors[name].shape)}, expected "
+                        f"{tuple(own.shape)} for the head_ids in {ABOUT_FILE}"
+                    )
+                own.copy_(tensors[name])
+    except (OSError, SafetensorError, LookupError, ValueError) as error:
         raise InputError(
-            f"{path}: cannot be read ({type(error).__name__}: {error}); copy the folder again"
+            f"{path}: cannot be used ({type(error).__name__}: {error}); copy the folder again"
         ) from error
-    if weight.shape != model.heads.weight.shape or mean.shape != (num_heads,):
-        raise InputError(
-            f"{path}: heads of shape {tuple(weight.shape)} with {mean.numel()} means, expected "
-            f"({num_heads}, {model.hidden_size}) and {num_heads} for the head_ids in {ABOUT_FILE}: "
-            "copy the folder again"
-        )
-    with torch.no_grad():
-        model.heads.weight.copy_(weight)
-        model.mean_R.copy_(mean)

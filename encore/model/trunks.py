@@ -69,14 +69,11 @@ def trunk_kind(config: dict[str, Any], *, name: str) -> TrunkKind:
             f"backbone {name!r}: architecture {model_type!r} is not one ENCORE can train on; "
             f"expected one of {', '.join(sorted(TRUNKS))}"
         )
-    if config.get("is_decoder", False) and not kind.is_causal:
+    is_causal = config.get("is_causal", kind.is_causal)
+    if is_causal != kind.is_causal or (config.get("is_decoder", False) and not kind.is_causal):
         raise InputError(
-            f"backbone {name!r}: an encoder with is_decoder true; expected false in config.json"
-        )
-    if config.get("is_causal", kind.is_causal) != kind.is_causal:
-        raise InputError(
-            f"backbone {name!r}: is_causal {config['is_causal']!r} in config.json, expected "
-            f"{kind.is_causal} for {model_type!r}"
+            f"backbone {name!r}: config.json turns {model_type!r} round (is_causal {is_causal!r}, "
+            f"is_decoder {config.get('is_decoder')!r}); expected is_causal {kind.is_causal}"
         )
     return kind
 

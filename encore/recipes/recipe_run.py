@@ -413,8 +413,8 @@ class _RecipeRun:
         return out
 
     def _exported(self, model: Path, out: Path, *, weights: Path | None) -> bool:
-        from encore.export import export_model
         from encore.export.weights_input import read_weights
+        from encore.export.write_export import export_model
         from encore.model.opening import open_reward_model
 
         dtype = self.recipe.export_dtype

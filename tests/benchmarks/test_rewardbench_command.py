@@ -17,7 +17,7 @@ from encore.benchmarks.run import run_benchmark
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import judge_path
-from encore.export import export_model
+from encore.export.write_export import export_model
 from encore.model.config import EXPORT_FILE, BackboneConfig
 from encore.model.opening import open_reward_model
 from encore.training.config import TrainConfig, TrainingConfig

@@ -32,7 +32,7 @@ from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
 from encore.errors import EncoreError, EveryShardError, InputError
-from encore.export import export_model
+from encore.export.write_export import export_model
 from encore.files import file_sha256
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from encore.export import export_model
 from encore.export.weights_input import Composition
+from encore.export.write_export import export_model
 from tests.export.opened import WEIGHTS, opened_model
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "export.md"
@@ -125,17 +125,6 @@ def test_weights_that_have_seen_the_answers_say_so(tmp_path, mark, words):
     result = export_model(opened_model(), out=tmp_path / "my-model", weights=weights)
     assert f"**They were learnt from {words}**" in (tmp_path / "my-model/README.md").read_text()
     assert any(f"weights were learnt from {words}:" in note for note in result.notes)
-
-
-def test_only_an_average_of_ratings_is_on_their_scale(tmp_path):
-    for weights, is_average in (
-        ((0.5, 0.3, 0.2), True),
-        ((1, 0.5, 0.5), False),
-        ((1.5, -0.5, 0), 0),
-    ):
-        text = card(tmp_path, weights=dict(zip(WEIGHTS, weights, strict=True)))
-        assert ("read a score on the scale of the ratings, 0 to 1." in text) == is_average
-        assert ("It is not on their scale" in text) != is_average
 
 
 def test_nothing_is_claimed_that_is_not_known(tmp_path):

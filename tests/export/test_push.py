@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from encore.errors import EncoreError, InputError
-from encore.export import export_model
 from encore.export.push import push_export
+from encore.export.write_export import export_model
 from tests.export.opened import WEIGHTS, opened_model
 
 SECRET = "hf_" + "S3cret" * 5

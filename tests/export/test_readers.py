@@ -28,7 +28,7 @@ import torch
 from tokenizers.processors import TemplateProcessing
 
 from encore.demo import judge_path
-from encore.export import export_model
+from encore.export.write_export import export_model
 from encore.model.scoring import score_sequences
 from tests.export.opened import RULES, WEIGHTS, opened_model
 from tests.export.readers.conversations import messages_of, reader_pairs

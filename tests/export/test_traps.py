@@ -25,8 +25,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from encore.data.records import Message
 from encore.errors import InputError
-from encore.export import export_model
 from encore.export.classifier import rope_in_both_forms
+from encore.export.write_export import export_model
 from encore.model.conversation import ConversationTokenizer
 from tests.export.opened import MAX_LENGTH, RULES, opened_model
 from tests.model.tokenizers import LLAMA_3_TOKENS, byte_level, llama_3

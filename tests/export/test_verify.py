@@ -14,8 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from encore.errors import EncoreError
-from encore.export import export_model, verify
+from encore.export import verify
 from encore.export.verify import Written, verify_export
+from encore.export.write_export import export_model
 from tests.export.opened import RULES, opened_model
 from tests.model.tokenizers import LLAMA_3_TOKENS
 

@@ -16,9 +16,9 @@ from transformers import AutoModelForSequenceClassification
 
 from encore.data.records import Message, PreferencePair
 from encore.errors import EncoreError, InputError
-from encore.export import export_model
-from encore.export.classifier import classifier_tensors, fold, write_tensors
+from encore.export.classifier import fold, write_tensors
 from encore.export.weights_input import Composition
+from encore.export.write_export import export_model
 from encore.model.layouts import lay_out
 from encore.model.opening import open_reward_model
 from encore.model.scoring import score_sequences
@@ -155,9 +155,7 @@ def test_a_pair_that_ties_in_one_of_the_two_is_counted_as_that(tmp_path):
 
 def test_large_models_are_written_in_shards_that_read_as_one(tmp_path):
     opened = opened_model()
-    classifier = type(AutoModelForSequenceClassification.from_config(opened.model.trunk.config))
-    heads = opened.model.heads.weight.detach()
-    tensors = classifier_tensors(opened.model, classifier, head_weight_KD=heads)
+    tensors = opened.model.trunk.state_dict()
     write_tensors(tensors, tmp_path, dtype="bfloat16", max_shard_bytes=20_000)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
@@ -226,7 +224,7 @@ def test_what_no_plain_classifier_can_say_is_refused_in_one_line(tmp_path):
     sigmoid.model.trunk.config.sentence_transformers = {"activation_fn": "torch.nn.Sigmoid"}
     bias.model.heads.bias = torch.nn.Parameter(torch.ones(len(RULES)))
     for opened, message in (
-        (encoder, "an encoder whose heads read the mean of the tokens; the classifier of 'bert'"),
+        (encoder, "an encoder with pooling 'mean'; the classifier of 'bert'"),
         (sigmoid, r"asks for a sigmoid after the head \(sentence_transformers"),
         (bias, "have a bias, which transformers would drop"),
         (rounded, "opened in torch.bfloat16"),
@@ -287,5 +285,4 @@ def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
     assert "| `be-kind` | 0.125 | – |" in card  # of each head before it was folded
     assert "| weights: judge | big-judge |" in card
     assert "license: apache-2.0" in (tmp_path / "first" / "README.md").read_text()
-    assert twice["weights"] == {rule: 2 * weight for rule, weight in WEIGHTS.items()}
-    assert twice["params"] == {"tau": 2.0, "times": 2.0}
+    assert (twice["weights"], twice["mean"]) == ({"reward": 2.0}, {"reward": pytest.approx(0.425)})

@@ -19,8 +19,12 @@ from encore.model.layouts import Segment
 
 HEADS, KEY_HEADS, DIM = 4, 2, 8
 # A beginning of 5, two that continue it (3 and 4), one alone (6), one token alone.
-BOUNDS = [(0, 5, 0, 0), (5, 8, 0, 5), (8, 12, 0, 5), (12, 18, 0, 0), (18, 19, 0, 0)]
-SEGMENTS = [Segment(start=a, stop=b, context_start=c, context_stop=d) for a, b, c, d in BOUNDS]
+SHARED = Segment(start=0, stop=5)
+SEGMENTS = [
+    SHARED,
+    *(Segment(start=start, stop=stop, context=SHARED) for start, stop in ((5, 8), (8, 12))),
+    *(Segment(start=start, stop=stop) for start, stop in ((12, 18), (18, 19))),
+]
 LENGTH = SEGMENTS[-1].stop
 SCALE = 1 / math.sqrt(DIM)
 
@@ -43,7 +47,8 @@ def allowed(segments, *, is_causal: bool) -> torch.Tensor:
     mask = torch.zeros(length, length, dtype=torch.bool)
     for segment in segments:
         for query in range(segment.start, segment.stop):
-            mask[query, segment.context_start : segment.context_stop] = True
+            if segment.context:
+                mask[query, segment.context.start : segment.context.stop] = True
             stop = query + 1 if is_causal else segment.stop
             mask[query, segment.start : stop] = True
     return mask
@@ -86,10 +91,7 @@ def outputs_and_gradients(attend):
 
 
 #: An encoder shares nothing: the same row as three sequences.
-APART = [
-    Segment(start=a, stop=b, context_start=0, context_stop=0)
-    for a, b in ((0, 12), (12, 18), (18, 19))
-]
+APART = [Segment(start=start, stop=stop) for start, stop in ((0, 12), (12, 18), (18, 19))]
 
 
 @pytest.mark.parametrize(("segments", "is_causal"), [(SEGMENTS, True), (APART, False)])

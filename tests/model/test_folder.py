@@ -94,13 +94,13 @@ ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (one_head_less, r"heads of shape \(1, 32\) with 2 means, expected \(2, 32\)"),
+        (one_head_less, r"weight of shape \(1, 32\), expected \(2, 32\)"),
         (write("chat_template.jinja", ANOTHER_TEMPLATE), "not the one it was trained with"),
         (remove("reward_model.json"), "reward_model.json: missing or damaged"),
         (remove("model.safetensors"), "no file named model.safetensors"),
         (remove("tokenizer.json"), "its tokenizer does not load"),
         (write("pytorch_model.bin", "x"), r"pickled files \(pytorch_model.bin\)"),
-        (write("heads.safetensors", "x"), "heads.safetensors: cannot be read"),
+        (write("heads.safetensors", "x"), "heads.safetensors: cannot be used"),
         (write("reward_model.json", "{}"), "missing or damaged .*format Field required"),
     ],
 )

@@ -26,8 +26,8 @@ def visible(microbatch, index: int) -> tuple[list[int], list[int]]:
     first, last = int(microbatch.first_N[index]), int(microbatch.last_N[index])
     places = list(range(first, last + 1))
     for segment in microbatch.segments or ():
-        if segment.start == first:
-            places = [*range(segment.context_start, segment.context_stop), *places]
+        if segment.start == first and segment.context:
+            places = [*range(segment.context.start, segment.context.stop), *places]
     return ids[places].tolist(), positions[places].tolist()
 
 

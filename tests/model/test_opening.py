@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from encore.data.records import Message
 from encore.demo import judge_path
 from encore.errors import InputError
-from encore.export import export_model
+from encore.export.write_export import export_model
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
 from encore.model.opening import OpenedModel, open_reward_model

@@ -36,7 +36,7 @@ def test_packed_scores_are_those_of_transformers_alone(model_type):
     [
         ({"model_type": "mamba"}, "architecture 'mamba' is not one"),
         ({}, "architecture None is not one"),
-        ({"model_type": "bert", "is_decoder": True}, "is_decoder"),
+        ({"model_type": "bert", "is_decoder": True}, "is_decoder True"),
         ({"model_type": "llama", "is_causal": False}, "is_causal False"),
     ],
 )

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from encore.data.records import Message
 from encore.errors import InputError
-from encore.export import export_model
+from encore.export.write_export import export_model
 from encore.model.loading import quiet_transformers
 from encore.model.opening import OpenedModel, model_digest, open_reward_model
 from encore.model.reward_model import WholeClassifier
