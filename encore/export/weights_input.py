@@ -104,7 +104,7 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
             plain = _PLAIN.validate_python(content, strict=True)
             composition = Composition(weights=plain, scheme="given")
     except (OSError, ValueError) as error:
-        reason = f"not such weights ({error})"
+        reason = f"cannot be read ({error})"
         if isinstance(error, ValidationError):
             problem = error.errors(include_url=False)[0]
             reason = f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']}"
@@ -127,11 +127,9 @@ def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composit
         return one_rule(choice.rule, head_ids=head_ids)
     if choice.scheme is None or choice.ratings is None:
         return None
-    weighed = weigh_rules(
-        open_ratings(choice.ratings, run=choice.run, judge=choice.judge),
-        scheme=choice.scheme,
-        options=SchemeOptions(**choice.model_dump(include={"tau", "seed", "k"}, exclude_none=True)),
-    )
+    options = SchemeOptions(**choice.model_dump(include={"tau", "seed", "k"}, exclude_none=True))
+    ratings = open_ratings(choice.ratings, run=choice.run, judge=choice.judge)
+    weighed = weigh_rules(ratings, scheme=choice.scheme, options=options)
     vector = weighed.vector
     composition = Composition(
         weights=dict(zip(vector.rule_ids, vector.weights, strict=True)),

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from tokenizers.processors import TemplateProcessing
 
 from encore.model.conversation import ConversationTokenizer
 from encore.model.opening import OpenedModel
 from tests.model.tiny_models import tiny_model
-from tests.model.tokenizers import llama_3
+from tests.model.tokenizers import byte_level, llama_3
 
 RULES = ("be-kind", "be-brief", "be-true")
 WEIGHTS = {"be-kind": 0.5, "be-brief": 0.3, "be-true": 0.2}
@@ -18,6 +19,23 @@ MEANS = (0.25, 0.5, 0.75)
 MAX_LENGTH = 500
 #: Every kind of token of the byte-level tokenizers has a row.
 _VOCABULARY = 300
+_CHATML = (
+    "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"
+    "{{ '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def trapful_tokenizer() -> Any:
+    """It pads with the token that ends a turn, adds the first token that its template writes too,
+    and the template puts a line break after the last turn."""
+    specials = ("<|begin|>", "<|im_start|>", "<|im_end|>", "<|pad|>")
+    names = {"bos_token": "<|begin|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"}
+    tokenizer = byte_level(specials, template=_CHATML, **names)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|begin|> $A", special_tokens=[("<|begin|>", 0)]
+    )
+    return tokenizer
 
 
 def opened_model(

@@ -17,18 +17,16 @@ from encore.export.write_export import export_model
 from tests.export.opened import WEIGHTS, opened_model
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "export.md"
-EVALUATION = {
-    "step": 10,
-    "num_pairs": 1234,
-    "r2_by_head": {"be-kind": 0.25, "be-brief": None, "be-true": 0.5},
-    "accuracy_half_by_head": {"be-kind": 0.625, "be-brief": 0.5, "be-true": 0.75},
-}
 METADATA = {
     "run_key": "0123abcd",
     "data_sha256": "d" * 64,
     "backbone_name": "meta-llama/Llama-3.1-8B-Instruct",
     "backbone_identity": {"revision": "e" * 40},
-    "evaluation": EVALUATION,
+    "evaluation": {
+        "num_pairs": 1234,
+        "r2_by_head": {"be-kind": 0.25, "be-brief": None},
+        "accuracy_half_by_head": {"be-kind": 0.625, "be-brief": 0.5},
+    },
     "synthetic": [],
 }
 COMPOSITION = Composition(
@@ -72,7 +70,6 @@ def test_a_composed_model_states_rules_weights_entropies_and_where_they_come_fro
     assert "1,234 pairs" in evaluation
     assert row(evaluation, "`be-kind`") == ["`be-kind`", "0.250", "62.5%"]
     assert row(evaluation, "`be-brief`") == ["`be-brief`", "–", "50.0%"]
-    assert "learnt from" not in text.replace("held out from training", "").partition("## Scale")[0]
 
 
 def test_what_is_synthetic_is_marked_and_a_name_stays_within_its_cell(tmp_path):
@@ -81,24 +78,11 @@ def test_what_is_synthetic_is_marked_and_a_name_stays_within_its_cell(tmp_path):
     assert "> **Synthetic** (backbone (made up))" in text
     assert "synthetic" in header(text)["tags"]
     assert "| backbone | a\\|b&lt;script> c |" in text
-
-
-def test_all_heads_are_no_model_for_tools_that_want_one_score(tmp_path):
-    text = card(tmp_path, weights=None)
-    assert "3 scores of a response, one under each rule" in text
-    assert "rewardbench --model" not in text
-    text = card(tmp_path)
     assert (
         "rewardbench --model my-model --not_quantized --torch_dtype float32 --max_length 500 "
         "--force_truncation --batch_size 1`"
     ) in text
-    assert "scores of pairs that are cut are not comparable" in text
     assert "nothing but transformers (4.51 or newer) is needed" in text
-    late = export_model(opened_model("olmo2"), out=tmp_path / "olmo", weights=WEIGHTS)
-    text = (tmp_path / "olmo" / "README.md").read_text()
-    assert "nothing but transformers (5.19 or newer) is needed" in text
-    assert "rewardbench" not in text  # from PyPI it has 4.51
-    assert any("need transformers 5.19 or newer" in note for note in late.notes)
 
 
 def test_the_ten_lines_run_as_they_are_and_print_what_the_card_says(tmp_path, monkeypatch):
@@ -115,26 +99,25 @@ def test_the_ten_lines_run_as_they_are_and_print_what_the_card_says(tmp_path, mo
     assert ast.literal_eval(printed.getvalue())["reward"] == pytest.approx(expected, abs=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("mark", "words"),
-    [("uses_labels", "people's preferences"), ("uses_benchmark", "a benchmark's answers")],
-)
-def test_weights_that_have_seen_the_answers_say_so(tmp_path, mark, words):
-    provenance = {"uses_labels": False, "uses_benchmark": False, mark: True}
+def test_weights_that_have_seen_the_answers_say_so(tmp_path):
+    provenance = {"uses_labels": True, "uses_benchmark": True}
     weights = dataclasses.replace(COMPOSITION, scheme="bradley-terry", provenance=provenance)
     result = export_model(opened_model(), out=tmp_path / "my-model", weights=weights)
+    words = "people's preferences and a benchmark's answers"
     assert f"**They were learnt from {words}**" in (tmp_path / "my-model/README.md").read_text()
     assert any(f"weights were learnt from {words}:" in note for note in result.notes)
 
 
 def test_nothing_is_claimed_that_is_not_known(tmp_path):
-    opened = opened_model()
+    opened = opened_model("olmo2")
     opened.model.mean_R.zero_()  # a downloaded model: nobody says that it is centred
-    export_model(opened, out=tmp_path / "my-model", dtype="bfloat16")
+    late = export_model(opened, out=tmp_path / "my-model", dtype="bfloat16")
+    assert any("need transformers 5.19 or newer" in note for note in late.notes)
     text = (tmp_path / "my-model" / "README.md").read_text()
     assert "None was recorded." in text
-    for absent in ("mean rating", "## Scale", "longrope"):
+    for absent in ("mean rating", "## Scale", "longrope", "rewardbench --model"):
         assert absent not in text
+    assert "3 scores of a response, one under each rule" in text
     assert header(text)["license"] == "unknown"
     assert "base_model" not in header(text)
     assert "vllm serve my-model --runner pooling --dtype bfloat16 --max-model-len 500`" in text

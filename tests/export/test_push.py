@@ -54,22 +54,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_file_arrives_in_a_private_repository(folder):
-    hub = Hub()
-    pushed = push_export(folder, repo_id="team/model", api=hub)
-    assert hub.files == {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert hub.created == {"repo_type": "model", "private": True, "exist_ok": True}
-    assert (pushed.repo_id, pushed.url, pushed.commit) == (
-        "team/model",
-        "https://hub/commit/1",
-        "1",
-    )
-
-
-def test_files_of_an_earlier_export_do_not_stay_to_contradict_the_new_ones(folder):
+def test_every_file_arrives_in_a_private_repository_and_replaces_an_earlier_export(folder):
     hub = Hub(*STALE, "encore_export.json", "notes.md")
-    push_export(folder, repo_id="team/model", api=hub)
-    assert set(hub.files) == {*(path.name for path in folder.iterdir()), "notes.md"}
+    pushed = push_export(folder, repo_id="team/model", api=hub)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert hub.files == files | {"notes.md": b"old"}
+    assert hub.created == {"repo_type": "model", "private": True, "exist_ok": True}
+    assert pushed.url == "https://hub/commit/1"
 
 
 def test_a_repository_of_something_else_is_left_alone(folder):

@@ -1,8 +1,9 @@
-"""One export, five readers: other people's programs score a conversation as we do.
+"""One export, four readers: other people's programs score a conversation as we do.
 
-The readers are transformers of three versions, TRL, the `rewardbench` command and vLLM's server.
-Where an environment cannot be built the test says why and is skipped; with ENCORE_REQUIRE_READERS=1
-it fails instead. The model is a random Llama that only a careful export makes readers agree on.
+The readers are transformers of three versions, TRL and vLLM's server; `rewardbench` is read beside
+the benchmarks. Where an environment cannot be built the test says why and is skipped; with
+ENCORE_REQUIRE_READERS=1 it fails instead. The model is a random Llama that only a careful export
+makes readers agree on.
 
 Legend: P pairs, 2 responses (chosen, rejected), R heads.
 """
@@ -25,28 +26,19 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from tokenizers.processors import TemplateProcessing
 
 from encore.demo import judge_path
 from encore.export.write_export import export_model
 from encore.model.scoring import score_sequences
-from tests.export.opened import RULES, WEIGHTS, opened_model
+from tests.export.opened import RULES, WEIGHTS, opened_model, trapful_tokenizer
 from tests.export.readers.conversations import messages_of, reader_pairs
 from tests.export.readers.environments import ask, offline_environ, reader_python
-from tests.export.readers.rewardbench import run_rewardbench
-from tests.model.tokenizers import byte_level
 from tests.prefect_server import free_port
 
 #: Building an environment takes a minute or two, once on a machine.
 pytestmark = pytest.mark.timeout(1800)
 PAIRS = reader_pairs()
 CONVERSATIONS = [messages for pair in PAIRS for messages in messages_of(pair)]
-SPECIALS = ("<|begin|>", "<|im_start|>", "<|im_end|>", "<|pad|>")
-CHATML = (
-    "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"
-    "{{ '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
 ROPE = {
     "rope_type": "llama3",
     "rope_theta": 500_000.0,
@@ -64,25 +56,13 @@ ROPES = {
 }
 
 
-def trapful_tokenizer() -> Any:
-    """It pads with the token that ends a turn, adds the first token that its template writes too,
-    and the template puts a line break after the last turn."""
-    names = {"bos_token": "<|begin|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"}
-    tokenizer = byte_level(SPECIALS, template=CHATML, **names)
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<|begin|> $A", special_tokens=[("<|begin|>", 0)]
-    )
-    return tokenizer
-
-
 def scored_model(**config: Any) -> tuple[Any, np.ndarray]:
     """A model of 4,096 positions, and ENCORE's own scores of the conversations, score_NR."""
     opened = opened_model(max_position_embeddings=4096, **config)
     opened.tokenizer.max_length = 4096
     with torch.no_grad():
         opened.model.heads.weight.normal_(std=0.1, generator=torch.Generator().manual_seed(5))
-    encoded = opened.tokenizer.encode_pairs(PAIRS)
-    responses = [one for pair in encoded for one in (pair.chosen, pair.rejected)]
+    responses = [one for pair in opened.tokenizer.encode_pairs(PAIRS) for one in pair]
     assert not any(response.num_cut for response in responses)
     sequences = [response.token_ids for response in responses]
     pad = opened.tokenizer.pad_token_id
@@ -98,9 +78,7 @@ def exported(tmp_path_factory) -> SimpleNamespace:
     export_model(opened, out=folder / "heads")
     export_model(opened, out=folder / "composed", weights=WEIGHTS)
     reward_N = score_NR @ [WEIGHTS[rule] for rule in RULES]
-    return SimpleNamespace(
-        heads=folder / "heads", composed=folder / "composed", score_NR=score_NR, reward_N=reward_N
-    )
+    return SimpleNamespace(folder=folder, score_NR=score_NR, reward_N=reward_N)
 
 
 def agree(theirs: object, ours: np.ndarray) -> None:
@@ -110,62 +88,44 @@ def agree(theirs: object, ours: np.ndarray) -> None:
 
 # --- transformers ---------------------------------------------------------------------------------
 
-NEWEST = pytest.param("5", marks=pytest.mark.services)
 OLDER = [pytest.param(minor, marks=pytest.mark.full) for minor in ("4.51", "4.57")]
 
 
-@pytest.mark.parametrize("minor", [NEWEST, *OLDER])
-def test_transformers_agrees(exported, minor, tmp_path):
-    python = Path(sys.executable) if minor == "5" else reader_python(f"transformers-{minor}")
-    models = [str(exported.heads), str(exported.composed)]
-    request = {"models": models, "conversations": CONVERSATIONS}
-    answer = ask(python, "plain_transformers.py", request, folder=tmp_path)
-    heads, composed = answer["readings"]
-    assert str(answer["transformers"]).startswith(f"{minor}.")
-    assert heads["dtype"] == composed["dtype"] == "torch.float32"
-    assert (heads["labels"], composed["labels"]) == (list(RULES), ["reward"])
-    agree(heads["scores"], exported.score_NR)
-    agree(composed["scores"], exported.reward_N)  # folded in theirs = composed in ours
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("minor", ["4.51", "4.57"])
-def test_older_transformers_agree_on_every_scaling_of_positions(minor, tmp_path):
-    ours = []
+@pytest.mark.parametrize("minor", [pytest.param("5", marks=pytest.mark.services), *OLDER])
+def test_transformers_agrees_on_heads_folds_and_every_scaling_of_positions(
+    exported, minor, tmp_path
+):
+    models, expected = ["heads", "composed"], [exported.score_NR, exported.reward_N]
     for name, rope in ROPES.items():
         opened, score_NR = scored_model(rope_parameters=dict(rope))
-        export_model(opened, out=tmp_path / name)
-        ours.append(score_NR)
-    request = {"models": [str(tmp_path / name) for name in ROPES], "conversations": CONVERSATIONS}
-    python = reader_python(f"transformers-{minor}")
-    answer = ask(python, "plain_transformers.py", request, folder=tmp_path / "ask")
-    for score_NR, reading in zip(ours, answer["readings"], strict=True):
-        agree(reading["scores"], score_NR)
+        export_model(opened, out=exported.folder / name)
+        models.append(name)
+        expected.append(score_NR)
+    request = {
+        "models": [str(exported.folder / name) for name in models],
+        "conversations": CONVERSATIONS,
+    }
+    python = Path(sys.executable) if minor == "5" else reader_python(f"transformers-{minor}")
+    answer = ask(python, "plain_transformers.py", request, folder=tmp_path)
+    assert str(answer["transformers"]).startswith(f"{minor}.")
+    for name, reading, ours in zip(models, answer["readings"], expected, strict=True):
+        assert reading["dtype"] == "torch.float32"
+        assert reading["labels"] == (["reward"] if name == "composed" else list(RULES))
+        agree(reading["scores"], ours)
 
 
-# --- TRL, rewardbench, vLLM -----------------------------------------------------------------------
+# --- TRL, vLLM -----------------------------------------------------------------------------------
 
 
 @pytest.mark.full
 def test_trl_takes_the_composed_export_as_reward_funcs(exported, tmp_path):
     request = {
         "policy": str(judge_path()),
-        "model": str(exported.composed),
+        "model": str(exported.folder / "composed"),
         "conversations": CONVERSATIONS,
     }
     answer = ask(reader_python("trl"), "trl_rewards.py", request, folder=tmp_path)
     agree(answer["scores"], exported.reward_N)
-
-
-@pytest.mark.full
-def test_the_rewardbench_command_agrees(exported):
-    # It pads on the left, which moves positions: one pair at a time nothing moves.
-    python = reader_python("rewardbench")
-    run = run_rewardbench(exported.composed, PAIRS, python=python, batch_size=1, max_length=4096)
-    reward_P2 = exported.reward_N.reshape(-1, 2)
-    agree(run.score_P2, reward_P2)
-    # It takes a pair for right where chosen is strictly above rejected.
-    assert run.accuracy == pytest.approx(np.mean(reward_P2[:, 0] > reward_P2[:, 1]))
 
 
 @contextlib.contextmanager
@@ -181,13 +141,9 @@ def pooling_server(model: Path, *, folder: Path) -> Iterator[httpx.Client]:
     ]
     environ = offline_environ(VLLM_CPU_KVCACHE_SPACE="1", VLLM_NO_USAGE_STATS="1")
     with (folder / "vllm.log").open("wb") as log:
+        streams = {"stdout": log, "stderr": subprocess.STDOUT}
         process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environ,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            command, cwd=folder, env=environ, start_new_session=True, **streams
         )
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300) as client:
@@ -202,8 +158,8 @@ def pooling_server(model: Path, *, folder: Path) -> Iterator[httpx.Client]:
                 time.sleep(0.5)
             yield client
     finally:
-        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            process.terminate()
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=60)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -214,7 +170,7 @@ def pooling_server(model: Path, *, folder: Path) -> Iterator[httpx.Client]:
 @pytest.mark.parametrize("kind", ["heads", "composed"])
 def test_vllms_pooling_server_agrees(exported, kind, tmp_path):
     ours = exported.score_NR if kind == "heads" else exported.reward_N[:, None]
-    with pooling_server(getattr(exported, kind), folder=tmp_path) as client:
+    with pooling_server(exported.folder / kind, folder=tmp_path) as client:
         entries = [
             client.post("/classify", json={"model": "reward", "messages": one})
             .raise_for_status()

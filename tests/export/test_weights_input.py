@@ -38,10 +38,6 @@ def test_a_file_is_what_weights_prints_or_any_composers_plain_object(tmp_path):
     composition = read_weights(path, head_ids=HEADS)
     assert (composition.num_shards, composition.num_missing_shards) == (10, 4)
     assert composition.learnt_from == ("people's preferences",)
-    del content["provenance"]  # an older one
-    path.write_text(json.dumps(content))
-    composition = read_weights(path, head_ids=HEADS)
-    assert (composition.num_missing_shards, composition.learnt_from) == (0, ())
     path.write_text(json.dumps({"be-brief": -2, "be-kind": 0.5}))
     composition = read_weights(path, head_ids=HEADS)
     assert composition.weights == {"be-brief": -2.0, "be-kind": 0.5}
@@ -51,25 +47,20 @@ def test_a_file_is_what_weights_prints_or_any_composers_plain_object(tmp_path):
 def test_a_scheme_brings_its_weights_and_the_entropies_behind_them(tmp_path):
     path = tmp_path / "ratings.parquet"
     pq.write_table(RATINGS, path)
-    encore, uniform = (
-        WeightChoice(scheme="encore", ratings=path, tau=1.0),
-        WeightChoice(scheme="uniform", ratings=path),
-    )
-    composition = chosen_weights(encore, head_ids=HEADS)
+    choice = WeightChoice(scheme="encore", ratings=path, tau=1.0)
+    composition = chosen_weights(choice, head_ids=HEADS)
     assert composition.weights == pytest.approx({"be-kind": 1 / 3, "be-brief": 2 / 3})
     assert composition.entropies == pytest.approx({"be-kind": math.log(2), "be-brief": 0.0})
     assert composition.params == {"tau": 1.0, "log_base": "e"}
     with pytest.raises(InputError, match=r"be-brief among the weights.*be-true among the heads"):
-        chosen_weights(uniform, head_ids=("be-kind", "be-true"))
+        chosen_weights(choice, head_ids=("be-kind", "be-true"))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", "not such weights"),
-        (b'{"be-kind": "\xff"}', "not such weights"),
+        (b"{", "cannot be read"),
         (b"[1]", "file: Input should be a valid dict.*expected the output"),
-        ({"be-kind": "0.5", "be-brief": 0.5}, "be-kind: Input should be a valid number"),
         ({"be-kind": True, "be-brief": 0.5}, "be-kind: Input should be a valid number"),
         ({"rule_ids": ["be-kind"], "weights": [0.5, 0.5]}, "2 weights for 1 different rules"),
         (
@@ -77,12 +68,9 @@ def test_a_scheme_brings_its_weights_and_the_entropies_behind_them(tmp_path):
             "2 weights for 1 different rules",
         ),
         ({"rule_ids": list(HEADS)}, "weights: Field required"),
-        ({"rule_ids": [], "weights": []}, "rule_ids: Tuple should have at least 1 item"),
         ({"be-kind": 1.0}, "be-brief among the heads but not weighed"),
-        ({"be-kind": 0.5, "be-brief": 0.5, "c": 0.0}, "c among the weights but no head"),
         (b'{"be-kind": NaN, "be-brief": 1}', "nan for rule be-kind"),
-        ({}, "be-kind, be-brief among the heads"),
-        (None, r"w\.json: not such weights .*No such file"),
+        (None, r"w\.json: cannot be read .*No such file"),
     ],
 )
 def test_a_file_that_holds_no_such_weights_is_refused_in_one_line(tmp_path, content, message):

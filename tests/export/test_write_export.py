@@ -19,7 +19,6 @@ from encore.errors import EncoreError, InputError
 from encore.export.classifier import fold, write_tensors
 from encore.export.weights_input import Composition
 from encore.export.write_export import export_model
-from encore.model.layouts import lay_out
 from encore.model.opening import open_reward_model
 from encore.model.scoring import score_sequences
 from encore.model.trunks import TRUNKS
@@ -61,13 +60,10 @@ def own_scores(opened, sequences=SEQUENCES) -> np.ndarray:
 @pytest.mark.parametrize("model_type", DECODERS)
 def test_every_causal_architecture_scores_the_same_in_its_own_class(model_type, tmp_path):
     opened = opened_model(model_type)
-    heads = export_model(opened, out=tmp_path / "heads")
+    export_model(opened, out=tmp_path / "heads")
     expected_NR = own_scores(opened)
     assert expected_NR.std() > 0.01  # else anything would agree
     np.testing.assert_allclose(plain_scores(tmp_path / "heads"), expected_NR, atol=1e-5, rtol=0)
-    assert (heads.kind, heads.labels) == ("heads", RULES)
-    assert heads.verification.max_difference < 1e-5
-    assert heads.verification.num_probes >= 8
 
 
 @given(
@@ -93,64 +89,34 @@ def test_folding_what_was_exported_with_all_heads_is_folding_the_model(tmp_path)
     export_model(opened, out=tmp_path / "direct", weights=WEIGHTS)
     export_model(opened, out=tmp_path / "heads")
     again = open_reward_model(tmp_path / "heads", device="cpu", dtype="float32")
-    assert again.model.head_ids == RULES
     export_model(again, out=tmp_path / "again", weights=WEIGHTS)
-    direct, refolded = (
-        load_file(tmp_path / name / "model.safetensors") for name in ("direct", "again")
-    )
-    assert all(torch.equal(direct[name], refolded[name]) for name in direct)
-    expected_N = own_scores(opened) @ [WEIGHTS[rule] for rule in RULES]
-    found_N = plain_scores(tmp_path / "direct")[:, 0]
-    np.testing.assert_allclose(found_N, expected_N, atol=1e-5, rtol=0)
     # bfloat16 is the same weights rounded once: the folded head from float64 in one step.
     export_model(opened, out=tmp_path / "half", weights=WEIGHTS, dtype="bfloat16")
-    half = load_file(tmp_path / "half" / "model.safetensors")
-    assert {tensor.dtype for tensor in half.values()} == {torch.bfloat16}
-    assert {tensor.dtype for tensor in direct.values()} == {torch.float32}
+    direct, refolded, half = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("direct", "again", "half")
+    )
+    assert all(torch.equal(direct[name], refolded[name]) for name in direct)
     score = (half.pop("score.weight").float(), direct["score.weight"])
     assert all(torch.equal(half[name], direct[name].bfloat16()) for name in half)
     torch.testing.assert_close(*score, rtol=2**-8, atol=0)
+    expected_N = own_scores(opened) @ [WEIGHTS[rule] for rule in RULES]
+    found_N = plain_scores(tmp_path / "direct")[:, 0]
+    np.testing.assert_allclose(found_N, expected_N, atol=1e-5, rtol=0)
 
 
 def test_rankings_that_bfloat16_flips_are_counted_over_pairs_and_labels(tmp_path):
     opened = opened_model()
     half = export_model(opened, out=tmp_path / "half", dtype="bfloat16", pairs=pairs(40))
-    checked = half.verification
-    assert checked.num_margins == 40 * len(RULES)
     # The same count by hand: margins in memory against margins of the folder as it is read.
     encoded = opened.tokenizer.encode_pairs(pairs(40))
-    sequences = [one.token_ids for pair in encoded for one in (pair.chosen, pair.rejected)]
+    sequences = [one.token_ids for pair in encoded for one in pair]
     ours = own_scores(opened, sequences)
     theirs = plain_scores(tmp_path / "half", sequences, dtype=torch.bfloat16)
     ours, theirs = ours[::2] - ours[1::2], theirs[::2] - theirs[1::2]
+    checked = half.verification
+    assert checked.num_margins == 40 * len(RULES)
     assert checked.num_flipped == (ours * theirs < 0).sum()
     assert checked.num_tied == (theirs == 0).sum()  # in memory none ties
-    full = export_model(opened, out=tmp_path / "full", pairs=pairs(40)).verification
-    assert (full.num_flipped, full.largest_flipped_margin) == (0, None)
-
-
-def test_a_pair_that_ties_in_one_of_the_two_is_counted_as_that(tmp_path):
-    opened = opened_model()
-    [encoded] = opened.tokenizer.encode_pairs(pairs(1))
-
-    def state(ids):
-        batch = lay_out([ids], layout="packed", pad_token_id=0, is_causal=True)
-        return opened.model.embed(batch)[0]
-
-    with torch.no_grad():  # next to nothing between the two beside a large score of both
-        hidden = [state(one.token_ids) for one in (encoded.chosen, encoded.rejected)]
-        direction, mean = hidden[0] - hidden[1], hidden[0] + hidden[1]
-        mean -= direction * (mean @ direction) / (direction @ direction)
-        opened.model.heads.weight[:] = 30 * mean + 1e-4 * direction
-    given = {"out": tmp_path / "half", "weights": WEIGHTS, "dtype": "bfloat16"}
-    result = export_model(opened, **given, pairs=pairs(1))
-    checked = result.verification
-    # bfloat16 scores this large are whole units apart.
-    assert max(checked.example_scores.values()) > 256
-    assert (checked.num_flipped, checked.num_tied, checked.num_margins) == (0, 1, 1)
-    assert any("flips 0 and " in note for note in result.notes)
-    assert any("makes or breaks 1 ties" in note for note in result.notes)
-    assert "1 of these pairs tie in one of the two" in (tmp_path / "half/README.md").read_text()
 
 
 def test_large_models_are_written_in_shards_that_read_as_one(tmp_path):
@@ -170,37 +136,27 @@ def test_large_models_are_written_in_shards_that_read_as_one(tmp_path):
 
 
 def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path, monkeypatch):
-    opened = opened_model()
-    export_model(opened, out=tmp_path / "first")
+    opened, first = opened_model(), tmp_path / "first"
+    export_model(opened, out=first)
     (tmp_path / "latest").symlink_to("first", target_is_directory=True)
     export_model(opened, out=tmp_path / "latest", weights=WEIGHTS)
     assert (tmp_path / "latest").is_symlink()
-    about = json.loads((tmp_path / "first" / "encore_export.json").read_text())
-    assert about["kind"] == "composed"
-    (tmp_path / "mine").mkdir()
+    assert json.loads((first / "encore_export.json").read_text())["kind"] == "composed"
+    for folder in ("mine", "empty", "first/.git"):
+        (tmp_path / folder).mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    wrong = {
-        str(tmp_path / "mine"): "something else in it than an export",
-        str(tmp_path / "mine" / "notes.txt"): "a file of this name",
-        ".": "the working directory or one above it",
-        "..": "the working directory or one above it",
-        "../empty": "the working directory or one above it",
-    }
-    for name in ("results.csv", ".git/HEAD", "optimizer.safetensors"):
-        folder = tmp_path / name.replace("/", "-")
-        export_model(opened, out=folder)
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("mine")
-        wrong[str(folder)] = f"{name.partition('/')[0]} beside the export there would be lost"
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    for out, message in wrong.items():
+    for out, message in (
+        (tmp_path / "mine", "something else in it than an export"),
+        (tmp_path / "mine" / "notes.txt", "a file of this name"),
+        (Path(), "the working directory or one above it"),
+        (Path(".."), "the working directory or one above it"),
+        (first, r"\.git beside the export there would be lost"),
+    ):
         with pytest.raises(InputError, match=message):
-            export_model(opened, out=Path(out), weights=WEIGHTS)
+            export_model(opened, out=out, weights=WEIGHTS)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-    export_model(opened, out=Path("../empty/./new"))
-    assert (tmp_path / "empty" / "new" / "README.md").read_text().count("# new\n") == 1
 
 
 def test_an_export_that_fails_is_removed_and_the_earlier_one_stays(tmp_path):
@@ -223,17 +179,17 @@ def test_what_no_plain_classifier_can_say_is_refused_in_one_line(tmp_path):
     rounded.model.trunk.bfloat16()
     sigmoid.model.trunk.config.sentence_transformers = {"activation_fn": "torch.nn.Sigmoid"}
     bias.model.heads.bias = torch.nn.Parameter(torch.ones(len(RULES)))
-    for opened, message in (
-        (encoder, "an encoder with pooling 'mean'; the classifier of 'bert'"),
-        (sigmoid, r"asks for a sigmoid after the head \(sentence_transformers"),
-        (bias, "have a bias, which transformers would drop"),
-        (rounded, "opened in torch.bfloat16"),
+    no_weights = dict.fromkeys(RULES, 0.0)
+    for opened, weights, message in (
+        (encoder, None, "an encoder with pooling 'mean'; the classifier of 'bert'"),
+        (sigmoid, None, r"asks for a sigmoid after the head \(sentence_transformers"),
+        (bias, None, "have a bias, which transformers would drop"),
+        (rounded, None, "opened in torch.bfloat16"),
+        (opened_model(), no_weights, "all are 0"),
     ):
         with pytest.raises(EncoreError, match=message) as caught:
-            export_model(opened, out=tmp_path / "export")
+            export_model(opened, out=tmp_path / "export", weights=weights)
         assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match="all are 0"):
-        export_model(opened_model(), out=tmp_path / "export", weights=dict.fromkeys(RULES, 0.0))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -241,18 +197,13 @@ def test_notes_of_another_model_are_refused(tmp_path):
     export_model(opened_model(), out=tmp_path / "heads")
     path = tmp_path / "heads" / "encore_export.json"
     whole = json.loads(path.read_text())
-    damages = [{"labels": None}, {"mean": []}, {"kind": "composed"}]
-    for damaged, message in (
-        ({"labels": ["other"], "mean": {"other": 0.5}}, "does not describe this model"),
-        *((one, "does not describe this model") for one in damages),
-    ):
+    for damaged in ({"labels": None}, {"mean": []}, {"kind": "composed"}, {"labels": ["other"]}):
         path.write_text(json.dumps({**whole, **damaged}))
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match="does not describe this model"):
             open_reward_model(tmp_path / "heads", device="cpu")
 
 
 def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
-    metadata = {"evaluation": {"num_pairs": 9, "r2_by_head": {"be-kind": 0.125}}}
     composition = Composition(
         weights=WEIGHTS,
         scheme="encore",
@@ -260,29 +211,26 @@ def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
         entropies={"be-kind": 0.75},
         provenance={"judge": "big-judge", "uses_labels": True, "num_missing_shards": 2},
     )
-    opened = opened_model(metadata=metadata)
+    opened = opened_model(metadata={"evaluation": {"num_pairs": 9}})
     export_model(opened, out=tmp_path / "first", weights=composition, licence="apache-2.0")
     reopened = open_reward_model(tmp_path / "first", device="cpu", dtype="float32")
     # 0.5 x 0.25 + 0.3 x 0.5 + 0.2 x 0.75
     assert reopened.model.mean_R.tolist() == pytest.approx([0.425])
-    again = export_model(reopened, out=tmp_path / "again", dtype="bfloat16")
+    again = export_model(reopened, out=tmp_path / "again")
     export_model(reopened, out=tmp_path / "twice", weights={"reward": 2.0})
     first, second, twice = (
         json.loads((tmp_path / name / "encore_export.json").read_text())
         for name in ("first", "again", "twice")
     )
-    kept = ("kind", "labels", "head_ids", "weights", "scheme", "params", "entropy_nats")
-    kept += ("weights_provenance", "mean")
-    assert {name: second[name] for name in kept} == {name: first[name] for name in kept}
     assert first["mean"] == dict(zip(RULES, MEANS, strict=True))
-    assert second["mean_of_reward"] == pytest.approx(0.425)
-    assert second["model_metadata"]["evaluation"] == metadata["evaluation"]
+    for name in ("labels", "head_ids", "weights", "scheme", "params", "entropy_nats", "mean"):
+        assert second[name] == first[name]
+    assert second["weights_provenance"] == first["weights_provenance"]
+    assert second["model_metadata"]["evaluation"] == {"num_pairs": 9}
     assert "composed" not in second["model_metadata"]  # said once
-    assert any("2 of 0 shards" in note for note in again.notes)
-    assert any("no licence was stated" in note for note in again.notes)
+    assert "2 of 0 shards" in again.notes[0]
+    assert "no licence was stated" in again.notes[-1]
     card = (tmp_path / "again" / "README.md").read_text()
     assert "| `be-kind` | 0.2500 | 0.5 | 0.7500 |" in card
-    assert "| `be-kind` | 0.125 | – |" in card  # of each head before it was folded
-    assert "| weights: judge | big-judge |" in card
     assert "license: apache-2.0" in (tmp_path / "first" / "README.md").read_text()
     assert (twice["weights"], twice["mean"]) == ({"reward": 2.0}, {"reward": pytest.approx(0.425)})

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import datetime
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.data.records import Message, PreferencePair
 from encore.errors import InputError
-from encore.judges.chat import FROZEN_DATE
-from encore.model.conversation import ConversationTokenizer, freeze_template, plain_template
+from encore.model.conversation import ConversationTokenizer, freeze_template
 from tests.model.tokenizers import LLAMA_3_TEMPLATE, LLAMA_3_TOKENS, bert, byte_level, llama_3
 
 QUESTION = (Message(role="user", content="Hello there."),)
@@ -57,14 +55,12 @@ TOKENIZERS = {
 def test_ids_end_the_turn_and_hold_exactly_the_templates_special_tokens(name, prompt, response):
     tokenizer = TOKENIZERS[name]
     encoded = tokenizer.encode(prompt, response)
-    end = tokenizer.end_token_id
-    ids = encoded.token_ids.tolist()
+    ids, end = encoded.token_ids.tolist(), tokenizer.end_token_id
     assert ids[-1] == end
     assert ids.count(end) == len(prompt) + 1  # one for each turn, whatever the text spells
     text = tokenizer.hf_tokenizer.decode(ids)
     assert text == own_rendering(tokenizer, prompt, response)
-    head = tokenizer.hf_tokenizer.decode(ids[: encoded.num_prompt])
-    assert own_rendering(tokenizer, prompt, response).startswith(head)
+    assert text.startswith(tokenizer.hf_tokenizer.decode(ids[: encoded.num_prompt]))
 
 
 def pairs(num: int) -> list[PreferencePair]:
@@ -89,18 +85,12 @@ def test_pairs_are_encoded_as_each_response_alone(monkeypatch):
     for pair, encoded in zip(batch, tokenizer.encode_pairs(batch), strict=True):
         for text, one in ((pair.chosen, encoded.chosen), (pair.rejected, encoded.rejected)):
             alone = tokenizer.encode(pair.prompt, text)
-            assert one.token_ids.dtype == np.int32
             assert one.token_ids.tolist() == alone.token_ids.tolist()
-            assert (one.num_prompt, one.num_cut) == (alone.num_prompt, alone.num_cut)
+            assert one[1:] == alone[1:]
 
 
 def test_text_that_spells_special_tokens_adds_none():
     tokenizer = TOKENIZERS["trimmed"]
-    plain = tokenizer.encode(QUESTION, "Yes.")
-    decode = tokenizer.hf_tokenizer.decode
-    head = decode(plain.token_ids[: plain.num_prompt])
-    assert head.endswith("<|start_header_id|>assistant<|end_header_id|>\n\n")
-    assert decode(plain.token_ids[plain.num_prompt :]) == "Yes.<|eot_id|>"
     [encoded] = tokenizer.encode_pairs(pairs(2)[1:])
     specials = {tokenizer.hf_tokenizer.convert_tokens_to_ids(token) for token in LLAMA_3_TOKENS}
     found = [token for token in encoded.chosen.token_ids.tolist() if token in specials]
@@ -117,9 +107,7 @@ def test_text_that_spells_special_tokens_adds_none():
     [
         # <bos> <user> 12 bytes <eot> \n <assistant>, then 4 bytes <eot>: 17 tokens and 5.
         (1000, "Yes.", (22, 17, 0)),
-        (22, "Yes.", (22, 17, 0)),
         (21, "Yes.", (21, 16, 1)),
-        (16, "Yes.", (16, 11, 6)),
         # Of 118 tokens; of the prompt only the first token of all is left.
         (16, "y" * 100, (16, 1, 102)),
     ],
@@ -133,13 +121,9 @@ def test_the_oldest_tokens_are_cut_and_the_first_token_kept(max_length, response
 
 def test_an_end_token_is_never_padded_with():
     tokenizer = ConversationTokenizer(llama_3(), max_length=100)  # came with pad = end of turn
+    assert tokenizer.end_token_id == LLAMA_3_TOKENS.index("<|eot_id|>")
     assert tokenizer.pad_token_id == LLAMA_3_TOKENS.index("<|finetune_right_pad_id|>")
     assert tokenizer.hf_tokenizer.pad_token_id == tokenizer.pad_token_id
-    assert tokenizer.end_token_id == LLAMA_3_TOKENS.index("<|eot_id|>")
-    # A missing pad token is found by its name.
-    named = {name: token for name, token in NAMED.items() if name != "pad_token"}
-    tokenizer = byte_level(SPECIALS, template=PLAIN_TURNS, **named)
-    assert ConversationTokenizer(tokenizer, max_length=100).pad_token_id == SPECIALS.index("<pad>")
 
 
 @pytest.mark.parametrize(
@@ -161,16 +145,9 @@ def test_a_template_that_cannot_be_used_is_refused_in_one_line(template, named, 
 
 
 def test_a_conversation_the_template_refuses_is_named_by_its_pair():
-    refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('x') }}{% endif %}"
-    pair = PreferencePair(
-        pair_id="ab" * 16,
-        source="test",
-        prompt=(Message(role="system", content="s"), *QUESTION),
-        chosen="a",
-        rejected="b",
-    )
-    with pytest.raises(InputError, match=rf"pair {'ab' * 16}: .*roles system user assistant"):
-        conversation(refuses + PLAIN_TURNS).encode_pairs([pair])
+    refuses = "{% if messages[0].content == 'Hello.' %}{{ raise_exception('x') }}{% endif %}"
+    with pytest.raises(InputError, match=rf"pair {'0' * 32}: .*roles user assistant"):
+        conversation(refuses + PLAIN_TURNS).encode_pairs(pairs(2))
 
 
 # --- the template that is saved renders the same on every day ----------------------------------
@@ -181,43 +158,38 @@ TODAY = (
 )
 
 
-def on_a_day(year: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("template", [LLAMA_3_TEMPLATE, TODAY], ids=["llama-3", "other"])
+def test_the_frozen_template_knows_no_day(template, monkeypatch):
     class Clock(datetime.datetime):
         @classmethod
         def now(cls, tz=None):
             return cls(year, 3, 1, tzinfo=datetime.UTC)
 
+    def rendered(tokenizer, **variables) -> str:
+        messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}]
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, **variables))
+
     monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", Clock)
-
-
-def rendered_by_transformers(tokenizer, **variables) -> str:
-    messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}]
-    return tokenizer.apply_chat_template(messages, tokenize=False, **variables)
-
-
-@pytest.mark.parametrize("template", [LLAMA_3_TEMPLATE, TODAY], ids=["llama-3", "other"])
-def test_the_frozen_template_knows_no_day(template, monkeypatch):
     specials = ["<bos>", "<eot>", "<pad>", "<user>", "<assistant>", "<|eot_id|>"]
     named = {"bos_token": "<bos>"}
-    stock = byte_level(specials, template=template, **named)
-    frozen = byte_level(specials, template=freeze_template(template), **named)
-    on_a_day(2025, monkeypatch)
-    before, frozen_before = rendered_by_transformers(stock), rendered_by_transformers(frozen)
-    on_a_day(2031, monkeypatch)
-    assert rendered_by_transformers(stock) != before  # the test can see a date
-    assert rendered_by_transformers(frozen) == frozen_before
-    assert rendered_by_transformers(frozen, date_string="1 Jan 1999") == frozen_before
+    stock, frozen = (
+        byte_level(specials, template=text, **named)
+        for text in (template, freeze_template(template))
+    )
+    year = 2025
+    before, frozen_before = rendered(stock), rendered(frozen)
+    year = 2031
+    assert rendered(stock) != before  # the test can see a date
+    assert rendered(frozen) == frozen_before
+    assert rendered(frozen, date_string="1 Jan 1999") == frozen_before
 
 
-def test_llama_3_is_left_without_any_date_and_another_template_keeps_its_text():
+def test_llama_3_is_left_without_any_date():
     text = ConversationTokenizer(llama_3(), max_length=100).render(QUESTION, "Be kind.")
     assert text == (
         "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHello there.<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\nBe kind.<|eot_id|>"
     )
-    template = freeze_template(TODAY)
-    assert template.endswith(TODAY)
-    assert FROZEN_DATE in template
 
 
 def test_the_plain_template_shows_turns_between_the_backbones_own_tokens():
@@ -228,13 +200,6 @@ def test_the_plain_template_shows_turns_between_the_backbones_own_tokens():
     )
     text = "[CLS]System: Be kind.\n\nHuman: Hello.\n\nAssistant: There.[SEP]"
     assert tokenizer.render(prompt, "There.") == text
-    assert tokenizer.template == plain_template(begin="[CLS]", end="[SEP]")
     ids = tokenizer.encode(prompt, "kind [SEP]").token_ids.tolist()
     tokens = tokenizer.hf_tokenizer.convert_ids_to_tokens(ids)
-    assert tokens[0] == "[CLS]"
     assert tokens[-7:] == ["kind", "[", "s", "##e", "##p", "]", "[SEP]"]
-    messages = [{"role": "user", "content": "Hello."}]
-    asked = tokenizer.hf_tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True
-    )
-    assert asked == "[CLS]Human: Hello.\n\nAssistant:"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -43,24 +42,14 @@ def test_a_saved_model_scores_the_same_to_the_last_bit(model_type, tmp_path):
         again = score(loaded.model, loaded.tokenizer, text)
         assert torch.equal(again, score(model, tokenizer, text))
     assert loaded.metadata == {"step": 7, "note": "é"}
-    assert loaded.model.head_ids == model.head_ids
     assert torch.equal(loaded.model.mean_R, model.mean_R)  # 1/3 in float64
     assert loaded.tokenizer.template == tokenizer.template
     assert loaded.tokenizer.max_length == 60
-    assert not loaded.model.training
-
-
-def test_the_folder_holds_no_pickle_and_what_other_readers_need(tmp_path):
-    model, tokenizer = trained()
-    save_model(tmp_path / "model", model, tokenizer, metadata={})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]  # nothing temporary
-    assert {path.name for path in (tmp_path / "model").iterdir()} == {
-        *("config.json", "model.safetensors", "heads.safetensors", "reward_model.json"),
-        *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
-    }
-    assert (tmp_path / "model" / "chat_template.jinja").read_text() == tokenizer.template
-    config = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert config["pad_token_id"] == tokenizer.pad_token_id
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["model"]
+    files = {path.name for path in (tmp_path / "new" / "model").iterdir()}
+    wanted = {"config.json", "model.safetensors", "heads.safetensors", "reward_model.json"}
+    # A backbone's own tokenizer and template; nothing pickled.
+    assert files == wanted | {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
 
 
 def test_what_cannot_be_saved_replaces_nothing(tmp_path):
@@ -80,12 +69,11 @@ def one_head_less(folder: Path) -> None:
     )
 
 
-def remove(name: str):
-    return lambda folder: (folder / name).unlink()
-
-
-def write(name: str, content: str):
-    return lambda folder: (folder / name).write_text(content)
+def write(name: str, content: str | None):
+    """Write a file, or remove it."""
+    return lambda folder: (
+        (folder / name).unlink() if content is None else (folder / name).write_text(content)
+    )
 
 
 ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}"
@@ -96,12 +84,12 @@ ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}
     [
         (one_head_less, r"weight of shape \(1, 32\), expected \(2, 32\)"),
         (write("chat_template.jinja", ANOTHER_TEMPLATE), "not the one it was trained with"),
-        (remove("reward_model.json"), "reward_model.json: missing or damaged"),
-        (remove("model.safetensors"), "no file named model.safetensors"),
-        (remove("tokenizer.json"), "its tokenizer does not load"),
+        (write("reward_model.json", None), "reward_model.json: missing or damaged"),
+        (write("reward_model.json", "{}"), "missing or damaged .*format Field required"),
+        (write("model.safetensors", None), "no file named model.safetensors"),
+        (write("tokenizer.json", None), "its tokenizer does not load"),
         (write("pytorch_model.bin", "x"), r"pickled files \(pytorch_model.bin\)"),
         (write("heads.safetensors", "x"), "heads.safetensors: cannot be used"),
-        (write("reward_model.json", "{}"), "missing or damaged .*format Field required"),
     ],
 )
 def test_what_is_damaged_is_refused_in_one_line(tmp_path, damage, message):

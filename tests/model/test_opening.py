@@ -18,14 +18,14 @@ from encore.errors import InputError
 from encore.export.write_export import export_model
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
-from encore.model.opening import OpenedModel, open_reward_model
+from encore.model.opening import open_reward_model
 from encore.model.saved_model import save_model
 from encore.model.scoring import score_sequences
 from tests.model.tiny_models import edit_json, edit_tensors
 
 PROMPT = (Message(role="user", content="What is a kind answer?"),)
 RULES = ("be-kind", "be-brief", "be-honest")
-ANSWERS = ("This one.", "No.", "x" * 300)
+Change = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +48,39 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_classifier(tmp_path_factory.mktemp("plain") / "rm", labels=RULES)
 
 
-def make_classifier(folder: Path, *, labels: tuple[str, ...] | int) -> Path:
-    """A …ForSequenceClassification with the judge's weights and random labels; an int: unnamed."""
-    num_labels = labels if isinstance(labels, int) else len(labels)
-    named = {} if isinstance(labels, int) else {"id2label": dict(enumerate(labels))}
-    tokenizer = AutoTokenizer.from_pretrained(judge_path())
+def make_classifier(folder: Path, *, labels: tuple[str, ...]) -> Path:
+    """A …ForSequenceClassification with the judge's weights and random labels."""
     with quiet_transformers():
         torch.manual_seed(1)
         model = AutoModelForSequenceClassification.from_pretrained(
-            judge_path(), num_labels=num_labels, **named
+            judge_path(), id2label=dict(enumerate(labels))
         )
         torch.nn.init.normal_(model.score.weight)
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(judge_path()).save_pretrained(folder)
     return folder
 
 
-@pytest.fixture
-def copied(classifier: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(classifier, tmp_path / "copied"))
+def changed(folder: Path, to: Path, change: Change) -> Path:
+    shutil.copytree(folder, to)
+    change(to)
+    return to
+
+
+def edited(name: str, **values: object) -> Change:
+    return lambda folder: edit_json(folder / name, **values)
+
+
+def nudged(name: str, tensor: str) -> Change:
+    return lambda folder: edit_tensors(
+        folder / name, lambda tensors: tensors[tensor].view(-1)[0].add_(1e-3)
+    )
+
+
+def one_merge_less(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    model = json.loads(path.read_text())["model"]
+    edit_json(path, model=model | {"merges": model["merges"][:-1]})
 
 
 def test_a_training_run_opens_by_its_folder_and_gives_its_name(trained, tmp_path):
@@ -82,62 +96,40 @@ def test_a_training_run_opens_by_its_folder_and_gives_its_name(trained, tmp_path
         open_reward_model(run)
 
 
-def one_merge_less(folder: Path) -> None:
-    path = folder / "tokenizer.json"
-    content = json.loads(path.read_text())
-    content["model"]["merges"] = content["model"]["merges"][:-1]
-    path.write_text(json.dumps(content))
+def test_whatever_changes_a_score_or_its_meaning_changes_the_digest(trained, tmp_path):
+    folders = [trained] + [
+        changed(trained, tmp_path / name, change)
+        for name, change in {
+            "means": nudged("heads.safetensors", "mean"),
+            "trunk": nudged("model.safetensors", "norm.weight"),
+            "length": edited("reward_model.json", max_length=128),
+            "tokenizer": one_merge_less,
+        }.items()
+    ]
+    assert len({open_reward_model(folder).digest for folder in folders}) == 5
 
 
-def another_end(folder: Path) -> None:
-    path = folder / "tokenizer_config.json"
-    own = json.loads(path.read_text())["eos_token"]
-    edit_json(path, eos_token=next(t for t in ("<|eot_id|>", "<|end_of_text|>") if t != own))
-
-
-def nudge(name: str, tensor: str) -> Callable[[Path], None]:
-    return lambda folder: edit_tensors(
-        folder / name, lambda tensors: tensors[tensor].view(-1)[0].add_(1e-3)
-    )
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        nudge("heads.safetensors", "mean"),
-        nudge("model.safetensors", "norm.weight"),
-        lambda folder: edit_json(folder / "reward_model.json", max_length=128),
-        one_merge_less,
-        another_end,
-    ],
-    ids=["means", "trunk", "length", "tokenizer", "special-tokens"],
-)
-def test_whatever_changes_a_score_or_its_meaning_changes_the_digest(trained, tmp_path, change):
-    changed = Path(shutil.copytree(trained, tmp_path / "changed"))
-    change(changed)
-    assert open_reward_model(changed).digest != open_reward_model(trained).digest
-
-
-def test_a_length_stays_within_the_positions(trained, copied):
+def test_a_length_stays_within_the_positions(trained, classifier, tmp_path):
     assert open_reward_model(trained, max_length=10**6).tokenizer.max_length == 4096
     # A classifier is as long as its tokenizer says.
-    path = copied / "tokenizer_config.json"
-    edit_json(path, model_max_length=100)
-    assert open_reward_model(copied).tokenizer.max_length == 100
-    assert open_reward_model(copied, max_length=200).tokenizer.max_length == 200
-    edit_json(path, model_max_length=10**30)
-    assert open_reward_model(copied).tokenizer.max_length == 4096
+    path = "tokenizer_config.json"
+    short = changed(classifier, tmp_path / "short", edited(path, model_max_length=100))
+    assert open_reward_model(short).tokenizer.max_length == 100
+    assert open_reward_model(short, max_length=200).tokenizer.max_length == 200
+    endless = changed(classifier, tmp_path / "endless", edited(path, model_max_length=10**30))
+    assert open_reward_model(endless).tokenizer.max_length == 4096
 
 
 def test_a_plain_classifier_opens_with_its_labels_as_heads_and_scores_as_it_does(classifier):
     opened = open_reward_model(classifier, device="cpu")
     assert opened.model.head_ids == RULES
-    assert opened.model.mean_R.tolist() == [0.0, 0.0, 0.0]
-    assert not opened.model.training
     plain = AutoModelForSequenceClassification.from_pretrained(classifier).eval()
-    plain.config.pad_token_id = opened.tokenizer.pad_token_id
-    sequences = [opened.tokenizer.encode(PROMPT, answer).token_ids for answer in ANSWERS]
+    sequences = [
+        opened.tokenizer.encode(PROMPT, answer).token_ids
+        for answer in ("This one.", "No.", "x" * 300)
+    ]
     found = score_sequences(opened.model, sequences, pad_token_id=opened.tokenizer.pad_token_id)
+    plain.config.pad_token_id = opened.tokenizer.pad_token_id
     for ids, found_R in zip(sequences, found, strict=True):
         with torch.no_grad():
             expected_R = plain(input_ids=torch.from_numpy(ids).long()[None]).logits[0].numpy()
@@ -145,60 +137,42 @@ def test_a_plain_classifier_opens_with_its_labels_as_heads_and_scores_as_it_does
 
 
 @pytest.mark.parametrize(
-    ("labels", "heads"),
-    [(1, ("reward",)), (("be-kind",), ("be-kind",)), (2, ("LABEL_0", "LABEL_1"))],
-)
-def test_labels_without_names_are_named(tmp_path, labels, heads):
-    opened = open_reward_model(make_classifier(tmp_path / "rm", labels=labels))
-    assert opened.model.head_ids == heads
-
-
-def with_config(**changes: object) -> Callable[[Path], None]:
-    return lambda folder: edit_json(folder / "config.json", **changes)
-
-
-def with_bias(folder: Path) -> None:
-    edit_tensors(folder / "model.safetensors", lambda t: t.update({"score.bias": torch.ones(3)}))
-
-
-@pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (with_bias, "without bias"),
+        (
+            lambda folder: edit_tensors(
+                folder / "model.safetensors", lambda t: t.update({"score.bias": torch.ones(3)})
+            ),
+            "without bias",
+        ),
         (
             lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
             "pickled weights are not loaded",
         ),
+        (edited("config.json", auto_map={"AutoModel": "modeling.Mine"}), "wants Python code"),
+        (edited("config.json", architectures=["LlamaForCausalLM"]), "CausalLM gives no scores"),
         (
-            with_config(auto_map={"AutoModelForSequenceClassification": "modeling.Mine"}),
-            "wants Python code that it brings",
-        ),
-        (with_config(architectures=["LlamaForCausalLM"]), "LlamaForCausalLM gives no scores"),
-        (
-            with_config(problem_type="single_label_classification"),
+            edited("config.json", problem_type="single_label_classification"),
             "whose outputs are no rewards",
         ),
     ],
 )
-def test_what_is_no_reward_model_is_refused_in_one_line(copied, damage, message):
-    damage(copied)
+def test_what_is_no_reward_model_is_refused_in_one_line(classifier, tmp_path, damage, message):
+    folder = changed(classifier, tmp_path / "rm", damage)
     with pytest.raises(InputError, match=message) as caught:
-        open_reward_model(copied)
+        open_reward_model(folder)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_arguments_out_of_range_are_named(trained):
+    for settings, message in (
         ({"model": "no/such/folder"}, "no such folder"),
         ({"dtype": "float16"}, "dtype 'float16'"),
         ({"max_length": 8}, "max_length 8"),
         ({"revision": "main"}, "belongs to a hub id"),
-    ],
-)
-def test_arguments_out_of_range_are_named(trained, settings, message):
-    with pytest.raises(InputError, match=message):
-        open_reward_model(**{"model": trained, **settings})
+    ):
+        with pytest.raises(InputError, match=message):
+            open_reward_model(**{"model": trained, **settings})
 
 
 def test_an_export_on_a_hub_knows_what_it_knows_in_a_folder(trained, tmp_path, monkeypatch):
@@ -208,40 +182,29 @@ def test_an_export_on_a_hub_knows_what_it_knows_in_a_folder(trained, tmp_path, m
     cache, commit = tmp_path / "cache" / "models--team--model", "c0ffee" + "0" * 34
     source = open_reward_model(trained, device="cpu", dtype="float32")
     weights = {"be-kind": 0.5, "be-brief": 0.25, "be-honest": 0.25}
-    folder = cache / "snapshots" / commit
-    export_model(source, out=folder, weights=weights)
+    export_model(source, out=cache / "snapshots" / commit, weights=weights)
     (cache / "refs").mkdir()
     (cache / "refs" / "main").write_text(commit)
-    remote, local = (open_reward_model(one, device="cpu") for one in ("team/model", folder))
+    remote = open_reward_model("team/model", device="cpu")
     assert remote.name == "team/model"
     # 0.5 x 0.5 + 0.25 x 0.25 + 0.25 / 3
     assert remote.model.mean_R.tolist() == pytest.approx([0.25 + 0.0625 + 0.25 / 3])
-    assert remote.model.mean_R.tolist() == local.model.mean_R.tolist()
     assert remote.metadata["step"] == 7
-    assert remote.metadata["composed"] == local.metadata["composed"]
     assert remote.metadata["composed"]["weights"] == weights
 
 
-#: A line break behind every turn, as ChatML has it, in tokens that the judge's tokenizer has.
-WITH_BREAKS = (
-    "{% for m in messages %}{{ '<|user|>' + m.role + ':' + m.content + '<|end|>' + '\\n' }}"
-    "{% endfor %}"
-)
-
-
-def text_of(opened: OpenedModel) -> str:
-    return opened.tokenizer.hf_tokenizer.decode(
-        opened.tokenizer.encode(PROMPT, "This one.").token_ids
+def test_a_downloaded_model_keeps_its_own_template_and_the_day_is_pinned(
+    classifier, trained, tmp_path
+):
+    # A line break behind every turn, as ChatML has it, in tokens that the judge's tokenizer has.
+    template = (
+        "{{ '<|system|>' + date_string + '<|end|>' }}{% for m in messages %}"
+        "{{ '<|user|>' + m.role + ':' + m.content + '<|end|>' + '\\n' }}{% endfor %}"
     )
-
-
-def test_a_downloaded_model_keeps_its_own_template_and_the_day_is_pinned(copied, trained):
-    template = "{{ '<|system|>' + date_string + '<|end|>' }}" + WITH_BREAKS
-    edit_json(copied / "tokenizer_config.json", chat_template=template)
-    (copied / "chat_template.jinja").write_text(template)
-    text = text_of(open_reward_model(copied))
+    folder = shutil.copytree(classifier, tmp_path / "rm")
+    (folder / "chat_template.jinja").write_text(template)
+    text = open_reward_model(folder).tokenizer.render(PROMPT, "This one.")
     assert text.startswith("<|system|>26 Jul 2024<|end|>")
-    # It scores the token that its own template ends with.
+    # It scores the token that its own template ends with; ours end where the turn does.
     assert text.endswith("This one.<|end|>\n")
-    # A model of ours ends where the turn does, whatever its template puts behind it.
-    assert text_of(open_reward_model(trained)).endswith("<|end|>")
+    assert open_reward_model(trained).tokenizer.render(PROMPT, "This one.").endswith("<|end|>")

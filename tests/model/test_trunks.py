@@ -35,7 +35,6 @@ def test_packed_scores_are_those_of_transformers_alone(model_type):
     ("config", "message"),
     [
         ({"model_type": "mamba"}, "architecture 'mamba' is not one"),
-        ({}, "architecture None is not one"),
         ({"model_type": "bert", "is_decoder": True}, "is_decoder True"),
         ({"model_type": "llama", "is_causal": False}, "is_causal False"),
     ],

@@ -43,15 +43,11 @@ _OFFLINE = {
 }
 
 
-class EnvironmentUnavailableError(Exception):
-    """Why an environment cannot be built here, in one line."""
-
-
 def environment_python(name: str) -> Path:
     """The interpreter of an environment, which is built first where it is not there.
 
     Raises:
-        EnvironmentUnavailableError: pip or venv say no; their reason.
+        subprocess.SubprocessError: pip or venv say no.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "encore" / "test-envs"
     folder = Path(os.environ.get("ENCORE_TEST_ENVS") or cache).expanduser().resolve()
@@ -66,7 +62,7 @@ def environment_python(name: str) -> Path:
             install = [str(python), "-m", "pip", "install", "--quiet", "--no-input"]
             try:
                 _run([*install, *ENVIRONMENTS[name]])
-            except EnvironmentUnavailableError:  # the CPU build is in PyTorch's own index only
+            except subprocess.CalledProcessError:  # the CPU build is in PyTorch's own index only
                 _run([*install, "--extra-index-url", _TORCH_CPU_INDEX, *ENVIRONMENTS[name]])
             stamp.write_text(wanted)
     return python
@@ -75,12 +71,7 @@ def environment_python(name: str) -> Path:
 def _run(command: Sequence[str]) -> None:
     # A PYTHONPATH would let the packages of another environment in.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    environ |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0"}
-    try:
-        subprocess.run(command, check=True, capture_output=True, env=environ, timeout=_SECONDS)
-    except subprocess.SubprocessError as error:
-        said = (getattr(error, "stderr", None) or b"").decode()[-300:]
-        raise EnvironmentUnavailableError(f"{' '.join(command[:5])}: {error}: {said}") from error
+    subprocess.run(command, check=True, capture_output=True, env=environ, timeout=_SECONDS)
 
 
 def reader_python(name: str) -> Path:
@@ -90,10 +81,11 @@ def reader_python(name: str) -> Path:
     """
     try:
         return environment_python(name)
-    except EnvironmentUnavailableError as error:
+    except subprocess.SubprocessError as error:
+        said = f"environment {name}: {error}: {(getattr(error, 'stderr', None) or b'')[-300:]!r}"
         if os.environ.get("ENCORE_REQUIRE_READERS") == "1":
-            pytest.fail(f"environment {name} is required here: {error}")
-        pytest.skip(f"environment {name}: {error}")
+            pytest.fail(said)
+        pytest.skip(said)
 
 
 def offline_environ(**changes: str) -> dict[str, str]:

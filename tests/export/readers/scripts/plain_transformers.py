@@ -12,18 +12,6 @@ import torch
 import transformers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-_BATCH = 8
-
-
-def main() -> None:
-    """Read, score with every model, write."""
-    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    answer = {
-        "transformers": transformers.__version__,
-        "readings": [read(model, request["conversations"]) for model in request["models"]],
-    }
-    Path(sys.argv[2]).write_text(json.dumps(answer), encoding="utf-8")
-
 
 def read(folder: str, conversations: list) -> dict[str, Any]:
     """What one model says."""
@@ -31,16 +19,16 @@ def read(folder: str, conversations: list) -> dict[str, Any]:
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     texts = [tokenizer.apply_chat_template(one, tokenize=False) for one in conversations]
     scores: list = []
-    for start in range(0, len(texts), _BATCH):
-        batch = tokenizer(texts[start : start + _BATCH], padding=True, return_tensors="pt")
+    for start in range(0, len(texts), 8):
+        batch = tokenizer(texts[start : start + 8], padding=True, return_tensors="pt")
         with torch.no_grad():
             scores += model(**batch).logits.double().tolist()
-    return {
-        "scores": scores,
-        "labels": [model.config.id2label[index] for index in range(model.config.num_labels)],
-        "dtype": str(model.dtype),
-    }
+    labels = [model.config.id2label[index] for index in range(model.config.num_labels)]
+    return {"scores": scores, "labels": labels, "dtype": str(model.dtype)}
 
 
 if __name__ == "__main__":
-    main()
+    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    readings = [read(model, request["conversations"]) for model in request["models"]]
+    answer = {"transformers": transformers.__version__, "readings": readings}
+    Path(sys.argv[2]).write_text(json.dumps(answer), encoding="utf-8")

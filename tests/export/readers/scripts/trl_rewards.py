@@ -8,34 +8,21 @@ import json
 import sys
 from pathlib import Path
 
-import transformers
-import trl
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-
-def main() -> None:
-    """Read, score, write."""
+if __name__ == "__main__":
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    conversations = request["conversations"]
-    prompts = [messages[:-1] for messages in conversations]
-    completions = [messages[-1:] for messages in conversations]
+    prompts = [messages[:-1] for messages in request["conversations"]]
+    completions = [messages[-1:] for messages in request["conversations"]]
+    inputs = [{"prompt": prompt} for prompt in prompts]
     trainer = GRPOTrainer(
         model=request["policy"],
         reward_funcs=request["model"],
         # TRL's default runs the reward model under bfloat16 autocast too.
         args=GRPOConfig(output_dir="trl", use_cpu=True, bf16=False, report_to=[]),
-        train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts]),
+        train_dataset=Dataset.from_list(inputs),
     )
-    inputs = [{"prompt": prompt} for prompt in prompts]
     rewards = trainer._calculate_rewards(inputs, prompts, completions, [[0]] * len(prompts))
-    answer = {
-        "scores": rewards.double().tolist(),
-        "trl": trl.__version__,
-        "transformers": transformers.__version__,
-    }
+    answer = {"scores": rewards.double().tolist()}
     Path(sys.argv[2]).write_text(json.dumps(answer), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
