@@ -50,7 +50,6 @@ ROPE = {
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10_000.0}
 ROPES = {
     "linear": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0},
-    "dynamic": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0},
     "yarn": YARN | {"original_max_position_embeddings": 4096},
     "yarn of a quarter": YARN | {"original_max_position_embeddings": 1024},
 }

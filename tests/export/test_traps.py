@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors import safe_open
-from transformers import AutoTokenizer, LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers import AutoTokenizer
 
 from encore.data.records import Message
 from encore.errors import InputError
@@ -19,14 +16,6 @@ from encore.export.write_export import export_model
 from tests.export.opened import MAX_LENGTH, RULES, opened_model, trapful_tokenizer
 
 MESSAGES = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello there."}]
-LLAMA_3_ROPE = {
-    "rope_type": "llama3",
-    "rope_theta": 500000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 256,
-}
 
 
 @pytest.fixture(scope="module")
@@ -44,29 +33,16 @@ def read(folder: Path, name: str = "config.json"):
 # --- versions of transformers ---------------------------------------------------------------------
 
 
-def frequencies(config, *, without: set[str]) -> torch.Tensor:
-    """What a reader turns positions by that does not know some keys of config.json."""
-    known = {key: value for key, value in config.items() if key not in without}
-    return LlamaRotaryEmbedding(LlamaConfig(**copy.deepcopy(known))).inv_freq
-
-
-@pytest.mark.parametrize(
-    "rope",
-    [{"rope_type": "default", "rope_theta": 500000.0}, LLAMA_3_ROPE],
-    ids=["default", "llama3"],
-)
-def test_rope_is_said_in_the_form_of_transformers_4_and_of_5(tmp_path, rope):
-    opened = opened_model(rope_parameters=rope)
-    export_model(opened, out=tmp_path / "export")
-    config = read(tmp_path / "export")
-    expected = opened.model.trunk.rotary_emb.inv_freq
-    assert config["rope_theta"] == 500000.0
-    # Version 4 takes every key of rope_scaling for one of the scaling's own.
-    assert "rope_theta" not in (config["rope_scaling"] or {})
-    old, new = ({"rope_theta", "rope_scaling"}, {"rope_parameters"})
-    torch.testing.assert_close(frequencies(config, without=new), expected)
-    torch.testing.assert_close(frequencies(config, without=old), expected)
-    assert not torch.allclose(frequencies(config, without=old | new), expected)
+def test_rope_is_said_in_the_form_of_transformers_4_and_of_5():
+    """Version 4 takes every key of rope_scaling for one of the scaling's own."""
+    scaling = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 256}
+    for of_version_4 in (None, scaling):
+        rope = {"rope_theta": 500000.0, **(of_version_4 or {"rope_type": "default"})}
+        assert rope_in_both_forms({"rope_parameters": rope}, model_type="llama") == {
+            "rope_parameters": rope,
+            "rope_theta": 500000.0,
+            "rope_scaling": of_version_4,
+        }
 
 
 def test_scalings_that_version_4_would_take_for_others_are_refused():

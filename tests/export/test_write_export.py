@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
-from encore.data.records import Message, PreferencePair
 from encore.errors import EncoreError, InputError
 from encore.export.classifier import fold, write_tensors
 from encore.export.weights_input import Composition
@@ -23,23 +22,11 @@ from encore.model.opening import open_reward_model
 from encore.model.scoring import score_sequences
 from encore.model.trunks import TRUNKS
 from tests.export.opened import MEANS, RULES, WEIGHTS, opened_model
+from tests.export.readers.conversations import reader_pairs
 from tests.model.tiny_models import tiny_model, token_ids
 
 SEQUENCES = [token_ids(length, seed=length) for length in (3, 50, 17)]
 DECODERS = sorted(name for name, kind in TRUNKS.items() if kind.is_causal)
-
-
-def pairs(number: int) -> list[PreferencePair]:
-    return [
-        PreferencePair(
-            pair_id=f"{index:032x}",
-            source="mine",
-            prompt=(Message(role="user", content=f"Question {index}?"),),
-            chosen=f"Answer {index * 7}.",
-            rejected=f"No {index}, never.",
-        )
-        for index in range(number)
-    ]
 
 
 def plain_scores(folder, sequences=SEQUENCES, **options) -> np.ndarray:
@@ -105,16 +92,16 @@ def test_folding_what_was_exported_with_all_heads_is_folding_the_model(tmp_path)
 
 
 def test_rankings_that_bfloat16_flips_are_counted_over_pairs_and_labels(tmp_path):
-    opened = opened_model()
-    half = export_model(opened, out=tmp_path / "half", dtype="bfloat16", pairs=pairs(40))
+    opened, pairs = opened_model(), reader_pairs()
+    half = export_model(opened, out=tmp_path / "half", dtype="bfloat16", pairs=pairs)
     # The same count by hand: margins in memory against margins of the folder as it is read.
-    encoded = opened.tokenizer.encode_pairs(pairs(40))
+    encoded = opened.tokenizer.encode_pairs(pairs)
     sequences = [one.token_ids for pair in encoded for one in pair]
     ours = own_scores(opened, sequences)
     theirs = plain_scores(tmp_path / "half", sequences, dtype=torch.bfloat16)
     ours, theirs = ours[::2] - ours[1::2], theirs[::2] - theirs[1::2]
     checked = half.verification
-    assert checked.num_margins == 40 * len(RULES)
+    assert checked.num_margins == len(pairs) * len(RULES)
     assert checked.num_flipped == (ours * theirs < 0).sum()
     assert checked.num_tied == (theirs == 0).sum()  # in memory none ties
 
