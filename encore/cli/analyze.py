@@ -7,8 +7,8 @@ from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from encore.analysis.analyze_config import AnalyzeConfig
 from encore.cli.output import show_result, warn_of_synthetic
+from encore.config import RatingsConfig, option
 from encore.options import JsonOption, command
 
 if TYPE_CHECKING:
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 
 #: Above so many ratings, reading them side by side for one sentence would take too long.
 _MAX_RATINGS = 2_000_000
+
+
+class AnalyzeConfig(RatingsConfig):
+    """What `encore analyze` measures."""
+
+    by_source: bool = option(False, help="Rows for each source, then for all sources together.")
+    compare: str | None = option(
+        None,
+        metavar="OTHER",
+        help="Also: how far do these ratings and OTHER agree? Two judges, two repeats or two "
+        "layouts of the same pairs: a path like RATINGS, or a run key or judge of RATINGS.",
+    )
 
 
 @command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.cli.output import (
@@ -15,7 +16,7 @@ from encore.cli.output import (
     show_result,
     warn_of_synthetic,
 )
-from encore.evidence.theory_config import TheoryConfig
+from encore.config import RatingsConfig, option
 from encore.options import JsonOption, UsageError, command
 from encore.terminal import visible
 
@@ -29,6 +30,24 @@ _QUANTITIES = {
     "z_size": "|z|",
     "learned_weight": "learned weight, step {step}",
 }
+
+
+class TheoryConfig(RatingsConfig):
+    """What `encore theory` examines."""
+
+    ratings: Path | None = option(  # type: ignore[assignment]  # not needed for a synthetic world
+        None,
+        positional=True,
+        identity=False,
+        help="A study, a Parquet file, or a folder of them, as for `encore analyze`.",
+    )
+    synthetic: bool = option(
+        False,
+        help="Instead of ratings: a synthetic world in which the theorem's premise holds, ten "
+        "rules that are more and more noise.",
+    )
+    tau: float = option(2.0, gt=0, help="Temperature of ENCORE's weights.")
+    seed: int = option(0, ge=0, help="Of the synthetic world, of weights near zero, of samples.")
 
 
 @command

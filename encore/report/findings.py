@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from encore.analysis.analyze import analyze
 from encore.analysis.statistics import POOLED
 from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
+from encore.data.study import Study
 from encore.errors import InputError
 from encore.evidence.ratings_needed import ratings_needed
 from encore.report.drawing import Missing
 from encore.report.provenance import Provenance, provenance_of, study_of
 from encore.report.words import count, printable, sentence
 from encore.warehouse import PairRatings, Ratings, Warehouse, open_ratings, read_pair_ratings
-from encore.weighting.scheme import SchemeOptions
+from encore.weighting.scheme import Evidence, SchemeOptions
 from encore.weighting.scheme_comparison import SchemeComparison, TauSweep, compare, sweep
 from encore.weighting.weigh import evidence_of
 
@@ -206,14 +207,9 @@ def gather(
         else:
             pairs = evidence.read_pairs()
     on_step("comparing weighting schemes")
-    if isinstance(evidence, Missing):
-        comparison: SchemeComparison | Missing = evidence
-        swept: TauSweep | Missing = evidence
-    else:
-        comparison = _attempt(partial(compare, evidence, options=SchemeOptions()))
-        swept = _attempt(partial(sweep, evidence, taus=_TAUS))
+    comparison = _weighed(evidence, partial(compare, options=SchemeOptions()))
+    swept = _weighed(evidence, partial(sweep, taus=_TAUS))
     on_step("drawing samples of pairs")
-    study = study_of(source)
     provenance = provenance_of(source, sources=_single_sources(analysis))
     for told in (analysis, comparison, swept):
         notes += () if isinstance(told, Missing) else told.notes
@@ -228,7 +224,7 @@ def gather(
         comparison=comparison,
         sweep=swept,
         enough=None if isinstance(evidence, Missing) else sentence(ratings_needed(pairs).sentence),
-        benchmarks={} if study is None else _benchmarks(study.path),
+        benchmarks=_benchmarks(study_of(source)),
         provenance=provenance,
         notes=list(dict.fromkeys(notes)),
     )
@@ -284,9 +280,15 @@ def _sign_cosines(pairs: PairRatings) -> NDArray[np.float64]:
         return np.asarray(gram_RR / np.outer(norm_R, norm_R), dtype=np.float64)
 
 
-def _benchmarks(study: Path) -> dict[str, BenchmarkTable | Missing]:
+def _weighed(evidence: Evidence | Missing, find: Callable[[Evidence], Found]) -> Found | Missing:
+    return evidence if isinstance(evidence, Missing) else _attempt(partial(find, evidence))
+
+
+def _benchmarks(study: Study | None) -> dict[str, BenchmarkTable | Missing]:
     """The benchmark tables of the study that the ratings lie in."""
-    tables = [_attempt(partial(read_table, folder)) for folder in table_folders(study)]
+    tables = (
+        [_attempt(partial(read_table, one)) for one in table_folders(study.path)] if study else []
+    )
     shown = [one for one in tables if isinstance(one, Missing) or one.own_rows]
     return {f"{BENCHMARK_FIGURE}{place}": one for place, one in enumerate(shown, start=1)}
 
