@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from encore.data.pairs import data_digest
 from encore.data.study import Study
+from encore.rating_runs import list_runs, read_run
 from encore.runs import run_key_of
 from encore.training.run_folder import read_log
 
@@ -51,6 +52,7 @@ class StudyRun:
         dataset: Name and digest of the pairs it was run on.
         folder: Of the training or table.
         series: Metrics in the order of their steps; of a row all its metrics, at step 0.
+        models: Checkpoints on the disk and the final model, each with its step.
         files: Logged once the run is finished.
         texts: The same, content by file name.
         is_finished: Whether anything is still to come.
@@ -63,6 +65,7 @@ class StudyRun:
     dataset: tuple[str, str]
     folder: Path
     series: Mapping[str, Sequence[Figures]] = field(default_factory=dict)
+    models: Sequence[tuple[int, Path]] = ()
     files: Sequence[Path] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     is_finished: bool = True
@@ -110,10 +113,14 @@ def _training(folder: Path, study: Study) -> StudyRun:
     prose = ("identity", "notes", "synthetic")
     about = {name: value for name, value in manifest.items() if name not in prose}
     objective = identity.get("config", {}).get("objective", "training")
+    checkpoints = sorted(folder.glob("checkpoints/step-*"))
+    models = [(int(path.name.removeprefix("step-")), path) for path in checkpoints]
+    if result:
+        models.append((result["num_steps"], folder / "model"))
     return StudyRun(
         key=key,
         name=f"{objective}-{key[:8]}",
-        params=_flat({**identity, **about}),
+        params={**_flat({**identity, **about}), **_rating_params(study, objective)},
         tags={
             KIND_TAG: "training",
             "encore.out": str(folder.resolve()),
@@ -125,9 +132,21 @@ def _training(folder: Path, study: Study) -> StudyRun:
             "train": _series("train", log, seconds_at),
             "eval": _series("eval", evaluations, seconds_at),
         },
+        models=models,
         files=[path for name in _TRAINING_FILES if (path := folder / name).is_file()],
         is_finished=bool(result),
     )
+
+
+def _rating_params(study: Study, objective: str) -> dict[str, str]:
+    """Digests of the rating run that is learnt from, where the study has only one."""
+    runs = [read_run(path) for path in list_runs(study.ratings_dir)]
+    if objective != "multi-head" or len(runs) != 1:
+        return {}
+    [run] = runs
+    digests = {name: str(run.identity[name]) for name in ("rules_sha256", "prompt_sha256")}
+    found = {"run_key": run.run_key, "judge": run.judge, "rule_set": run.rule_set, **digests}
+    return {f"ratings.{name}": text for name, text in found.items()}
 
 
 def _table(folder: Path, study: Study) -> StudyTable:
