@@ -17,6 +17,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from encore.config import RatingConfig
 from encore.rating.rating_run import NUM_WORKERS
 from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
+from encore.recipes.recipe_run import Call
 from encore.recipes.recipe_run import run_recipe as run_stages
 from encore.reporting import Reporter
 from flows.rate_pairs import ShardAttempts
@@ -72,18 +73,6 @@ def run_recipe(
     chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes or {})
     tracker = Tracker(study, tracking, tags=prefect_tags())
 
-    def call(stage: str, work: Callable[[Reporter], Any]) -> Any:
-        kind = stage.partition("-")[0]
-        tag = _TAGS.get(kind)
-        reporter = FlowReporter(stage, tracker=tracker if tag == "train" else None)
-        result = run_stage(stage, lambda: work(reporter), tags=frozenset({tag} if tag else ()))
-        _PUBLISH.get(kind, lambda _: None)(result)
-        for note in getattr(result, "notes", ()):
-            get_run_logger().warning("%s: %s", stage, note)
-        if tag:
-            tracker(now=True)
-        return result
-
     def rate(study: Path, config: RatingConfig, *, before_judge: Callable[[], None]) -> Any:
         rated = rate_shards(
             study,
@@ -96,7 +85,9 @@ def run_recipe(
             raise rated.error
         return rated.run_dir, rated.report
 
-    result = run_stages(chosen, study, call=call, rate=rate, on_note=get_run_logger().info)
+    result = run_stages(
+        chosen, study, call=_as_tasks(tracker), rate=rate, on_note=get_run_logger().info
+    )
     tracked = tracker(now=True)
     artifacts.publish_tracked(tracked, *(tracked.runs if tracked else ()))
     num_now, num_before = len(result.done_now), len(result.done_before)
@@ -105,3 +96,21 @@ def run_recipe(
         f"{result.rated}; table {result.table}",
         data=result,
     )
+
+
+def _as_tasks(tracker: Tracker) -> Call:
+    """Each stage is a task; what people want to see of it is published, and logged in MLflow."""
+
+    def call(stage: str, work: Callable[[Reporter], Any]) -> Any:
+        kind = stage.partition("-")[0]
+        tag = _TAGS.get(kind)
+        reporter = FlowReporter(stage, tracker=tracker if tag == "train" else None)
+        result = run_stage(stage, lambda: work(reporter), tags=frozenset({tag} if tag else ()))
+        _PUBLISH.get(kind, lambda _: None)(result)
+        for note in getattr(result, "notes", ()):
+            get_run_logger().warning("%s: %s", stage, note)
+        if tag:
+            tracker(now=True)
+        return result
+
+    return call

@@ -32,13 +32,9 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     weights every rule is a label. With weights the heads are folded into one label, which is
     exact.
 
-    Before it is kept, the folder is read back with plain transformers and has to give the same
-    tokens and, to 1e-5, the same scores.
+    The folder is read back with plain transformers and has to give the same scores, to 1e-5.
 
-    For example:
-    encore export study/training/KEY --out my-model --scheme encore --ratings study
-
-    encore export study/training/KEY --out my-model --weights weights.json --dtype bfloat16
+    Example: encore export study/training/KEY --out my-model --scheme encore --ratings study
 
     Exit code 3: the weights come from a rating run that is not complete.
     """
@@ -62,23 +58,22 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     )
     warn_of(notes=result.notes)
     pushed = None if config.push is None else push_export(result.folder, repo_id=config.push)
-    if pushed is not None:
-        say(f"pushed: {pushed.url}")
-    weights = None if composition is None else dict(composition.weights)
+    weights = dict(composition.weights) if composition else None
     if json:
-        scheme = None if composition is None else composition.scheme
+        scheme = composition.scheme if composition else None
         more = {"folder": str(result.folder), "weights": weights, "scheme": scheme}
         told = None if pushed is None else dataclasses.asdict(pushed)
         print_json({**dataclasses.asdict(result), **more, "pushed": told})
-    elif weights is not None:
+    elif weights:
         rows = [(rule_id, f"{weight:.4f}") for rule_id, weight in weights.items()]
         out.print(compact_table(("rule", "weight"), rows, title="Folded heads"))
     _say_what_was_written(result)
+    if pushed is not None:
+        say(f"pushed: {pushed.url}")
     if composition is not None and composition.num_missing_shards:
         raise StudyIncompleteError(
-            f"the weights come from a rating run of which {composition.num_missing_shards} of "
-            f"{composition.num_shards} shards are missing; rate them with `encore rate`, then "
-            "export again"
+            f"the weights are of a rating run that lacks {composition.num_missing_shards} of "
+            f"{composition.num_shards} shards: `encore rate`, then export again"
         )
 
 

@@ -23,7 +23,7 @@ from encore.terminal import visible
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from encore.evidence.theory import Theory, TheoryRule
+    from encore.evidence.theory import CounterExample, Theory, TheoryRule
 
 _QUANTITIES = {
     "gradient_size": "|gradient at zero|",
@@ -127,20 +127,23 @@ def _tables(found: Theory) -> Iterator[RenderableType]:
     title = "Correlation with entropy and with ENCORE's weights"
     yield record_table(examined.correlations, learned, title=title)
     for one in found.counter_examples:
-        cells: Cells = {
-            "rule": lambda rule: rule.rule_id,
-            **entropy,
-            **encore,
-            "half": lambda rule: percent(rule.half_accuracy),
-            "ties": lambda rule: percent(rule.tie_rate),
-            "gradient": lambda rule: number(rule.gradient_at_zero),
-            f"step {one.examination.steps[-1].step}": partial(_learned_weight, -1),
-        }
-        shown = [rule for rule in one.examination.rules if rule.rule_id in one.rule_ids]
-        yield record_table(shown, cells, title=f"Counter-example (synthetic): {one.name}")
+        yield _counter_example_table(one, {**entropy, **encore})
         yield f"The claim: {one.claim}\nWhat happens: {one.finding}\n"
     for statement in found.statements:
         yield visible(f"- {statement}")
+
+
+def _counter_example_table(one: CounterExample, cells: Cells) -> RenderableType:
+    more: Cells = {
+        "half": lambda rule: percent(rule.half_accuracy),
+        "ties": lambda rule: percent(rule.tie_rate),
+        "gradient": lambda rule: number(rule.gradient_at_zero),
+        f"step {one.examination.steps[-1].step}": partial(_learned_weight, -1),
+    }
+    rule_id: Cells = {"rule": lambda rule: rule.rule_id}
+    shown = [rule for rule in one.examination.rules if rule.rule_id in one.rule_ids]
+    title = f"Counter-example (synthetic): {one.name}"
+    return record_table(shown, {**rule_id, **cells, **more}, title=title)
 
 
 def _learned_weight(place: int, rule: TheoryRule) -> str:
