@@ -28,9 +28,8 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     """Write a reward model so that other tools load it without ENCORE.
 
     The folder is the backbone's own ...ForSequenceClassification in safetensors, with config,
-    tokenizer, chat template and a model card; no code of ours or anybody's is in it. Without
-    weights every rule is a label. With weights the heads are folded into one label, which is
-    exact.
+    tokenizer, chat template and a model card. Without weights every rule is a label. With weights
+    the heads are folded into one label, which is exact.
 
     The folder is read back with plain transformers and has to give the same scores, to 1e-5.
 
@@ -44,8 +43,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     from encore.export.weights_input import chosen_weights
     from encore.export.write_export import export_model, refuse_occupied
 
-    # Before a large model is loaded for nothing.
-    refuse_occupied(config.out, source=config.model)
+    refuse_occupied(config.out, source=config.model)  # before a large model is loaded
     opened = _opened(config)
     composition = chosen_weights(chosen, head_ids=opened.model.head_ids)
     result = export_model(
