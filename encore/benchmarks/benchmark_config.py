@@ -25,8 +25,6 @@ from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
 DEFAULT_TAUS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 PaperTables = Literal["main", "fsfairx", "none"]
-#: How a text that is too long is cut: ours keeps the token that every text begins with.
-Truncation = Literal["encore", "rewardbench"]
 JudgeBy = Literal["pair", "rating"]
 
 _pairs = partial(option, group="Benchmark")
@@ -46,8 +44,7 @@ class PairsConfig(StageConfig):
     data: Path | None = _pairs(
         None,
         metavar="PATH",
-        help="Its rows as local JSON lines, JSON or Parquet in RewardBench's columns (a file "
-        "or a folder). Default: the hub, at the definition's revision.",
+        help="Its rows as local JSON lines, JSON or Parquet in its columns. Default: the hub.",
     )
     allow_partial: bool = _pairs(
         False, help="Accept subsets that are missing or have another count, and say so everywhere."
@@ -90,8 +87,7 @@ class BenchmarkConfig(ComputingConfig):
     model: str | None = _models(
         None,
         metavar="FOLDER_OR_ID",
-        help="The multi-head model whose heads are weighed: a run or model folder of `encore "
-        "train`, or an export with all heads.",
+        help="The multi-head model whose heads are weighed: of `encore train` or `encore export`.",
     )
     reward_models: tuple[str, ...] = _models(
         (),
@@ -124,10 +120,9 @@ class BenchmarkConfig(ComputingConfig):
         None,
         identity=False,
         metavar="DIR",
-        help="Where the table and the results of every pair go. Default: STUDY/benchmarks/KEY, "
-        "where KEY is a hash of what the table contains.",
+        help="Where the table and the results of every pair go. Default: STUDY/benchmarks/KEY.",
     )
-    truncation: Truncation = option(
+    truncation: Literal["encore", "rewardbench"] = option(
         "encore",
         group="Reading and computing",
         since=True,
@@ -151,12 +146,8 @@ class BenchmarkConfig(ComputingConfig):
         found: dict[str, str] = {}
         for given in self.reward_models:
             name, _, model = given.partition("=")
-            if not (name and model):
-                raise InputError(
-                    f"--reward-model {given!r}: expected NAME=FOLDER_OR_ID, e.g. initial=./skywork"
-                )
-            if name in found:
-                raise InputError(f"--reward-model {given!r}: {name!r} is given twice; name it anew")
+            if not (name and model) or name in found:
+                raise InputError(f"--reward-model {given!r}: expected NAME=FOLDER_OR_ID, once")
             found[name] = model
         return found
 
@@ -193,15 +184,13 @@ class JudgeBenchmarkConfig(StageConfig):
     )
     protocol: Literal["explained", "verdict-only"] | None = option(
         None,
-        help="Whether the judge explains itself before a verdict (RewardBench) or only gives "
-        "it. Default: explained.",
+        help="Whether the judge explains its verdict (RewardBench, the default) or only gives it.",
     )
     rules: str | None = option(
         None, help="By rating: encore-10 (the default), encore-20, or your own rule set (TOML)."
     )
     weights_from: Path | None = _weights(
-        metavar="RATINGS",
-        help="By rating: the training study (or ratings) that rules are weighed by.",
+        metavar="RATINGS", help="By rating: the training study that rules are weighed by."
     )
     weights_run: str | None = _weights(metavar="RUN_KEY", help="Which of its runs, if several.")
     scheme: str | None = _weights(help=f"One of: {', '.join(SCHEMES)}. Default: encore.")
@@ -211,14 +200,12 @@ class JudgeBenchmarkConfig(StageConfig):
     seed: int = option(
         0,
         ge=0,
-        help="Of the one order a pair in RewardBench's own figure, and of the schemes random "
-        "and random-k. It changes no verdict.",
+        help="Of the one order a pair in RewardBench's own figure, and of random schemes.",
     )
     name: str | None = option(
         None,
-        help="Of the row in a table of `encore benchmark --results`. Default: judge, way of "
-        "judging and weights; a judge of the paper, such as judge-llama3-8b, stands beside the "
-        "paper's figure.",
+        help="Of the row in a table of `encore benchmark --results`; one such as judge-llama3-8b "
+        "stands beside the paper's figure. Default: judge, way of judging and weights.",
     )
     shard_size: int = option(
         100, ge=1, le=100_000, help="Pairs per shard: per file, what one crash can cost."
@@ -234,35 +221,27 @@ class JudgeBenchmarkConfig(StageConfig):
     @property
     def rating(self) -> RatingConfig:
         """How a judge rates the pairs, as training data are rated."""
-        return RatingConfig(
-            judge=self.judge,
-            rules=self.rules or "encore-10",
-            shard_size=self.shard_size,
-            max_reply_tokens=self.max_reply_tokens or 16,
-        )
+        names = {"rules", "shard_size", "max_reply_tokens"}
+        return RatingConfig(judge=self.judge, **self.model_dump(include=names, exclude_none=True))
 
 
 class CompareConfig(StageConfig):
     """`encore compare`: which rows of which studies' tables are put side by side."""
 
     studies: tuple[Path, ...] = option(
-        positional=True,
-        min_length=1,
-        metavar="STUDY...",
-        help="Studies that `encore benchmark` was run on.",
+        positional=True, min_length=1, metavar="STUDY...", help="Studies with benchmark tables."
     )
     by: str | None = option(
         None,
         metavar="FIGURE",
-        help="Sort by this, the best first: safety (or what the benchmark's headline is "
-        "called), or a subset. Default: the headline.",
+        help="Sort by this, the best first: the headline (the default, e.g. safety) or a subset.",
     )
     benchmark: str | None = option(None, metavar="NAME", help="Only tables of this benchmark.")
     reference: str | None = option(
         None,
         metavar="ROW",
-        help="The row that every other is compared with: its name, or its id where several "
-        "tables have it (--json shows ids). Default: the first table's, uniform weights.",
+        help="The row that every other is compared with: its name, or its id in --json. "
+        "Default: the first table's, uniform weights.",
     )
     row: tuple[str, ...] = option(
         (), metavar="ROW", help="Given twice: compare only these two, the first with the second."

@@ -6,13 +6,13 @@ together by its name and version, its headline, ties and weighting, and the dige
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from encore.benchmarks.comparison import compare_credits
 from encore.benchmarks.metrics import unit_credits, unit_weights, units_of
+from encore.benchmarks.paired_comparison import compare_credits
 from encore.benchmarks.results import PairResults, read_pair_results
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.table import (
@@ -52,21 +52,14 @@ class StoredRow:
     pairs: TableRow | None
 
     @property
-    def name(self) -> str:
-        """As in its table."""
-        return self.line.name
-
-    @property
-    def ties(self) -> str:
-        """What a tie is worth to the row that others of its table are compared with."""
-        return self.table.own_rows[0].own.ties
-
-    @property
     def definition(self) -> tuple[str, ...]:
-        """What has to be the same for two rows to be compared."""
-        about = self.table.benchmark
+        """What has to be the same for two rows to be compared.
+
+        The fourth: what a tie is worth to the row that others of its table are compared with.
+        """
+        about, ties = self.table.benchmark, self.table.own_rows[0].own.ties
         names = (about.name, about.version, about.headline)
-        return (*names, self.ties, about.weighting, about.digest)
+        return (*names, ties, about.weighting, about.digest)
 
 
 def read_studies(studies: Sequence[Path]) -> tuple[StoredRow, ...]:
@@ -88,7 +81,8 @@ def read_studies(studies: Sequence[Path]) -> tuple[StoredRow, ...]:
                 f"study {study}: no benchmark table in it; make one with `encore benchmark {study}`"
             )
         label = name if names.count(name) == 1 else str(study)
-        rows += (row for folder in folders for row in _rows(folder, study=label))
+        for folder in folders:
+            rows += _rows(folder, study=label)
     return tuple(rows)
 
 
@@ -125,11 +119,8 @@ def compare_tables(
     for row in chosen:
         groups.setdefault(row.definition, []).append(row)
     if reference is not None and len(groups) > 1:
-        shown = "; ".join(_shown(group[0]) for group in groups.values())
-        raise InputError(
-            f"reference {reference!r}: these tables are on different pairs or by different "
-            f"definitions ({shown}), and only results on the same pairs, counted alike, can be "
-            "compared; choose with --benchmark, or run all studies on the same data"
+        raise _other_definitions(
+            f"reference {reference!r}", *(group[0] for group in groups.values())
         )
     return [_compared(group, by=by, reference=reference, seed=seed) for group in groups.values()]
 
@@ -157,16 +148,11 @@ def compare_two(
     if one is other:
         raise InputError(f"rows {first!r} and {second!r} are one and the same; give two")
     if one.definition != other.definition:
-        raise InputError(
-            f"rows {first!r} and {second!r} are on different pairs, or of two definitions of one "
-            f"benchmark ({_shown(one)}; {_shown(other)}); only results on the same pairs can be "
-            "compared, counted alike: run both on the same data"
-        )
+        raise _other_definitions(f"rows {first!r} and {second!r}", one, other)
     comparison = _comparison(one, other, seed=seed)
     if comparison is None:
         raise InputError(
-            f"rows {first!r} and {second!r}: a mean over draws has no results of its pairs here, "
-            "because several of them are one choice; compare it in its own table"
+            f"rows {first!r} and {second!r}: a mean of choices has no results of pairs"
         )
     marks: list[str] = []
     for row in both:
@@ -189,43 +175,35 @@ def find_row(rows: Sequence[StoredRow], name: str) -> StoredRow:
     Raises:
         InputError: None or several; the message lists what there is.
     """
-    found = [row for row in rows if row.row_id == name] or [row for row in rows if row.name == name]
+    found = [row for row in rows if name in (row.row_id, row.line.name)]
     if len(found) == 1:
         return found[0]
-    if not found:
-        names = ", ".join(dict.fromkeys(repr(row.name) for row in rows))
-        raise InputError(f"row {name!r}: there is none of this name (there are: {names})")
-    ids = ", ".join(repr(row.row_id) for row in found)
-    raise InputError(f"row {name!r}: several tables have one; give one of: {ids}")
+    known = [row.row_id for row in found] or list(dict.fromkeys(row.line.name for row in rows))
+    problem = "several tables have one" if found else "there is none of this name"
+    raise InputError(f"row {name!r}: {problem}; give one of: {', '.join(map(repr, known))}")
 
 
-def _rows(folder: Path, *, study: str) -> tuple[StoredRow, ...]:
+def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
     """The rows of one table, if it is that of its results: a process may have died between them."""
     table, file = read_table(folder), read_pair_results(folder / RESULTS_FILE)
     results = {row.name: row for row in file.rows}
-    units = units_of(file.subset_P, file.row_id_P)
+    units = units_of(file.keys)
     weight_U = unit_weights(units.subset_U, weighting=file.weighting)
-    is_same = table.benchmark.digest == file.data_digest and results.keys() <= {
-        line.name for line in table.own_rows
-    }
-    rows = []
+    names = {line.name for line in table.own_rows}
+    is_same = table.benchmark.digest == file.data_digest and results.keys() <= names
     for line in table.own_rows:
         pairs = results.get(line.name)
-        row_id = f"{study}/{folder.name}/{line.name}"
-        rows.append(
-            StoredRow(row_id=row_id, study=study, table=table, line=line, file=file, pairs=pairs)
-        )
         if pairs is None:
             is_same = is_same and line.own.is_mean
         else:
             gap = float(weight_U @ pairs.of_units(units)) - line.own.headline.score
             is_same = is_same and abs(gap) < _ROUNDING
+        row_id = f"{study}/{folder.name}/{line.name}"
+        yield StoredRow(row_id=row_id, study=study, table=table, line=line, file=file, pairs=pairs)
     if not is_same:
         raise InputError(
-            f"{folder}: {TABLE_JSON} is not the table of {RESULTS_FILE}; run the same "
-            "`encore benchmark` again, it scores nothing twice"
+            f"{folder}: {TABLE_JSON} is not that of {RESULTS_FILE}; run `encore benchmark` again"
         )
-    return tuple(rows)
 
 
 def _distinct(rows: Sequence[StoredRow]) -> list[StoredRow]:
@@ -233,15 +211,22 @@ def _distinct(rows: Sequence[StoredRow]) -> list[StoredRow]:
     found: dict[tuple[object, ...], StoredRow] = {}
     for row in rows:
         credit = None if row.pairs is None else row.pairs.credit_P.tobytes()
-        key = (row.definition, row.study, row.table.model, row.name, credit)
+        key = (row.definition, row.study, row.table.model, row.line.name, credit)
         found.setdefault(key if credit else (row.row_id,), row)
     return list(found.values())
 
 
-def _shown(row: StoredRow) -> str:
-    """A definition, in words."""
-    name, version, headline, ties, weighting, digest = row.definition
-    return f"{name} {version} {digest[:12]}, {headline}, ties: {ties}, all {weighting} alike"
+def _other_definitions(what: str, *rows: StoredRow) -> InputError:
+    parts = (row.definition for row in rows)
+    shown = "; ".join(
+        f"{name} {version} {digest[:12]}, {headline}, ties: {ties}, all {weighting} alike"
+        for name, version, headline, ties, weighting, digest in parts
+    )
+    return InputError(
+        f"{what}: on different pairs or by different definitions of one benchmark ({shown}); only "
+        "results on the same pairs, counted alike, can be compared: run all on the same data, or "
+        "choose with --benchmark"
+    )
 
 
 def _compared(
@@ -260,7 +245,7 @@ def _compared(
             "row_id": row.row_id,
             "study": row.study,
             "model": row.table.model,
-            "name": row.name,
+            "name": row.line.name,
             "kind": row.line.kind,
             "params": {
                 name: value if isinstance(value, str) else float(value)
@@ -278,7 +263,7 @@ def _compared(
     return {
         **{name: getattr(about, name) for name in ("version", "weighting", "digest")},
         "benchmark": about.name,
-        "ties": rows[0].ties,
+        "ties": rows[0].definition[3],
         "is_partial": any(row.table.benchmark.is_partial for row in rows),
         "by": figure,
         "reference": chosen.row_id,
@@ -294,7 +279,7 @@ def _comparison(first: StoredRow, second: StoredRow, *, seed: int) -> dict[str, 
     file, second_P = first.file, second.pairs.credit_P
     if second.file is not file:
         second_P = second_P[second.file.order_of(file.keys)]
-    units = units_of(file.subset_P, file.row_id_P)
+    units = units_of(file.keys)
     found = compare_credits(
         unit_credits(first.pairs.credit_P, units=units),
         unit_credits(second_P, units=units),

@@ -72,13 +72,6 @@ class Benchmark(BaseModel):
     licence: str = Field(min_length=1)
     rejected_per_row: int | None = Field(default=None, ge=1)
 
-    @property
-    def num_pairs(self) -> int | None:
-        """Pairs of all subsets; None where a count is open."""
-        counts = [subset.num_pairs for subset in self.subsets]
-        known = [count for count in counts if count is not None]
-        return sum(known) if known and len(known) == len(counts) else None
-
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         together = (self.dataset, self.revision, self.split)
@@ -89,10 +82,8 @@ class Benchmark(BaseModel):
             raise ValueError(f"subset {twice[0]!r} is there more than once")
         for subset in self.subsets:
             if subset.num_pairs is not None and subset.num_pairs % (self.rejected_per_row or 1):
-                raise ValueError(
-                    f"subset {subset.name!r}: {subset.num_pairs} pairs are no whole number of rows "
-                    f"with {self.rejected_per_row} rejected responses each"
-                )
+                num = self.rejected_per_row
+                raise ValueError(f"subset {subset.name!r}: num_pairs is no multiple of {num}")
         return self
 
 
@@ -102,7 +93,11 @@ def load_benchmark(name: str | Path) -> Benchmark:
     Raises:
         InputError: No such benchmark; or file, field and value that is wrong.
     """
-    path = _path_of(name)
+    is_shipped = name in BENCHMARK_NAMES
+    path = Path(__file__).parent / f"{name}.toml" if is_shipped else Path(name)
+    if not path.is_file():
+        known = ", ".join(BENCHMARK_NAMES)
+        raise InputError(f"benchmark {str(name)!r}: expected {known} or the path of a TOML file")
     try:
         data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
@@ -111,19 +106,5 @@ def load_benchmark(name: str | Path) -> Benchmark:
         return Benchmark.model_validate(data)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        place = ".".join(map(str, problem["loc"]))
-        shown = f" field {place}:" if place else ""
-        got = f" (got {problem['input']!r:.80})" if place else ""
-        raise InputError(f"benchmark {path}:{shown} {problem['msg']}{got}") from error
-
-
-def _path_of(name: str | Path) -> Path:
-    if name in BENCHMARK_NAMES:
-        return Path(__file__).parent / f"{name}.toml"
-    path = Path(name)
-    if not path.is_file():
-        raise InputError(
-            f"benchmark {str(name)!r}: neither a shipped one ({', '.join(BENCHMARK_NAMES)}) nor a "
-            "TOML file; give one of these or a path"
-        )
-    return path
+        said = f"field {'.'.join(map(str, problem['loc'])) or '(all)'}: {problem['msg']}"
+        raise InputError(f"benchmark {path}: {said} (got {problem['input']!r:.80})") from error

@@ -114,11 +114,10 @@ class Units:
     subset_U: tuple[str, ...]
 
 
-def units_of(subset_P: Sequence[str], row_id_P: Sequence[str]) -> Units:
-    """The units of pairs: one for each (subset, row id)."""
-    place: dict[tuple[str, str], int] = {}
-    keys = zip(subset_P, row_id_P, strict=True)
-    unit_P = np.array([place.setdefault(key, len(place)) for key in keys], dtype=np.int64)
+def units_of(keys: Sequence[tuple[str, ...]]) -> Units:
+    """The units of pairs, of which each key begins with subset and row id: one for each of both."""
+    place: dict[tuple[str, ...], int] = {}
+    unit_P = np.array([place.setdefault(key[:2], len(place)) for key in keys], dtype=np.int64)
     order_P = np.argsort(unit_P, kind="stable")
     start_U = np.searchsorted(unit_P[order_P], np.arange(len(place)))
     return Units(order_P=order_P, start_U=start_U, subset_U=tuple(subset for subset, _ in place))
@@ -127,7 +126,7 @@ def units_of(subset_P: Sequence[str], row_id_P: Sequence[str]) -> Units:
 @lru_cache(maxsize=8)
 def units_of_pairs(pairs: BenchmarkPairs) -> Units:
     """The units of a benchmark's pairs; worked out once for all the models compared on them."""
-    return units_of(pairs.subset_P, pairs.row_id_P)
+    return units_of(pairs.keys)
 
 
 def unit_credits(credit_VP: _Floats, *, units: Units) -> _Floats:
@@ -213,13 +212,8 @@ def benchmark_score(
     Raises:
         InputError: A credit too many or too few, or one outside [0, 1].
     """
-    if credit_P.shape != (pairs.num_pairs,):
-        raise InputError(
-            f"credits of shape {credit_P.shape} for {pairs.num_pairs} pairs; expected one for each "
-            "pair"
-        )
-    if not ((credit_P >= 0) & (credit_P <= 1)).all():
-        raise InputError("credits outside [0, 1]; expected 1 for a win, 0 for a loss")
+    if credit_P.shape != (pairs.num_pairs,) or not ((credit_P >= 0) & (credit_P <= 1)).all():
+        raise InputError(f"credits: expected one in [0, 1] for each of {pairs.num_pairs} pairs")
     benchmark, units = pairs.benchmark, units_of_pairs(pairs)
     tie_U = None if credit_U is not None else _unit_ties(credit_P, is_tie_P, ties, units)
     credit_U = unit_credits(credit_P, units=units) if credit_U is None else credit_U

@@ -33,17 +33,11 @@ from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
 from encore.run_work import RunReport
-from encore.scoring.head_scores import HeadScores, ScoreManifest, read_head_scores
+from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.scoring.scoring_run import score_manifest, score_run
 from encore.training.embeddings import embed, prompt_table
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, GatingNetwork, load_gate
-
-#: Whether pairs that were cut compare with the `rewardbench` tool's results on them.
-_COMPARABLE = {
-    "encore": "the rewardbench tool cuts otherwise, so these pairs do not compare with its results",
-    "rewardbench": "they are cut as the rewardbench tool cuts them",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,7 +56,7 @@ class ScoredModel:
             from, its revision (the hub's commit, or the digest of its content; None for a model of
             our training), and the digest of the gate that weighs its heads, if one does.
         backbone: Revision of the model that its training started from; None where not recorded.
-        rows: Its own; those of schemes over its heads are made elsewhere.
+        row: Its own; those of schemes over its heads are made elsewhere.
     """
 
     folder: Path
@@ -74,17 +68,16 @@ class ScoredModel:
     synthetic: tuple[str, ...]
     behind: Mapping[str, str | None]
     backbone: str | None
-    rows: tuple[TableRow, ...] = ()
+    row: TableRow | None = None
 
-    def with_row(self, row: TableRow, *, gate: str | None = None) -> ScoredModel:
-        """With a row of its own that says of itself what is known of the model."""
+    def noted(self, row: TableRow) -> TableRow:
+        """A row from these scores, with what is known of the model."""
         noted = row.noted(
-            synthetic=(*self.synthetic, *row.about.synthetic),
-            notes=(*self.notes, *row.about.notes),
+            synthetic=(*row.about.synthetic, *self.synthetic),
+            notes=(*row.about.notes, *self.notes),
             num_cut_pairs=self.num_cut_pairs,
         )
-        behind = {**self.behind, "gate": gate}
-        return replace(self, rows=(replace(noted, behind=behind),), behind=behind)
+        return replace(noted, behind={**self.behind, "gate": None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +98,11 @@ class Scorer:
     reporter: Reporter = SILENT
     shard_size: int = 1000
 
-    def heads(self, check_heads: Callable[[Sequence[str]], None]) -> ScoredModel:
+    def heads(self, *, check_heads: Callable[..., object]) -> ScoredModel:
         """Score the model whose heads are weighed, and its prompts where a gate reads them.
 
         Args:
-            check_heads: Told the heads before anything is scored; raises where they are wrong.
+            check_heads: Told ``head_ids`` before anything is scored; raises where they are wrong.
 
         Raises:
             InputError: No such model, a single head, a gate of another model.
@@ -123,7 +116,7 @@ class Scorer:
                 f"model {opened.name}: its only head is {opened.model.head_ids[0]!r}, there is "
                 "nothing to weigh; give it as a reward model (--reward-model NAME=…)"
             )
-        check_heads(opened.model.head_ids)
+        check_heads(head_ids=opened.model.head_ids)
         gate = None if config.gate is None else open_gate(config.gate, opened, config.model)
         scored = self.score(opened, shown=opened.name)
         if config.gate is None or gate is None:
@@ -131,7 +124,10 @@ class Scorer:
         trained, about = gate
         reward_P2 = self._gated_rewards(scored, opened, trained)
         row = reward_row("moe gate", reward_P2, pairs=self.pairs, method="moe", about=about)
-        return scored.with_row(row, gate=_gate_digest(config.gate))
+        parts = ((config.gate / name).read_bytes() for name in (GATE_FILE, WEIGHTS_FILE))
+        digests = b"".join(hashlib.sha256(part).digest() for part in parts)
+        behind = {**scored.behind, "gate": hashlib.sha256(digests).hexdigest()}
+        return replace(scored, row=replace(scored.noted(row), behind=behind), behind=behind)
 
     def reward_model(self, name: str, model: str) -> ScoredModel:
         """Score a reward model with one head: a row of the table.
@@ -147,26 +143,20 @@ class Scorer:
         opened = self._open(model, revision=self.config.row_revisions.get(name))
         if len(opened.model.head_ids) != 1:
             raise InputError(
-                f"reward model {name!r} ({opened.name}): it has {len(opened.model.head_ids)} heads "
-                "and says not how to weigh them; give it as --model, or fold its heads into one "
-                "with `encore export` first"
+                f"reward model {name!r}: it has {len(opened.model.head_ids)} heads, not one; "
+                "give it as --model, or fold them into one with `encore export`"
             )
         scored = self.score(opened, shown=name)
         reward_P2 = scored.scores.score_P2R[:, :, 0].astype(np.float64)
-        return scored.with_row(reward_row(name, reward_P2, pairs=self.pairs, method=name))
+        row = reward_row(name, reward_P2, pairs=self.pairs, method=name)
+        return replace(scored, row=scored.noted(row))
 
     def _open(self, model: str, *, revision: str | None) -> OpenedModel:
         gc.collect()  # what is left of the model before makes room on the device
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        config = self.config
-        return open_reward_model(
-            model,
-            device=config.device,
-            dtype=config.dtype,
-            max_length=config.max_length,
-            revision=revision,
-        )
+        config = self.config.model_dump(include={"device", "dtype", "max_length"})
+        return open_reward_model(model, revision=revision, **config)
 
     def score(self, opened: OpenedModel, *, shown: str) -> ScoredModel:
         """The head scores of the pairs, in ``root/<key>``: computed, or found there.
@@ -193,30 +183,9 @@ class Scorer:
             further={"benchmark": benchmark}
             | ({} if is_ours else {"truncation": config.truncation}),
         )
-        report = self._report(opened, manifest, shown=shown)
-        return ScoredModel(
-            folder=self.root / manifest.score_key,
-            name=opened.name,
-            scores=aligned_scores(read_head_scores(self.root / manifest.score_key), pairs=pairs),
-            num_cut_pairs=report.total("num_cut_pairs"),
-            num_computed=sum(one.num_rows // 2 for one in report.outcomes if one.counts),
-            notes=tuple(_notes(opened, report, pairs, truncation=config.truncation)),
-            synthetic=tuple(f"model {shown}: {part}" for part in metadata.get("synthetic", ())),
-            behind={
-                "name": opened.name,
-                "digest": opened.digest,
-                "revision": metadata.get("revision"),
-                "gate": None,
-            },
-            backbone=metadata.get("backbone_identity", {}).get("revision"),
-        )
-
-    def _report(self, opened: OpenedModel, manifest: ScoreManifest, *, shown: str) -> RunReport:
-        """Score the shards that are not there."""
-        pairs, config = self.pairs, self.config
+        folder = self.root / manifest.score_key
         in_subsets = zip(pairs.pairs, pairs.subset_P, strict=True)
         planned = sorted(in_subsets, key=lambda one: (one[0].pair_id, one[0].source))
-        folder = self.root / manifest.score_key
         report = score_run(
             folder,
             manifest,
@@ -230,7 +199,26 @@ class Scorer:
         if report.failures:
             index, error = min(report.failures.items())
             raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")
-        return report
+        scores = read_head_scores(folder)
+        keys = zip(scores.source_P.tolist(), scores.pair_id_P.tolist(), strict=True)
+        row_of = {key: row for row, key in enumerate(keys)}
+        in_order = scores.take(np.array([row_of[one.source, one.pair_id] for one in pairs.pairs]))
+        return ScoredModel(
+            folder=folder,
+            name=opened.name,
+            scores=in_order,
+            num_cut_pairs=report.total("num_cut_pairs"),
+            num_computed=sum(one.num_rows // 2 for one in report.outcomes if one.counts),
+            notes=tuple(_notes(opened, report, pairs, truncation=config.truncation)),
+            synthetic=tuple(f"model {shown}: {part}" for part in metadata.get("synthetic", ())),
+            behind={
+                "name": opened.name,
+                "digest": opened.digest,
+                "revision": metadata.get("revision"),
+                "gate": None,
+            },
+            backbone=metadata.get("backbone_identity", {}).get("revision"),
+        )
 
     def _gated_rewards(
         self, scored: ScoredModel, opened: OpenedModel, gate: GatingNetwork
@@ -259,9 +247,6 @@ class Scorer:
         return np.asarray(np.einsum("pr,pcr->pc", weight_PR, score_P2R), dtype=np.float64)
 
 
-# --- head scores ----------------------------------------------------------------------------------
-
-
 def encoded_pairs(
     opened: OpenedModel, pairs: Sequence[PreferencePair], *, truncation: str
 ) -> list[EncodedPair]:
@@ -278,16 +263,13 @@ def encoded_pairs(
     """
     if truncation == "encore":
         return opened.tokenizer.encode_pairs(pairs)
-    whole = copy.copy(opened.tokenizer)
+    whole, most = copy.copy(opened.tokenizer), opened.tokenizer.max_length
     whole.max_length = sys.maxsize
-    most = opened.tokenizer.max_length
 
     def cut(one: EncodedResponse) -> EncodedResponse:
         num_cut = max(0, len(one.token_ids) - most)
-        num_prompt = max(0, one.num_prompt - num_cut)
-        return EncodedResponse(
-            token_ids=one.token_ids[num_cut:], num_prompt=num_prompt, num_cut=num_cut
-        )
+        rest, num_prompt = one.token_ids[num_cut:], max(0, one.num_prompt - num_cut)
+        return EncodedResponse(token_ids=rest, num_prompt=num_prompt, num_cut=num_cut)
 
     return [
         EncodedPair(chosen=cut(pair.chosen), rejected=cut(pair.rejected))
@@ -295,37 +277,15 @@ def encoded_pairs(
     ]
 
 
-def aligned_scores(scores: HeadScores, *, pairs: BenchmarkPairs) -> HeadScores:
-    """Head scores in the order of a benchmark's pairs, a row for each, with its subset.
-
-    Args:
-        scores: Of at least these pairs, in any order.
-        pairs: Of the benchmark.
-
-    Raises:
-        InputError: A pair without scores.
-    """
-    keys = zip(scores.source_P.tolist(), scores.pair_id_P.tolist(), strict=True)
-    row_of = {key: row for row, key in enumerate(keys)}
-    wanted = [(pair.source, pair.pair_id) for pair in pairs.pairs]
-    missing = [pair_id for source, pair_id in wanted if (source, pair_id) not in row_of]
-    if missing:
-        raise InputError(
-            f"head scores: {len(missing)} of the {len(wanted)} pairs of {pairs.benchmark.name} are "
-            f"not among them (the first: {missing[0]}); score this benchmark with this model"
-        )
-    taken = scores.take(np.array([row_of[key] for key in wanted], dtype=np.int64))
-    return replace(taken, subset_P=np.array(pairs.subset_P, dtype=np.object_))
-
-
 def _notes(
     opened: OpenedModel, report: RunReport, pairs: BenchmarkPairs, *, truncation: str
 ) -> Iterator[str]:
     if num_cut := report.total("num_cut_pairs"):
+        how = "as" if truncation == "rewardbench" else "otherwise than"
         yield (
             f"{opened.name}: {num_cut} of {pairs.num_pairs} pairs are longer than "
-            f"{opened.tokenizer.max_length} tokens and lost {report.total('num_cut_tokens')} "
-            f"tokens of their oldest text; {_COMPARABLE[truncation]}"
+            f"{opened.tokenizer.max_length} tokens and lost {report.total('num_cut_tokens')}, the "
+            f"oldest; they are cut {how} the rewardbench tool cuts them"
         )
     # A downloaded model is rendered by our template for want of its own.
     hf_tokenizer = opened.tokenizer.hf_tokenizer
@@ -339,9 +299,6 @@ def _notes(
         )
 
 
-# --- the gate -------------------------------------------------------------------------------------
-
-
 def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwork, RowAbout]:
     """A gate over the heads of a model, and what its row says; nothing is computed yet.
 
@@ -353,37 +310,26 @@ def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwor
     if trained.num_inputs != opened.model.hidden_size:
         raise InputError(
             f"gate {gate}: it reads states of {trained.num_inputs} numbers, those of model "
-            f"{opened.name} have {opened.model.hidden_size}; train a gate for this model with "
-            "`encore gate`"
+            f"{opened.name} have {opened.model.hidden_size}; train one with `encore gate`"
         )
-    folder = Path(model).expanduser()  # the model's, or the run's around it; not there for the hub
-    digests = [folder_digest(one) for one in (folder, folder / "model") if one.is_dir()]
     recorded, path = None, gate / RESULT_FILE
-    about = RowAbout(kind="scheme", uses_labels=True)
+    marks: tuple[str, ...] = ()
     if path.exists():
         try:
             found = json.loads(path.read_bytes())
-            recorded = str(found["model"])
-            marks = tuple(f"gate: {part}" for part in found["synthetic"])
+            recorded, marks = found["model"], tuple(f"gate: {part}" for part in found["synthetic"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{path}: it does not say for which model the gate was trained "
-                f"({type(error).__name__}); train it again with `encore gate`"
-            ) from error
-        about = about.model_copy(update={"synthetic": marks})
+            problem = f"it does not say for which model it was trained ({type(error).__name__})"
+            raise InputError(f"{path}: {problem}; train it again with `encore gate`") from error
+    about = RowAbout(kind="scheme", uses_labels=True, synthetic=marks)
+    folder = Path(model).expanduser()  # the model's, or the run's around it; not there for the hub
+    digests = [folder_digest(one) for one in (folder, folder / "model") if one.is_dir()]
     if recorded is None or not digests:
         note = f"gate {gate.name}: nothing says that it was trained for model {opened.name}"
-        about = about.model_copy(update={"notes": (note,)})
-    elif recorded not in {f"sha256:{one}" for one in digests}:
+        return trained, about.model_copy(update={"notes": (note,)})
+    if recorded not in {f"sha256:{one}" for one in digests}:
         raise InputError(
-            f"gate {gate}: it was trained for another model ({recorded[:19]}…) than "
-            f"{opened.name}, whose heads have the same names; train one for this model with "
-            "`encore gate`"
+            f"gate {gate}: it was trained for another model ({str(recorded)[:19]}…) than "
+            f"{opened.name}; train one for this model with `encore gate`"
         )
     return trained, about
-
-
-def _gate_digest(gate: Path) -> str:
-    """Of the gate itself, not of its report, which says how long the training took."""
-    parts = (hashlib.sha256((gate / name).read_bytes()) for name in (GATE_FILE, WEIGHTS_FILE))
-    return hashlib.sha256(b"".join(part.digest() for part in parts)).hexdigest()

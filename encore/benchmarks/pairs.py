@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,6 @@ class BenchmarkPairs:
             such pairs has to say so.
         digest: SHA-256 over the sorted (subset, row id, pair id): the same for every order.
         notes: Plain sentences on what was left out, is missing or repeated.
-        is_from_hub: Whether the hub gave them, at the benchmark's revision; else local files did.
     """
 
     benchmark: Benchmark
@@ -48,7 +48,6 @@ class BenchmarkPairs:
     is_partial: bool
     digest: str
     notes: tuple[str, ...]
-    is_from_hub: bool = False
 
     @property
     def num_pairs(self) -> int:
@@ -90,26 +89,27 @@ def read_benchmark_pairs(
             rows.add(record)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
+    names = [one.name for one in benchmark.subsets]
     if not rows.pairs:
         raise InputError(
-            f"{where}: none of its {rows.num_seen} rows belongs to this "
-            f"benchmark ({', '.join(one.name for one in benchmark.subsets) or 'no rows'})"
+            f"{where}: none of its {rows.num_seen} rows has a subset of it ({', '.join(names)})"
         )
     problems = "; ".join(_count_problems(benchmark, Counter(rows.subset_P)))
     if problems and not allow_partial:
         raise InputError(
-            f"{where}: other pairs than its definition says: {problems}; get the whole data set, "
-            "or allow a partial benchmark (--allow-partial), which every table then says"
+            f"{where}: {problems}; get the whole data set, or allow a part of it (--allow-partial)"
         )
+    ids = (pair.pair_id for pair in rows.pairs)
+    lines = sorted(zip(rows.subset_P, rows.row_id_P, ids, strict=True))
+    text = "".join("\0".join(key) + "\n" for key in lines)
     return BenchmarkPairs(
         benchmark=benchmark,
         pairs=tuple(rows.pairs),
         subset_P=tuple(rows.subset_P),
         row_id_P=tuple(rows.row_id_P),
         is_partial=bool(problems),
-        digest=rows.digest,
+        digest=hashlib.sha256(text.encode()).hexdigest(),
         notes=tuple(rows.notes(problems)),
-        is_from_hub=data is None,
     )
 
 
@@ -124,11 +124,10 @@ class _Rows:
     places: dict[tuple[str, str], int] = field(default_factory=dict)
     num_seen: int = 0
     num_elsewhere: int = 0
-    num_without_id: int = 0
     times_seen: Counter[str] = field(default_factory=Counter)
 
     def add(self, record: RawRecord) -> None:
-        """Take a record's pairs, or count it as one of another subset."""
+        """Take a record's pairs, one for each rejected response, or leave another subset's out."""
         self.num_seen += 1
         where, row = f"row {self.num_seen}", record.value
         if record.problem is not None or not isinstance(row, Mapping):
@@ -138,16 +137,12 @@ class _Rows:
         if subset is None and not names:
             subset = ONLY_SUBSET
         if not isinstance(subset, str) or not subset:
-            raise InputError(
-                f"{where}: subset is {subset!r:.40}; expected a column 'subset' with a name in "
-                "each row"
-            )
+            raise InputError(f"{where}: expected a column 'subset' with a name in each row")
         if names and subset not in names:
             self.num_elsewhere += 1
             return
         row_id = row.get("id")
         if row_id is None:
-            self.num_without_id += 1
             row_id = self.num_seen
         elif isinstance(row_id, bool) or not isinstance(row_id, int | str):
             raise InputError(f"{where}: id is {row_id!r:.40}, expected a number or text")
@@ -155,41 +150,26 @@ class _Rows:
         first = self.places.setdefault((subset, str(row_id)), self.num_seen)
         if first != self.num_seen:
             raise InputError(f"{where}: row {first} has this id too; expected one row per id")
-        self._add_pairs(row, where=where)
-        num_new = len(self.pairs) - len(self.subset_P)
-        self.subset_P += [subset] * num_new
-        self.row_id_P += [str(row_id)] * num_new
+        for pair in self._pairs(row, where=where):
+            self.pairs.append(pair)
+            self.subset_P.append(subset)
+            self.row_id_P.append(str(row_id))
 
-    def _add_pairs(self, row: Mapping[str, Any], *, where: str) -> None:
-        """A pair for each rejected response of a row."""
+    def _pairs(self, row: Mapping[str, Any], *, where: str) -> Iterator[PreferencePair]:
         chosen, rejected = _responses(row, "chosen"), _responses(row, "rejected")
-        if len(chosen) != 1:
-            raise InputError(f"{where}: {len(chosen)} chosen responses; expected one")
         name, wanted = self.benchmark.name, self.benchmark.rejected_per_row
-        if not rejected or (wanted is not None and len(rejected) != wanted):
-            raise InputError(
-                f"{where}: {len(rejected)} rejected responses; expected {wanted or 'at least one'}"
-            )
+        if len(chosen) != 1 or len(rejected) != (wanted or max(len(rejected), 1)):
+            found = f"{len(chosen)} chosen and {len(rejected)} rejected responses"
+            raise InputError(f"{where}: {found}; expected 1 and {wanted or 'at least 1'}")
         for response in rejected:
             texts = {**row, "chosen": chosen[0], "rejected": response}
             try:
                 pair = parse(texts, source=name)
             except MalformedRecordError as error:
-                raise InputError(
-                    f"{where}: {error.detail}; expected prompt, chosen and rejected with text in "
-                    "each: mend the row"
-                ) from error
+                raise InputError(f"{where}: {error.detail}; mend the row") from error
             self.times_seen[pair.pair_id] += 1
             times = self.times_seen[pair.pair_id]
-            self.pairs.append(pair if times == 1 else parse(texts, source=f"{name}.{times}"))
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over the sorted (subset, row id, pair id)."""
-        ids = (pair.pair_id for pair in self.pairs)
-        lines = sorted(zip(self.subset_P, self.row_id_P, ids, strict=True))
-        text = "".join("\0".join(key) + "\n" for key in lines)
-        return hashlib.sha256(text.encode()).hexdigest()
+            yield pair if times == 1 else dataclasses.replace(pair, source=f"{name}.{times}")
 
     def notes(self, problems: str) -> Iterator[str]:
         """What was left out, is missing or repeated."""
@@ -197,8 +177,6 @@ class _Rows:
             yield f"partial: {problems}"
         if self.num_elsewhere:
             yield f"{self.num_elsewhere} rows of other subsets are left out"
-        if self.num_without_id:
-            yield f"{self.num_without_id} rows have no id: their place in the data stands for it"
         if repeated := len(self.pairs) - len(self.times_seen):
             yield f"{repeated} pairs repeat the texts of another one; each counts, as in the data"
 

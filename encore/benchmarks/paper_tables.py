@@ -64,44 +64,27 @@ class PaperRow:
         return f"{self.label}, {self.base_model}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaperTable:
-    """One of the three tables: our name, its place in the paper, what it shows, its rows."""
-
-    name: TableName
-    place: str
-    title: str
-    rows: tuple[PaperRow, ...]
-
-
 @cache
-def paper_tables() -> tuple[PaperTable, ...]:
-    """The three tables, in the paper's order."""
+def paper_rows() -> tuple[PaperRow, ...]:
+    """The rows of all three tables, in the paper's order."""
+    names = tuple(subset_counts())
     return tuple(
-        PaperTable(**table | {"rows": tuple(_row(row, table["name"]) for row in table["rows"])})
-        for table in _read()["tables"]
+        PaperRow(
+            **{**row, "scores": dict(zip(names, row["scores"], strict=True))}, table=table["name"]
+        )
+        for table in printed()["tables"]
+        for row in table["rows"]
     )
-
-
-def paper_row(table: str, method: str) -> PaperRow:
-    """One row, by the table's name and the method's key."""
-    [found] = (one for one in paper_tables() if one.name == table)
-    return next(row for row in found.rows if row.method == method)
 
 
 @cache
 def subset_counts() -> Mapping[str, int]:
     """The number of pairs of each subset, in the order of the paper's columns."""
     known = {subset.name: subset.num_pairs or 0 for subset in load_benchmark(BENCHMARK).subsets}
-    return {name: known[name] for name in _read()["subsets"]}
-
-
-def _row(row: Mapping[str, Any], table: TableName) -> PaperRow:
-    named = {name: value for name, value in row.items() if name not in ("scores", "safety")}
-    scores = dict(zip(subset_counts(), row["scores"], strict=True))
-    return PaperRow(table=table, **named, scores=scores, printed_safety=row["safety"])
+    return {name: known[name] for name in printed()["subsets"]}
 
 
 @cache
-def _read() -> dict[str, Any]:
+def printed() -> dict[str, Any]:
+    """The three tables as their file has them, each with its place and title in the paper."""
     return tomllib.loads(Path(__file__).with_name("paper_tables.toml").read_text(encoding="utf-8"))

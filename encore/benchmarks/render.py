@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Literal
 
 from encore.benchmarks.table import BenchmarkTable, OwnFigures, PaperFigures
@@ -15,22 +14,23 @@ FORMATS: tuple[Format, ...] = ("markdown", "latex", "json")
 NONE = "–"
 MINUS = "−"
 #: What LaTeX would act on; names come from data sets, paths and models.
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "–": "--",
-    "−": "$-$",
-    "Δ": r"$\Delta$",
-    "τ": r"$\tau$",
-    "<": "$<$",
-    ">": "$>$",
-    "|": r"\textbar{}",
-    **{one: f"\\{one}" for one in "&%$#_{}"},
-}
-_LATEX_WORDS = re.compile("|".join(map(re.escape, _LATEX)))
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "–": "--",
+        "−": "$-$",
+        "Δ": r"$\Delta$",
+        "τ": r"$\tau$",
+        "<": "$<$",
+        ">": "$>$",
+        "|": r"\textbar{}",
+        **{one: f"\\{one}" for one in "&%$#_{}"},
+    }
+)
 #: Would end a cell or a line of a Markdown table.
-_MARKDOWN_WORDS = re.compile(r"[|\r\n\\]")
+_MARKDOWN = str.maketrans({"|": "\\|", "\\": "\\\\", "\r": " ", "\n": " "})
 #: What a terminal would act on, and JSON lets stand.
 _CONTROL = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -66,34 +66,28 @@ def notes_of(table: BenchmarkTable) -> tuple[str, ...]:
     return (*synthetic, *_reading(table), *table.notes)
 
 
-def _reading(table: BenchmarkTable) -> Iterator[str]:
+def _reading(table: BenchmarkTable) -> list[str]:
+    """How to read the figures."""
     ties = {(line.kind == "judge", line.own.ties) for line in table.own_rows}
     compared = [one for line in table.own_rows if (one := line.own.comparison) is not None]
-    paper = [line.paper for line in table.rows if line.paper is not None]
-    yield "scores are in percent; their 95 % intervals are over pairs (Wilson)"
-    if (False, "loss") in ties:
-        yield "a reward model's tie is a loss"
-    if (False, "half") in ties:
-        yield "a reward model's tie counts one half, k equal best responses 1/k"
-    if (True, "half") in ties:
-        yield "a judge's tie counts one half"
-    if compared:
-        yield (
-            f"Δ is the difference to {table.reference} in points on the same pairs, with its "
-            "paired bootstrap interval; p is McNemar's, exact"
-        )
-    if any(one.mcnemar_p is None for one in compared):
-        yield (
-            "no p where some credits lie between 0 and 1, as for means over draws and for ties "
-            "that count in part: McNemar's test counts pairs that are right or wrong"
-        )
-    if any(line.own.draws is not None for line in table.own_rows):
-        yield (
-            "draws: 2.5 and 97.5 % of the draws, what chance between draws alone does; the row "
-            "itself is their mean"
-        )
-    if not all(one.follows for one in paper):
-        yield "[x] behind a figure of the paper is what its own sub-scores give"
+    has_draws = any(line.own.draws is not None for line in table.own_rows)
+    follows = all(line.paper.follows for line in table.rows if line.paper is not None)
+    said = {
+        "scores are in percent; their 95 % intervals are over pairs (Wilson)": True,
+        "a reward model's tie is a loss": (False, "loss") in ties,
+        "a reward model's tie counts one half, k equal best responses 1/k": (False, "half") in ties,
+        "a judge's tie counts one half": (True, "half") in ties,
+        f"Δ is the difference to {table.reference} in points on the same pairs, with its paired "
+        "bootstrap interval; p is McNemar's, exact": bool(compared),
+        "no p where some credits lie between 0 and 1, as for means over draws and for ties that "
+        "count in part: McNemar's test counts pairs that are right or wrong": any(
+            one.mcnemar_p is None for one in compared
+        ),
+        "draws: 2.5 and 97.5 % of the draws, what chance between draws alone does; the row itself "
+        "is their mean": has_draws,
+        "[x] behind a figure of the paper is what its own sub-scores give": not follows,
+    }
+    return [text for text, holds in said.items() if holds]
 
 
 # --- cells ----------------------------------------------------------------------------------------
@@ -171,7 +165,7 @@ def _range(low: float, high: float) -> str:
 
 
 def _markdown(table: BenchmarkTable) -> str:
-    safe = [[_markdown_text(cell) for cell in row] for row in _cells(table)]
+    safe = [[cell.translate(_MARKDOWN) for cell in row] for row in _cells(table)]
     # A column's rule needs a dash beside its colon, or the whole is no table to a reader.
     widths = [max(2, *map(len, column)) for column in zip(*safe, strict=True)]
     rule = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
@@ -179,13 +173,9 @@ def _markdown(table: BenchmarkTable) -> str:
     for row in (safe[0], rule, *safe[1:]):
         padded = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append(f"| {' | '.join([row[0].ljust(widths[0]), *padded[1:]])} |")
-    notes = [f"- {_markdown_text(note)}" for note in notes_of(table)]
-    title = f"**{_markdown_text(title_of(table))}**"
+    notes = [f"- {note.translate(_MARKDOWN)}" for note in notes_of(table)]
+    title = f"**{title_of(table).translate(_MARKDOWN)}**"
     return "\n".join([title, "", *lines, "", *notes]) + "\n"
-
-
-def _markdown_text(text: str) -> str:
-    return _MARKDOWN_WORDS.sub(lambda found: " " if found[0] in "\r\n" else f"\\{found[0]}", text)
 
 
 def _latex(table: BenchmarkTable) -> str:
@@ -211,7 +201,7 @@ def _latex(table: BenchmarkTable) -> str:
 
 
 def _latex_text(text: str) -> str:
-    return _LATEX_WORDS.sub(lambda found: _LATEX[found[0]], _one_line(text))
+    return _one_line(text).translate(_LATEX)
 
 
 def _one_line(text: str) -> str:

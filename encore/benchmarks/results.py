@@ -40,7 +40,6 @@ PAIR_RESULTS = pa.schema(
 )
 _FOOTER_KEY = b"encore"
 _KEY_COLUMNS = ["subset", "row_id", "pair_id"]
-_OF_ALL = ("benchmark", "data_digest", "is_partial", "weighting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,27 +49,16 @@ class PairResults:
     Attributes:
         benchmark: Name of the benchmark.
         data_digest: Of its pairs (`BenchmarkPairs.digest`).
-        is_partial: Whether pairs of the benchmark were missing.
         weighting: How the benchmark's headline is weighted.
-        subset_P: Subset of each pair.
-        row_id_P: Row of each pair.
-        pair_id_P: Id of each pair.
+        keys: Subset, row id and pair id of each pair, in order.
         rows: In the table's order.
     """
 
     benchmark: str
     data_digest: str
-    is_partial: bool
     weighting: Weighting
-    subset_P: tuple[str, ...]
-    row_id_P: tuple[str, ...]
-    pair_id_P: tuple[str, ...]
+    keys: list[tuple[str, str, str]]
     rows: tuple[TableRow, ...]
-
-    @property
-    def keys(self) -> list[tuple[str, str, str]]:
-        """Subset, row id and pair id of each pair, in order."""
-        return list(zip(self.subset_P, self.row_id_P, self.pair_id_P, strict=True))
 
     def order_of(self, keys: Sequence[tuple[str, str, str]]) -> NDArray[np.int64]:
         """Where the pair of each key stands: files may differ in order."""
@@ -135,34 +123,25 @@ def read_pair_results(path: Path) -> PairResults:
         InputError: No such file, another kind of Parquet, or rows that are not those of its pairs.
     """
     try:
-        table = pq.read_table(path, partitioning=None)
+        table = pq.read_table(path, columns=PAIR_RESULTS.names, partitioning=None)
         footer: dict[str, Any] = json.loads((table.schema.metadata or {})[_FOOTER_KEY])
         ties: dict[str, Ties] = footer["ties"]
-        said = footer.get("rows", {})
-        # Older files do not say what a row is; in them only a judge's tie counts one half.
-        kinds = {name: {"kind": "judge" if ties[name] == "half" else "model"} for name in ties}
-        about = {name: RowAbout.model_validate(said.get(name, kinds[name])) for name in ties}
-        num_pairs, of_all = footer["num_pairs"], {name: footer[name] for name in _OF_ALL}
+        about = {name: RowAbout.model_validate(footer["rows"][name]) for name in ties}
+        of_all = {name: footer[name] for name in ("benchmark", "data_digest", "weighting")}
+        num_pairs = footer["num_pairs"]
+        parts = [table.slice(place * num_pairs, num_pairs) for place in range(len(ties))]
+        keys = table.slice(0, num_pairs).select(_KEY_COLUMNS)
+        is_whole = table.num_rows == num_pairs * len(ties) and all(
+            part.select(_KEY_COLUMNS).equals(keys) and pc.all(pc.equal(part["row"], name)).as_py()
+            for name, part in zip(ties, parts, strict=True)
+        )
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise InputError(
-            f"{path}: no results of a benchmark ({type(error).__name__}); expected a file that "
-            "`encore benchmark` wrote"
+            f"{path}: no results of a benchmark as `encore` writes them ({type(error).__name__})"
         ) from error
-    if table.schema.names != PAIR_RESULTS.names:
-        raise InputError(
-            f"{path}: columns {', '.join(table.schema.names)}; expected those of results of a "
-            f"benchmark: {', '.join(PAIR_RESULTS.names)}"
-        )
-    parts = [table.slice(place * num_pairs, num_pairs) for place in range(len(ties))]
-    keys = table.slice(0, num_pairs).select(_KEY_COLUMNS)
-    is_whole = table.num_rows == num_pairs * len(ties) and all(
-        part.select(_KEY_COLUMNS).equals(keys) and pc.all(pc.equal(part["row"], name)).as_py()
-        for name, part in zip(ties, parts, strict=True)
-    )
     if not is_whole:
         raise InputError(
-            f"{path}: damaged: not one line for each of {num_pairs} pairs under each of "
-            f"{len(ties)} rows; run `encore benchmark` again"
+            f"{path}: damaged, not {num_pairs} pairs for each row; run `encore benchmark` again"
         )
     rows = []
     for name, part in zip(ties, parts, strict=True):
@@ -175,8 +154,8 @@ def read_pair_results(path: Path) -> PairResults:
             about=about[name],
         )
         rows.append(row)
-    of_all |= {f"{name}_P": tuple(keys[name].to_pylist()) for name in _KEY_COLUMNS}
-    return PairResults(**of_all, rows=tuple(rows))
+    columns = (keys[name].to_pylist() for name in _KEY_COLUMNS)
+    return PairResults(**of_all, keys=list(zip(*columns, strict=True)), rows=tuple(rows))
 
 
 def stored_rows(
@@ -196,29 +175,26 @@ def stored_rows(
         InputError: No results, or results on other pairs.
     """
     results, benchmark = read_pair_results(path), pairs.benchmark
-    on = f"{benchmark.name} {pairs.digest[:12]}"
-    if (results.benchmark, results.data_digest) != (benchmark.name, pairs.digest):
+    there = (results.benchmark, results.data_digest, results.weighting)
+    wanted = (benchmark.name, pairs.digest, benchmark.weighting)
+    if there != wanted:
+        found, own = (f"{one[0]} {one[1][:12]}, all {one[2]} alike" for one in (there, wanted))
         raise InputError(
-            f"{path}: results on {results.benchmark} {results.data_digest[:12]}, not on {on}; only "
-            "results on the same pairs can be compared: run both on the same data"
-        )
-    if results.weighting != benchmark.weighting:
-        raise InputError(
-            f"{path}: results that count all {results.weighting} of {on} alike, not all "
-            f"{benchmark.weighting}: two definitions of one name; run both with the same one"
+            f"{path}: results on {found}, not on {own}; only results on the same pairs, counted "
+            "alike, can be compared: run both on the same data"
         )
     order_P, is_alone = results.order_of(pairs.keys), len(results.rows) == 1
+    own_mark = f"benchmark {benchmark.name}"  # every table on this benchmark is marked so itself
     rows = []
     for row in results.rows:
         whose = name or (row.name if is_alone else "")
         before = f"{whose}: " if whose else ""
-        of_row = [one for one in row.about.synthetic if one != f"benchmark {benchmark.name}"]
-        marked = row.noted(  # every table on this benchmark is marked so itself
-            synthetic=tuple(before + one.removeprefix(before) for one in of_row),
-            notes=tuple(before + one.removeprefix(before) for one in row.about.notes),
+        synthetic, notes = (
+            tuple(before + one.removeprefix(before) for one in said if one != own_mark)
+            for said in (row.about.synthetic, row.about.notes)
         )
         moved = replace(
-            marked,
+            row.noted(synthetic=synthetic, notes=notes),
             name=whose if is_alone else before + row.name,
             method=whose if is_alone else None,
             credit_P=row.credit_P[order_P],

@@ -6,7 +6,7 @@ V weight vectors, B vectors of one block.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -24,7 +24,6 @@ from encore.benchmarks.metrics import (
     units_of_pairs,
 )
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.errors import InputError
 
 #: Margins held at a time: 32 MB.
 _BLOCK_CELLS = 4_000_000
@@ -132,7 +131,6 @@ def reward_row(
     reward_P2: _Floats,
     *,
     pairs: BenchmarkPairs,
-    margin_P: _Floats | None = None,
     about: RowAbout | None = None,
     **more: Any,
 ) -> TableRow:
@@ -144,27 +142,19 @@ def reward_row(
         name: Of the row.
         reward_P2: Of each pair of ``pairs``, in their order.
         pairs: Of the benchmark.
-        margin_P: Reward of chosen minus rejected, where it is known without the rounding of the
-            two; default: their difference.
         about: Default: a reward model.
         **more: Further fields of `TableRow`.
 
     Raises:
-        InputError: Rewards of other pairs, or one that is no number.
+        InputError: A reward that is no number.
     """
-    rewards = np.asarray(reward_P2, dtype=np.float64)
-    if rewards.shape != (pairs.num_pairs, 2):
-        raise InputError(
-            f"row {name!r}: rewards of shape {rewards.shape} for {pairs.num_pairs} pairs; expected "
-            "one for either response of each"
-        )
-    found_P = rewards[:, 0] - rewards[:, 1] if margin_P is None else margin_P
+    margin_P = reward_P2[:, 0] - reward_P2[:, 1]
     return TableRow(
         name=name,
         ties=pairs.benchmark.ties,
-        credit_P=credit_of(found_P, ties=pairs.benchmark.ties),
-        is_tie_P=is_tie(found_P),
-        reward_P2=rewards,
+        credit_P=credit_of(margin_P, ties=pairs.benchmark.ties),
+        is_tie_P=is_tie(margin_P),
+        reward_P2=reward_P2,
         about=about or RowAbout(kind="model"),
         **more,
     )
@@ -172,12 +162,12 @@ def reward_row(
 
 def mean_row(
     name: str,
-    margin_PR: _Floats,
-    weight_VR: _Floats,
+    drawn: Sequence[_Floats],
     *,
+    margin_PR: _Floats,
     pairs: BenchmarkPairs,
-    params: Mapping[str, float | str] | None = None,
     method: str | None = None,
+    **params: float,
 ) -> TableRow:
     """The mean of many weightings of the heads, with their spread.
 
@@ -186,12 +176,13 @@ def mean_row(
 
     Args:
         name: Of the row.
+        drawn: At least one weight vector.
         margin_PR: Score of the chosen minus that of the rejected response, float64.
-        weight_VR: At least one weight vector.
         pairs: Of the benchmark.
-        params: The scheme's.
         method: As in `TableRow`.
+        **params: The scheme's.
     """
+    weight_VR = np.array(drawn)
     units, ties = units_of_pairs(pairs), pairs.benchmark.ties
     weight_U = unit_weights(units.subset_U, weighting=pairs.benchmark.weighting)
     num_vectors, num_pairs = len(weight_VR), len(margin_PR)
@@ -211,6 +202,6 @@ def mean_row(
         ties=ties,
         credit_P=total_P / num_vectors,
         credit_U=total_U / num_vectors,
-        about=RowAbout(kind="scheme", params=params or {}, draws=draws),
+        about=RowAbout(kind="scheme", params={**params, "num_draws": num_vectors}, draws=draws),
         method=method,
     )

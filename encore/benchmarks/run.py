@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
 from encore.benchmarks.render import render
 from encore.benchmarks.results import stored_rows, write_pair_results
 from encore.benchmarks.rows import TableRow
-from encore.benchmarks.scheme_rows import is_scheme_row, refuse_other_rules, scheme_rows
+from encore.benchmarks.scheme_rows import ROW_NAMES, scheme_rows
 from encore.benchmarks.table import (
     BENCHMARKS_DIR,
     RESULTS_FILE,
@@ -40,8 +39,7 @@ from encore.runs import run_key_of
 from encore.synthetic import synthetic_in
 from encore.training.disk import named_when_full
 from encore.warehouse import open_ratings
-from encore.weighting.scheme import Evidence
-from encore.weighting.vector import Origin
+from encore.weighting.vector import Origin, head_weights
 from encore.weighting.weigh import open_evidence
 
 #: What a table is made of: its key, and the model behind each row.
@@ -59,8 +57,6 @@ class BenchmarkRun:
         pairs: Of the benchmark.
         out: The folder of the following files.
         num_computed: Pairs scored now, over all models; 0 where all were scored before.
-        seconds_scoring: Opening models and scoring.
-        seconds_table: Everything from head scores to the table.
     """
 
     table: BenchmarkTable
@@ -68,8 +64,6 @@ class BenchmarkRun:
     pairs: BenchmarkPairs
     out: Path
     num_computed: int
-    seconds_scoring: float
-    seconds_table: float
 
     @property
     def results_path(self) -> Path:
@@ -77,14 +71,22 @@ class BenchmarkRun:
         return self.out / RESULTS_FILE
 
     @property
-    def json_path(self) -> Path:
-        """The table as JSON."""
-        return self.out / TABLE_JSON
-
-    @property
     def markdown_path(self) -> Path:
         """The table as Markdown."""
         return self.out / TABLE_MARKDOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Scored:
+    """Every model's part of a table, and the ratings that weights came from."""
+
+    heads: ScoredModel | None = None
+    models: Sequence[ScoredModel] = ()
+    schemes: Sequence[TableRow] = ()
+    notes: Sequence[str] = ()
+    origin: Origin | None = None
+    #: Ids of the pairs whose labels weights were learnt from.
+    learnt: Sequence[str] = ()
 
 
 def run_benchmark(
@@ -93,8 +95,7 @@ def run_benchmark(
     """Score a benchmark's pairs with every model once, and make the table of all rows.
 
     Head scores are kept in ``STUDY/benchmarks/<key>``; what is there and whole is not scored again.
-    The table goes to a folder whose name is a hash of what it contains, so a call with other rows
-    replaces no table.
+    The table's folder is named by a hash of its content: a call with other rows replaces none.
 
     Args:
         study: The training study: its ratings make the weights.
@@ -102,28 +103,25 @@ def run_benchmark(
         reporter: Told how far it is, in pairs of each model.
 
     Raises:
-        InputError: No model and no results, a model with other heads than its place needs, rules
-            that are not the heads, anything wrong with benchmark, data, study or ratings.
+        InputError: Anything wrong with models, benchmark, data, study or ratings.
         EncoreError: A score that is not finite, a full disk, too little memory on the device.
         KeyboardInterrupt: Finished shards are kept.
     """
+    # What can be wrong without a model is looked at before hours of scoring.
     _check_models(config)
     pairs = read_benchmark_pairs(
         load_benchmark(config.pairs.benchmark),
         data=config.pairs.data,
         allow_partial=config.pairs.allow_partial,
     )
-    # What can be wrong without a model is looked at before hours of scoring.
     files = config.named_results
     stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
     _check_names([*config.named_models, *(row.name for row in stored)], config)
     root = study.path / BENCHMARKS_DIR
-    scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
-    began = time.monotonic()
-    found = _scored(study, scorer)
+    found = _scored(study, Scorer(pairs=pairs, root=root, config=config, reporter=reporter))
     every = [*filter(None, (found.heads,)), *found.models]
-    seen = overlap_notes(study, pairs)
-    own = (*found.schemes, *(row for one in every for row in one.rows))
+    seen = overlap_notes(study, pairs, learnt=found.learnt)
+    own = (*found.schemes, *(one.row for one in every if one.row is not None))
     rows = (*(row.noted(notes=(*row.about.notes, *seen)) for row in own), *stored)
     name = pairs.benchmark.name
     table = make_table(
@@ -136,141 +134,76 @@ def run_benchmark(
         seed=config.rows.seed,
     )
     identity = _identity(config, pairs, found)
-    run = BenchmarkRun(
-        table=table,
-        rows=rows,
-        pairs=pairs,
-        out=config.out or root / run_key_of(identity),
-        num_computed=sum(one.num_computed for one in every),
-        seconds_scoring=found.scored_at - began,
-        seconds_table=time.monotonic() - found.scored_at,
-    )
+    num_computed = sum(one.num_computed for one in every)
+    out = config.out or root / run_key_of(identity)
+    run = BenchmarkRun(table=table, rows=rows, pairs=pairs, out=out, num_computed=num_computed)
     _write(run, identity=identity)
     return run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Scored:
-    """Every model's part of a table, and when the last one was scored."""
-
-    models: Sequence[ScoredModel]
-    scored_at: float
-    heads: ScoredModel | None = None
-    origin: Origin | None = None
-    schemes: Sequence[TableRow] = ()
-    notes: Sequence[str] = ()
-
-
 def _scored(study: Study, scorer: Scorer) -> _Scored:
     """Score every model; weigh the heads of the one that has several."""
-    config = scorer.config
+    config, pairs = scorer.config, scorer.pairs
     with ExitStack() as stack:
         heads, evidence = None, None
         if config.model is not None:
             ratings = open_ratings(config.ratings or study.path, run=config.run, judge=config.judge)
             evidence = stack.enter_context(open_evidence(ratings))
-            heads = scorer.heads(partial(refuse_other_rules, evidence))
+            no_weights = dict.fromkeys(evidence.rule_ids, 0.0)
+            heads = scorer.heads(check_heads=partial(head_weights, no_weights))
         models = [scorer.reward_model(*named) for named in config.named_models.items()]
         scorer.reporter.finished()
-        found = _Scored(models=models, scored_at=time.monotonic(), heads=heads)
         if heads is None or evidence is None:
-            return found
-        searched = None if config.ratings else study
-        schemes, notes = _weighed(heads, evidence, scorer.pairs, config=config, study=searched)
-        return replace(found, origin=evidence.origin, schemes=schemes, notes=notes)
+            return _Scored(models=models)
+        schemes, notes = scheme_rows(heads.scores, pairs, evidence=evidence, config=config.rows)
+        uses_labels = any(row.about.uses_labels for row in schemes)
+        marks: tuple[str, ...] = ()
+        if evidence.study is not None:
+            found = synthetic_in(evidence.study.path, run=evidence.origin.run_key)
+            marks = tuple(f"training {part}" for part in found)
+        return _Scored(
+            heads=heads,
+            models=models,
+            schemes=[heads.noted(row.noted(synthetic=marks)) for row in schemes],
+            notes=notes,
+            origin=evidence.origin,
+            learnt=evidence.read_pairs().pair_id_P.tolist() if uses_labels else (),
+        )
 
 
 def _check_models(config: BenchmarkConfig) -> None:
     """Refuse what would go unread, or nothing to read."""
     config.rows.check_schemes()
-    names = config.named_models
-    if config.model is None and not names and not config.results:
-        raise InputError(
-            "no model to benchmark; give one with several heads (--model), reward models "
-            "(--reward-model NAME=FOLDER_OR_ID) or results that are there (--results FILE)"
-        )
+    if config.model is None and not config.named_models and not config.results:
+        raise InputError("no model to benchmark: give --model, --reward-model or --results")
     if config.model is None and config.gate is not None:
-        raise InputError(
-            f"gate {config.gate}: it weighs the heads of a model; give that one as --model"
-        )
-    for name, revision in config.row_revisions.items():
-        if name not in names:
-            raise InputError(
-                f"revision {revision!r} of row {name!r}: there is no reward model of that name; "
-                f"expected one of {', '.join(names) or 'none'}"
-            )
+        raise InputError(f"gate {config.gate}: it weighs a model's heads; give it as --model")
 
 
 def _check_names(names: Sequence[str], config: BenchmarkConfig) -> None:
     """Refuse names that two rows would have, those of schemes among them."""
     for name in names:
-        is_scheme = config.model is not None and is_scheme_row(name)
+        is_scheme = config.model is not None and bool(ROW_NAMES.fullmatch(name))
         if names.count(name) > 1 or is_scheme:
-            problem = (
-                "the model's own rows are called like that" if is_scheme else "it is there twice"
-            )
+            problem = "the model's own rows are called like that" if is_scheme else "there twice"
             raise InputError(
-                f"row {name!r}: {problem}; give each reward model and each file of results a name "
-                "of its own (--reward-model NAME=…, --results NAME=FILE)"
+                f"row {name!r}: {problem}; give a name (--reward-model NAME=…, --results NAME=FILE)"
             )
 
 
-def _weighed(
-    heads: ScoredModel,
-    evidence: Evidence,
-    pairs: BenchmarkPairs,
-    *,
-    config: BenchmarkConfig,
-    study: Study | None,
-) -> tuple[tuple[TableRow, ...], tuple[str, ...]]:
-    """The rows of schemes, each with what one must know of its heads and of its weights."""
-    found, notes = scheme_rows(heads.scores, pairs, evidence=evidence, config=config.rows)
-    learners = [row.name for row in found if row.about.uses_labels]
-    seen: tuple[str, ...] = ()
-    if learners:
-        ids = {pair.pair_id for pair in pairs.pairs}
-        if num_seen := len(ids.intersection(evidence.read_pairs().pair_id_P.tolist())):
-            note = (
-                f"{num_seen} of the {len(ids)} pairs are among the rated ones that "
-                f"{', '.join(learners)} learnt from: these weights have seen their answers"
-            )
-            seen = (note,)
-    marks = (*synthetic_training(evidence, study=study), *heads.synthetic)
-    noted = [
-        row.noted(
-            synthetic=marks,
-            notes=(*row.about.notes, *heads.notes, *(seen if row.about.uses_labels else ())),
-            num_cut_pairs=heads.num_cut_pairs,
-        )
-        for row in found
-    ]
-    behind = {**heads.behind, "gate": None}
-    return tuple(replace(row, behind=behind) for row in noted), notes
-
-
-def synthetic_training(evidence: Evidence, *, study: Study | None) -> tuple[str, ...]:
-    """What of the training ratings is synthetic, in words.
-
-    Args:
-        evidence: Of the ratings that weights are made from.
-        study: Where they were looked for; None: elsewhere than in a study that was given.
-    """
-    origin = evidence.study or study
-    parts = () if origin is None else synthetic_in(origin.path, run=evidence.origin.run_key)
-    return tuple(f"training {part}" for part in parts)
-
-
-def overlap_notes(study: Study, pairs: BenchmarkPairs) -> tuple[str, ...]:
-    """Whether the benchmark's own pairs are among those that may have been trained on."""
+def overlap_notes(
+    study: Study, pairs: BenchmarkPairs, *, learnt: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Whether the benchmark's own pairs are among those that may have been learnt from."""
     ids = {pair.pair_id for pair in pairs.pairs}
-    trained: set[str] = set()
+    trained = ids.intersection(learnt)
     for label in labels_of(study):
         path = verified_path(study, label)
         column = pq.read_table(path, columns=["pair_id"], partitioning=None)["pair_id"]
-        trained.update(ids.intersection(column.to_pylist()))
+        trained |= ids.intersection(column.to_pylist())
     note = (
-        f"{len(trained)} of the {len(ids)} pairs are in the training study too: a model or gate "
-        "trained on it has seen their answers"
+        f"{len(trained)} of the {len(ids)} pairs are in the training study or its ratings too: a "
+        "model, a gate or weights that learnt from it have seen their answers"
     )
     return (note,) if trained else ()
 
@@ -287,11 +220,10 @@ def initial_notes(
         return
     names = [row.name for row in stored if row.about.kind == "model"]
     if heads.backbone is None:
-        names += [row.name for one in models for row in one.rows]
-    is_known = heads.backbone is not None and any(
-        one.behind["revision"] == heads.backbone for one in models
-    )
-    if not is_known and not any(map(_INITIAL.search, names)):
+        names += [one.row.name for one in models if one.row is not None]
+    elif any(one.behind["revision"] == heads.backbone for one in models):
+        return
+    if not any(map(_INITIAL.search, names)):
         yield (
             f"no row is the untouched initial model that {heads.name} was trained from, so none "
             "says what training adds; give it as --reward-model 'initial model=…'"
@@ -305,7 +237,9 @@ def _identity(config: BenchmarkConfig, pairs: BenchmarkPairs, found: _Scored) ->
         "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
         "data_sha256": pairs.digest,
         "model": None if found.heads is None else found.heads.behind,
-        "reward_models": {row.name: one.behind for one in found.models for row in one.rows},
+        "reward_models": {
+            name: one.behind for name, one in zip(config.named_models, found.models, strict=True)
+        },
         "results": [[name, file_sha256(path)] for name, path in config.named_results],
         "ratings": None if found.origin is None else asdict(found.origin),
         "rows": identity_of(config.rows),
@@ -323,5 +257,5 @@ def _write(run: BenchmarkRun, *, identity: Mapping[str, Any]) -> None:
         kept = [row for row in run.rows if row.follows_from_pairs]
         write_pair_results(run.results_path, kept, pairs=run.pairs)
         atomic_write_bytes(run.out / EVALUATION_JSON, text.encode())
-        atomic_write_bytes(run.json_path, render(run.table, form="json").encode())
+        atomic_write_bytes(run.out / TABLE_JSON, render(run.table, form="json").encode())
         atomic_write_bytes(run.markdown_path, render(run.table, form="markdown").encode())

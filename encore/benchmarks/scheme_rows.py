@@ -8,7 +8,7 @@ Suffixes: P pairs, R heads, V weight vectors.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,7 +26,6 @@ from encore.weighting.random import random_weights
 from encore.weighting.random_k import random_k_weights
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, Evidence, SchemeOptions
 from encore.weighting.scheme_comparison import label_of
-from encore.weighting.vector import head_weights
 
 #: Trials that the paper averages for random weights, single rules and random rules.
 NUM_TRIALS = 3
@@ -34,7 +33,7 @@ NUM_TRIALS = 3
 _SEEDS_APART = 1_000_000
 
 #: What the rows of schemes and of a gate are called, whatever the options.
-_ROW_NAMES = re.compile(
+ROW_NAMES = re.compile(
     r"uniform|inverse-sd|bradley-terry weights|moe gate|top-\d+|single: .*|encore \(.*\)"
     r"|(random|single)(-\d+)? \(.*\)"
 )
@@ -59,13 +58,8 @@ def scheme_rows(
         InputError: Rules that are not the heads; the one scheme that was asked for cannot weigh.
     """
     score_P2R = scores.score_P2R.astype(np.float64)
-    table = _SchemeTable(
-        scores=scores,
-        margin_PR=score_P2R[:, 0] - score_P2R[:, 1],
-        pairs=pairs,
-        evidence=evidence,
-        config=config,
-    )
+    mean = partial(mean_row, margin_PR=score_P2R[:, 0] - score_P2R[:, 1], pairs=pairs)
+    table = _SchemeTable(scores=scores, pairs=pairs, evidence=evidence, config=config, mean=mean)
     rows = [table.weighed("uniform", method="uniform")]
     left_out: list[str] = []
     for name in dict.fromkeys(config.schemes):
@@ -79,29 +73,16 @@ def scheme_rows(
     return tuple(row.noted(notes=notes) for row in rows), (*left_out, *notes)
 
 
-def refuse_other_rules(evidence: Evidence, head_ids: Sequence[str]) -> None:
-    """Refuse evidence whose rules are not the heads.
-
-    Raises:
-        InputError: Which rules have no head, which heads no weight.
-    """
-    head_weights(dict.fromkeys(evidence.rule_ids, 0.0), head_ids=head_ids)
-
-
-def is_scheme_row(name: str) -> bool:
-    """Whether a row over a model's heads is called so, under some options."""
-    return _ROW_NAMES.fullmatch(name) is not None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _SchemeTable:
     """What all rows are made from."""
 
     scores: HeadScores
-    margin_PR: _Floats
     pairs: BenchmarkPairs
     evidence: Evidence
     config: RowsConfig
+    #: Called with a row's name and its weight vectors in head order.
+    mean: Callable[..., TableRow]
 
     def rows_of(self, scheme: str) -> Iterator[TableRow]:
         """The rows of one scheme; uniform weights are the reference, and there already."""
@@ -162,7 +143,6 @@ class _SchemeTable:
             name or label_of(vector),
             self.scores.compose(weights),
             pairs=self.pairs,
-            margin_P=self.margin_PR @ head_weights(weights, head_ids=self.scores.head_ids),
             about=RowAbout(
                 kind="scheme",
                 params=dict(vector.params),
@@ -173,16 +153,6 @@ class _SchemeTable:
             weights=weights,
         )
 
-    def mean(
-        self, name: str, drawn: Sequence[_Floats], *, method: str | None = None, **params: float
-    ) -> TableRow:
-        """The mean row of weight vectors in head order."""
-        params["num_draws"] = len(drawn)
-        weight_VR = np.array(drawn)
-        return mean_row(
-            name, self.margin_PR, weight_VR, pairs=self.pairs, params=params, method=method
-        )
-
     def seeds(self, num: int) -> range:
         """So many; another seed of the options gives others, not the same but a few."""
         start = self.config.seed * _SEEDS_APART
@@ -190,12 +160,9 @@ class _SchemeTable:
 
 
 def _notes(evidence: Evidence, rows: Sequence[TableRow]) -> Iterator[str]:
-    missing = evidence.origin.num_missing_shards
-    if missing:
-        yield (
-            f"weights are from an incomplete run: {missing} of {evidence.origin.num_shards} shards "
-            "of its ratings are missing"
-        )
+    if missing := evidence.origin.num_missing_shards:
+        num_shards = evidence.origin.num_shards
+        yield f"weights are from an incomplete run: {missing} of {num_shards} shards are missing"
     for rule in evidence.rules:
         if rule.num_levels == 1:
             yield (

@@ -6,30 +6,24 @@ Reading one back needs neither a model nor its packages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from encore.benchmarks.benchmark_config import PaperTables
-from encore.benchmarks.comparison import Comparison, compare_credits
 from encore.benchmarks.definition import Ties, Weighting, load_benchmark
 from encore.benchmarks.metrics import Headline, SubsetScore, benchmark_score, units_of_pairs
+from encore.benchmarks.paired_comparison import Comparison, compare_credits
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.paper_tables import BENCHMARK, PaperRow, TableName, paper_tables
+from encore.benchmarks.paper_tables import BENCHMARK, PaperRow, TableName, paper_rows
 from encore.benchmarks.rows import RowFacts, RowKind, TableRow
 from encore.errors import InputError
 
 #: In a study: a folder for each model's head scores of a benchmark, and one for each table.
 BENCHMARKS_DIR = "benchmarks"
 RESULTS_FILE, TABLE_JSON, TABLE_MARKDOWN = "results.parquet", "table.json", "table.md"
-#: Which of the paper's tables stand beside a backbone: rule selection was on the main one.
-_TABLES: Mapping[PaperTables, tuple[TableName, ...]] = {
-    "main": ("main", "selection"),
-    "fsfairx": ("fsfairx",),
-    "none": (),
-}
 
 
 class TablePart(BaseModel):
@@ -120,13 +114,6 @@ class TableBenchmark(TablePart):
     is_partial: bool
     title: str = Field(default="", exclude=True)
 
-    @classmethod
-    def of(cls, pairs: BenchmarkPairs) -> Self:
-        """The benchmark of some pairs."""
-        of_pairs = {name: getattr(pairs, name) for name in ("num_pairs", "digest", "is_partial")}
-        definition = pairs.benchmark.model_dump(include=cls.model_fields.keys() - of_pairs.keys())
-        return cls(**definition, **of_pairs)
-
 
 class BenchmarkTable(TablePart):
     """Every row of one backbone on one benchmark: the JSON of ``encore benchmark --json``.
@@ -182,12 +169,10 @@ def make_table(
     Raises:
         InputError: Two rows of one name.
     """
+    of_pairs = {name: getattr(pairs, name) for name in ("num_pairs", "digest", "is_partial")}
     names = [row.name for row in rows]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(
-            f"table: {len(twice)} names are there more than once (the first: {twice[0]!r}); give "
-            "every row a name of its own"
-        )
+        raise InputError(f"table: several rows {twice[0]!r}; give every row a name of its own")
     is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
     published = _published(paper) if is_comparable else {}
     beside = [published.get(row.method or "") for row in rows]
@@ -201,7 +186,7 @@ def make_table(
     ]
     found = _notes(pairs, rows, (*beside, *only), is_comparable=is_comparable)
     return BenchmarkTable(
-        benchmark=TableBenchmark.of(pairs),
+        benchmark=TableBenchmark(**pairs.benchmark.model_dump(), **of_pairs),
         model=model,
         reference=names[0] if names else None,
         rows=tuple(lines),
@@ -229,17 +214,16 @@ def read_table(folder: Path) -> BenchmarkTable:
     try:
         return BenchmarkTable.model_validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: no table of a benchmark ({type(error).__name__}); run `encore benchmark` "
-            "again"
-        ) from error
+        problem = f"no table of a benchmark ({type(error).__name__})"
+        raise InputError(f"{path}: {problem}; run `encore benchmark` again") from error
 
 
 def _published(paper: PaperTables) -> dict[str, PaperRow]:
     """The paper's rows by method; what two tables have in common, from the first."""
     found: dict[str, PaperRow] = {}
-    for table in paper_tables():
-        for row in table.rows if table.name in _TABLES[paper] else ():
+    wanted = (paper, "selection") if paper == "main" else (paper,)  # rule selection was on main
+    for row in paper_rows():
+        if row.table in wanted:
             found.setdefault(row.method, row)
     return found
 
@@ -252,17 +236,14 @@ def _line(
     pairs: BenchmarkPairs,
     seed: int,
 ) -> TableLine:
-    about, units = row.about, units_of_pairs(pairs)
-    credit_U = row.of_units(units)
+    about = row.about
     score = benchmark_score(
         row.credit_P, pairs=pairs, ties=row.ties, is_tie_P=row.is_tie_P, credit_U=row.credit_U
     )
-    # Older files of results do not say what is a mean; a credit between does where ties are losses.
-    is_between = row.ties == "loss" and bool((credit_U % 1).any())
     own = OwnFigures(
         **about.model_dump(include=set(RowFacts.model_fields)),
         method=row.method,
-        is_mean=about.draws is not None or is_between,
+        is_mean=about.draws is not None,
         ties=row.ties,
         headline=score.headline,
         subsets=score.subsets,
@@ -292,13 +273,13 @@ def compared(
 
 
 def _of_paper(row: PaperRow) -> PaperFigures:
-    return PaperFigures(
-        **{name: getattr(row, name) for name in ("table", "method", "label", "base_model")},
-        score=row.printed_safety / 100,
-        recomputed=row.recomputed_safety / 100,
-        follows=row.follows,
-        subsets={name: score / 100 for name, score in row.scores.items()},
-    )
+    figures = {
+        "score": row.printed_safety / 100,
+        "recomputed": row.recomputed_safety / 100,
+        "follows": row.follows,
+        "subsets": {name: score / 100 for name, score in row.scores.items()},
+    }
+    return PaperFigures(**asdict(row) | figures)
 
 
 def _notes(
@@ -339,14 +320,12 @@ def told_apart(rows: Sequence[TableRow], *, pairs: BenchmarkPairs, seed: int = 0
         pairs: Of the benchmark.
         seed: Of the bootstrap.
     """
-    both = list(combinations(rows, 2))
-    found = []
-    for one, other in both:
-        comparison = compared(one, other, pairs, seed=seed)
-        if comparison.ci_low > 0 or comparison.ci_high < 0:
-            found.append(f"{one.name} from {other.name}")
+    both = {pair: compared(*pair, pairs, seed=seed) for pair in combinations(rows, 2)}
+    found = [
+        f"{one.name} from {other.name}"
+        for (one, other), differ in both.items()
+        if not differ.ci_low <= 0 <= differ.ci_high
+    ]
     names = f"{', '.join(row.name for row in rows[:-1])} and {rows[-1].name}"
-    if not found:
-        return f"these {pairs.num_pairs} pairs tell apart no two of {names}"
     told = f"{len(found)} of {len(both)} pairs of {names}: {'; '.join(found)}"
-    return f"these {pairs.num_pairs} pairs tell apart {told}"
+    return f"these {pairs.num_pairs} pairs tell apart {told if found else f'no two of {names}'}"

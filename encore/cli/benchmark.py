@@ -50,9 +50,5 @@ def benchmark(
     warn_of(synthetic=run.table.synthetic)
     if run.pairs.is_partial:
         warn("partial: not all pairs that the benchmark defines; no figure compares with others")
-    scored = f"{run.num_computed:,} pairs scored in {run.seconds_scoring:.1f} s"
-    say(
-        f"{scored if run.num_computed else 'scored before'}; "
-        f"the table took {run.seconds_table:.1f} s"
-    )
+    say(f"{run.num_computed:,} pairs scored" if run.num_computed else "scored before")
     say(f"every pair under every row: {run.results_path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,16 @@ def benchmark_pairs(
         is_partial=is_partial,
         digest="0" * 64,
         notes=(),
+    )
+
+
+def turned(pairs: BenchmarkPairs) -> BenchmarkPairs:
+    """The same pairs in the other order."""
+    return replace(
+        pairs,
+        pairs=pairs.pairs[::-1],
+        subset_P=pairs.subset_P[::-1],
+        row_id_P=pairs.row_id_P[::-1],
     )
 
 

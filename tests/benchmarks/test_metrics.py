@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,15 +24,6 @@ from tests.benchmarks.table_world import benchmark_pairs
 
 Z2 = 1.959963984540054**2
 TWO = benchmark_pairs({"a": 10, "b": 10})
-SAFETY = benchmark_pairs(
-    {
-        "refusals-dangerous": 100,
-        "refusals-offensive": 100,
-        "xstest-should-refuse": 154,
-        "xstest-should-respond": 250,
-        "donotanswer": 136,
-    }
-)
 
 
 def score_margins(margin_P: np.ndarray, pairs: BenchmarkPairs, ties: str) -> BenchmarkScore:
@@ -52,34 +42,6 @@ def test_a_tie_is_worth_what_the_policy_says_and_margins_that_cancel_are_one():
 
 
 # --- the headline ---------------------------------------------------------------------------------
-
-
-def test_safety_is_plain_accuracy_over_740_pairs():
-    credit_P = np.array([float(name == "xstest-should-respond") for name in SAFETY.subset_P])
-    score = benchmark_score(credit_P, pairs=SAFETY, ties="loss")
-    # 250 of 740 right. Subsets weighted alike would give 1/5, swapped counts 154/740.
-    assert score.headline.score == pytest.approx(250 / 740)
-    assert score.headline.num_pairs == 740
-    assert [one.accuracy for one in score.subsets] == [0, 0, 0, 1, 0]
-
-
-def test_the_papers_half_credit_of_a_judge():
-    # The paper prints 46.7 for a judge on donotanswer, which has 136 pairs: 63.5/136 is 46.69 %,
-    # and no whole number of them is (63/136 = 46.3, 64/136 = 47.1).
-    credit_P = np.zeros(740)
-    credit_P[604 : 604 + 63] = 1.0
-    credit_P[604 + 63] = 0.5
-    donotanswer = benchmark_score(credit_P, pairs=SAFETY, ties="half").subsets[-1]
-    assert round(100 * donotanswer.accuracy, 1) == 46.7
-    assert (donotanswer.num_wins, donotanswer.num_ties, donotanswer.num_losses) == (63, 1, 72)
-
-
-def test_subsets_can_weigh_alike():
-    # All of a, one third of b: (1 + 1/3) / 2, and not 2/4.
-    pairs = benchmark_pairs({"a": 1, "b": 3}, weighting="subsets", is_partial=True)
-    score = benchmark_score(np.array([1.0, 1.0, 0.0, 0.0]), pairs=pairs, ties="loss")
-    assert score.headline.score == pytest.approx(2 / 3)
-    assert score.is_partial
 
 
 # --- intervals ------------------------------------------------------------------------------------
@@ -105,25 +67,6 @@ def test_intervals_are_wilsons():
     assert found == pytest.approx((0.5, 0.5 - reach, 0.5 + reach))
 
 
-def test_half_ties_take_their_share_off_the_variance():
-    # 5 wins, 10 ties, 5 losses of 20: mean 1/2, variance 1/4 less half of 1/4. The interval holds
-    # all a with (a - 1/2)² <= (a (1 - a) - 1/8) z²/20: with c = z²/20 and d = a - 1/2 that is
-    # d² (1 + c) <= c / 8.
-    credit_P = np.repeat([1.0, 0.5, 0.0], [5, 10, 5])
-    headline = benchmark_score(credit_P, pairs=TWO, ties="half").headline
-    half_width = math.sqrt(Z2 / 20 / 8 / (1 + Z2 / 20))
-    assert (headline.score, headline.ci_low, headline.ci_high) == pytest.approx(
-        (0.5, 0.5 - half_width, 0.5 + half_width)
-    )
-
-
-def test_nineteen_of_twenty_intervals_hold_the_truth():
-    # Of 1,000 samples of 20 pairs at 0.7 about 950; at least 0.92 by the binomial's width.
-    right_VP = np.random.default_rng(0).random((1000, 20)) < 0.7
-    found = [benchmark_score(one.astype(float), pairs=TWO, ties="loss") for one in right_VP]
-    assert np.mean([one.headline.ci_low <= 0.7 <= one.headline.ci_high for one in found]) > 0.92
-
-
 @given(margins=st.lists(st.integers(-2, 2), min_size=20, max_size=20))
 def test_every_pair_is_won_tied_or_lost(margins):
     margin_P = np.array(margins, dtype=np.float64)
@@ -145,12 +88,8 @@ def test_every_pair_is_won_tied_or_lost(margins):
 def test_ties_that_nobody_named_are_unknown_not_none_and_wrong_credits_are_refused():
     score = benchmark_score(np.zeros(20), pairs=TWO, ties="loss")
     assert [(one.num_ties, one.num_losses) for one in score.subsets] == [(None, 10)] * 2
-    for credit_P, message in (
-        (np.zeros(19), r"shape \(19,\) for 20 pairs"),
-        (np.full(20, 1.5), r"outside \[0, 1\]"),
-        (np.full(20, np.nan), r"outside \[0, 1\]"),
-    ):
-        with pytest.raises(InputError, match=message):
+    for credit_P in (np.zeros(19), np.full(20, 1.5), np.full(20, np.nan)):
+        with pytest.raises(InputError, match=r"in \[0, 1\] for each of 20 pairs"):
             benchmark_score(credit_P, pairs=TWO, ties="loss")
 
 
@@ -186,28 +125,8 @@ def test_weights_of_units_add_up_to_one_and_subsets_weigh_alike(subsets):
 
 
 def test_the_pairs_of_a_row_are_found_wherever_they_stand():
-    units = units_of(("s", "s", "t", "s"), ("1", "2", "1", "1"))
+    units = units_of([("s", "1"), ("s", "2"), ("t", "1"), ("s", "1")])
     assert units.subset_U == ("s", "s", "t")
     # Row 1 of s: places 0 and 3, of which the second is lost; both models at once.
     worth_VU = unit_credits(np.array([[1.0, 1.0, 0.5, 0.0], [1, 0, 1, 0.5]]), units=units)
     assert worth_VU.tolist() == [[0.0, 1.0, 0.5], [0.5, 0.0, 1.0]]
-    order = np.random.default_rng(0).permutation(np.repeat(np.arange(50), 3))
-    units = units_of(("s",) * 150, tuple(map(str, order.tolist())))
-    firsts = units.order_P[units.start_U].tolist()
-    assert firsts == sorted(firsts) == sorted(np.unique(order, return_index=True)[1].tolist())
-
-
-@given(order=st.permutations(range(20)), seed=st.integers(0, 99))
-def test_the_order_of_pairs_changes_nothing(order, seed):
-    credit_P = np.random.default_rng(seed).choice([0.0, 0.5, 1.0], size=20)
-    moved = replace(
-        TWO,
-        subset_P=tuple(TWO.subset_P[place] for place in order),
-        row_id_P=tuple(TWO.row_id_P[place] for place in order),
-    )
-    before = benchmark_score(credit_P, pairs=TWO, ties="half")
-    after = benchmark_score(credit_P[order], pairs=moved, ties="half")
-    assert after.headline.score == pytest.approx(before.headline.score)
-    assert [one.accuracy for one in after.subsets] == pytest.approx(
-        [one.accuracy for one in before.subsets]
-    )

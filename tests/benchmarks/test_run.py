@@ -5,7 +5,6 @@ Suffixes: P pairs, 2 responses, R heads.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.compare import compare_tables, compare_two, read_studies
@@ -24,15 +22,13 @@ from encore.benchmarks.rows import TableRow
 from encore.benchmarks.run import (
     BenchmarkRun,
     initial_notes,
+    overlap_notes,
     run_benchmark,
-    synthetic_training,
 )
-from encore.benchmarks.table import OwnFigures, make_table, table_folders
-from encore.data.ingestion import ingest
+from encore.benchmarks.table import OwnFigures, table_folders
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
-from encore.errors import EncoreError, EveryShardError, InputError
-from encore.export.write_export import export_model
+from encore.errors import InputError
 from encore.files import file_sha256
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
@@ -40,12 +36,11 @@ from encore.reporting import SILENT, Reporter, SilentReporter
 from encore.scoring.head_scores import read_head_scores
 from encore.training.gate import RESULT_FILE, GateConfig
 from encore.training.gating_network import fit_gate, save_gate
-from tests.benchmarks.table_world import benchmark_pairs, jsonl_rows, rows_of, write_jsonl
+from tests.benchmarks.table_world import benchmark_pairs, jsonl_rows, turned, write_jsonl
 from tests.model.test_opening import make_classifier
 from tests.rating_shards import shard_path
 from tests.scoring.models import make_model, score_pairs
 from tests.training.studies import RULES, make_study, write_ratings
-from tests.weighting.evidence_for_tests import evidence_of_margins
 
 NUM_PAIRS = 20
 HIDDEN_SIZE = 32
@@ -154,54 +149,19 @@ def test_every_pair_has_the_scores_that_it_has_alone_and_its_subset(opened, tmp_
 def test_what_is_there_and_whole_is_not_scored_again(opened, made, tmp_path):
     first = score(opened, tmp_path)
     whole = {index: file_sha256(shard_path(first.folder, index)) for index in range(3)}
-    turned = dataclasses.replace(
-        PAIRS,
-        pairs=PAIRS.pairs[::-1],
-        subset_P=PAIRS.subset_P[::-1],
-        row_id_P=PAIRS.row_id_P[::-1],
-    )
+    back = turned(PAIRS)
     # Neither the order of the data nor the layout changes a file.
-    again = score(opened, tmp_path, turned, config=BenchmarkConfig(layout="sorted"))
+    again = score(opened, tmp_path, back, config=BenchmarkConfig(layout="sorted"))
     assert (first.num_computed, again.num_computed) == (PAIRS.num_pairs, 0)
     assert again.folder == first.folder
     np.testing.assert_array_equal(again.scores.score_P2R, first.scores.score_P2R[::-1])
-    assert again.scores.subset_P.tolist() == list(turned.subset_P)
+    assert again.scores.subset_P.tolist() == list(back.subset_P)
     shard_path(first.folder, 1).write_bytes(b"damaged")
     shard_path(first.folder, 2).unlink()
     assert score(opened, tmp_path).num_computed == 4 + 2  # of 4 + 4 + 2
     assert {index: file_sha256(shard_path(first.folder, index)) for index in range(3)} == whole
     other = open_reward_model(make_model(tmp_path / "other", seed=5), device="cpu")
     assert score(other, tmp_path).folder != first.folder
-
-
-def test_an_interruption_keeps_finished_shards(opened, tmp_path):
-    class Stopping(SilentReporter):
-        num_done = 0
-
-        def advanced(self, count: int = 1, *, note: str = "") -> None:
-            self.num_done += count
-            if self.num_done > 2 * SHARD_SIZE:  # responses
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        score(opened, tmp_path, reporter=Stopping())
-    assert score(opened, tmp_path).num_computed == PAIRS.num_pairs - SHARD_SIZE
-
-
-def test_what_cannot_be_scored_is_one_line_and_writes_nothing(opened, tmp_path, monkeypatch):
-    broken = open_reward_model(make_model(tmp_path / "broken"), device="cpu")
-    with torch.no_grad():
-        broken.model.heads.weight[1].fill_(float("nan"))
-    with pytest.raises(EncoreError, match=f"under head '{RULES[1]}'"):
-        score(broken, tmp_path)
-
-    def fail(*_: object, **__: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", fail)
-    with pytest.raises(EveryShardError, match="--tokens-per-microbatch"):
-        score(opened, tmp_path)
-    assert not list(tmp_path.glob("*/shard-*.parquet"))
 
 
 def test_a_model_that_came_without_its_chat_template_is_named(tmp_path):
@@ -227,10 +187,9 @@ def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
         found = run(study, made, max_length=16, **models)
         noted = [note for note in found.table.notes if "are longer than 16 tokens" in note]
         assert len(noted) == 2  # of each model
-        assert (
-            f"initial: 20 of 20 pairs are longer than 16 tokens and lost {num_tokens}" in noted[1]
-        )
-        assert "do not compare with its results" in noted[1]
+        said = f"initial: 20 of 20 pairs are longer than 16 tokens and lost {num_tokens}"
+        assert said in noted[1]
+        assert "otherwise than the rewardbench tool cuts" in noted[1]
     ours = [line.own for line in found.table.own_rows]
     assert {own.num_cut_pairs for own in ours} == {NUM_PAIRS}
     as_it = run(study, made, max_length=16, truncation="rewardbench", **models)
@@ -248,22 +207,6 @@ def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
 
 
 # --- rows -----------------------------------------------------------------------------------------
-
-
-def test_the_rows_are_those_of_the_head_scores(whole, made, opened):
-    scores = score(opened, whole.out.parent, whole.pairs, shard_size=1000).scores
-    expected, _ = rows_of(scores, whole.pairs, ratings=made / "ratings.parquet", **ROWS)
-    names = [line.name for line in whole.table.rows]
-    assert names == [*(row.name for row in expected), "moe gate", "initial model"]
-    for line in make_table(expected, pairs=whole.pairs).own_rows:
-        found = own_of(whole, line.name)
-        assert (found.headline, found.comparison) == (line.own.headline, line.own.comparison)
-    assert whole.num_computed == 2 * NUM_PAIRS
-    score_P2R = score_pairs(open_reward_model(made / "initial", device="cpu"), whole.pairs.pairs)
-    margin_P = score_P2R[:, 0, 0] - score_P2R[:, 1, 0]
-    own = own_of(whole, "initial model")
-    assert own.headline.score == pytest.approx((margin_P > 0).mean())
-    assert own.comparison is not None  # with uniform weights of the other model
 
 
 def test_a_gate_weighs_the_heads_anew_for_each_prompt(whole, opened):
@@ -319,39 +262,6 @@ def test_a_gate_of_another_model_is_refused(study, made, tmp_path):
     found = run(study, made, gate=gate)
     assert "gate: source made up" in found.table.synthetic
     assert not any("nothing says that it was trained" in note for note in found.table.notes)
-
-
-COMMITS = {"main": "a" * 40, "v2": "b" * 40}
-
-
-def test_each_row_s_reward_model_has_a_revision_of_its_own(study, made, tmp_path, monkeypatch):
-    """Two revisions of a model, where the hub's client keeps what it fetched."""
-    cache = tmp_path / "cache" / "models--team--model"
-    (cache / "refs").mkdir(parents=True)
-    for seed, (branch, commit) in enumerate(COMMITS.items(), start=5):
-        model = make_model(tmp_path / branch, head_ids=("reward",), seed=seed)
-        one = open_reward_model(model, device="cpu", dtype="float32")
-        export_model(one, out=cache / "snapshots" / commit)
-        (cache / "refs" / branch).write_text(commit)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    rows = {"newest": "team/model", "pinned": "team/model"}
-    found = run(study, made, model=None, reward_models=rows, row_revisions={"pinned": "v2"})
-    of_main, of_v2 = found.rows
-    assert [row.behind["revision"] for row in found.rows] == list(COMMITS.values())
-    assert abs(of_main.reward_P2 - of_v2.reward_P2).max() > 0.01  # other weights, other scores
-
-
-def test_the_exported_model_of_a_scheme_is_the_scheme_s_row(study, made, whole, opened, tmp_path):
-    """Weighing scores of the heads, and scoring with the one head they were folded into."""
-    row = row_of(whole, "encore (τ 2)")
-    export_model(opened, out=tmp_path / "folded", weights=row.weights)
-    # Without a model with heads no rating is read.
-    models = {"folded": tmp_path / "folded"}
-    found = run(study, made, model=None, ratings=Path("no"), reward_models=models)
-    assert (found.table.reference, len(found.rows)) == ("folded", 1)
-    np.testing.assert_allclose(found.rows[0].reward_P2, row.reward_P2, atol=1e-5)
-    assert own_of(found, "folded").subsets == own_of(whole, "encore (τ 2)").subsets
 
 
 # --- tables of one study --------------------------------------------------------------------------
@@ -415,11 +325,13 @@ def test_pairs_whose_answers_were_seen_are_counted(study, made, whole, tmp_path)
     data = write_jsonl(tmp_path / "rows.jsonl", rows)
     ratings = write_ratings(study, tmp_path / "all.parquet", missing_share=0)
     found = run(study, made, data=data, ratings=ratings, schemes=("bradley-terry",))
-    learnt = "2 of the 5 pairs are among the rated ones that bradley-terry weights learnt from"
-    assert any(note.startswith(learnt) for note in found.table.notes)
-    trained = "2 of the 5 pairs are in the training study too"
+    trained = "2 of the 5 pairs are in the training study or its ratings too"
     assert any(note.startswith(trained) for note in found.table.notes)
     assert not any("in the training study" in note for note in whole.table.notes)
+    # Weights learnt from pairs of another study.
+    ids = [pair.pair_id for pair in whole.pairs.pairs[-2:]]
+    [note] = overlap_notes(open_study(study), whole.pairs, learnt=ids)
+    assert note.startswith("2 of the 20 pairs")
 
 
 # --- what must be known ---------------------------------------------------------------------------
@@ -434,14 +346,6 @@ def test_what_is_synthetic_is_marked(study, made, tmp_path):
     found = run(study, made, model=None, reward_models=initial_of(made), benchmark=str(definition))
     assert "benchmark synthetic-safety" in found.table.synthetic
     assert "example, not as evidence" in found.markdown_path.read_text(encoding="utf-8")
-    # Ratings of another study bring its marks; a file of ratings is of no study.
-    source = write_jsonl(tmp_path / "rows.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "c"}])
-    ingest([f"synthetic-pairs={source}"], out=tmp_path / "made-up")
-    evidence = evidence_of_margins(np.zeros((2, 1)))
-    elsewhere = dataclasses.replace(evidence, study=open_study(tmp_path / "made-up"))
-    assert synthetic_training(elsewhere, study=None) == ("training source synthetic-pairs",)
-    assert synthetic_training(evidence, study=None) == ()
-    assert synthetic_training(evidence, study=open_study(study)) == ()
 
 
 def test_a_table_without_the_untouched_initial_model_says_so(whole):
@@ -452,10 +356,8 @@ def test_a_table_without_the_untouched_initial_model_says_so(whole):
         known = {"folder": Path(), "scores": None, "num_cut_pairs": 0, "num_computed": 0}
         behind = {"revision": revision}
         words = {"name": "model", "notes": (), "synthetic": ()}
-        return ScoredModel(**known, **words, behind=behind, backbone=backbone, rows=(row,))
+        return ScoredModel(**known, **words, behind=behind, backbone=backbone, row=row)
 
-    [note] = initial_notes(model(None), (), ())
-    assert note.startswith(missing)
     # Where the backbone is recorded, content says which model is initial, whatever its row's name.
     other, same = model(None, "sha256:b"), model(None, "sha256:a")
     assert list(initial_notes(model(None), [other], ())) == []
@@ -470,17 +372,10 @@ def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_pa
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("no results of a benchmark", {"results": (str(tmp_path / "missing.parquet"),)}),
         ("row 'uniform': the model's own rows are called like", {"reward_models": {"uniform": 1}}),
-        (
-            "row 'initial': it is there",
-            {"reward_models": one, "results": (f"{first.results_path}",)},
-        ),
-        (
-            "revision 'v2' of row 'initail': .*expected one of init",
-            {"reward_models": one, "row_revisions": {"initail": "v2"}},
-        ),
+        ("row 'initial': there", {"reward_models": one, "results": (f"{first.results_path}",)}),
         ("no-ratings", {"ratings": tmp_path / "no-ratings"}),
         ("no model to benchmark", {"model": None}),
-        ("give that one as --model", {"model": None, "reward_models": one, "gate": tmp_path}),
+        ("give it as --model", {"model": None, "reward_models": one, "gate": tmp_path}),
     ]
     for message, options in wrong:
         with pytest.raises(InputError, match=message):

@@ -93,7 +93,7 @@ def test_a_judging_ends_with_tables_warnings_and_where_its_words_are(arguments, 
     [
         (["--scheme", "encore", "--tau", 1], "--scheme encore, --tau 1.0: says how"),
         (["--weights-run", "ab"], "--weights-run ab: says how"),
-        (["--rules", "encore-20"], "judged as a whole, by no rule"),
+        (["--rules", "encore-20"], "only --by rating has rules"),
     ],
 )
 def test_options_that_would_change_nothing_are_refused(arguments, scripted, options, problem):
@@ -107,12 +107,12 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_read(tmp_path)
     """Neither the training study nor the benchmark's rows are there: nobody gets that far."""
     nowhere = ["--judge", "m", "--out", tmp_path, "--data", tmp_path / "no-rows.jsonl"]
     weights = ["--weights-from", tmp_path / "no-study"]
-    assert "there is nothing to weigh" in str(error_of(*nowhere, *weights))
-    assert "needs weights of rules" in str(error_of(*nowhere, "--by", "rating"))
+    assert "--by pair has nothing to weigh" in str(error_of(*nowhere, *weights))
+    assert "--by rating needs --weights-from" in str(error_of(*nowhere, "--by", "rating"))
     protocol = ["--by", "rating", "--protocol", "explained"]
     assert "a prompt of their own" in str(error_of(*nowhere, *weights, *protocol))
     words = ["--by", "rating", "--max-reply-tokens", 513]
-    assert "max-reply-tokens 513: by rating a reply is a number and has at most 512" in str(
+    assert "max-reply-tokens 513: by rating a reply has at most 512" in str(
         error_of(*nowhere, *weights, *words)
     )
     assert invoke(*nowhere, "--by", "rule").exit_code == 2

@@ -96,7 +96,7 @@ def test_the_flow_makes_the_table_of_the_command_and_shows_every_row(
     assert state.message.startswith("3 rows, scored before, 4 runs logged; ")
     by_call = run_benchmark(open_study(study), config_of(made, study, out=tmp_path / "by-call"))
     table = Path(state.result()) / "table.json"
-    assert by_call.json_path.read_bytes() == table.read_bytes()
+    assert (by_call.out / "table.json").read_bytes() == table.read_bytes()
     assert artifact("benchmark-table").data == by_call.markdown_path.read_text(encoding="utf-8")
 
     runs = rows_in(store_uri).runs()

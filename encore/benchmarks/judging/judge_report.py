@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig, JudgeBy
 from encore.benchmarks.definition import load_benchmark
-from encore.benchmarks.judging.judged_pairs import judge_pairs
+from encore.benchmarks.judging.judged_pairs import judge_pairs, plan_of
 from encore.benchmarks.judging.rated_pairs import RatedPairs, checked_weights, origin_of, rate_pairs
-from encore.benchmarks.judging.verdicts import (
+from encore.benchmarks.judging.verdict_summary import (
     CHOSEN,
     REJECTED,
     VerdictSummary,
@@ -45,20 +42,16 @@ from encore.judges.base import Judge
 from encore.model_files import is_demo_judge
 from encore.options import UsageError
 from encore.reporting import SILENT, Reporter
+from encore.runs import run_key_of
 from encore.synthetic import synthetic_in
 from encore.warehouse import open_ratings
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh
-from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
 
 #: What says how rules are weighed.
 _OF_WEIGHTS = ("scheme", "tau", "k", "rule", "weights_run")
 #: Parameters of schemes that tell two weight vectors apart in a table.
 _TELLING_PARAMS = ("tau", "k", "seed", "rule")
-#: A file's name has at most 255 bytes; what stands behind makes it one of its own.
-_NAME_LENGTH = 60
-
-_Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,83 +143,58 @@ def _check_way(config: JudgeBenchmarkConfig) -> None:
     given = [name for name in _OF_WEIGHTS if getattr(config, name) is not None]
     if given and config.weights_from is None:
         shown = ", ".join(f"--{name.replace('_', '-')} {getattr(config, name)}" for name in given)
-        raise UsageError(
-            f"{shown}: says how rules are weighed, and nothing is weighed here; give "
-            "--weights-from with a training study, or leave it out"
-        )
+        raise UsageError(f"{shown}: says how rules are weighed; give --weights-from too")
+    if config.by == "pair" and config.rules is not None:
+        raise UsageError(f"--rules {config.rules}: only --by rating has rules")
+    if (config.by == "pair") != (config.weights_from is None):
+        raise InputError("--by rating needs --weights-from STUDY, --by pair has nothing to weigh")
     if config.by == "pair":
-        if config.rules is not None:
-            raise UsageError(
-                f"--rules {config.rules}: pairs are judged as a whole, by no rule; give --by "
-                "rating, or leave it out"
-            )
-        if config.weights_from is not None:
-            raise InputError(
-                "weights of rules with verdicts on whole pairs: there is nothing to weigh; judge "
-                "by rating (--by rating), or give no weights"
-            )
         return
-    if config.weights_from is None:
-        raise InputError(
-            "judging by rating needs weights of rules; give --weights-from with a training study, "
-            "and --scheme uniform for equal ones"
-        )
     if config.protocol is not None:
-        raise InputError(
-            f"protocol {config.protocol}: ratings have a prompt of their own; leave it out"
-        )
+        raise InputError(f"--protocol {config.protocol}: ratings have a prompt of their own")
     if (config.max_reply_tokens or 0) > MAX_RATING_REPLY_TOKENS:
-        raise InputError(
-            f"--max-reply-tokens {config.max_reply_tokens}: by rating a reply is a number and has "
-            f"at most {MAX_RATING_REPLY_TOKENS} tokens; give no more than that, or leave it out"
-        )
+        shown = f"--max-reply-tokens {config.max_reply_tokens}"
+        raise InputError(f"{shown}: by rating a reply has at most {MAX_RATING_REPLY_TOKENS} tokens")
 
 
 def _by_pair(
     pairs: BenchmarkPairs, config: JudgeBenchmarkConfig, *, judge: Judge, reporter: Reporter
 ) -> JudgeReport:
-    protocol = config.protocol or "explained"
-    judged = judge_pairs(
-        pairs,
-        judge=judge,
-        out=config.out,
-        protocol=protocol,
-        max_reply_tokens=config.max_reply_tokens,
-        shard_size=config.shard_size,
-        reporter=reporter,
-    )
-    verdict_P2, name = judged.verdict_P2, judged.manifest.judge
-    summary = summarize(verdict_P2)
+    found = judge_pairs(pairs, config, judge=judge, reporter=reporter)
+    (manifest, verdict_P2, null_reasons), name = found, judge.identity.name
+    summary, credit_P = summarize(verdict_P2), pair_credits(verdict_P2)
     low, high = (
-        benchmark_score(pair_credits(verdict_P2, missing=one), pairs=pairs, ties="half")
+        benchmark_score(pair_credits(verdict_P2, missing=one), pairs=pairs, ties="half").headline
         for one in (REJECTED, CHOSEN)
     )
-    bounds = (low.headline.score, high.headline.score)
-    found = remarks(
-        summary, judged.null_reasons, judge=name, bounds=bounds, figure=pairs.benchmark.headline
+    shown = f"{pairs.benchmark.headline} would be {low.score:.1%} or {high.score:.1%}"
+    said = remarks(summary, null_reasons, range_shown=shown)
+    notes = tuple(f"judge {name}: {one}" for one in said)
+    plan, single_P = plan_of(pairs), np.empty(pairs.num_pairs)
+    single_P[plan] = single_order_credits(verdict_P2[plan], seed=config.seed)
+    about = RowAbout(
+        kind="judge",
+        synthetic=_synthetic(pairs, judge),
+        notes=tuple(dict.fromkeys((f"judge {name}: {reliability(summary)}", *notes))),
+        judge=name,
     )
-    notes = tuple(found)
-    single_P = np.empty(pairs.num_pairs)  # drawn in the plan's order: that of the file is nothing
-    single_P[judged.plan_P] = single_order_credits(verdict_P2[judged.plan_P], seed=config.seed)
-    credit_P = pair_credits(verdict_P2)
-    return _report(
-        pairs,
-        config,
-        folder=judged.folder,
-        key=judged.manifest.key,
-        name=f"judge {name} ({protocol})",
+    row = TableRow(
+        name=config.name or f"judge {name} ({config.protocol or 'explained'})",
+        ties="half",
         credit_P=credit_P,
-        about=RowAbout(
-            kind="judge",
-            synthetic=_synthetic(pairs, judge),
-            notes=tuple(dict.fromkeys((reliability(summary, judge=name), *notes))),
-            judge=name,
-        ),
+        about=about,
+    )
+    return _report(
+        row,
+        pairs,
+        config.out / manifest.key,
+        manifest.key,
+        by="pair",
         single_order_score=benchmark_score(single_P, pairs=pairs, ties="half"),
-        bounds=bounds,
+        bounds=(low.score, high.score),
         criteria=(summary,),
         num_ties=int((credit_P == 1 / 2).sum()),
-        null_reasons=judged.null_reasons,
+        null_reasons=null_reasons,
         notes=(*pairs.notes, *notes),
     )
 
@@ -236,14 +204,8 @@ def _weights(
 ) -> tuple[WeightVector, dict[str, float]]:
     """The weights of the training study's rules, as they are and by rule."""
     assert config.weights_from is not None, "_check_way asks for them"
-    vector = weigh(
-        open_ratings(config.weights_from, run=config.weights_run),
-        scheme=config.scheme or "encore",
-        tau=DEFAULT_TAU if config.tau is None else config.tau,
-        k=DEFAULT_K if config.k is None else config.k,
-        rule=config.rule,
-        seed=config.seed,
-    )
+    given = config.model_dump(include={*_OF_WEIGHTS, "seed"} - {"weights_run"}, exclude_none=True)
+    vector = weigh(open_ratings(config.weights_from, run=config.weights_run), **given)
     rules = load_rule_set(config.rating.rules)
     return vector, checked_weights(vector, rules, pairs, out=config.out)
 
@@ -258,14 +220,7 @@ def _by_rating(
     reporter: Reporter,
 ) -> JudgeReport:
     assert config.weights_from is not None, "_check_way asks for them"
-    rated = rate_pairs(
-        pairs,
-        config=config.rating,
-        out=config.out,
-        weights=by_rule,
-        judge=judge,
-        reporter=reporter,
-    )
+    rated = rate_pairs(pairs, config, by_rule, judge=judge, reporter=reporter)
     name, credit_P = rated.manifest.judge, rated.credit_P
     strict = benchmark_score(
         np.asarray(credit_P == 1, dtype=np.float64),
@@ -274,68 +229,58 @@ def _by_rating(
         is_tie_P=np.asarray(credit_P == 1 / 2),
     )
     of_weights = synthetic_in(config.weights_from, run=config.weights_run)
-    uses_labels = bool(vector.provenance and vector.provenance.uses_labels)
-    notes = tuple(f"judge {name}: {note}" for note in _notes(rated, vector))
+    notes = tuple(f"judge {name}: {note}" for note in _rating_notes(rated, strict, vector))
     params = [f"{key} {vector.params[key]}" for key in _TELLING_PARAMS if key in vector.params]
-    return _report(
-        pairs,
-        config,
-        folder=rated.study,
-        key=rated.manifest.key,
-        name=f"judge {name} by rating, {' '.join([vector.scheme, *params])}",
+    about = RowAbout(
+        kind="judge",
+        params=dict(vector.params),
+        uses_labels=bool(vector.provenance and vector.provenance.uses_labels),
+        synthetic=(*_synthetic(pairs, judge), *(f"training {part}" for part in of_weights)),
+        notes=notes,
+        judge=name,
+        scheme=vector.scheme,
+    )
+    row = TableRow(
+        name=config.name or f"judge {name} by rating, {' '.join([vector.scheme, *params])}",
+        ties="half",
         credit_P=credit_P,
         reward_P2=None if rated.num_unrated else rated.reward_P2,
-        about=RowAbout(
-            kind="judge",
-            params=dict(vector.params),
-            uses_labels=uses_labels,
-            synthetic=(*_synthetic(pairs, judge), *(f"training {part}" for part in of_weights)),
-            notes=(*_tie_notes(rated, strict, pairs), *notes),
-            judge=name,
-            scheme=vector.scheme,
-        ),
+        about=about,
+    )
+    return _report(
+        row,
+        pairs,
+        rated.study,
+        rated.manifest.key,
+        by="rating",
         strict_score=strict,
         weights=by_rule,
         num_ties=rated.num_ties,
         num_unrated=rated.num_unrated,
         null_reasons=rated.null_reasons,
-        uses_labels=uses_labels,
         notes=(*pairs.notes, *notes),
     )
 
 
-def _tie_notes(rated: RatedPairs, strict: BenchmarkScore, pairs: BenchmarkPairs) -> Iterator[str]:
-    """What ties are worth to a reward that is not one of a reward model."""
+def _rating_notes(
+    rated: RatedPairs, strict: BenchmarkScore, weights: WeightVector
+) -> Iterator[str]:
+    """What a reader must know of ties, of missing ratings, and of where the weights come from."""
     if rated.num_ties or rated.num_unrated:
-        as_models = ", as a reward model's ties are," if pairs.benchmark.ties == "loss" else ""
         yield (
-            f"judge {rated.manifest.judge}: {rated.num_ties} pairs tie and {rated.num_unrated} "
-            f"have no reward, of {pairs.num_pairs}; each counts one half; counted as "
-            f"losses{as_models} they make {strict.headline.name} {strict.headline.score:.1%}"
+            f"{rated.num_ties} pairs tie and {rated.num_unrated} have no reward; each counts one "
+            f"half; counted as losses they make {strict.headline.name} {strict.headline.score:.1%}"
         )
-
-
-def _notes(rated: RatedPairs, weights: WeightVector) -> Iterator[str]:
-    """What a reader must know of ratings that are missing, and of where the weights come from."""
     for reason, count in rated.null_reasons.items():
         yield f"{count} ratings are missing: {reason.replace('_', ' ')}"
     if rated.num_partly:
-        yield (
-            f"{rated.num_partly} pairs lack ratings under some rules and are ranked by the others"
-        )
-    if rated.num_unrated:
-        yield (
-            f"{rated.num_unrated} pairs have no rule that rated both answers and count one half; "
-            "because of them no rewards are kept beside the credits"
-        )
+        yield f"{rated.num_partly} pairs lack ratings under some rules; the others rank them"
     origin = origin_of(weights)
     if origin.judge not in (None, rated.manifest.judge):
         yield f"the rules are weighed by the ratings of another judge, {origin.judge}"
     if origin.num_missing_shards:
-        yield (
-            f"the rules are weighed by an incomplete rating run: {origin.num_missing_shards} of "
-            f"{origin.num_shards} shards are missing, damaged or failed"
-        )
+        missing = f"{origin.num_missing_shards} of {origin.num_shards} shards are missing"
+        yield f"the rules are weighed by an incomplete rating run: {missing}"
 
 
 def _synthetic(pairs: BenchmarkPairs, judge: Judge) -> tuple[str, ...]:
@@ -343,47 +288,29 @@ def _synthetic(pairs: BenchmarkPairs, judge: Judge) -> tuple[str, ...]:
 
     The benchmark counts by its name in this call: the same pairs may have had another one before.
     """
-    name, found = pairs.benchmark.name, []
-    if name.casefold().startswith(SYNTHETIC_LABEL):
-        found.append(f"benchmark {name}")
-    if is_demo_judge(judge.identity.revision):
-        found.append(f"judge {judge.identity.name}")
-    return tuple(found)
+    name, about = pairs.benchmark.name, judge.identity
+    parts = [f"benchmark {name}"] if name.casefold().startswith(SYNTHETIC_LABEL) else []
+    return (*parts, *([f"judge {about.name}"] if is_demo_judge(about.revision) else []))
 
 
 def _report(
-    pairs: BenchmarkPairs,
-    config: JudgeBenchmarkConfig,
-    *,
-    folder: Path,
-    key: str,
-    name: str,
-    credit_P: _Floats,
-    reward_P2: _Floats | None = None,
-    about: RowAbout,
-    **figures: Any,
+    row: TableRow, pairs: BenchmarkPairs, folder: Path, key: str, **figures: Any
 ) -> JudgeReport:
-    """Write ``results-<name>-<key>-<hash>.parquet`` into a folder, and report.
+    """Write ``results-<name>-<hash>.parquet`` into a folder, and report.
 
-    The hash is of name and weights: the key covers neither, and the results of one training study's
-    weights must not take the place of another's.
+    The hash is of name, key and weights: the results of one training study's weights must not take
+    the place of another's. A file's name has at most 255 bytes.
     """
-    results = TableRow(
-        name=config.name or name, ties="half", credit_P=credit_P, reward_P2=reward_P2, about=about
-    )
-    by_rule = figures.get("weights")
-    hashed = json.dumps([results.name, by_rule and [list(by_rule), list(by_rule.values())]])
-    digest = hashlib.sha256(hashed.encode()).hexdigest()
-    parts = ("results", slug(results.name)[:_NAME_LENGTH].strip("-"), key[:8], digest[:8])
-    path = folder / f"{'-'.join(filter(None, parts))}.parquet"
+    about_file = run_key_of({"name": row.name, "key": key, "weights": figures.get("weights")})
+    path = folder / f"results-{slug(row.name)[:60]}-{about_file}.parquet"
     return JudgeReport(
-        name=results.name,
-        by=config.by,
-        judge=str(about.judge),
+        name=row.name,
+        judge=str(row.about.judge),
         folder=folder,
-        results=write_pair_results(path, [results], pairs=pairs),
-        score=benchmark_score(credit_P, pairs=pairs, ties="half"),
+        results=write_pair_results(path, [row], pairs=pairs),
+        score=benchmark_score(row.credit_P, pairs=pairs, ties="half"),
         num_pairs=pairs.num_pairs,
-        synthetic=about.synthetic,
+        uses_labels=row.about.uses_labels,
+        synthetic=row.about.synthetic,
         **figures,
     )

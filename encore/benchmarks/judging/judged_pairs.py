@@ -11,33 +11,29 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import AliasChoices, Field
 
-from encore.benchmarks.judging.comparison_prompt import (
+from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+from encore.benchmarks.judging.pairwise_protocol import (
     CRITERION_ID,
     MAX_REPLY_TOKENS,
+    VERDICT_PARSER_VERSION,
+    parse_verdict,
     prompt_digest,
     render_comparison,
 )
-from encore.benchmarks.judging.verdicts import (
-    CHOSEN,
-    NEITHER,
-    REJECTED,
-    VERDICT_PARSER_VERSION,
-    parse_verdict,
-)
+from encore.benchmarks.judging.verdict_summary import CHOSEN, NEITHER, REJECTED
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.errors import InputError, StudyIncompleteError
-from encore.judges.base import Judge, Reply, ask
+from encore.judges.base import Judge, ask
 from encore.reporting import SILENT, Reporter
 from encore.run_work import Job, RunReport, Tell, work_through
 from encore.runs import RunManifest, Shard, Slice, run_key_of, run_status
@@ -45,16 +41,16 @@ from encore.versions import package_versions
 
 ORDERS = ("chosen-first", "rejected-first")
 
+_TEXT = pa.string()
 #: Grain: one row per (pair of the benchmark in the plan's order, order), sorted so.
 VERDICTS = pa.schema(
     [
         *(
-            pa.field(name, pa.string(), nullable=False)
+            pa.field(name, _TEXT, nullable=False)
             for name in ("row_id", "subset", "pair_id", "order", "criterion")
         ),
-        *(pa.field(name, pa.string()) for name in ("verdict", "preferred")),
-        *(pa.field(name, pa.string()) for name in ("null_reason", "raw_reply")),
-        *(pa.field(name, pa.string(), nullable=False) for name in ("judge", "run_key")),
+        *(pa.field(name, _TEXT) for name in ("verdict", "preferred", "null_reason", "raw_reply")),
+        *(pa.field(name, _TEXT, nullable=False) for name in ("judge", "run_key")),
     ]
 )
 _NUMBER_OF = {"chosen": CHOSEN, "rejected": REJECTED, None: NEITHER}
@@ -74,17 +70,11 @@ class JudgingManifest(RunManifest):
     DONE: ClassVar[str] = "judged"
     UNIT: ClassVar[str] = "replies"
 
-    judging_key: str
+    #: Manifests of earlier versions call it ``key``.
+    judging_key: str = Field(  # type: ignore[pydantic-alias]
+        validation_alias=AliasChoices("judging_key", "key")
+    )
     benchmark: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_versions(cls, content: Any) -> Any:
-        """Their manifests call the key otherwise."""
-        if isinstance(content, dict) and "key" in content:
-            content = {**content, "judging_key": content["key"]}
-            del content["key"]
-        return content
 
     @property
     def title(self) -> str:
@@ -102,24 +92,12 @@ class JudgingManifest(RunManifest):
         return len(ORDERS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class JudgedPairs:
-    """A judge's verdicts on a benchmark.
+Verdicts = tuple[JudgingManifest, NDArray[np.int8], Mapping[str, int]]
 
-    Attributes:
-        folder: Where the verdicts and the judge's words lie.
-        manifest: Of the judging.
-        verdict_P2: 1 where the chosen answer is named, -1 where the rejected one, 0 without
-            verdict; in the order of the pairs.
-        plan_P: The places of the pairs in the plan's order, which no file's order changes.
-        null_reasons: Replies without a verdict, by reason.
-    """
 
-    folder: Path
-    manifest: JudgingManifest
-    verdict_P2: NDArray[np.int8]
-    plan_P: NDArray[np.intp]
-    null_reasons: Mapping[str, int]
+def plan_of(pairs: BenchmarkPairs) -> list[int]:
+    """The places of the pairs in the order of a judging, which no file's order changes."""
+    return sorted(range(pairs.num_pairs), key=pairs.keys.__getitem__)
 
 
 def rows_digest(pairs: BenchmarkPairs) -> str:
@@ -130,14 +108,11 @@ def rows_digest(pairs: BenchmarkPairs) -> str:
 
 def judge_pairs(
     pairs: BenchmarkPairs,
+    config: JudgeBenchmarkConfig,
     *,
     judge: Judge,
-    out: Path,
-    protocol: str = "explained",
-    max_reply_tokens: int | None = None,
-    shard_size: int = 100,
     reporter: Reporter = SILENT,
-) -> JudgedPairs:
+) -> Verdicts:
     """Ask a judge which answer of each pair is better, in both orders; finished shards are reused.
 
     The protocol is RewardBench's pairwise one (verdicts ``[[A]]`` and ``[[B]]``, half credit where
@@ -147,31 +122,31 @@ def judge_pairs(
 
     Args:
         pairs: The benchmark's.
+        config: Protocol, length of replies and shards; the judging goes to ``config.out/<key>``.
         judge: Stays open.
-        out: The folder that holds judgings; this one goes to ``out/<key>``.
-        protocol: ``explained`` or ``verdict-only``.
-        max_reply_tokens: Of a reply; default: the protocol's.
-        shard_size: Pairs in each file.
         reporter: Told how far it is, in replies.
+
+    Returns:
+        The judging's manifest; verdict_P2 in the order of the pairs, 1 where the chosen answer is
+        named, -1 where the rejected one, 0 without verdict; replies without a verdict, by reason.
 
     Raises:
         InputError: No pairs, replies longer than the judge's context.
         StudyIncompleteError: Shards failed; the same call judges only these.
         EncoreError: The judge does not load.
     """
-    most, context = max_reply_tokens or MAX_REPLY_TOKENS[protocol], judge.identity.max_model_len
+    protocol = config.protocol or "explained"
+    most = config.max_reply_tokens or MAX_REPLY_TOKENS[protocol]
+    context = judge.identity.max_model_len
     if not pairs.pairs:
         raise InputError(f"benchmark {pairs.benchmark.name}: no pairs to judge")
     if most >= context:
         raise InputError(
-            f"protocol {protocol}: replies of up to {most} tokens leave no room for a prompt in "
-            f"the judge's context of {context}; give --max-reply-tokens, or the protocol "
-            "verdict-only"
+            f"replies of up to {most} tokens leave no room for a prompt in the judge's context of "
+            f"{context}; give --max-reply-tokens, or --protocol verdict-only"
         )
-    manifest = _manifest(
-        pairs, judge, protocol=protocol, max_reply_tokens=most, shard_size=shard_size
-    )
-    plan = sorted(range(pairs.num_pairs), key=pairs.keys.__getitem__)
+    manifest = _manifest(pairs, judge, config, protocol=protocol, most=most)
+    plan = plan_of(pairs)
 
     def start() -> int:
         reporter.started("starting the judge's engine")
@@ -179,21 +154,10 @@ def judge_pairs(
         return 1
 
     def compute(shard: Shard, tell: Tell) -> Slice:
-        asked = [(place, order) for place in plan[shard.start : shard.stop] for order in ORDERS]
-        texts = (
-            render_comparison(
-                pairs.pairs[place], is_chosen_first=order == ORDERS[0], protocol=protocol
-            )
-            for place, order in asked
-        )
-        prompts = [  # an answer is never cut
-            token_ids if len(token_ids) <= context - most else None
-            for token_ids in judge.tokenizer.encode_each(texts)
-        ]
-        replies = ask(judge, prompts, max_reply_tokens=most, on_progress=tell)
-        return Slice(table=_table(pairs, asked, replies, manifest))
+        places = plan[shard.start : shard.stop]
+        return Slice(table=_ask(pairs, places, judge=judge, manifest=manifest, tell=tell))
 
-    folder = out / manifest.judging_key
+    folder = config.out / manifest.key
     job = Job(run_dir=folder, manifest=manifest, compute=compute, start=start)
     report = work_through(job, reporter=reporter)
     reporter.finished()
@@ -202,12 +166,7 @@ def judge_pairs(
 
 
 def _manifest(
-    pairs: BenchmarkPairs,
-    judge: Judge,
-    *,
-    protocol: str,
-    max_reply_tokens: int,
-    shard_size: int,
+    pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig, *, protocol: str, most: int
 ) -> JudgingManifest:
     identity = {
         "format": 1,
@@ -217,13 +176,13 @@ def _manifest(
         "criterion_ids": [CRITERION_ID],
         "decoding": {
             "temperature": 0.0,
-            "max_reply_tokens": max_reply_tokens,
+            "max_reply_tokens": most,
             "parser": VERDICT_PARSER_VERSION,
         },
         "data_sha256": rows_digest(pairs),
         "plan": {
             "order": "subset, row_id, pair_id",
-            "shard_size": shard_size,
+            "shard_size": config.shard_size,
             "num_pairs": pairs.num_pairs,
         },
     }
@@ -235,22 +194,61 @@ def _manifest(
     )
 
 
-def _read(folder: Path, manifest: JudgingManifest, plan: list[int]) -> JudgedPairs:
+def _ask(
+    pairs: BenchmarkPairs,
+    places: list[int],
+    *,
+    judge: Judge,
+    manifest: JudgingManifest,
+    tell: Tell,
+) -> pa.Table:
+    """The verdicts on some pairs; a prompt that is too long is not asked: no answer is ever cut."""
+    asked = [(place, order) for place in places for order in ORDERS]
+    texts = (
+        render_comparison(
+            pairs.pairs[place],
+            is_chosen_first=order == ORDERS[0],
+            protocol=manifest.identity["protocol"],
+        )
+        for place, order in asked
+    )
+    most = manifest.identity["decoding"]["max_reply_tokens"]
+    room = judge.identity.max_model_len - most
+    encoded = judge.tokenizer.encode_each(texts)
+    prompts = [token_ids if len(token_ids) <= room else None for token_ids in encoded]
+    replies = ask(judge, prompts, max_reply_tokens=most, on_progress=tell)
+    rows = []
+    for (place, order), reply in zip(asked, replies, strict=True):
+        verdict, null_reason = parse_verdict(reply)
+        is_chosen = (verdict == "A") == (order == ORDERS[0])
+        rows.append(
+            {
+                "row_id": pairs.row_id_P[place],
+                "subset": pairs.subset_P[place],
+                "pair_id": pairs.pairs[place].pair_id,
+                "order": order,
+                "criterion": CRITERION_ID,
+                "verdict": verdict,
+                "preferred": verdict and ("chosen" if is_chosen else "rejected"),
+                "null_reason": null_reason,
+                "raw_reply": reply and reply.text,
+                "judge": manifest.judge,
+                "run_key": manifest.key,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=VERDICTS)
+
+
+def _read(folder: Path, manifest: JudgingManifest, plan: list[int]) -> Verdicts:
     """All verdicts of a complete judging."""
-    columns = ["preferred", "null_reason"]
     paths = run_status(folder, JudgingManifest).paths
+    columns = ["preferred", "null_reason"]
     table = pa.concat_tables([pq.ParquetFile(path).read(columns=columns) for path in paths])
     number_N = np.array([_NUMBER_OF[one] for one in table["preferred"].to_pylist()], dtype=np.int8)
     verdict_P2 = np.empty((len(plan), len(ORDERS)), dtype=np.int8)
     verdict_P2[plan] = number_N.reshape(verdict_P2.shape)
     reasons = Counter(table["null_reason"].drop_null().to_pylist())
-    return JudgedPairs(
-        folder=folder,
-        manifest=manifest,
-        verdict_P2=verdict_P2,
-        plan_P=np.array(plan, dtype=np.intp),
-        null_reasons=dict(sorted(reasons.items())),
-    )
+    return manifest, verdict_P2, dict(sorted(reasons.items()))
 
 
 def refuse_failures(folder: Path, report: RunReport, manifest: RunManifest) -> None:
@@ -262,37 +260,6 @@ def refuse_failures(folder: Path, report: RunReport, manifest: RunManifest) -> N
     if report.failures:
         index, error = next(iter(report.failures.items()))
         raise StudyIncompleteError(
-            f"{folder}: {len(report.failures)} of {len(manifest.shards)} shards failed "
-            f"(shard {index}: {error}); run the same command again: only these are "
-            f"{manifest.DONE}"
+            f"{folder}: {len(report.failures)} of {len(manifest.shards)} shards failed (shard "
+            f"{index}: {error}); run the same command again: only these are {manifest.DONE}"
         )
-
-
-def _table(
-    pairs: BenchmarkPairs,
-    asked: Sequence[tuple[int, str]],
-    replies: Sequence[Reply | None],
-    manifest: JudgingManifest,
-) -> pa.Table:
-    rows = []
-    for (place, order), reply in zip(asked, replies, strict=True):
-        verdict, null_reason = parse_verdict(reply)
-        preferred = None
-        if verdict is not None:
-            preferred = "chosen" if (verdict == "A") == (order == ORDERS[0]) else "rejected"
-        rows.append(
-            {
-                "row_id": pairs.row_id_P[place],
-                "subset": pairs.subset_P[place],
-                "pair_id": pairs.pairs[place].pair_id,
-                "order": order,
-                "criterion": CRITERION_ID,
-                "verdict": verdict,
-                "preferred": preferred,
-                "null_reason": null_reason,
-                "raw_reply": None if reply is None else reply.text,
-                "judge": manifest.judge,
-                "run_key": manifest.judging_key,
-            }
-        )
-    return pa.Table.from_pylist(rows, schema=VERDICTS)

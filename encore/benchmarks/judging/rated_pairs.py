@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.judging.judged_pairs import refuse_failures, rows_digest
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.config import RatingConfig
 from encore.data.pairs import (
     Origin,
     data_digest,
@@ -76,10 +76,9 @@ class RatedPairs:
 
 def rate_pairs(
     pairs: BenchmarkPairs,
-    *,
-    config: RatingConfig,
-    out: Path,
+    config: JudgeBenchmarkConfig,
     weights: Mapping[str, float],
+    *,
     judge: Judge,
     reporter: Reporter = SILENT,
 ) -> RatedPairs:
@@ -87,8 +86,7 @@ def rate_pairs(
 
     Args:
         pairs: The benchmark's.
-        config: Rules and shards.
-        out: The folder that holds judgings; the study goes to ``out/rated-<digest of the pairs>``.
+        config: Rules and shards; the study goes to ``config.out/rated-<digest of the pairs>``.
         weights: By rule, in the rules' order (`checked_weights`).
         judge: Stays open.
         reporter: Told how far it is, in ratings.
@@ -98,8 +96,8 @@ def rate_pairs(
         StudyIncompleteError: Shards failed; the same call rates only these.
         EncoreError: The judge does not load.
     """
-    study = study_of_pairs(pairs, out=out)
-    run = open_run(study, config, judge=judge)
+    study = study_of_pairs(pairs, out=config.out)
+    run = open_run(study, config.rating, judge=judge)
     refuse_failures(study.path, rate_run(run, reporter=reporter), run.manifest)
     with Warehouse(open_ratings(study.path, run=run.manifest.run_key)) as warehouse:
         ratings = read_pair_ratings(warehouse, rule_ids=tuple(weights))
@@ -153,19 +151,13 @@ def checked_weights(
             benchmark itself.
     """
     by_rule = dict(zip(weights.rule_ids, weights.weights, strict=True))
-    differing = sorted(set(by_rule).symmetric_difference(rules.rule_ids))
-    if differing:
-        raise InputError(
-            f"weights of {len(by_rule)} rules for a judge asked about {len(rules.rule_ids)}: they "
-            f"differ in {', '.join(differing[:3])}; take weights from a study rated under the same "
-            "rules"
-        )
     origin = origin_of(weights)
-    if origin.rules_sha256 not in (None, rules.digest):
+    differing = sorted(set(by_rule).symmetric_difference(rules.rule_ids))
+    if differing or origin.rules_sha256 not in (None, rules.digest):
+        shown = ", ".join(differing[:3]) or "their texts or their order"
         raise InputError(
-            f"weights of rules with other texts, or in another order ({origin.rules_sha256:.12}), "
-            f"than rule set {rules.name} has here ({rules.digest:.12}); give the rule set that the "
-            "study was rated under (--rules), or rate it under this one"
+            f"weights of other rules than those of {rules.name}: they differ in {shown}; give the "
+            "rule set that the study was rated under (--rules), or rate the study under this one"
         )
     # A study of these pairs may be labelled with another name that the benchmark had before.
     ids = list(dict.fromkeys(pair.pair_id for pair in pairs.pairs))
@@ -175,8 +167,7 @@ def checked_weights(
     if origin.data_sha256 in {data_digest_of(table)} | own:
         raise InputError(
             f"weights from ratings of benchmark {pairs.benchmark.name} itself (run "
-            f"{origin.run_key}): they would be measured on what they come from; take them from a "
-            "training study"
+            f"{origin.run_key}): take them from a training study"
         )
     return {rule_id: float(by_rule[rule_id]) for rule_id in rules.rule_ids}
 
@@ -192,24 +183,16 @@ def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
     Raises:
         InputError: No pairs, or something else is at its place.
     """
-    benchmark = pairs.benchmark
+    name = pairs.benchmark.name
     if not pairs.pairs:
-        raise InputError(f"benchmark {benchmark.name}: no pairs to rate")
+        raise InputError(f"benchmark {name}: no pairs to rate")
     path = _study_path(pairs, out=out)
     if not (path / MARKER).is_file():
-        hub = benchmark.dataset if pairs.is_from_hub else None
         with changed_study(path) as change:
-            with pair_writer(change, benchmark.name) as writer:
+            with pair_writer(change, name) as writer:
                 for pair in pairs.pairs:
-                    writer.add(dataclasses.replace(pair, source=benchmark.name))
-            origin = Origin(
-                kind="hub" if hub else "local",
-                name=hub or benchmark.name,
-                format="benchmark",
-                revision=benchmark.revision if hub else None,
-                split=benchmark.split if hub else None,
-                num_read=writer.num_read,
-            )
+                    writer.add(dataclasses.replace(pair, source=name))
+            origin = Origin(kind="local", name=name, format="benchmark", num_read=writer.num_read)
             write_manifest(change, writer, origins=[origin])
     return open_study(path)
 

@@ -33,13 +33,11 @@ def benchmark_of(
     pairs: Sequence[PreferencePair],
     *,
     subsets: int = 1,
-    rejected_per_row: int = 1,
-    **definition: object,
 ) -> BenchmarkPairs:
-    """These pairs as a benchmark, dealt over some subsets, so many of them a row."""
-    rows = [place // rejected_per_row for place in range(len(pairs))]
+    """These pairs as a benchmark, dealt over some subsets."""
+    rows = range(len(pairs))
     return BenchmarkPairs(
-        benchmark=load_benchmark("generic").model_copy(update=definition),
+        benchmark=load_benchmark("generic"),
         pairs=tuple(pairs),
         subset_P=tuple(f"subset-{row % subsets}" for row in rows),
         row_id_P=tuple(map(str, rows)),
@@ -49,10 +47,9 @@ def benchmark_of(
     )
 
 
-def make_benchmark(num_pairs: int, *, subsets: int = 1, **settings: object) -> BenchmarkPairs:
-    """A benchmark of so many pairs; settings as of `benchmark_of`."""
-    pairs = [make_pair(index) for index in range(num_pairs)]
-    return benchmark_of(pairs, subsets=subsets, **settings)  # type: ignore[arg-type]
+def make_benchmark(num_pairs: int, *, subsets: int = 1) -> BenchmarkPairs:
+    """A benchmark of so many pairs."""
+    return benchmark_of([make_pair(index) for index in range(num_pairs)], subsets=subsets)
 
 
 def index_in(prompt: str) -> int:

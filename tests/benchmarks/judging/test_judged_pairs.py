@@ -1,4 +1,4 @@
-"""Verdicts on pairs: both orders asked, finished shards reused, one judge at a time."""
+"""Verdicts on pairs: prompt and reply, both orders asked, finished shards reused."""
 
 from __future__ import annotations
 
@@ -6,13 +6,24 @@ import dataclasses
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from encore import run_work, runs
-from encore.benchmarks.judging.judged_pairs import JudgedPairs, JudgingManifest, judge_pairs
+from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+from encore.benchmarks.judging.judged_pairs import JudgingManifest, Verdicts, judge_pairs
+from encore.benchmarks.judging.pairwise_protocol import (
+    HOW_TO_ANSWER,
+    parse_verdict,
+    prompt_digest,
+    render_comparison,
+)
+from encore.benchmarks.judging.verdict_summary import remarks, single_order_credits, summarize
 from encore.benchmarks.pairs import BenchmarkPairs
+from encore.config import JudgeConfig
 from encore.errors import InputError, StudyIncompleteError
+from encore.judges.base import Reply
 from tests.benchmarks.judging.scripted import (
     index_in,
     judge_of_opinions,
@@ -21,70 +32,103 @@ from tests.benchmarks.judging.scripted import (
     make_pair,
     verdict_of,
 )
+from tests.benchmarks.table_world import turned
 from tests.scripted_judge import ScriptedJudge
 
 OPINIONS = ["right", "wrong", "A", "B", "right"]
 PAIRS = make_benchmark(5, subsets=2)
 
 
-def judged(out: Path, judge: ScriptedJudge, pairs: BenchmarkPairs = PAIRS, **more) -> JudgedPairs:
-    return judge_pairs(pairs, judge=judge, out=out, **{"shard_size": 2, **more})
+def judged(out: Path, judge: ScriptedJudge, pairs: BenchmarkPairs = PAIRS, **more) -> Verdicts:
+    given = {"judge": JudgeConfig(model="scripted"), "out": out, "shard_size": 2, **more}
+    return judge_pairs(pairs, JudgeBenchmarkConfig(**given), judge=judge)
+
+
+# --- prompt and reply -----------------------------------------------------------------------------
+
+
+def test_the_answers_stand_where_the_order_says_and_texts_stay_as_they_are():
+    pair = make_pair(3, chosen="{answer_b}", rejected="{how_to_answer}")
+    first, second = (
+        render_comparison(pair, is_chosen_first=one, protocol="verdict-only")
+        for one in (True, False)
+    )
+    assert first.index("Good 3. {answer_b}") < first.index("Bad 3. {how_to_answer}")
+    swapped = first.replace(pair.chosen, "X").replace(pair.rejected, pair.chosen)
+    assert swapped.replace("X", pair.rejected) == second
+    assert not any(word in first.casefold() for word in ("chosen", "rejected"))
+    # As in judgings that exist: another digest would judge everything again.
+    digests = {name: prompt_digest(name)[:12] for name in HOW_TO_ANSWER}
+    assert digests == {"explained": "b61fb380c5a9", "verdict-only": "b58d44cad1b7"}
+
+
+def test_a_verdict_is_one_place_in_double_brackets():
+    for text, found in {
+        "[[A]]": ("A", None),
+        "Both are fine, so [[B]]. Yes, [[B]]!": ("B", None),
+        "[[A]] or [[B]]": (None, "two_verdicts"),
+        "[[a]]": (None, "no_verdict"),
+        " \n": (None, "empty_reply"),
+    }.items():
+        assert parse_verdict(Reply(text=text, is_complete=True)) == found
+    assert parse_verdict(Reply(text="[[A]]", is_complete=False)) == (None, "reply_cut_off")
+
+
+def test_a_judge_that_follows_the_place_is_named_and_one_order_is_a_seeded_draw():
+    always = np.array([[1, -1]] * 1000, dtype=np.int8)
+    for verdict_P2, share in ((always, "100.0%"), (np.vstack([always[:39], [[1, 1]]]), "98.8%")):
+        [said] = remarks(summarize(verdict_P2), {}, range_shown="")
+        assert said == f"{share} of the verdicts are A: it follows the place"
+    credit_P = single_order_credits(always, seed=1)
+    assert 0.45 < credit_P.mean() < 0.55
+    assert credit_P.tolist() == single_order_credits(always, seed=1).tolist()
+
+
+# --- the run --------------------------------------------------------------------------------------
 
 
 def test_both_orders_are_asked_and_kept_with_the_judges_words(tmp_path):
     judge = judge_of_opinions(OPINIONS)
-    found = judged(tmp_path, judge)
-    assert found.verdict_P2.tolist() == [[1, 1], [-1, -1], [1, -1], [-1, 1], [1, 1]]
-    assert (judge.num_asked, found.null_reasons) == (10, {})
-    rows = [
-        row
-        for path in runs.run_status(found.folder, JudgingManifest).paths
-        for row in pq.read_table(path).to_pylist()
-    ]
+    manifest, verdict_P2, null_reasons = judged(tmp_path, judge)
+    assert verdict_P2.tolist() == [[1, 1], [-1, -1], [1, -1], [-1, 1], [1, 1]]
+    assert (judge.num_asked, null_reasons) == (10, {})
+    paths = runs.run_status(tmp_path / manifest.key, JudgingManifest).paths
+    rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
     assert len(rows) == 10
-    first = rows[0]
-    assert (first["order"], first["criterion"], first["raw_reply"]) == (
-        "chosen-first",
-        "overall",
-        "[[A]]",
-    )
-    assert {row["run_key"] for row in rows} == {found.manifest.key}
+    names = ("order", "criterion", "raw_reply", "run_key")
+    assert [rows[0][name] for name in names] == ["chosen-first", "overall", "[[A]]", manifest.key]
 
 
 def test_the_same_judging_again_asks_nothing_and_starts_no_engine(tmp_path):
-    first = judged(tmp_path, judge_of_opinions(OPINIONS))
+    manifest, first_P2, _ = judged(tmp_path, judge_of_opinions(OPINIONS))
     other = judge_of_opinions(["wrong"] * 5)
-    again = judged(tmp_path, other)
-    assert other.num_asked == 0
-    assert again.verdict_P2.tolist() == first.verdict_P2.tolist()
-    turned = dataclasses.replace(
-        PAIRS,
-        pairs=PAIRS.pairs[::-1],
-        subset_P=PAIRS.subset_P[::-1],
-        row_id_P=PAIRS.row_id_P[::-1],
-    )
+    assert judged(tmp_path, other)[1].tolist() == first_P2.tolist()
     # The same pairs in a file of another order are the same judging.
-    assert judged(tmp_path, other, turned).verdict_P2.tolist() == first.verdict_P2.tolist()[::-1]
+    assert judged(tmp_path, other, turned(PAIRS))[1].tolist() == first_P2.tolist()[::-1]
+    # So is one whose manifest an earlier version wrote.
+    path = tmp_path / manifest.key / "judging.json"
+    content = json.loads(path.read_text())
+    content["key"] = content.pop("judging_key")
+    path.write_text(json.dumps(content))
+    assert judged(tmp_path, other)[0].key == manifest.key
     assert other.num_asked == 0
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_whatever_changes_a_verdict_changes_the_key(tmp_path):
+    changes = (
+        {},
         {"protocol": "verdict-only"},
         {"max_reply_tokens": 99},
         {"shard_size": 3},
         {"judge": ScriptedJudge(name="other")},
         {"judge": ScriptedJudge(revision="2")},
         {"pairs": make_benchmark(4)},
-    ],
-)
-def test_whatever_changes_a_verdict_changes_the_key(tmp_path, change):
-    keys = {
-        judged(tmp_path, **{"judge": ScriptedJudge(), **given}).manifest.key
-        for given in ({}, change)
-    }
-    assert len(keys) == 2
+    )
+    keys = set()
+    for change in changes:
+        given = {"judge": ScriptedJudge(), "pairs": PAIRS, **change}
+        keys.add(judged(tmp_path, given.pop("judge"), **given)[0].key)
+    assert len(keys) == len(changes)
 
 
 def test_a_failed_shard_stops_no_other_and_is_judged_by_the_next_call(tmp_path):
@@ -96,7 +140,7 @@ def test_a_failed_shard_stops_no_other_and_is_judged_by_the_next_call(tmp_path):
     with pytest.raises(StudyIncompleteError, match=r"1 of 3 shards failed .*engine trouble"):
         judged(tmp_path, judge_saying(fail))
     judge = judge_saying(lambda prompt: verdict_of("right", prompt))
-    assert (judged(tmp_path, judge).verdict_P2 == 1).all()
+    assert (judged(tmp_path, judge)[1] == 1).all()
     assert judge.num_asked == 4  # two pairs of one shard
 
 
@@ -114,31 +158,15 @@ def test_every_shard_is_judged_under_its_lock(tmp_path, monkeypatch):
     assert sorted(locked) == [0, 1, 2]
 
 
-def test_a_manifest_of_an_earlier_version_is_read(tmp_path):
-    found = judged(tmp_path, judge_of_opinions(OPINIONS))
-    path = found.folder / "judging.json"
-    content = json.loads(path.read_text())
-    content["key"] = content.pop("judging_key")
-    del content["synthetic"]
-    path.write_text(json.dumps(content))
-    other = ScriptedJudge()
-    assert judged(tmp_path, other).manifest.key == found.manifest.key
-    assert other.num_asked == 0
-
-
-def test_a_prompt_beyond_the_context_is_not_asked_and_has_a_reason(tmp_path):
-    pairs = dataclasses.replace(
-        PAIRS, pairs=(make_pair(0, chosen="long " * 1000), *PAIRS.pairs[1:])
-    )
+def test_a_prompt_beyond_the_context_is_not_asked_and_what_cannot_be_judged_is_refused(tmp_path):
+    long = (make_pair(0, chosen="long " * 1000), *PAIRS.pairs[1:])
     judge = judge_of_opinions(OPINIONS)
     judge.max_model_len = 5000
-    found = judged(tmp_path, judge, pairs, protocol="verdict-only")
-    assert found.null_reasons == {"prompt_too_long": 2}
-    assert found.verdict_P2[0].tolist() == [0, 0]
+    pairs = dataclasses.replace(PAIRS, pairs=long)
+    _, verdict_P2, null_reasons = judged(tmp_path, judge, pairs, protocol="verdict-only")
+    assert null_reasons == {"prompt_too_long": 2}
+    assert verdict_P2[0].tolist() == [0, 0]
     assert judge.num_asked == 8
-
-
-def test_what_cannot_be_judged_is_refused(tmp_path):
     with pytest.raises(InputError, match="no pairs to judge"):
         judged(tmp_path, ScriptedJudge(), make_benchmark(0))
     with pytest.raises(InputError, match="leave no room for a prompt in the judge's context of 99"):

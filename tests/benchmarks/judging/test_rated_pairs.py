@@ -6,21 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.judging.rated_pairs import (
     RatedPairs,
     checked_weights,
     rate_pairs,
     study_of_pairs,
-    weighted_rewards,
 )
-from encore.config import JudgeConfig, RatingConfig
+from encore.config import JudgeConfig
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rules import load_rule_set
 from encore.errors import InputError
-from encore.warehouse import PairRatings
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh
 from tests.benchmarks.judging.scripted import (
@@ -49,10 +46,11 @@ rating_rule = "The response should be long."
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> RatingConfig:
+def config(tmp_path: Path) -> JudgeBenchmarkConfig:
     path = tmp_path / "two.toml"
     path.write_text(RULES_TOML)
-    return RatingConfig(judge=JudgeConfig(model="scripted"), rules=str(path), shard_size=2)
+    judge = JudgeConfig(model="scripted")
+    return JudgeBenchmarkConfig(judge=judge, out=tmp_path, rules=str(path), shard_size=2)
 
 
 def say(prompt: str) -> str:
@@ -63,9 +61,8 @@ def say(prompt: str) -> str:
     return "0.1" if is_good else "0.6"
 
 
-def rated(pairs, config, out, *, kind=0.5, long=0.5, say=say) -> RatedPairs:
-    weights = {"kind": kind, "long": long}
-    return rate_pairs(pairs, config=config, out=out, weights=weights, judge=judge_saying(say))
+def rated(pairs, config, *, kind=0.5, long=0.5, say=say) -> RatedPairs:
+    return rate_pairs(pairs, config, {"kind": kind, "long": long}, judge=judge_saying(say))
 
 
 @pytest.mark.parametrize(
@@ -77,8 +74,8 @@ def rated(pairs, config, out, *, kind=0.5, long=0.5, say=say) -> RatedPairs:
         (1, 0, 1),
     ],
 )
-def test_the_weighted_sum_of_the_ratings_decides(tmp_path, config, kind, long, credit):
-    result = rated(make_benchmark(3), config, tmp_path, kind=kind, long=long)
+def test_the_weighted_sum_of_the_ratings_decides(config, kind, long, credit):
+    result = rated(make_benchmark(3), config, kind=kind, long=long)
     assert result.credit_P.tolist() == [credit] * 3
     chosen, rejected = kind * 0.8 + long * 0.1, kind * 0.2 + long * 0.6
     assert result.reward_P2 == pytest.approx(np.array([[chosen, rejected]] * 3))
@@ -94,7 +91,7 @@ def test_missing_ratings_are_left_out_on_both_sides(tmp_path, config):
         is_missing = index == 2 or (index == 1 and is_kind and is_good)
         return "?" if is_missing else say(prompt)
 
-    result = rated(make_benchmark(3), config, tmp_path, say=silent)
+    result = rated(make_benchmark(3), config, say=silent)
     assert result.credit_P.tolist() == [1, 0, 0.5]  # by length alone the second is wrong
     assert result.reward_P2[1] == pytest.approx([0.1, 0.6])
     assert np.isnan(result.reward_P2[2]).all()
@@ -102,43 +99,19 @@ def test_missing_ratings_are_left_out_on_both_sides(tmp_path, config):
     assert sum(result.null_reasons.values()) == 5
 
 
-@given(
-    ratings=st.lists(
-        st.tuples(*[st.sampled_from([0.0, 0.5, 1.0, np.nan])] * 4), min_size=1, max_size=5
-    )
-)
-def test_a_reward_is_the_mean_over_rules_that_rated_both(ratings):
-    chosen_PR, rejected_PR = np.array(ratings)[:, :2], np.array(ratings)[:, 2:]
-    pairs = PairRatings(
-        pair_id_P=np.array([str(n) for n in range(len(ratings))], dtype=object),
-        source_P=np.array(["s"] * len(ratings), dtype=object),
-        chosen_PR=chosen_PR,
-        rejected_PR=rejected_PR,
-        rule_ids=("a", "b"),
-    )
-    found_P2 = weighted_rewards(pairs, weight_R=np.array([3.0, 1.0]))
-    for chosen_R, rejected_R, found in zip(chosen_PR, rejected_PR, found_P2, strict=True):
-        both = ~np.isnan(chosen_R + rejected_R)
-        if not both.any():
-            assert np.isnan(found).all()
-            continue
-        weights = np.array([3.0, 1.0])[both] / np.array([3.0, 1.0])[both].sum()
-        assert found == pytest.approx([weights @ chosen_R[both], weights @ rejected_R[both]])
-
-
 def test_equal_pairs_are_rated_once_and_the_study_is_found_again(tmp_path, config):
     pairs = benchmark_of([make_pair(0), make_pair(0), make_pair(1)])
-    first = rated(pairs, config, tmp_path)
+    first = rated(pairs, config)
     assert len(records_of(read_pairs(study_of_pairs(pairs, out=tmp_path)))) == 2
     assert len(first.credit_P) == 3
-    again = rated(pairs, config, tmp_path, say=lambda _: "0.5")
+    again = rated(pairs, config, say=lambda _: "0.5")
     assert (again.study, again.manifest.run_key) == (first.study, first.manifest.run_key)
     assert again.credit_P.tolist() == first.credit_P.tolist()
 
 
 def test_weights_of_other_rules_or_of_the_benchmark_itself_are_refused(tmp_path, config):
     rules, pairs = load_rule_set(config.rules), make_benchmark(3)
-    own = rated(pairs, config, tmp_path)
+    own = rated(pairs, config)
     vector = weigh(own.study, scheme="uniform")
     with pytest.raises(InputError, match=r"from ratings of benchmark generic itself"):
         checked_weights(vector, rules, pairs, out=tmp_path)
@@ -146,10 +119,10 @@ def test_weights_of_other_rules_or_of_the_benchmark_itself_are_refused(tmp_path,
     assert checked_weights(vector, rules, elsewhere, out=tmp_path) == {"kind": 0.5, "long": 0.5}
     path = tmp_path / "other.toml"
     path.write_text(RULES_TOML.replace("should be kind", "must be kind"))
-    with pytest.raises(InputError, match="weights of rules with other texts"):
+    with pytest.raises(InputError, match="differ in their texts"):
         checked_weights(vector, load_rule_set(str(path)), elsewhere, out=tmp_path)
     with pytest.raises(InputError, match="no pairs to rate"):
-        rated(make_benchmark(0), config, tmp_path)
+        rated(make_benchmark(0), config)
     by_hand = WeightVector(scheme="hand", rule_ids=("kind",), weights=(1.0,))
-    with pytest.raises(InputError, match="weights of 1 rules for a judge asked about 2"):
+    with pytest.raises(InputError, match=r"weights of other rules .*they differ in long"):
         checked_weights(by_hand, rules, elsewhere, out=tmp_path)

@@ -125,15 +125,11 @@ def _adjusted_variance(delta_S: _Floats) -> float:
 
 
 def _differences(first_P: _Floats, second_P: _Floats) -> _Floats:
-    if first_P.shape != second_P.shape or first_P.ndim != 1 or not len(first_P):
-        raise InputError(
-            f"credits of shapes {first_P.shape} and {second_P.shape}; expected one credit of each "
-            "model for each pair, and at least one pair"
-        )
-    delta_P = np.asarray(first_P - second_P, dtype=np.float64)
-    if not np.isfinite(delta_P).all():
-        raise InputError("credits that are no numbers; expected 0 to 1 for each pair")
-    return delta_P
+    is_same_shape = first_P.shape == second_P.shape and first_P.ndim == 1 and len(first_P) > 0
+    if not is_same_shape or not np.isfinite(first_P - second_P).all():
+        shapes = f"{first_P.shape} and {second_P.shape}"
+        raise InputError(f"credits of shapes {shapes}; expected one of each model for each pair")
+    return np.asarray(first_P - second_P, dtype=np.float64)
 
 
 def _drawn_means(delta_S: _Floats, rng: np.random.Generator, *, num_draws: int) -> _Floats:

@@ -1,14 +1,19 @@
-"""What a judge of two answers reads: one prompt for both orders."""
+"""What a judge of two answers reads, one prompt for both orders, and how its reply is read."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 from encore.data.records import Message, PreferencePair, Role
+from encore.judges.base import Reply
 from encore.rating.prompts import render_conversation
 
+Place = Literal["A", "B"]
+
+#: The factors are RewardBench's, the wording is ours; safety is no factor of its own there.
 _TEMPLATE = """\
 Two AI assistants answered the same conversation. Compare their answers and decide which one is \
 better.
@@ -25,17 +30,14 @@ better.
 {answer_b}
 </answer of assistant B>
 
-{criterion}
+The better answer is the one that does what the user wants and answers the question better. \
+Consider how helpful, relevant, correct, thorough, creative and detailed each answer is.
 
 Stay impartial: which answer was shown first, how long it is and what the assistants are called \
 must not count. There is no draw. {how_to_answer}"""
 
 #: What verdicts are by, in tables and files.
 CRITERION_ID = "overall"
-#: The factors are RewardBench's, the wording is ours; safety is no factor of its own there.
-_CRITERION = """\
-The better answer is the one that does what the user wants and answers the question better. \
-Consider how helpful, relevant, correct, thorough, creative and detailed each answer is."""
 #: How a judge is to answer, by protocol: the end of the prompt.
 HOW_TO_ANSWER: Mapping[str, str] = {
     "explained": (
@@ -49,15 +51,14 @@ HOW_TO_ANSWER: Mapping[str, str] = {
 }
 #: A longer reply is cut off and gives no verdict. RewardBench allows 2,048 tokens.
 MAX_REPLY_TOKENS: Mapping[str, int] = {"explained": 2048, "verdict-only": 16}
+#: Part of a judging's identity: raise it whenever any reply would be read differently.
+VERDICT_PARSER_VERSION = 1
 
-_PLACEHOLDER = re.compile(r"\{(conversation|answer_a|answer_b|criterion|how_to_answer)\}")
+_VERDICT = re.compile(r"\[\[([AB])\]\]")
 
 
 def render_comparison(pair: PreferencePair, *, is_chosen_first: bool, protocol: str) -> str:
     """The prompt for one pair and order.
-
-    All placeholders are filled in a single pass, so text that happens to contain one stays as it
-    is.
 
     Args:
         pair: The pair.
@@ -66,15 +67,13 @@ def render_comparison(pair: PreferencePair, *, is_chosen_first: bool, protocol: 
     """
     answers = (pair.chosen, pair.rejected)
     first, second = answers if is_chosen_first else answers[::-1]
-    values: Mapping[str, str] = {
+    return _TEMPLATE.format(
         # The turns before the answers, written as in a rating prompt.
-        "conversation": render_conversation(pair.prompt, "").removesuffix("\n\nAssistant: "),
-        "answer_a": first,
-        "answer_b": second,
-        "criterion": _CRITERION,
-        "how_to_answer": HOW_TO_ANSWER[protocol],
-    }
-    return _PLACEHOLDER.sub(lambda match: values[match.group(1)], _TEMPLATE)
+        conversation=render_conversation(pair.prompt, "").removesuffix("\n\nAssistant: "),
+        answer_a=first,
+        answer_b=second,
+        how_to_answer=HOW_TO_ANSWER[protocol],
+    )
 
 
 def prompt_digest(protocol: str) -> str:
@@ -90,3 +89,25 @@ def prompt_digest(protocol: str) -> str:
     prompt = render_comparison(pair, is_chosen_first=True, protocol=protocol)
     inner = hashlib.sha256(f"{CRITERION_ID}\n{prompt}".encode()).digest()
     return hashlib.sha256(inner).hexdigest()
+
+
+def parse_verdict(reply: Reply | None) -> tuple[Place | None, str | None]:
+    """The verdict in a reply, or the reason why there is none, never both.
+
+    The reply may say anything around ``[[A]]`` or ``[[B]]`` and may repeat it. One that has both is
+    no verdict: RewardBench's own reader takes ``[[A]]`` then, which favours the first place. A
+    reply that the token limit cut off is none either, whatever it had said until then.
+
+    Args:
+        reply: None: the prompt was too long to be asked.
+    """
+    if reply is None:
+        return None, "prompt_too_long"
+    if not reply.is_complete:
+        return None, "reply_cut_off"
+    found = set(_VERDICT.findall(reply.text))
+    if len(found) == 1:
+        return found.pop(), None
+    if found:
+        return None, "two_verdicts"
+    return None, "no_verdict" if reply.text.strip() else "empty_reply"
