@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import encore.benchmarks
 from encore.benchmarks.definition import BENCHMARK_NAMES, Benchmark, Subset, load_benchmark
 from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
 from encore.errors import InputError
@@ -60,8 +59,6 @@ def written(path: Path, rows: list[Any]) -> Path:
     """The rows in the form that a file's name says."""
     if path.suffix == ".parquet":
         path.write_bytes(parquet_bytes(rows))
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(rows), encoding="utf-8")
     else:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -94,8 +91,6 @@ def test_the_shipped_benchmarks_are_those_of_their_publishers():
         assert benchmark.name == name
         # A branch would let the data change under the figures.
         assert benchmark.dataset is None or len(benchmark.revision or "") == 40
-    folder = Path(encore.benchmarks.__path__[0])
-    assert {path.stem for path in folder.glob("*.toml")} == {*BENCHMARK_NAMES, "paper_tables"}
 
 
 OWN = """
@@ -119,7 +114,6 @@ num_pairs = 7
 def test_ones_own_benchmark_is_a_file(tmp_path):
     (tmp_path / "mine.toml").write_text(OWN, encoding="utf-8")
     benchmark = load_benchmark(tmp_path / "mine.toml")
-    assert benchmark.headline == "Harmlessness"
     assert [(one.name, one.num_pairs) for one in benchmark.subsets] == [("easy", None), ("hard", 7)]
     with pytest.raises(InputError, match=r"'rewardbench'.*rewardbench-safety.*generic or the path"):
         load_benchmark("rewardbench")
@@ -144,9 +138,8 @@ def test_a_wrong_definition_says_what_and_where(tmp_path):
 # --- shapes of rows -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.parquet"])
-def test_the_whole_benchmark_is_read_from_any_kind_of_file(tmp_path, name):
-    read = read_benchmark_pairs(SAFETY, data=written(tmp_path / name, SAFETY_ROWS))
+def test_the_whole_benchmark_is_read(tmp_path):
+    read = pairs_of(tmp_path, SAFETY_ROWS, SAFETY)
     assert (read.num_pairs, read.is_partial, read.notes) == (740, False, ())
     assert Counter(read.subset_P) == {one.name: one.num_pairs for one in SAFETY.subsets}
     first = read.pairs[0]
@@ -158,7 +151,6 @@ def test_a_clone_of_the_repository_gives_the_benchmarks_split_alone(tmp_path):
     (tmp_path / "data").mkdir()
     for split, rows in {"raw": [*SMALL_ROWS, row_of(9, "refuse")], "filtered": SMALL_ROWS}.items():
         written(tmp_path / "data" / f"{split}-00000-of-00001.parquet", rows)
-    (tmp_path / "README.md").write_text("not data")
     benchmark = SMALL.model_copy(update={"split": "filtered"})
     assert read_benchmark_pairs(benchmark, data=tmp_path).num_pairs == 5
 
@@ -171,9 +163,6 @@ def test_a_row_with_three_rejected_responses_is_three_pairs_of_one_row(tmp_path)
     assert read.row_id_P[:4] == ("0", "0", "0", "1")
     assert {pair.chosen for pair in read.pairs[:3]} == {"Good answer 0."}
     assert [pair.rejected[-2] for pair in read.pairs[:3]] == ["a", "b", "c"]
-    written(path, rows[:400])
-    with pytest.raises(InputError, match="Safety has 1200 pairs, not 1350"):
-        read_benchmark_pairs(BEST_OF_4, data=path)
 
 
 def test_what_is_left_out_nameless_or_repeated_is_counted(tmp_path):
@@ -272,23 +261,16 @@ def test_the_pinned_commit_is_read_from_the_hub(tmp_path):
         files={name: parquet_bytes([row_of(1, "math-prm"), *SAFETY_ROWS])},
     )
     code = (
+        "import json; from encore.benchmarks.pairs import *\n"
         "from encore.benchmarks.definition import load_benchmark\n"
-        "from encore.benchmarks.pairs import read_benchmark_pairs\n"
         "read = read_benchmark_pairs(load_benchmark('rewardbench-safety'))\n"
-        "import json; print(json.dumps([read.num_pairs, read.is_partial, read.digest, read.notes]))"
+        "print(json.dumps([read.num_pairs, read.is_partial, read.digest, read.notes]))"
     )
     with mini_hub(repo) as endpoint:
         environment = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, **environment},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+        answer = subprocess.check_output(
+            [sys.executable, "-c", code], env={**os.environ, **environment}, cwd=ROOT, timeout=120
         )
-    assert done.returncode == 0, done.stderr
     local = pairs_of(tmp_path, SAFETY_ROWS, SAFETY)
     left_out = ["1 rows of other subsets are left out"]
-    assert json.loads(done.stdout) == [740, False, local.digest, left_out]
+    assert json.loads(answer) == [740, False, local.digest, left_out]

@@ -60,7 +60,6 @@ def test_what_must_be_known_is_said_in_title_and_notes():
     text = render(part, form="markdown")
     assert text.startswith("**Made up: 4 pairs, PARTIAL, a/model**")
     assert "no figure here compares with a published one" in text
-    assert json.loads(render(part, form="json"))["benchmark"]["is_partial"]
     assert "PARTIAL" not in render(hand_made(), form="markdown")
     # In LaTeX comments stay in the source: the figures need their mark on paper.
     typeset = [line for line in render(part, form="latex").splitlines() if line[:1] != "%"]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.benchmarks.definition import load_benchmark
+from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.paper_tables import paper_rows
 from encore.benchmarks.render import render
 from encore.benchmarks.results import (
@@ -22,7 +23,7 @@ from encore.benchmarks.results import (
 )
 from encore.benchmarks.rows import RowAbout, TableRow, mean_row, reward_row
 from encore.benchmarks.scheme_rows import ROW_NAMES
-from encore.benchmarks.table import BenchmarkTable, OwnFigures, make_table, told_apart
+from encore.benchmarks.table import OwnFigures, make_table, told_apart
 from encore.errors import InputError
 from encore.weighting.random import random_weights
 from tests.benchmarks.table_world import (
@@ -51,30 +52,17 @@ def rows() -> dict[str, TableRow]:
     return {row.name: row for row in found}
 
 
-def figures_of(table: BenchmarkTable) -> dict[str, OwnFigures]:
-    return {line.name: line.own for line in table.own_rows}
-
-
-@pytest.fixture(scope="module")
-def own(rows: dict[str, TableRow]) -> dict[str, OwnFigures]:
-    return figures_of(make_table(list(rows.values()), pairs=PAIRS))
-
-
-def alone(row: TableRow, pairs: Any) -> OwnFigures:
-    return figures_of(make_table([row], pairs=pairs))[row.name]
-
-
-def accuracy(margin_P: np.ndarray) -> float:
-    """A tie is a loss."""
-    return float((margin_P > 0).mean())
+def alone(row: TableRow, pairs: BenchmarkPairs) -> OwnFigures:
+    return make_table([row], pairs=pairs).own_rows[0].own
 
 
 # --- what a row is made from ----------------------------------------------------------------------
 
 
-def test_rows_of_chance_are_means_over_their_seeds(own):
-    each = [accuracy(MARGIN_PR @ random_weights(RULES, seed=seed)) for seed in range(50)]
-    three, fifty = own["random (mean of 3)"], own["random (50 draws)"]
+def test_rows_of_chance_are_means_over_their_seeds(rows):
+    each = [(MARGIN_PR @ random_weights(RULES, seed=seed) > 0).mean() for seed in range(50)]
+    names = ("random (mean of 3)", "random (50 draws)")
+    three, fifty = (alone(rows[name], PAIRS) for name in names)
     assert three.headline.score == pytest.approx(np.mean(each[:3]))
     assert (three.draws.num_draws, three.method, fifty.method) == (3, "random", None)
     assert fifty.draws.mean == fifty.headline.score == pytest.approx(np.mean(each))
@@ -84,7 +72,7 @@ def test_rows_of_chance_are_means_over_their_seeds(own):
     # Seeds 1,000,000 to 1,000,049: none that seed 0 draws.
     [_, _, other], _ = rows_of(SCORES, PAIRS, schemes=("random",), num_random=50, seed=1)
     seeds = range(1_000_000, 1_000_050)
-    each = [accuracy(MARGIN_PR @ random_weights(RULES, seed=seed)) for seed in seeds]
+    each = [(MARGIN_PR @ random_weights(RULES, seed=seed) > 0).mean() for seed in seeds]
     assert other.about.draws.mean == pytest.approx(np.mean(each))
 
 
@@ -96,20 +84,15 @@ def test_the_paper_s_rows_are_named_only_where_the_parameters_are_the_paper_s(ro
         "single (mean of 3)": "single",
     }
     assert all(map(ROW_NAMES.fullmatch, rows))
-    assert not any(
-        map(ROW_NAMES.fullmatch, ("initial model", "judge-gpt4o", "bradley-terry-model"))
-    )
+    assert not any(map(ROW_NAMES.fullmatch, ("initial model", "bradley-terry-model")))
     # Five of the rules are the paper's rule selection.
     pairs, rules = benchmark_pairs({"a": 30}), tuple(f"rule-{place}" for place in range(7))
     scores = scores_of(pairs, random_margins(30, num_heads=7), head_ids=rules)
     table = training_ratings(rules=rules)
     found, _ = rows_of(scores, pairs, ratings=table, schemes=("top-k", "random-k"), num_random=5)
-    assert [(row.name, row.method) for row in found] == [
-        ("uniform", "uniform"),
-        ("top-5", "top-k"),
-        ("random-5 (mean of 3)", "random-k"),
-        ("random-5 (5 draws)", None),
-    ]
+    names = ["uniform", "top-5", "random-5 (mean of 3)", "random-5 (5 draws)"]
+    assert [row.name for row in found] == names
+    assert [row.method for row in found] == ["uniform", "top-k", "random-k", None]
 
 
 def test_a_choice_among_several_is_one_unit_also_in_means():
@@ -179,13 +162,7 @@ def test_a_row_meets_the_paper_s_row_of_its_method():
     own = [
         right_on(pairs, 629, name="ours", method="uniform"),
         right_on(pairs, 600, name="top-5", method="top-k"),  # of the paper's rule selection
-        TableRow(
-            name="judge",
-            ties="half",
-            credit_P=np.full(pairs.num_pairs, 0.5),
-            about=RowAbout(kind="judge"),
-            method="judge-gpt4o",
-        ),
+        right_on(pairs, 600, name="judge", method="judge-gpt4o"),
     ]
     table = make_table(own, pairs=pairs)
     uniform, top, judge, *only = table.rows

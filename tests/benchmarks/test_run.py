@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
@@ -32,7 +31,6 @@ from encore.errors import InputError
 from encore.files import file_sha256
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
-from encore.reporting import SILENT, Reporter, SilentReporter
 from encore.scoring.head_scores import read_head_scores
 from encore.training.gate import RESULT_FILE, GateConfig
 from encore.training.gating_network import fit_gate, save_gate
@@ -75,7 +73,7 @@ def study(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made / "study", tmp_path / "study"))
 
 
-def run(study: Path, made: Path, *, reporter: Reporter = SILENT, **more: Any) -> BenchmarkRun:
+def run(study: Path, made: Path, **more: Any) -> BenchmarkRun:
     """A table of the made model, with other options where given; those of pairs and rows too."""
     nested = {"pairs": PairsConfig, "rows": RowsConfig}
     given = {
@@ -92,7 +90,7 @@ def run(study: Path, made: Path, *, reporter: Reporter = SILENT, **more: Any) ->
         own = {one: given.pop(one) for one in config.model_fields if one in given}
         given[name] = config(**own)
     given["reward_models"] = tuple(f"{name}={model}" for name, model in models.items())
-    return run_benchmark(open_study(study), BenchmarkConfig(**given), reporter=reporter)
+    return run_benchmark(open_study(study), BenchmarkConfig(**given))
 
 
 def row_of(found: BenchmarkRun, name: str) -> TableRow:
@@ -137,11 +135,6 @@ def test_every_pair_has_the_scores_that_it_has_alone_and_its_subset(opened, tmp_
         np.testing.assert_allclose(scored.scores.score_P2R[place], alone_2R, atol=1e-5)
     assert scored.scores.pair_id_P.tolist() == [pair.pair_id for pair in PAIRS.pairs]
     np.testing.assert_allclose(scored.scores.mean_R, [0.5, 0.25, 0.125])
-    tables = [pq.read_table(shard_path(scored.folder, index)) for index in range(3)]
-    rows = [row for table in tables for row in table.to_pylist()]
-    subset_of = dict(zip([p.pair_id for p in PAIRS.pairs], PAIRS.subset_P, strict=True))
-    assert len(rows) == 2 * PAIRS.num_pairs
-    assert all(row["subset"] == subset_of[row["pair_id"]] for row in rows)
     # Whoever reads head scores reads these.
     assert sorted(read_head_scores(scored.folder).subset_P) == sorted(PAIRS.subset_P)
 
@@ -229,14 +222,10 @@ def state_at_the_end(opened: Any, token_ids: np.ndarray) -> np.ndarray:
     """The trunk's last state of one sequence by itself."""
     from encore.model.scoring import computed_batches
 
-    class Embed:
-        def __call__(self, microbatch: Any) -> Any:
-            return opened.model.embed(microbatch)
-
     [batch] = computed_batches(
         opened.model,
         [token_ids],
-        compute=Embed(),
+        compute=opened.model.embed,
         pad_token_id=opened.tokenizer.pad_token_id,
         tokens_per_microbatch=None,
         layout="single",
@@ -267,28 +256,11 @@ def test_a_gate_of_another_model_is_refused(study, made, tmp_path):
 # --- tables of one study --------------------------------------------------------------------------
 
 
-class Heard(SilentReporter):
-    """Remembers how many units of each title were done."""
-
-    def __init__(self) -> None:
-        self.done: dict[str, int] = {}
-
-    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
-        self.done[title] = done
-
-    def advanced(self, count: int = 1, *, note: str = "") -> None:
-        assert count >= 0
-        self.done[list(self.done)[-1]] += count
-
-
 def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made):
     """W3. What is scored is not scored again, and a row that two tables share is compared once."""
     judged = run(study, made, model=None, reward_models={"judge a": made / "initial"})
     both = {"gate": made / "gate", "results": (f"judge b={judged.results_path}",)}
-    heard = Heard()
-    first = run(study, made, **both, reporter=heard)
-    assert set(heard.done) == {"model", "model, prompts of the gate"}
-    assert heard.done["model, prompts of the gate"] == NUM_PAIRS
+    first = run(study, made, **both)
     whole = {path.name: path.read_bytes() for path in first.out.iterdir()}
     again = run(study, made, **both)
     assert (again.num_computed, again.out, again.table) == (0, first.out, first.table)
@@ -349,8 +321,8 @@ def test_what_is_synthetic_is_marked(study, made, tmp_path):
 
 
 def test_a_table_without_the_untouched_initial_model_says_so(whole):
-    row, missing = row_of(whole, "initial model"), "no row is the untouched initial model that"
-    assert not any(note.startswith(missing) for note in whole.table.notes)
+    row = row_of(whole, "initial model")
+    assert not any("untouched initial model" in note for note in whole.table.notes)
 
     def model(backbone: str | None, revision: str | None = None) -> ScoredModel:
         known = {"folder": Path(), "scores": None, "num_cut_pairs": 0, "num_computed": 0}
@@ -383,4 +355,4 @@ def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_pa
     ratings = write_ratings(study, tmp_path / "other.parquet", rules=("be-loud", "be-late"))
     with pytest.raises(InputError, match="be-late, be-loud among the weights but no head"):
         run(study, made, ratings=ratings)
-    assert not list((study / "benchmarks").glob("*/shard-*1.parquet"))
+    assert len(list((study / "benchmarks").glob("*/shard-*.parquet"))) == 1  # of the first call
