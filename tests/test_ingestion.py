@@ -8,7 +8,6 @@ import json
 import random
 import subprocess
 import sys
-import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -267,19 +266,9 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     study = tmp_path / "out" / "study"
     ingest([write_lines(tmp_path / "small.jsonl", pair(1))], out=study)
     before = everything(tmp_path / "out")
-    code = """
-        import resource, sys
-        from pathlib import Path
-        from encore.errors import EncoreError
-        from encore.data.ingestion import ingest
-        resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
-        try:
-            ingest([sys.argv[1]], out=Path(sys.argv[2]))
-        except EncoreError as error:
-            sys.exit(str(error))
-    """
+    ingesting = [sys.executable, "-m", "encore.cli", "ingest", source, "--out", str(study)]
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), source, str(study)],
+        ["bash", "-c", 'ulimit -f 488; exec "$@"', "-", *ingesting],
         capture_output=True,
         text=True,
         check=False,
