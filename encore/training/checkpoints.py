@@ -25,7 +25,7 @@ from encore.training.disk import check_room, named_when_full, tensor_bytes
 from encore.training.evaluation import TrainingDivergedError
 from encore.training.optimizers import copy_whole
 from encore.training.ranks import local_part
-from encore.training.run_folder import TrainingRun, refuse_other_identity, write_json
+from encore.training.run_folder import TrainingRun, refuse_other_identity
 
 if TYPE_CHECKING:
     from encore.training.loop import Steps
@@ -61,10 +61,6 @@ class CheckpointManager:
         # The same settings mean other formats on other devices: a GPU's bfloat16 is not for a CPU.
         dtype = str(next(steps.model.trunk.parameters()).dtype).removeprefix("torch.")
         self._identity = {**run.identity, "weights": {"dtype": dtype}}
-
-    def checkpoint_bytes(self) -> int:
-        """The size of one checkpoint on disk."""
-        return tensor_bytes(self.weights) + tensor_bytes(self._optimizer.state())
 
     def restore(self) -> Mapping[str, Any] | None:
         """Go back to the newest whole checkpoint; its state, None where there is none.
@@ -140,7 +136,8 @@ class CheckpointManager:
             state = {"format": _FORMAT_VERSION, "step": step, "identity": self._identity}
             state |= {"evaluation": evaluation, "files": files}
             state["sha256"] = _digest(state)
-            write_json(temporary / STATE_FILE, state)
+            text = json.dumps(state, indent=2, ensure_ascii=False) + "\n"
+            (temporary / STATE_FILE).write_text(text, encoding="utf-8")
         for other in {*checkpoint_steps(self._folder)} - {*[*older, step][-self._keep :]}:
             shutil.rmtree(checkpoint_path(self._folder, other))
 

@@ -102,16 +102,8 @@ def evaluate(
 ) -> EvaluationRecord:
     """Score held-out pairs in training's layout, without dropout and gradients, and sum up.
 
-    The model is left in the mode in which it came.
-
-    Args:
-        model: As it is after ``step`` steps.
-        examples: Centred on the training pairs.
-        row_P: The held-out pairs, at least one.
-        config: Objective, layout and microbatches are read.
-        pad_token_id: For padded rows.
-        step: Steps done.
-        ranks: The processes that share the pairs out; all of them get the record. None: alone.
+    The model is left in the mode in which it came. Each of several processes scores its share of
+    the pairs, at least one, and gets the whole record.
 
     Raises:
         TrainingDivergedError: A score is not finite.
@@ -129,9 +121,7 @@ def evaluate(
     is_bad_P = ~np.isfinite(score_NR).all(axis=1).reshape(-1, 2).all(axis=1)
     if is_bad_P.any():
         bad = examples.pair_id_P[row_P[is_bad_P]].tolist()
-        raise TrainingDivergedError(
-            what="a held-out score is not a finite number", step=step, pair_ids=bad
-        )
+        raise TrainingDivergedError(what="a held-out score is not finite", step=step, pair_ids=bad)
     is_multi_head = config.objective == "multi-head"
     accuracies = [accuracy_half(score_N[::2], score_N[1::2]) for score_N in score_NR.T]
     terms = num_terms(rows.target_NR, objective=config.objective)

@@ -123,19 +123,6 @@ class TrainingExamples:
         """Tokens of both responses of each pair, each as if it stood alone, shape [P]."""
         return self.chosen.lengths + self.rejected.lengths
 
-    def take(self, row_N: _Rows) -> TrainingExamples:
-        """Some pairs, by index, in the order asked for. The digest says which."""
-        rows = np.asarray(row_N, dtype=np.int64)
-        names = [field.name for field in dataclasses.fields(self)]
-        arrays = {name: getattr(self, name)[rows] for name in names if name.endswith(("_P", "_PR"))}
-        return dataclasses.replace(
-            self,
-            chosen=self.chosen.take(rows),
-            rejected=self.rejected.take(rows),
-            digest=hashlib.sha256(self.digest.encode() + rows.tobytes()).hexdigest(),
-            **arrays,
-        )
-
 
 def read_examples(
     study: Study,

@@ -108,32 +108,26 @@ class _Lengths(NamedTuple):
     """Mean tokens of a response with its prompt."""
 
     num_pairs: int
-    mean: float
+    mean_length: float
     origin: str
 
     @property
     def shared(self) -> float:
         """Tokens that the two responses of a pair have in common."""
-        return 2 * self.mean * _SHARED_SHARE
+        return 2 * self.mean_length * _SHARED_SHARE
 
 
 def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[str, Any]:
     """Memory of every recipe, hours of every layout, and a recipe that fits, as JSON values.
 
     A maximum length beyond the model's is lowered to it. ``study`` is the opened ``config.study``.
-
-    Raises:
-        InputError: An unknown name or backbone, no pairs, a length beyond the maximum.
     """
     gpu, shape = gpu_named(config.gpu), find_shape(config.backbone, revision=config.revision)
     if config.recipe not in RECIPES:
         raise InputError(f"recipe {config.recipe!r}: expected one of {', '.join(RECIPES)}")
     recipe = RECIPES[config.recipe]
     if config.layout == "prefix-shared" and not shape.is_causal:
-        raise InputError(
-            f"layout prefix-shared: backbone {shape.name!r} is an encoder, whose prompt changes "
-            "with its response; use layout packed"
-        )
+        raise InputError(f"layout prefix-shared: backbone {shape.name!r} is an encoder; use packed")
     max_length = min(config.max_length, shape.max_length)
     config = config.model_copy(update={"max_length": max_length})
     lengths = _lengths_of_study(study, max_length) if study else _lengths_from_average(config)
@@ -165,11 +159,7 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
         "advice": advised
         and {"recipe": advised["name"], **{key: advised[key] for key in ("options", "total_gib")}},
         "recipes": recipes,
-        "tokens": {
-            "origin": lengths.origin,
-            "num_pairs": lengths.num_pairs,
-            "max_length": max_length,
-        },
+        "tokens": lengths._asdict() | {"max_length": max_length},
         "utilisation": config.utilisation,
         "hours": _hours(recipe, shape, config, lengths, peak * config.utilisation),
         "notes": notes,
@@ -182,7 +172,7 @@ def _largest_step(config: PlanTrainConfig, lengths: _Lengths) -> int:
     Conversations are spread about as widely as their mean.
     """
     pairs = min(config.batch_pairs, lengths.num_pairs)
-    step = 2 * lengths.mean * (pairs + 4 * pairs**0.5)
+    step = 2 * lengths.mean_length * (pairs + 4 * pairs**0.5)
     if config.layout == "prefix-shared":
         step -= pairs * lengths.shared
     return int(min(step, 2 * pairs * config.max_length))
@@ -256,7 +246,7 @@ def _hours(
     flops_per_second: float,
 ) -> dict[str, dict[str, float]]:
     """Every layout's tokens and hours; rows padded to the maximum length are for comparison."""
-    num_tokens = 2 * lengths.num_pairs * lengths.mean
+    num_tokens = 2 * lengths.num_pairs * lengths.mean_length
     computed = {"packed": num_tokens}
     if shape.is_causal:
         computed["prefix-shared"] = num_tokens - lengths.num_pairs * lengths.shared
@@ -265,7 +255,7 @@ def _hours(
     passes = 1 if recipe.method == "probe" else config.epochs
     found = {}
     for layout, tokens in computed.items():
-        length = config.max_length if layout == "padded" else lengths.mean
+        length = config.max_length if layout == "padded" else lengths.mean_length
         flops = flops_per_token(shape, sequence_length=length) * _SHARES[recipe.method]
         hours = passes * tokens * flops / flops_per_second / 3600
         found[layout] = {"computed_tokens": round(passes * tokens), "hours": round(hours, 3)}

@@ -44,6 +44,7 @@ _AnyFloats = NDArray[np.float32] | NDArray[np.float64]
 def solve_heads(
     model: MultiHeadRewardModel,
     examples: TrainingExamples,
+    row_P: NDArray[np.int64],
     config: TrainingConfig,
     *,
     cache: Path,
@@ -56,7 +57,8 @@ def solve_heads(
 
     Args:
         model: Its trunk is read, its heads are written.
-        examples: The pairs to learn from, centred.
+        examples: Centred.
+        row_P: The pairs to learn from.
         config: Objective, layout and microbatches are read.
         cache: The folder for hidden states.
         pad_token_id: For padded rows.
@@ -67,7 +69,7 @@ def solve_heads(
     """
     states = embed(
         model,
-        {"chosen": examples.chosen, "rejected": examples.rejected},
+        {"chosen": examples.chosen.take(row_P), "rejected": examples.rejected.take(row_P)},
         layout=config.layout,
         cache=cache,
         tokens_per_microbatch=config.microbatch_tokens(model.heads.weight.device.type),
@@ -77,13 +79,13 @@ def solve_heads(
     chosen_PD, rejected_PD = states["chosen"], states["rejected"]
     if config.objective == "bradley-terry":
         head_D = fit_bradley_terry(
-            chosen_PD, rejected_PD, group_P=examples.group_P, seed=config.seed
+            chosen_PD, rejected_PD, group_P=examples.group_P[row_P], seed=config.seed
         )
         head_RD, offset_R = head_D[np.newaxis], np.zeros(1)
     else:
         head_RD, offset_R = fit_ridge(
             np.concatenate([chosen_PD, rejected_PD]),
-            np.concatenate([examples.target_chosen_PR, examples.target_rejected_PR]),
+            np.concatenate([examples.target_chosen_PR[row_P], examples.target_rejected_PR[row_P]]),
         )
     with torch.no_grad():
         model.heads.weight.copy_(torch.from_numpy(head_RD))

@@ -210,7 +210,8 @@ def _fit(job: _Job) -> _Fitted:
         job.reporter.started("embedding", total=len(job.split.train_rows))
         offset_R = solve_heads(
             model,
-            job.examples.take(job.split.train_rows),
+            job.examples,
+            job.split.train_rows,
             config,
             cache=job.run.embeddings_dir,
             pad_token_id=job.tokenizer.pad_token_id,
@@ -256,7 +257,8 @@ def _take_steps(model: MultiHeadRewardModel, job: _Job) -> _Fitted:
     state = manager.restore() or {"step": 0, "evaluation": None}
     start_step, evaluation = state["step"], state["evaluation"]
     model_bytes = tensor_bytes(dict(model.named_parameters()))
-    _check_room(job, checkpoint_bytes=manager.checkpoint_bytes(), model_bytes=model_bytes)
+    checkpoint_bytes = tensor_bytes(manager.weights) + tensor_bytes(steps.optimizer.state())
+    _check_room(job, checkpoint_bytes=checkpoint_bytes, model_bytes=model_bytes)
     num_trained = sum(tensor.numel() for tensor in manager.weights.values())
     _say_plan(model, job, num_steps=steps.total, start_step=start_step, num_trained=num_trained)
     reporter.started("training", total=steps.total, done=start_step)
@@ -297,10 +299,7 @@ def _prepare(model: MultiHeadRewardModel, job: _Job) -> None:
         if has_compiler():
             fuse_elementwise(model.trunk)
         else:
-            logger.warning(
-                "no C compiler (CC, cc, gcc, clang) here: kernels are not fused and training is "
-                "slower"
-            )
+            logger.warning("no C compiler (CC, cc, gcc, clang) here: training is slower")
     job.ranks.shard(model)
 
 

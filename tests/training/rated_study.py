@@ -19,6 +19,7 @@ from encore.demo import judge_path
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
+from encore.schemas import RATINGS_CONTRACT
 
 RULES = ("be-kind", "be-brief", "be-true")
 
@@ -70,19 +71,13 @@ def write_ratings(
     rate: Rate = text_rating,
     rules: Sequence[str] = RULES,
 ) -> Path:
+    names = ("pair_id", "source", "response", "rule_id", "rating")
     rows = [
-        {
-            "pair_id": pair.pair_id,
-            "source": pair.source,
-            "response": response,
-            "rule_id": rule_id,
-            "rating": rate(pair, response, rule_id),
-        }
+        (pair.pair_id, pair.source, response, rule_id, rate(pair, response, rule_id))
         for pair in pairs
         for response in ("chosen", "rejected")
         for rule_id in rules
     ]
-    types = {"rating": pa.float64()}
-    schema = pa.schema([(name, types.get(name, pa.string())) for name in rows[0]])
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    pq.write_table(pa.Table.from_pylist(records, schema=RATINGS_CONTRACT), path)
     return path

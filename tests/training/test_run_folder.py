@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import get_args
@@ -116,28 +114,10 @@ def test_a_place_with_other_things_or_a_damaged_manifest_is_refused(tmp_path):
         open_once(run)
 
 
-HOLD = """
-import fcntl, sys, time
-stream = open(sys.argv[1], "w")
-fcntl.flock(stream, fcntl.LOCK_EX)
-print("held", flush=True)
-time.sleep(60)
-"""
-
-
 def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
     run = run_in(tmp_path)
-    open_once(run)
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(EncoreError, match="another process is training here"):
-            open_once(run)
-    finally:
-        holder.kill()
-        holder.communicate()
+    with opened_run(run, about={}), pytest.raises(EncoreError, match="another process is training"):
+        open_once(run)
     for name in (".model.tmp-123-abcd", "checkpoints/.step-00000020.tmp-123-abcd"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "weights").write_bytes(b"half")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ from encore.training.examples import Split, TokenTable, TrainingExamples
 from encore.training.loop import Steps, run_steps
 from encore.training.optimizers import StepOptimizer
 from encore.training.ranks import Ranks
-from encore.training.run_folder import Record, StepRecord
+from encore.training.run_folder import StepRecord
 
 VOCABULARY = 64
 PAD = 0
@@ -131,10 +130,6 @@ class OneOf(Ranks):
         return tensor
 
 
-class Ended(Exception):
-    """A process that ends in the middle of a run."""
-
-
 class Taken:
     """What `run_steps` told, in order: records, and (step, evaluation) of each checkpoint."""
 
@@ -155,10 +150,9 @@ def train(
     optimizer: StepOptimizer | None = None,
     start_step: int = 0,
     num_steps: int = 1,
-    until_step: int | None = None,
     ranks: Ranks | None = None,
 ) -> tuple[Taken, StepOptimizer]:
-    """Take steps; with ``until_step`` as a process does that ends before the run is over."""
+    """Take steps."""
     taken = Taken()
     watched = optimizer or WatchedOptimizer(model)
     rows = np.arange(examples.num_pairs)
@@ -173,14 +167,8 @@ def train(
         ranks=ranks or Ranks(),
     )
 
-    def on_record(record: Record) -> None:
-        taken.heard.append(record)
-        if isinstance(record, StepRecord) and record.step == until_step:
-            raise Ended
-
     def save(*checkpoint: object) -> None:
         taken.heard.append(checkpoint)
 
-    with contextlib.suppress(Ended):
-        run_steps(steps, start_step=start_step, on_record=on_record, save=save)
+    run_steps(steps, start_step=start_step, on_record=taken.heard.append, save=save)
     return taken, watched
