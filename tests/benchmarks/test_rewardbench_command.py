@@ -22,7 +22,6 @@ from encore.model.config import EXPORT_FILE, BackboneConfig
 from encore.model.opening import open_reward_model
 from encore.training.config import TrainConfig, TrainingConfig
 from encore.training.train import train
-from tests.export.readers.environments import reader_python
 from tests.export.readers.rewardbench import run_rewardbench
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(2400)]
@@ -65,13 +64,7 @@ def test_every_pair_is_judged_as_by_the_rewardbench_command(made, shared_data, t
         out=tmp_path / "out",
     )
     done = run_benchmark(open_study(made / "study"), config)
-    theirs = run_rewardbench(
-        plain,
-        done.pairs.pairs,
-        max_length=MAX_LENGTH,
-        batch_size=1,
-        python=reader_python("rewardbench"),
-    )
+    theirs = run_rewardbench(plain, done.pairs.pairs, max_length=MAX_LENGTH, folder=tmp_path)
     [row] = done.rows
     np.testing.assert_allclose(row.reward_P2, theirs.score_P2, atol=TOLERANCE, rtol=0)
     np.testing.assert_array_equal(row.credit_P, theirs.score_P2[:, 0] > theirs.score_P2[:, 1])

@@ -217,7 +217,5 @@ def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
     assert "composed" not in second["model_metadata"]  # said once
     assert "2 of 0 shards" in again.notes[0]
     assert "no licence was stated" in again.notes[-1]
-    card = (tmp_path / "again" / "README.md").read_text()
-    assert "| `be-kind` | 0.2500 | 0.5 | 0.7500 |" in card
     assert "license: apache-2.0" in (tmp_path / "first" / "README.md").read_text()
     assert (twice["weights"], twice["mean"]) == ({"reward": 2.0}, {"reward": pytest.approx(0.425)})

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from encore.errors import InputError
 from encore.model.attention import (
@@ -60,19 +61,14 @@ def varlen_stand_in(query, key, value, cu_q, cu_k, max_q, max_k, *, scale, windo
     """`torch.nn.attention.varlen.varlen_attn` in plain torch, causal aligned to the lower right."""
     assert cu_q.dtype == cu_k.dtype == torch.int32
     assert (max_q, max_k) == (cu_q.diff().max(), cu_k.diff().max())
-    assert enable_gqa
     outputs = []
     for i in range(len(cu_q) - 1):
-        q = query[cu_q[i] : cu_q[i + 1]].transpose(0, 1)
-        k, v = (
-            t[cu_k[i] : cu_k[i + 1]].transpose(0, 1).repeat_interleave(q.shape[0] // t.shape[1], 0)
-            for t in (key, value)
-        )
-        scores = q @ k.transpose(1, 2) * scale
-        if window_size == (-1, 0):
-            ahead = torch.ones_like(scores[0], dtype=torch.bool)
-            scores = scores.masked_fill(ahead.triu(k.shape[1] - q.shape[1] + 1), -math.inf)
-        outputs.append((scores.softmax(-1) @ v).transpose(0, 1))
+        q = query[cu_q[i] : cu_q[i + 1]].transpose(0, 1)[None]
+        k, v = (t[cu_k[i] : cu_k[i + 1]].transpose(0, 1)[None] for t in (key, value))
+        seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+        mask = seen.tril(k.shape[2] - q.shape[2]) if window_size == (-1, 0) else seen
+        options = {"attn_mask": mask, "scale": scale, "enable_gqa": enable_gqa}
+        outputs.append(scaled_dot_product_attention(q, k, v, **options)[0].transpose(0, 1))
     return torch.cat(outputs)
 
 

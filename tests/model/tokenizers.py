@@ -13,19 +13,12 @@ LLAMA_3_TOKENS = (
     "<|eot_id|>",
     "<|finetune_right_pad_id|>",
 )
-#: The part of the stock template that matters here: a header with two dates, then trimmed turns.
-LLAMA_3_TEMPLATE = """{{- bos_token }}
-{%- if not date_string is defined %}
-    {%- if strftime_now is defined %}{%- set date_string = strftime_now("%d %b %Y") %}
-    {%- else %}{%- set date_string = "26 Jul 2024" %}{%- endif %}
-{%- endif %}
-{{- "<|start_header_id|>system<|end_header_id|>\\n\\nToday Date: " + date_string + "<|eot_id|>" }}
-{%- for m in messages %}
-{{- '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content | trim + '<|eot_id|>' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}
-"""
+#: The part of the stock template that matters here: a header with a date, then trimmed turns.
+LLAMA_3_TEMPLATE = (
+    "{{ bos_token }}<|start_header_id|>system<|end_header_id|>\n\n{{ strftime_now('%d %b %Y') }}"
+    "<|eot_id|>{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+    "{{ m.content | trim }}<|eot_id|>{% endfor %}"
+)
 
 
 def byte_level(specials: Sequence[str], *, template: str | None = None, **named: str) -> Any:

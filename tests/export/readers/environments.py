@@ -43,11 +43,10 @@ _OFFLINE = {
 }
 
 
-def environment_python(name: str) -> Path:
+def reader_python(name: str) -> Path:
     """The interpreter of an environment, which is built first where it is not there.
 
-    Raises:
-        subprocess.SubprocessError: pip or venv say no.
+    Where none can be built the test is skipped; with ENCORE_REQUIRE_READERS=1 it fails instead.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "encore" / "test-envs"
     folder = Path(os.environ.get("ENCORE_TEST_ENVS") or cache).expanduser().resolve()
@@ -58,12 +57,17 @@ def environment_python(name: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # while another process builds it, wait
         if not (stamp.is_file() and stamp.read_text() == wanted and python.exists()):
             shutil.rmtree(venv, ignore_errors=True)
-            _run([sys.executable, "-m", "venv", str(venv)])
             install = [str(python), "-m", "pip", "install", "--quiet", "--no-input"]
             try:
-                _run([*install, *ENVIRONMENTS[name]])
-            except subprocess.CalledProcessError:  # the CPU build is in PyTorch's own index only
-                _run([*install, "--extra-index-url", _TORCH_CPU_INDEX, *ENVIRONMENTS[name]])
+                _run([sys.executable, "-m", "venv", str(venv)])
+                try:
+                    _run([*install, *ENVIRONMENTS[name]])
+                except subprocess.CalledProcessError:  # the CPU build is in PyTorch's own index
+                    _run([*install, "--extra-index-url", _TORCH_CPU_INDEX, *ENVIRONMENTS[name]])
+            except subprocess.SubprocessError as error:
+                said = (getattr(error, "stderr", None) or b"")[-300:]
+                is_required = os.environ.get("ENCORE_REQUIRE_READERS") == "1"
+                (pytest.fail if is_required else pytest.skip)(f"environment {name}: {said!r}")
             stamp.write_text(wanted)
     return python
 
@@ -72,20 +76,6 @@ def _run(command: Sequence[str]) -> None:
     # A PYTHONPATH would let the packages of another environment in.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     subprocess.run(command, check=True, capture_output=True, env=environ, timeout=_SECONDS)
-
-
-def reader_python(name: str) -> Path:
-    """The interpreter of an environment; where none can be built the test is skipped.
-
-    With ENCORE_REQUIRE_READERS=1 it fails instead.
-    """
-    try:
-        return environment_python(name)
-    except subprocess.SubprocessError as error:
-        said = f"environment {name}: {error}: {(getattr(error, 'stderr', None) or b'')[-300:]!r}"
-        if os.environ.get("ENCORE_REQUIRE_READERS") == "1":
-            pytest.fail(said)
-        pytest.skip(said)
 
 
 def offline_environ(**changes: str) -> dict[str, str]:

@@ -10,25 +10,15 @@ from typing import Any
 import torch
 from transformers import BatchEncoding
 
-
-def main() -> None:
-    """Patch what is named above, then hand over."""
-    if not torch.cuda.is_available():
-        _send_to_cpu()
-    from rewardbench import rewardbench as command
-
-    sys.argv[0] = "rewardbench"
-    command.main()
-
-
-def _send_to_cpu() -> None:
+if __name__ == "__main__":
     own = BatchEncoding.to
 
     def to(self: Any, device: Any, **options: Any) -> Any:
         return own(self, "cpu" if device == "cuda" else device, **options)
 
-    BatchEncoding.to = to
+    if not torch.cuda.is_available():
+        BatchEncoding.to = to
+    from rewardbench import rewardbench as command
 
-
-if __name__ == "__main__":
-    main()
+    sys.argv[0] = "rewardbench"
+    command.main()
