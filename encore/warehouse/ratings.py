@@ -191,8 +191,9 @@ def chosen_run(path: Path, run_dirs: Sequence[Path], *, run: str | None, judge: 
     chosen = [run_dir for run_dir in named if judge is None or judge == read_run(run_dir).judge]
     if len(chosen) != 1:
         raise InputError(
-            f"ratings {path}: {len(chosen) or 'none'} of its runs match; choose one with --run KEY "
-            f"or --judge NAME: {'; '.join(map(describe_run, run_dirs))}"
+            f"ratings {path}: {len(chosen) or 'none'} of its runs match{f' {run}' if run else ''}; "
+            "choose one with --run KEY or --judge NAME: "
+            f"{'; '.join(map(describe_run, run_dirs))}"
         )
     return chosen[0]
 
