@@ -114,24 +114,6 @@ def test_a_full_queue_says_when_to_come_back():
     with_queue(scorer, use, waiting=100)
 
 
-def test_what_nobody_waits_for_is_not_computed():
-    scorer = Scorer(is_held=True)
-
-    async def use(queue):
-        first = submit(queue, text(1, 10))
-        await started(scorer)
-        gone, last = submit(queue, text(2, 20)), submit(queue, text(3, 30))
-        await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.sleep(0)
-        scorer.may_go_on.set()
-        await asyncio.gather(first, last)
-        assert queue.num_tokens == 0
-
-    with_queue(scorer, use)
-    assert scorer.batches == [[10], [30]]
-
-
 @pytest.mark.parametrize("error", [MemoryError, None])
 def test_an_error_fails_its_own_batch_and_several_in_a_row_are_reported(error, caplog):
     def score(sequences):

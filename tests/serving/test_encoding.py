@@ -83,14 +83,6 @@ def test_the_token_that_every_text_begins_with_stays_where_it_is_also_the_end():
     assert ids(tokenizer, text) == [tokenizer.encode(PROMPT, "Be kind.").token_ids.tolist()]
 
 
-def test_a_long_query_is_cut_as_a_long_conversation_is(llama):
-    [(token_ids, num_cut)] = queries(llama, llama.render(PROMPT, "y" * 500))
-    expected = llama.encode(PROMPT, "y" * 500)
-    np.testing.assert_array_equal(token_ids, expected.token_ids)
-    assert num_cut == expected.num_cut > 0
-    assert len(token_ids) == 200
-
-
 def test_a_very_long_text_costs_little_and_has_the_same_tokens():
     tokenizer = opened_model().tokenizer
     long = "Many words, one after the other, and é ≥ 5. " * 8_000  # 0.35 MB

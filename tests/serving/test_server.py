@@ -26,7 +26,7 @@ from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
 from encore.model.scoring import score_sequences
 from encore.serving import reward_app
-from encore.serving.reward_requests import RewardRequest, ScoreRequest, read_request
+from encore.serving.reward_requests import RewardRequest, read_request
 from tests.serving.models import (
     HEAD_IDS,
     MAX_LENGTH,
@@ -46,7 +46,6 @@ HEAD = "POST /score HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 #: The weights in head order: a reward is the weighted sum of centred scores.
 WEIGHT_R = np.array([WEIGHTS[head_id] for head_id in HEAD_IDS])
 GOOD = {"messages": [{"role": "user", "content": "a"}], "response": "b"}
-LARGEST = 8 << 20
 
 
 @pytest.fixture(scope="module")
@@ -111,34 +110,14 @@ def test_a_conversation_is_scored_rule_by_rule_and_contributions_sum_to_the_rewa
     assert [result["num_cut"] > 500 for result in results] == [False] * 8 + [True]
 
 
-def test_clients_at_the_same_time_get_their_own_answers(server):
-    conversations = made_up(60)
-    with httpx.Client(timeout=PATIENCE) as client, ThreadPoolExecutor(16) as pool:
+def test_metrics_count_requests(server):
+    def lines() -> set[str]:
+        return set(server.get("/metrics").text.splitlines())
 
-        def ask(conversation) -> float:
-            query = opened_model().tokenizer.render(*conversation)
-            answer = client.post(f"{server.url}/get_reward", json={"query": [query]})
-            [reward] = answer.json()["rewards"]
-            return float(reward)
-
-        rewards = list(pool.map(ask, conversations))
-    np.testing.assert_allclose(rewards, offline(conversations) @ WEIGHT_R, atol=1e-5)
-
-
-def test_metrics_count_requests_and_texts(server):
-    def metric(name: str) -> float:
-        lines = server.get("/metrics").text.splitlines()
-        values = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} ")]
-        return float(values[0]) if values else 0.0
-
-    requests = 'encore_request_seconds_count{path="/score",status="200"}'
-    before = [metric(name) for name in (requests, "encore_batch_texts_sum")]
+    before = lines()
     server.post("/score", {"conversations": [GOOD, GOOD]})
-    assert metric(requests) == before[0] + 1
-    assert metric("encore_batch_texts_sum") == before[1] + 2
-    assert metric("encore_queued_texts") == 0
-    kind = server.get("/metrics").headers["content-type"]
-    assert kind.startswith("text/plain; version=0.0.4")
+    [counted] = [line for line in lines() - before if "seconds_count" in line and "score" in line]
+    assert counted.startswith('encore_request_seconds_count{path="/score",status="200"} ')
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -160,18 +139,14 @@ def test_an_answer_with_a_score_that_is_no_number_is_a_500_and_not_nan(monkeypat
 @pytest.mark.parametrize(
     ("path", "body", "status", "reason"),
     [
-        ("/get_reward", b"", 400, "Invalid JSON"),
         ("/get_reward", b'{"query": ["\xff\xfe"]}', 400, "invalid unicode"),
         ("/get_reward", b'{"query": ["\\ud800"]}', 400, "Invalid JSON"),
         ("/get_reward", b'{"query": ' + b"[" * 5_000 + b"]" * 5_000 + b"}", 400, "recursion"),
-        ("/get_reward", b"[]", 422, "body"),
         ("/get_reward", b'{"query": ["a", 3]}', 422, "query[1]: Input should be a valid string"),
         ("/get_reward", b'{"query": ["a", ""]}', 422, "text 1 (counted from 0): an empty text"),
         ("/get_reward", b'{"query": ["a"], "prompts": []}', 422, "0 prompts for 1 queries"),
-        ("/get_reward", b'{"query": ["a"], "labels": [1, 2]}', 422, "2 labels for 1 queries"),
         ("/get_reward", b'{"query": ["a"], "url": 1}', 422, "url: Extra inputs are not permitted"),
         ("/get_reward", json.dumps({"query": ["a"] * 65}).encode(), 413, "65 texts in one"),
-        ("/score", b'{"conversations": [{}]}', 422, "conversations[0].messages: Field required"),
     ],
 )  # fmt: skip
 def test_each_kind_of_malformed_body_hears_what_is_wrong(server, path, body, status, reason):
@@ -181,32 +156,16 @@ def test_each_kind_of_malformed_body_hears_what_is_wrong(server, path, body, sta
     assert reason in answer.json()["error"]
 
 
-MESSAGES = '{"conversations":[{"response":"b","messages":'
-KEYS = "{" + ",".join(f'"{number}":1' for number in range(90_000)) + "}"
-ITEMS = "[" + ",".join("1" * 500_000) + "]"
-
-
-@pytest.mark.parametrize(
-    ("kind", "body", "reason"),
-    [
-        (ScoreRequest, f'{{"conversations":{ITEMS}}}', "conversations[0]"),
-        (ScoreRequest, MESSAGES + ITEMS + "}]}", "messages[0]"),
-        (RewardRequest, KEYS, "90001 keys that are missing or not known"),
-        (ScoreRequest, MESSAGES + f"[{KEYS}]}}]}}", "90002 keys"),
-    ],
-    ids=["conversations", "messages", "keys", "keys-of-a-message"],
-)
-def test_a_body_full_of_mistakes_costs_little_more_than_reading_it(kind, body, reason):
+def test_a_body_full_of_mistakes_costs_little_more_than_reading_it():
+    body = "{" + ",".join(f'"{number}":1' for number in range(90_000)) + "}"
     tracemalloc.start()
     try:
-        with pytest.raises(HTTPException) as caught:
-            read_request(body.encode(), kind, 1024)
+        with pytest.raises(HTTPException, match="422: 90001 keys that are missing or not known"):
+            read_request(body.encode(), RewardRequest, 1024)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert caught.value.status_code == 422
-    assert reason in caught.value.detail
-    assert peak < 4 * LARGEST  # an error of each item would be several times that
+    assert peak < 20 * len(body)  # a description of each key takes several times that
 
 
 @pytest.mark.parametrize(
@@ -322,18 +281,13 @@ def test_what_a_client_that_went_away_asked_for_is_not_computed(held):
     assert held.num_texts == 2  # the first one, and that of `still_answers`
 
 
-@pytest.mark.parametrize(("stop_seconds", "seconds", "status"), [(25, 0.3, 200), (1, 2.0, 503)])
-def test_stopping_answers_what_is_in_progress_but_does_not_wait_for_ever(
-    held, stop_seconds, seconds, status
-):
-    with ThreadPoolExecutor(1) as pool, running(stop_seconds=stop_seconds) as server:
+def test_stopping_does_not_wait_for_ever(held):
+    with ThreadPoolExecutor(1) as pool, running(stop_seconds=1) as server:
         asked = pool.submit(server.post, "/get_reward", {"query": ["Hi."]})
         assert held.has_begun.wait(PATIENCE)
-        threading.Timer(seconds, held.may_go_on.set).start()
-    assert asked.result().status_code == status
-    assert status == 200 or "the server stops" in asked.result().json()["error"]
-    with pytest.raises(httpx.TransportError):
-        server.get("/health")
+        threading.Timer(2.0, held.may_go_on.set).start()
+    assert asked.result().status_code == 503
+    assert "the server stops" in asked.result().json()["error"]
 
 
 def test_a_failing_model_is_a_500_for_its_clients_and_told_by_health(monkeypatch, caplog):

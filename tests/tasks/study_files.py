@@ -99,34 +99,21 @@ def write_json(path: Path, content: Any) -> None:
 
 def _line(place: int, name: str) -> dict[str, Any]:
     is_mean = "draws" in name
-    difference = {
-        "difference": 0.1,
-        "ci_low": -0.1,
-        "ci_high": 0.3,
-        "mcnemar_p": None if is_mean else 0.5,
-        "num_only_first": 2,
-        "num_only_second": 1,
-    }
+    difference = {"difference": 0.1, "ci_low": -0.1, "ci_high": 0.3}
+    difference["mcnemar_p"] = None if is_mean else 0.5
     figure = {"num_pairs": 4, "ci_low": 0.25, "ci_high": 0.95}
     ours = {
         "method": None,
         "params": {"tau": 2.0} if "τ" in name else {},
         "uses_labels": False,
-        "is_mean": is_mean,
         "synthetic": [],
         "notes": [f"of {name}"],
         "ties": "loss",
         "headline": {"name": "Accuracy", "score": 0.5 + place / 10, **figure},
         "subsets": [{"subset": "refuse", "accuracy": 0.5, **figure}],
-        "is_partial": True,
         "comparison": difference if place else None,
         "draws": {"num_draws": 100, "mean": 0.7, "low": 0.6, "high": 0.8} if is_mean else None,
         "weights": None if is_mean else {"kind": 0.75, "mute": 0.25},
     }
-    return {
-        "name": name,
-        "kind": "scheme",
-        "ours": ours,
-        "paper": None,
-        "difference_to_paper": None,
-    }
+    about = {"name": name, "kind": "scheme", "paper": None, "difference_to_paper": None}
+    return {**about, "ours": ours}
