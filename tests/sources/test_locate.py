@@ -27,39 +27,33 @@ def test_a_label_may_be_given_to_one_data_set_but_not_to_a_combination() -> None
         locate("mine=hh-pku")
 
 
+HH, PKU_30K = HUB_SOURCES["hh"][0].revision, HUB_SOURCES["hh-pku"][1].revision
+
+
 @pytest.mark.parametrize(
-    ("argument", "label", "format_name", "default"),
+    ("argument", "named"),
     [
-        ("my data.jsonl.gz", None, None, "my-data"),
-        ("mine=hh:my data.jsonl.gz", "mine", "hh", "my-data"),
+        ("my data.jsonl.gz", (None, None, None, "my-data")),
+        ("mine=hh:my data.jsonl.gz", ("mine", "hh", None, "my-data")),
         # Files may be called anything; what exists is meant.
-        ("a=b.jsonl", None, None, "a-b"),
-        ("pairs:x.jsonl", None, None, "pairs-x"),
-        ("prefs/", None, None, "prefs"),
+        ("a=b.jsonl", (None, None, None, "a-b")),
+        ("pairs:x.jsonl", (None, None, None, "pairs-x")),
+        ("prefs/", (None, None, None, "prefs")),
+        # A hub id has the given revision or the pinned one.
+        ("owner/name@v1.0", (None, None, "v1.0", "name")),
+        ("Anthropic/hh-rlhf", ("hh", "hh", HH, "hh-rlhf")),
+        ("mine=Anthropic/hh-rlhf@main", ("mine", "hh", "main", "hh-rlhf")),
+        (
+            "pairs:RLHFlow/PKU-SafeRLHF-30K-standard",
+            ("pku", "pairs", PKU_30K, "PKU-SafeRLHF-30K-standard"),
+        ),
     ],
 )
-def test_a_file_or_folder_is_named_with_or_without_label_and_format(
-    argument: str, label: str | None, format_name: str | None, default: str
+def test_an_argument_names_label_format_and_revision(
+    argument: str, named: tuple[str | None, ...]
 ) -> None:
     (found,) = locate(argument)
-    assert found.path is not None
-    assert (found.label, found.format, found.default_label) == (label, format_name, default)
-
-
-@pytest.mark.parametrize(
-    ("argument", "revision", "format_name"),
-    [
-        ("owner/name@v1.0", "v1.0", None),
-        ("Anthropic/hh-rlhf", HUB_SOURCES["hh"][0].revision, "hh"),
-        ("Anthropic/hh-rlhf@main", "main", "hh"),
-        ("pairs:RLHFlow/PKU-SafeRLHF-30K-standard", HUB_SOURCES["hh-pku"][1].revision, "pairs"),
-    ],
-)
-def test_a_hub_id_has_the_given_revision_or_the_pinned_one(
-    argument: str, revision: str | None, format_name: str | None
-) -> None:
-    (found,) = locate(argument)
-    assert (found.revision, found.format) == (revision, format_name)
+    assert (found.label, found.format, found.revision, found.default_label) == named
 
 
 @pytest.mark.parametrize(
