@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from encore.errors import InputError
-from encore.export.weights_input import chosen_weights, read_weights
-from encore.weighting.weights_config import WeightChoice
+from encore.export.weights_input import read_weights
 
 HEADS = ("be-kind", "be-brief")
-
-#: be-kind takes two values equally often: entropy ln 2. be-brief is constant: entropy 0.
-RATINGS = pa.table(
-    {
-        "pair_id": ["0" * 32] * 4,
-        "source": ["mine"] * 4,
-        "response": ["chosen", "rejected"] * 2,
-        "rule_id": ["be-kind"] * 2 + ["be-brief"] * 2,
-        "rating": [0.0, 1.0, 0.5, 0.5],
-    }
-)
 
 
 def test_a_file_is_what_weights_prints_or_any_composers_plain_object(tmp_path):
@@ -42,18 +27,6 @@ def test_a_file_is_what_weights_prints_or_any_composers_plain_object(tmp_path):
     composition = read_weights(path, head_ids=HEADS)
     assert composition.weights == {"be-brief": -2.0, "be-kind": 0.5}
     assert (composition.scheme, composition.entropies) == ("given", {})
-
-
-def test_a_scheme_brings_its_weights_and_the_entropies_behind_them(tmp_path):
-    path = tmp_path / "ratings.parquet"
-    pq.write_table(RATINGS, path)
-    choice = WeightChoice(scheme="encore", ratings=path, tau=1.0)
-    composition = chosen_weights(choice, head_ids=HEADS)
-    assert composition.weights == pytest.approx({"be-kind": 1 / 3, "be-brief": 2 / 3})
-    assert composition.entropies == pytest.approx({"be-kind": math.log(2), "be-brief": 0.0})
-    assert composition.params == {"tau": 1.0, "log_base": "e"}
-    with pytest.raises(InputError, match=r"be-brief among the weights.*be-true among the heads"):
-        chosen_weights(choice, head_ids=("be-kind", "be-true"))
 
 
 @pytest.mark.parametrize(

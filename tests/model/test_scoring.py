@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encore.model.scoring import computed_batches, score_sequences
@@ -32,6 +32,7 @@ def score(model, sequences, **settings):
 
 
 @given(order=st.permutations(range(len(LENGTHS))), budget=st.integers(1, 120))
+@settings(max_examples=25)
 def test_scores_come_in_the_order_of_the_sequences(llama, order, budget):
     permuted = score(llama, [SEQUENCES[i] for i in order], tokens_per_microbatch=budget)
     np.testing.assert_allclose(permuted, score(llama, SEQUENCES)[list(order)], atol=1e-5)
