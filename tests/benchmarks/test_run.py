@@ -105,12 +105,7 @@ def own_of(found: BenchmarkRun, name: str) -> OwnFigures:
 def whole(made: Path, tmp_path_factory: pytest.TempPathFactory) -> BenchmarkRun:
     """Every scheme asked for, a gate and the untouched initial model: what most tests look at."""
     study = Path(shutil.copytree(made / "study", tmp_path_factory.mktemp("whole") / "study"))
-    return run(study, made, reward_models=initial_of(made), gate=made / "gate")
-
-
-def initial_of(made: Path) -> dict[str, Path]:
-    """The initial model by the name of its row."""
-    return {"initial model": made / "initial"}
+    return run(study, made, reward_models={"initial model": made / "initial"}, gate=made / "gate")
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +310,13 @@ def test_what_is_synthetic_is_marked(study, made, tmp_path):
         'name = "synthetic-safety"\nversion = "1"\ntitle = "Made up"\ncitation = "none"\n'
         'headline = "Safety"\nlicence = "Apache-2.0"\n'
     )
-    found = run(study, made, model=None, reward_models=initial_of(made), benchmark=str(definition))
+    found = run(
+        study,
+        made,
+        model=None,
+        reward_models={"initial model": made / "initial"},
+        benchmark=str(definition),
+    )
     assert "benchmark synthetic-safety" in found.table.synthetic
     assert "example, not as evidence" in found.markdown_path.read_text(encoding="utf-8")
 
