@@ -5,6 +5,7 @@ Suffixes: P pairs, 2 responses, R heads.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -276,29 +277,21 @@ def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made
     assert two["comparison"]["num_pairs"] == NUM_PAIRS
 
 
-def test_pairs_whose_answers_were_seen_are_counted(study, made, whole, tmp_path):
-    """In the training study, and among the pairs that Bradley–Terry weights learnt from."""
-    seen = [
-        {
-            "id": f"trained-{place}",
-            "subset": "refuse",
-            "prompt": pair.prompt[0].content,
-            "chosen": pair.chosen,
-            "rejected": pair.rejected,
-        }
-        for place, pair in enumerate(list(iter_pairs(open_study(study)))[:2])
-    ]
-    rows = [*jsonl_rows(3, subsets=("refuse",)), *seen]
-    data = write_jsonl(tmp_path / "rows.jsonl", rows)
-    ratings = write_ratings(study, tmp_path / "all.parquet", missing_share=0)
-    found = run(study, made, data=data, ratings=ratings, schemes=("bradley-terry",))
-    trained = "2 of the 5 pairs are in the training study or its ratings too"
-    assert any(note.startswith(trained) for note in found.table.notes)
-    assert not any("in the training study" in note for note in whole.table.notes)
-    # Weights learnt from pairs of another study.
-    ids = [pair.pair_id for pair in whole.pairs.pairs[-2:]]
-    [note] = overlap_notes(open_study(study), whole.pairs, learnt=ids)
-    assert note.startswith("2 of the 20 pairs")
+def test_pairs_whose_answers_were_seen_are_counted(study, made, whole):
+    """In the training study, and among the pairs that weights learnt from."""
+    trained = tuple(iter_pairs(open_study(study)))[:2]
+    mixed = dataclasses.replace(whole.pairs, pairs=(*trained, *whole.pairs.pairs[2:]))
+    learnt = [whole.pairs.pairs[-1].pair_id]
+    for num, pairs, ids in ((2, mixed, ()), (3, mixed, learnt), (1, whole.pairs, learnt)):
+        [note] = overlap_notes(open_study(study), pairs, learnt=ids)
+        assert note.startswith(f"{num} of the 20 pairs are in the training study or its ratings")
+    assert overlap_notes(open_study(study), whole.pairs) == ()
+    # A table with Bradley-Terry weights over its own training pairs says so.
+    texts = {"chosen": trained[0].chosen, "rejected": trained[0].rejected, "subset": "refuse"}
+    row = {"prompt": trained[0].prompt[0].content, **texts}
+    data = write_jsonl(made / "seen.jsonl", [row])
+    found = run(study, made, data=data, schemes=("bradley-terry",))
+    assert any(note.startswith("1 of the 1 pairs are in") for note in found.table.notes)
 
 
 # --- what must be known ---------------------------------------------------------------------------
