@@ -70,22 +70,6 @@ def test_composing_is_the_weighted_sum_of_the_heads():
     assert scores.compose({"brief": 0.25, "kind": 0.75}).dtype == np.float64
 
 
-@pytest.mark.parametrize(
-    ("weights", "named"),
-    [
-        ({"kind": 1.0}, "nothing among the weights but no head, brief among the heads"),
-        (
-            {"kind": 0.5, "brief": 0.25, "long": 0.25},
-            "long among the weights but no head, nothing among the heads but not weighed",
-        ),
-        ({"kind": float("nan"), "brief": 1.0}, "nan for rule kind; expected a finite number"),
-    ],
-)
-def test_weights_for_other_rules_than_the_heads_are_refused(weights, named):
-    with pytest.raises(InputError, match=named):
-        scores_of([[[0.5, -1.0], [0.25, 1.0]]]).compose(weights)
-
-
 # --- reading --------------------------------------------------------------------------------------
 
 
