@@ -126,21 +126,3 @@ def asks_about_remote_code(node: ast.AST) -> bool:
     is_auto = re.fullmatch(r"(Auto|auto_)\w+\.from_pretrained", name) is not None
     # A keyword without a name is a dict that is unpacked.
     return is_auto and not {"trust_remote_code", None} & {one.arg for one in node.keywords}
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("import pickle", ["pickle"]),
-        ("def f():\n    import dill.source", ["dill.source"]),
-        ("load(x, trust_remote_code=True)", ["trust_remote_code"]),
-        ("torch.load(x, weights_only=False)", ["weights_only"]),
-        ("load(x, trust_remote_code=config.trust_remote_code)", []),
-        ('load(x, **{"trust_remote_code": True})', ["trust_remote_code"]),
-        ("AutoTokenizer.from_pretrained(x)", ["from_pretrained"]),
-        ("AutoTokenizer.from_pretrained(x, trust_remote_code=False)", []),
-        ("nn.Embedding.from_pretrained(x)", []),
-    ],
-)
-def test_the_search_for_unsafe_loads_finds_them(source, expected):
-    assert list(unsafe_loads(ast.parse(source))) == expected
