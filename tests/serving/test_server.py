@@ -110,16 +110,6 @@ def test_a_conversation_is_scored_rule_by_rule_and_contributions_sum_to_the_rewa
     assert [result["num_cut"] > 500 for result in results] == [False] * 8 + [True]
 
 
-def test_metrics_count_requests(server):
-    def lines() -> set[str]:
-        return set(server.get("/metrics").text.splitlines())
-
-    before = lines()
-    server.post("/score", {"conversations": [GOOD, GOOD]})
-    [counted] = [line for line in lines() - before if "seconds_count" in line and "score" in line]
-    assert counted.startswith('encore_request_seconds_count{path="/score",status="200"} ')
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_an_answer_with_a_score_that_is_no_number_is_a_500_and_not_nan(monkeypatch, server, value):
     def one_of_three(_model, sequences, **_named):
