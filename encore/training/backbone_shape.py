@@ -194,7 +194,7 @@ def find_shape(model: str, *, revision: str | None = None) -> BackboneShape:
         return shape_from_config({**named, "sliding_window": None}, name=name)
     if "/" not in model:
         raise InputError(
-            f"backbone {model!r}: no such folder; expected one with config.json, a hub id such as "
+            f"backbone {model!r}: no such folder; expected one, a hub id such as "
             f"meta-llama/Llama-3.1-8B-Instruct, or one of {', '.join(_NAMED)}"
         )
     return shape_from_config(_BACKBONE.find(model, revision=revision).config, name=model)

@@ -81,7 +81,6 @@ class CheckpointManager:
         path = checkpoint_path(self._folder, state["step"])
         copy_whole(self.weights, weights, what=f"{path}: weight")
         copy_whole(self._optimizer.state(), optimizer, what=f"{path}: state of")
-        logger.info("continuing from %s", path)
         return state
 
     def first_not_finite(self) -> str | None:

@@ -5,6 +5,7 @@ Suffixes: P rows of the tables, N sequences, D hidden.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
@@ -131,15 +132,11 @@ def _read(path: Path, *, names: Sequence[str], digest: str) -> _States | None:
     """The states of a file; None where it is not there, damaged or another's."""
     if not path.is_file():
         return None
-    try:
-        with safe_open(path, framework="numpy") as file:
-            states = {name: file.get_tensor(name) for name in names}
-            if file.metadata() == _metadata(states, digest):
-                return states
-        reason = "not what was written"
-    except SafetensorError as error:
-        reason = f"damaged ({error})"
-    _log.warning("%s: %s; its embeddings are computed again", path, reason)
+    with contextlib.suppress(SafetensorError), safe_open(path, framework="numpy") as file:
+        states = {name: file.get_tensor(name) for name in names}
+        if file.metadata() == _metadata(states, digest):
+            return states
+    _log.warning("%s: not what was written; its embeddings are computed again", path)
     return None
 
 

@@ -14,6 +14,7 @@ from encore.errors import InputError
 from encore.files import atomic_write_bytes
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
+from encore.training.config import TrainingConfig
 from encore.versions import package_versions
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from encore.data.study import Study
     from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.config import TrainingConfig
     from encore.training.examples import Split, TrainingExamples
     from encore.training.gating_network import GatingNetwork
 
@@ -148,8 +148,6 @@ def _training_of(
     model: Path, head_ids: Sequence[str], metadata: Mapping[str, Any]
 ) -> TrainingConfig:
     """How the model was trained."""
-    from encore.training.config import TrainingConfig
-
     if len(head_ids) < 2:
         raise InputError(
             f"model {model}: its only head is {head_ids[0]!r}; a gate weighs several heads: give a "

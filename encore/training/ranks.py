@@ -70,20 +70,16 @@ class Ranks:
         Raises:
             InputError: A setting that several processes cannot have; what to give instead.
         """
-        if self.count == 1:
-            return
-        wanted = {
-            name: " or ".join("none" if value is None else value for value in values)
-            for name, values in _ALLOWED.items()
-            if getattr(config, name) not in values
-        }
+        allowed = dict(_ALLOWED) if self.count > 1 else {}
         if config.batch_pairs < self.count:
-            wanted["batch_pairs"] = f"at least {self.count}, a pair for each"
-        for name, expected in wanted.items():
-            raise InputError(
-                f"{name} {getattr(config, name)!r} with {self.count} processes: expected "
-                f"{expected}; choose that, or train in one process"
-            )
+            allowed["batch_pairs"] = (f"at least {self.count}, a pair for each",)
+        for name, values in allowed.items():
+            if getattr(config, name) not in values:
+                expected = " or ".join("none" if value is None else value for value in values)
+                raise InputError(
+                    f"{name} {getattr(config, name)!r} with {self.count} processes: expected "
+                    f"{expected}; choose that, or train in one process"
+                )
 
     def loading(self, backbone: BackboneConfig, *, device: str) -> tuple[BackboneConfig, str]:
         """How and where a backbone is loaded that is to train on a kind of device.

@@ -108,9 +108,8 @@ def opened_run(run: TrainingRun, *, about: Mapping[str, Any]) -> Iterator[None]:
         EncoreError: Another process trains here, or `training.json` is damaged.
     """
     folder = run.folder
-    names = {folder.name} if folder.is_file() else set[str]()
-    if folder.is_dir():
-        names = {path.name for path in folder.iterdir()}
+    inside = folder.iterdir() if folder.is_dir() else [folder] if folder.exists() else []
+    names = {path.name for path in inside}
     if names and not names & {MANIFEST_FILE, _LOCK_FILE}:
         raise EncoreError(
             f"{folder}: no training run's folder (it is or holds {min(names)}); name a new or "

@@ -66,12 +66,6 @@ class _Job:
     ranks: Ranks
     reporter: Reporter
 
-    @property
-    def bytes_per_weight(self) -> int:
-        """Of the backbone on this device, before it is loaded."""
-        dtype = self.config.backbone.dtype
-        return 2 if dtype == "bfloat16" or (dtype == "auto" and self.device == "cuda") else 4
-
 
 def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> TrainingResult:
     """Train, or continue, or report at once what is there already.
@@ -338,7 +332,9 @@ def _check_room_for_backbone(job: _Job) -> None:
         shape = find_shape(job.config.backbone.model, revision=job.config.backbone.revision)
     except InputError:
         return
-    model_bytes = shape.num_parameters * job.bytes_per_weight
+    dtype = job.config.backbone.dtype
+    is_half = dtype == "bfloat16" or (dtype == "auto" and job.device == "cuda")
+    model_bytes = shape.num_parameters * (2 if is_half else 4)
     # Weights and AdamW's two averages in the format of the weights.
     checkpoint_bytes = 3 * model_bytes if job.config.method == "full" else 0
     _check_room(job, checkpoint_bytes=checkpoint_bytes, model_bytes=model_bytes)

@@ -11,7 +11,7 @@ import torch
 from encore.model.layouts import lay_out
 from encore.reporting import SilentReporter
 from encore.training import embeddings
-from encore.training.embeddings import embed, prompt_table
+from encore.training.embeddings import embed
 from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
 
 NUM_PAIRS = 10
@@ -88,15 +88,6 @@ def test_every_layout_gives_each_response_its_own_embedding_within_the_budget(na
         assert found[key].dtype == np.float32
         for row in range(NUM_PAIRS):
             assert found[key][row] == pytest.approx(alone(model, table[row]), abs=1e-5)
-
-
-def test_prompts_are_embedded_where_the_response_begins():
-    model, examples = tiny_llama(["a"]), random_examples(NUM_PAIRS, seed=3)
-    num_P = examples.prompt_tokens_P.tolist()
-    prompts = prompt_table(examples.chosen, [0, *num_P[1:]])
-    found = embed(model, {"prompt": prompts}, layout="prefix-shared")["prompt"]
-    for row, num in enumerate([1, *num_P[1:]]):  # a prompt that was cut away: the first token
-        assert found[row] == pytest.approx(alone(model, examples.chosen[row][:num]), abs=1e-5)
 
 
 def test_a_stopped_embedding_goes_on_where_it_was(tmp_path):
