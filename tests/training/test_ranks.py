@@ -76,7 +76,7 @@ def numbers_of(path: Path) -> list[dict[str, float]]:
     """Every number of a log's records, those of each head too."""
     # A process that waits for others computes a pair once more.
     records = pandas.json_normalize(repeatable(path)).drop(columns="num_computed", errors="ignore")
-    return records.to_dict("records")
+    return records.astype(float).to_dict("records")
 
 
 def assert_same_run(one: Path, other: Path, *, within: float = 1e-5) -> None:
