@@ -219,8 +219,10 @@ def _row(
         "uses_labels": _text(ours["uses_labels"]),
         "model": _text(behind.get("name", about.get("judge"))),
         "model_sha256": _text(behind.get("digest")),
+        "model_revision": _text(behind.get("revision")),
         "ratings_judge": _text(origin.get("judge")),
         "ratings_sha256": _text(origin.get("ratings_sha256")),
+        "rules_sha256": _text(origin.get("rules_sha256")),
         "reference": _text(content["reference"]),
         **params,
     }

@@ -353,15 +353,30 @@ class _Projection:
 
     def show(self, run: StudyRun, experiment_id: str, **tags: str) -> None:
         """Metrics of new steps, checkpoints; the run's files when it is finished."""
+        found = self.open_run(run, experiment_id, **tags)
+        run_id = found.info.run_id
+        self.runs.setdefault(run.folder.resolve(), (experiment_id, run_id))
+        is_over = found.info.status == "FINISHED" and run.is_finished
+        is_new = not is_over and self._log_series(run, found)
+        self._show_models(run, found)  # of a finished run too: the study may have moved
+        if is_over:
+            return
+        if run.is_finished:
+            for path in run.files:
+                self.client.log_artifact(run_id, str(path))
+            for name, text in run.texts.items():
+                self.client.log_text(run_id, text, name)
+            self.client.set_terminated(run_id, "FINISHED")
+        elif self.stopped is not None:
+            self.client.set_terminated(run_id, self.stopped)
+        elif is_new and found.info.status != "RUNNING":
+            self.client.update_run(run_id, status="RUNNING")
+
+    def _log_series(self, run: StudyRun, found: Run) -> bool:
+        """Log the metrics of steps that are new; whether there were any."""
         from mlflow.entities import Metric
 
-        found = self.open_run(run, experiment_id, **tags)
-        run_id, began = found.info.run_id, found.info.start_time
-        self.runs.setdefault(run.folder.resolve(), (experiment_id, run_id))
-        self._show_models(run, found)
-        if found.info.status == "FINISHED" and run.is_finished:
-            return
-        is_new = False
+        run_id, began, is_new = found.info.run_id, found.info.start_time, False
         for name, series in run.series.items():
             tag = f"encore.logged.{name}"  # set last: what a crash left out is logged again
             num_before = int(found.data.tags.get(tag, -1))
@@ -376,16 +391,7 @@ class _Projection:
             if points:
                 is_new = True
                 self.client.set_tag(run_id, tag, points[-1].step)
-        if run.is_finished:
-            for path in run.files:
-                self.client.log_artifact(run_id, str(path))
-            for name, text in run.texts.items():
-                self.client.log_text(run_id, text, name)
-            self.client.set_terminated(run_id, "FINISHED")
-        elif self.stopped is not None:
-            self.client.set_terminated(run_id, self.stopped)
-        elif is_new and found.info.status != "RUNNING":
-            self.client.update_run(run_id, status="RUNNING")
+        return is_new
 
     def _show_models(self, run: StudyRun, found: Run) -> None:
         """A LoggedModel for each checkpoint, with the metrics of its evaluation; no file is copied.
@@ -396,13 +402,13 @@ class _Projection:
 
         if not run.models:
             return
-        place, run_id, began = found.info.experiment_id, found.info.run_id, found.info.start_time
+        place, run_id = found.info.experiment_id, found.info.run_id
         query = f"source_run_id = '{run_id}'"
         there = self.client.search_logged_models([place], query, max_results=_MOST_MODELS)
         known = {model.tags[_NAME_TAG]: model for model in there}
         outputs = self.client.get_run(run_id).outputs
         linked = {one.model_id for one in outputs.model_outputs} if outputs else set()
-        evaluations = {step: figures for step, *figures in run.series["eval"]}
+        evaluations = {step: values for step, _, values in run.series["eval"]}
         for step, path in run.models:
             tags = {_NAME_TAG: path.name, _PATH_TAG: str(path.resolve()), _ON_DISK_TAG: "yes"}
             model = known.pop(path.name, None) or self.client.create_logged_model(
@@ -413,11 +419,11 @@ class _Projection:
             if model.tags[_PATH_TAG] != tags[_PATH_TAG]:  # the study has moved
                 self.client.set_logged_model_tags(model.model_id, tags)
             if str(model.status) != "READY":
-                seconds, values = evaluations.get(step, (0.0, {}))
-                at = began + round(1000 * seconds)
                 metrics = [
-                    Metric(name, value, at, step, model_id=model.model_id)
-                    for name, value in values.items()
+                    Metric(point.key, point.value, point.timestamp, step, model_id=model.model_id)
+                    for name in evaluations.get(step, ())
+                    for point in self.client.get_metric_history(run_id, name)
+                    if point.step == step
                 ]
                 self.client.log_batch(run_id, metrics=metrics)
                 if model.model_id not in linked:  # a crash may have come before the last call

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Gauge, Histogram, Summary, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -39,6 +39,8 @@ BODY_SECONDS: Final = 10.0
 _HELD_BODIES: Final = 16
 #: Texts that are tokenized in one call, so that requests take turns.
 _TEXTS_AT_ONCE: Final = 8
+#: Upper ends of the histogram of a batch's texts.
+_BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 #: Status of a request whose client went away, as web servers log it.
 _NO_ANSWER: Final = 499
 _EXPECTED: Final = "expected POST /get_reward or /score, or GET /health, /metrics or /model"
@@ -81,12 +83,20 @@ class RewardApp:
         self._num_held_bytes = 0
         #: Parses bodies and tokenizes texts, off the event loop.
         self._thread = ThreadPoolExecutor(1, "encore-encode")
-        own = self._registry = CollectorRegistry()
-        self._times = Histogram("encore_request_seconds", "Time.", ["path", "status"], registry=own)
-        self._texts = Summary("encore_batch_texts", "Computed together.", registry=own)
-        self._tokens = Summary("encore_batch_tokens", "Computed together.", registry=own)
-        waiting = Gauge("encore_queued_texts", "That wait.", registry=own)
-        waiting.set_function(lambda: len(self._queue.texts))
+        self._registry = CollectorRegistry()
+        own: dict[str, Any] = {"registry": self._registry}
+        self._requests = Counter("encore_requests", "Answered.", ["path", "status"], **own)
+        self._seconds = Histogram("encore_request_seconds", "Until an answer.", ["path"], **own)
+        self._texts = Counter("encore_texts", "Texts scored.", **own)
+        self._tokens = Counter("encore_tokens", "Tokens scored.", **own)
+        self._cut = Counter("encore_cut_texts", "Texts that lost their oldest tokens.", **own)
+        sizes = {"buckets": _BATCH_SIZES, **own}
+        self._batch_texts = Histogram("encore_batch_texts", "Computed together.", **sizes)
+        self._batch_seconds = Histogram("encore_batch_seconds", "Time of a batch.", **own)
+        queued_texts = Gauge("encore_queued_texts", "That wait.", **own)
+        queued_texts.set_function(lambda: len(self._queue.texts))
+        queued_tokens = Gauge("encore_queued_tokens", "That wait.", **own)
+        queued_tokens.set_function(lambda: self._queue.num_tokens)
         #: Clients of OpenRLHF are given a whole URL; with and without a path are both in use.
         posts = {"/get_reward": self._rewards, "/": self._rewards, "/score": self._explanations}
         gets = {"/health": self._health, "/model": self._about, "/metrics": self._metrics}
@@ -124,7 +134,8 @@ class RewardApp:
                 # A path that is not known is a client's text too.
                 path = scope["path"] if "endpoint" in scope else "other"
                 seconds = time.perf_counter() - started
-                self._times.labels(path, status).observe(seconds)
+                self._requests.labels(path, status).inc()
+                self._seconds.labels(path).observe(seconds)
                 sizes = [scope["state"].get(name, 0) for name in ("num_texts", "num_tokens")]
                 line = "%s %s: %d, %d texts, %d tokens, %.0f ms"
                 _log.info(line, scope["method"], path, status, *sizes, 1000 * seconds)
@@ -223,6 +234,7 @@ class RewardApp:
                 texts += await self._in_thread(self._encoder.encode, some, first)
             request.state.num_texts = len(texts)
             request.state.num_tokens = sum(len(token_ids) for token_ids, _ in texts)
+            self._cut.inc(sum(num_cut > 0 for _, num_cut in texts))
             both: list[asyncio.Future[Any]] = [
                 asyncio.create_task(self._queue.score([ids for ids, _ in texts])),
                 asyncio.ensure_future(request.receive()),  # after the body only the end can come
@@ -276,14 +288,16 @@ class RewardApp:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def _score_batch(self, sequences: Sequence[TokenIds]) -> NDArray[np.float32]:
-        score_NR = score_sequences(
-            self.opened.model,
-            sequences,
-            pad_token_id=self.opened.tokenizer.pad_token_id,
-            tokens_per_microbatch=self._limits.max_batch_tokens,
-        )
-        self._texts.observe(len(sequences))
-        self._tokens.observe(sum(map(len, sequences)))
+        with self._batch_seconds.time():
+            score_NR = score_sequences(
+                self.opened.model,
+                sequences,
+                pad_token_id=self.opened.tokenizer.pad_token_id,
+                tokens_per_microbatch=self._limits.max_batch_tokens,
+            )
+        self._batch_texts.observe(len(sequences))
+        self._texts.inc(len(sequences))
+        self._tokens.inc(sum(map(len, sequences)))
         return score_NR
 
 

@@ -1,4 +1,4 @@
-"""How fast is training, packed against prefix-shared?
+"""How fast is training, packed against prefix-shared, and what does a resume cost?
 
 On a CPU: a random Llama of 20 million weights in float32, pairs of a raw hh-rlhf file.
 
@@ -8,7 +8,7 @@ On one GPU: Llama 3.1 8B's shape with random weights, bfloat16, full fine-tuning
 checkpointing and the stochastically rounded optimizer in the backward pass, synthetic pairs as long
 as hh-rlhf's; the peak memory stands beside the plan's.
 
-    python -m tests.perf.train_throughput --gpu
+    python -m tests.perf.train_throughput --gpu [--resume]
 
 Both layouts train one model in this process, in alternating rounds. tokens/s counts the tokens of
 the data, every response as if it stood alone; computed is a share of them. MFU counts the
@@ -30,13 +30,14 @@ from numpy.typing import NDArray
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.training.backbone_shape import find_shape
+from encore.training.checkpoints import CheckpointManager
 from encore.training.config import TrainingConfig
 from encore.training.examples import Split, TokenTable, TrainingExamples
 from encore.training.loop import Steps, run_steps
 from encore.training.optimizers import make_optimizer
 from encore.training.plan import PlanTrainConfig, plan_training
-from encore.training.run_folder import StepRecord
-from tests.perf.harness import in_turn, sample_pairs, show, spread, write_llama
+from encore.training.run_folder import StepRecord, TrainingRun
+from tests.perf.harness import in_turn, sample_pairs, seconds_of, show, spread, write_llama
 
 SHAPE = "llama-3.1-8b"
 LAYOUTS = ("packed", "prefix-shared")
@@ -63,6 +64,8 @@ def main() -> None:
             f"{options.batch_pairs} pairs a step, {tokens:.0f} tokens a response",
             rows,
         )
+        if options.resume or not options.gpu:
+            _resume(steps["packed"], Path(temporary))
 
 
 def _options() -> argparse.Namespace:
@@ -70,6 +73,7 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--resume", action="store_true", help="on a GPU: 45 GiB of disk")
     parser.add_argument("--pairs", type=Path, help="on a CPU: raw hh-rlhf, .jsonl.gz")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="of a round")
@@ -185,11 +189,11 @@ def _steps(model: Any, examples: TrainingExamples, options: argparse.Namespace) 
 # --- what is measured ---------------------------------------------------------------------------
 
 
-def _round(steps: Steps) -> list[StepRecord]:
+def _round(steps: Steps, *, start_step: int = 0) -> list[StepRecord]:
     if steps.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     records: list[Any] = []
-    run_steps(steps, start_step=0, on_record=records.append, save=lambda *_: None)
+    run_steps(steps, start_step=start_step, on_record=records.append, save=lambda *_: None)
     return records
 
 
@@ -220,6 +224,21 @@ def _row(
         row["MFU"] = f"{np.median([one[-1].mfu for one in rounds]):.1%}"
         row["epoch h"] = EPOCH_RESPONSES * mean / float(np.median(speeds)) / 3600
     return row
+
+
+def _resume(steps: Steps, folder: Path) -> None:
+    """Seconds to save and to restore a checkpoint, and the step after it, taken twice."""
+    manager = CheckpointManager(steps, TrainingRun(folder=folder, identity={}))
+    last = steps.total - 1
+    saving = seconds_of(lambda: manager.save(last, evaluation=None))
+    (first,) = _round(steps, start_step=last)
+    restoring = seconds_of(manager.restore)
+    (again,) = _round(steps, start_step=last)
+    print(
+        f"checkpoint: saved in {saving:.1f} s, restored in {restoring:.1f} s; the next step's "
+        f"losses are {first.loss!r} and {again.loss!r}, its gradients' norms {first.grad_norm!r} "
+        f"and {again.grad_norm!r}"
+    )
 
 
 if __name__ == "__main__":

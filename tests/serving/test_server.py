@@ -263,7 +263,7 @@ def test_what_a_client_that_went_away_asked_for_is_not_computed(held):
         assert held.has_begun.wait(PATIENCE)
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{server.url}/get_reward", json={"query": ["gone " * 9] * 7}, timeout=0.3)
-        name = 'encore_request_seconds_count{path="/get_reward",status="499"}'
+        name = 'encore_requests_total{path="/get_reward",status="499"}'
         wait_for(lambda: name in server.get("/metrics").text)
         held.may_go_on.set()
         assert first.result().status_code == 200

@@ -1,0 +1,115 @@
+"""Run the CUDA path of the 8B model on fake tensors: devices, number formats and shapes, no values.
+
+Needs a CUDA build of torch, no GPU: `python -m tests.training.cuda_shapes` with that build first on
+`PYTHONPATH`. Prints one JSON line for each forward pass and each update, of what came out where.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import product
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import varlen
+from transformers import LlamaConfig, LlamaModel
+
+from encore.model.attention import register_segment_attention
+from encore.model.layouts import lay_out
+from encore.model.reward_model import MultiHeadRewardModel
+from encore.training.stochastic_adamw import _kernels
+
+#: Llama-3-8B's; the H100's compute capability.
+SHAPE = {
+    "vocab_size": 128_256,
+    "hidden_size": 4096,
+    "intermediate_size": 14_336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 8192,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
+}
+CAPABILITY = (9, 0)
+LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
+POOLINGS = ("last", "mean")
+
+
+def main() -> None:
+    """Every layout, pooling and number of heads once; then one update of each number format."""
+    calls = mock.Mock(wraps=varlen.varlen_attn)
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        # Fake tensors cannot be moved by the lazy constructor; it only skips first values.
+        mock.patch.object(torch.nn.utils, "skip_init", _plain_constructor),
+        mock.patch.object(torch.cuda, "get_device_capability", return_value=CAPABILITY),
+        mock.patch.object(varlen, "varlen_attn", calls),
+    ):
+        for num_heads, pooling in product((1, 10), POOLINGS):
+            model = _model(num_heads, pooling)
+            for layout in LAYOUTS:
+                if layout == "prefix-shared" and pooling != "last":
+                    continue
+                calls.reset_mock()
+                score_NR = _forward(model, layout)
+                _tell(
+                    "forward",
+                    score_NR,
+                    layout=layout,
+                    pooling=pooling,
+                    num_heads=num_heads,
+                    num_kernel_calls=calls.call_count,
+                )
+        for dtype in (torch.bfloat16, torch.float32):
+            _tell("update", _updated(dtype))
+
+
+def _model(num_heads: int, pooling: Any) -> MultiHeadRewardModel:
+    config = LlamaConfig(**SHAPE, attn_implementation=register_segment_attention())
+    rules = [f"rule-{number}" for number in range(num_heads)]
+    with torch.device("cuda"):
+        trunk = LlamaModel._from_config(config, dtype=torch.bfloat16)
+        return MultiHeadRewardModel(trunk, head_ids=rules, pooling=pooling, is_causal=True)
+
+
+def _forward(model: MultiHeadRewardModel, layout: Any) -> Any:
+    prompt = np.arange(100, dtype=np.int32)
+    sequences = [np.concatenate([prompt, np.arange(tail, dtype=np.int32)]) for tail in (50, 70)]
+    if layout == "single":
+        sequences = sequences[:1]
+    microbatch = lay_out(
+        sequences,
+        layout=layout,
+        groups=[(0, 1)],
+        pad_token_id=0,
+        is_causal=True,
+    )
+    with torch.no_grad():
+        return model(microbatch.to("cuda"))
+
+
+def _updated(dtype: torch.dtype) -> Any:
+    """A parameter after one update. A backward pass needs a device: its gradient is given."""
+    update = _kernels(is_compiled=False)[dtype]
+    weight, first, second, gradient = torch.empty(4, 4096 * 1024, dtype=dtype, device="cuda")
+    coefficients = torch.empty(6, dtype=torch.float32, device="cuda")
+    start, key_2 = torch.zeros(3, dtype=torch.int32, device="cuda").split([1, 2])
+    update(weight, first, second, gradient, coefficients, start[0], key_2)
+    return weight
+
+
+def _plain_constructor(kind: Any, *positional: Any, **named: Any) -> Any:
+    return kind(*positional, **named)
+
+
+def _tell(what: str, tensor: Any, **about: Any) -> None:
+    found = {"device": tensor.device.type, "dtype": str(tensor.dtype), "shape": [*tensor.shape]}
+    sys.stdout.write(json.dumps({"what": what, **about, **found}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
