@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock, call
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -457,25 +458,6 @@ def test_a_cancelled_run_interrupts_the_shard_in_work(tmp_path):
     assert states(job)[0] == "missing"
 
 
-class Heard(SilentReporter):
-    """Everything a reporter is told."""
-
-    def __init__(self) -> None:
-        self.plan: tuple[str, int | None, int] = ("", None, 0)
-        self.num_done = 0
-        self.saves: list[str] = []
-
-    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
-        self.plan = (title, total, done)
-        self.num_done = done
-
-    def advanced(self, count: int = 1, *, note: str = "") -> None:
-        self.num_done += count
-
-    def saved(self, _path: Path, *, kind: str) -> None:
-        self.saves.append(kind)
-
-
 def test_reused_shards_are_one_line_and_new_ones_are_counted_in_the_report(tmp_path):
     """A3: twelve reused shards were twelve lines."""
 
@@ -485,11 +467,12 @@ def test_reused_shards_are_one_line_and_new_ones_are_counted_in_the_report(tmp_p
 
     job = make_job(tmp_path, compute=counted)
     work_through(job, only=[0, 2])
-    heard = Heard()
+    heard = Mock(spec=SilentReporter)
     report = work_through(job, reporter=heard)
-    assert heard.plan == ("squaring (2 of 3 shards were done before)", 12, 8)
-    assert heard.num_done == NUM_PAIRS
-    assert heard.saves == ["shard 1 squared (3 of 3)"]
+    [started], [saved] = heard.started.call_args_list, heard.saved.call_args_list
+    assert started == call("squaring (2 of 3 shards were done before)", total=12, done=8)
+    assert sum(advanced.args[0] for advanced in heard.advanced.call_args_list) == SHARD_SIZE
+    assert saved.kwargs["kind"] == "shard 1 squared (3 of 3)"
     assert report.total("num_squares") == NUM_PAIRS
     assert report.computed("num_odd") == 1
     assert report.tally("kinds") == {"even": 1, "odd": 1}

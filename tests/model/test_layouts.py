@@ -46,16 +46,6 @@ def test_every_sequence_is_there_whole_with_positions_from_zero(batch, layout):
     assert microbatch.num_computed == expected[layout]
 
 
-def test_the_common_beginning_ends_before_the_last_token():
-    for first, second, expected in (
-        ([1, 2, 3], [1, 2, 4], 2),
-        ([1, 2, 3], [1, 2, 3], 2),  # each keeps its last token, where it is pooled
-        ([1, 2], [3, 2], 0),
-    ):
-        found = shared_length([np.array(first, np.int32), np.array(second, np.int32)])
-        assert found == expected
-
-
 @pytest.mark.parametrize(
     ("batch", "layout", "is_causal", "message"),
     [

@@ -145,10 +145,6 @@ def test_a_plain_classifier_opens_with_its_labels_as_heads_and_scores_as_it_does
             ),
             "without bias",
         ),
-        (
-            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-            "pickled weights are not loaded",
-        ),
         (edited("config.json", auto_map={"AutoModel": "modeling.Mine"}), "wants Python code"),
         (edited("config.json", architectures=["LlamaForCausalLM"]), "CausalLM gives no scores"),
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from encore.data.study import open_study
 from encore.errors import EncoreError, EveryShardError, InputError
 from encore.files import file_sha256
 from encore.model.opening import open_reward_model
-from encore.runs import run_key_of, run_status
+from encore.runs import run_status
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.scoring.scoring_run import score_manifest
 from tests.rating_shards import shard_path
@@ -50,21 +49,12 @@ def test_every_response_has_the_score_that_it_has_alone(study, opened):
         assert (row["source"], row["subset"]) == ("mine", None)
 
     assert result.is_complete
-    assert result.out == study / "scores" / result.key
-    assert (result.head_ids, result.num_pairs) == (RULES, NUM_PAIRS)
-    assert result.num_scores == NUM_PAIRS * 2 * len(RULES)
-    assert (result.num_shards, result.num_reused) == (NUM_SHARDS, 0)
-    assert (result.padding_share, result.notes) == (0, ())
-    encoded = opened.tokenizer.encode_pairs(pairs)
     assert result.num_tokens == sum(
-        len(one.token_ids) for pair in encoded for one in (pair.chosen, pair.rejected)
+        len(one.token_ids)
+        for pair in opened.tokenizer.encode_pairs(pairs)
+        for one in (pair.chosen, pair.rejected)
     )
-    text = (result.out / "score.json").read_text()
-    manifest = json.loads(text)
-    assert manifest["model"] == "model"
-    assert manifest["identity"]["mean"] == [0.5, 0.25, 0.125]
-    assert run_key_of(manifest["identity"]) == result.key
-    assert str(study.parent) not in text
+    assert str(study.parent) not in (result.out / "score.json").read_text()
 
 
 def test_what_is_there_is_not_scored_again(study, opened, monkeypatch):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -17,9 +15,8 @@ import pytest
 from encore.query.query_files import query_files
 from encore.warehouse.connection import load_query
 from tests.ratings_files import random_table, ratings_table
-from tests.reference import Row, reference_analysis, reference_margin_sds, rows_of
+from tests.reference import Row, rows_of
 
-FILES = sorted(path.stem for path in (Path(__file__).parents[2] / "sql").glob("*.sql"))
 #: The queries of which the five columns of a ratings table are enough.
 QUERIES = [file.name for file in query_files() if file.reads == ("ratings",) and not file.is_macro]
 
@@ -68,49 +65,9 @@ def margins_of(rows: list[Row]) -> dict[tuple[str, str], dict[str, float]]:
     return margins
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_is_one_statement_in_lower_case_that_names_its_grain(name: str) -> None:
-    comment = re.match(r"(--.*\n)+", load_query(name))
-    assert comment is not None
-    assert "Grain: " in comment[0].replace("\n-- ", " ")
-    text = re.sub(r"'[^']*'", "", re.sub(r"--.*", "", load_query(name)))
-    assert ";" not in text
-    assert text == text.lower()
-
-
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_of_no_rows_is_empty(name: str) -> None:
     assert run(name, ratings=ratings_table([])) == []
-
-
-# --- rules ----------------------------------------------------------------------------------------
-
-
-def test_statistics_and_accuracies_agree_with_numpy(
-    random_rows: tuple[pa.Table, list[Row]],
-) -> None:
-    table, rows = random_rows
-    expected = reference_analysis(rows, by_source=True)["rules"]
-    single = [one for one in expected if one["source"] != "all"]
-    for name, references in (
-        ("rule_statistics", expected),
-        ("entropy_accuracy", expected),
-        ("rule_accuracy", single),
-    ):
-        found = run(name, ratings=table)
-        assert len(found) == len(references)
-        for row, reference in zip(found, references, strict=True):
-            assert (row["source"] or "all") == reference["source"]
-            known = reference | {f"{k}_accuracy": v for k, v in reference["accuracy"].items()}
-            for key in (row.keys() & known.keys()) - {"source"}:
-                if isinstance(known[key], float):
-                    assert row[key] == pytest.approx(known[key], abs=1e-12), key
-                else:
-                    assert row[key] == known[key], key
-            if row.get("sd_margin") is not None:
-                own = [r for r in rows if (r[1], r[3]) == (row["source"], row["rule_id"])]
-                sd = reference_margin_sds(own)[row["rule_id"]]
-                assert row["sd_margin"] == pytest.approx(sd, abs=1e-12)
 
 
 def test_the_histogram_agrees_with_numpy(random_rows: tuple[pa.Table, list[Row]]) -> None:
