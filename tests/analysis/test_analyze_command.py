@@ -16,7 +16,7 @@ from encore.files import file_sha256
 from encore.rating_runs import list_runs, read_run
 from encore.warehouse import open_ratings
 from tests.golden.command_line import encore
-from tests.ratings_files import random_table, ratings_table
+from tests.ratings_files import ratings_table
 from tests.sql.studies import make_pairs, rate_study
 
 # --- runs of a study ------------------------------------------------------------------------------
@@ -113,14 +113,7 @@ def test_of_several_runs_one_must_be_chosen_and_another_can_be_compared(rated: P
 # --- sources and tables ---------------------------------------------------------------------------
 
 
-def test_by_source_gives_each_source_and_then_all() -> None:
-    table = random_table(np.random.default_rng(1), max_rows=2000)
-    found = analyze(table, by_source=True)
-    sources = [*sorted(set(table["source"].to_pylist())), "all"]
-    assert list(dict.fromkeys(rule.source for rule in found.rules)) == sources
-    pooled = analyze(table)
-    assert pooled.rules == tuple(rule for rule in found.rules if rule.source == "all")
-    assert pooled.correlation == tuple(row for row in found.correlation if row.source == "all")
+def test_a_source_called_all_cannot_be_told_from_all() -> None:
     ambiguous = ratings_table([("p", "all", "chosen", "r", 0.5)])
     with pytest.raises(InputError, match='source is called "all"'):
         analyze(ambiguous, by_source=True)

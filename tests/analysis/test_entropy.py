@@ -41,13 +41,6 @@ def integrated(ratings: np.ndarray) -> float:
     return math.fsum(scipy.integrate.quad(term, a, b, epsabs=1e-11)[0] for a, b in pieces)
 
 
-@pytest.mark.parametrize("num_levels", [2, 3, 11, 101])
-def test_levels_give_the_entropy_of_the_density_of_all_ratings(num_levels: int) -> None:
-    rng = np.random.default_rng(num_levels)
-    ratings = np.round(rng.beta(2, 1, size=800) * (num_levels - 1)) / (num_levels - 1)
-    assert entropy_of(ratings) == pytest.approx(integrated(ratings), abs=1e-8)
-
-
 @pytest.mark.parametrize("shape", [(0.5, 0.5), (2.0, 5.0), (200.0, 3.0)])
 def test_distinct_ratings_gathered_in_cells_do_too(shape: tuple[float, float]) -> None:
     ratings = np.random.default_rng(7).beta(*shape, size=1500)

@@ -82,7 +82,11 @@ def test_without_labels_there_is_entropy_and_nothing_else() -> None:
     assert analysis.intervals[0].half_low is None
 
 
-def check_distinct_levels(num_ratings: int) -> None:
+@pytest.mark.parametrize("num_ratings", [100_000, pytest.param(10_000_000, marks=pytest.mark.full)])
+def test_ratings_that_all_differ_are_handled_within_memory_and_said(
+    num_ratings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENCORE_DUCKDB_MEMORY_LIMIT", "1500MB")
     num_pairs = num_ratings // 2
     table = pa.table(
         {
@@ -105,13 +109,3 @@ def check_distinct_levels(num_ratings: int) -> None:
     assert interval.half_low < 0.5 < interval.half_high
     assert "measures their number: rule r;" in the_note(analysis, "hardly repeat")
     assert "rule r" in the_note(analysis, "an upper bound")
-
-
-def test_ratings_that_all_differ_are_handled_and_said() -> None:
-    check_distinct_levels(100_000)
-
-
-@pytest.mark.full
-def test_ten_million_different_ratings_stay_within_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ENCORE_DUCKDB_MEMORY_LIMIT", "1500MB")
-    check_distinct_levels(10_000_000)

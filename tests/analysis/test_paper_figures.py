@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -14,13 +16,16 @@ FIGURES = paper_figures()
 
 
 def analysis_of(
-    *, sources: tuple[str, ...] = ("hh", "pku"), rule_set: str = "encore-10", by_source: bool = True
+    *,
+    sources: tuple[str, ...] = ("hh", "pku"),
+    rule_ids: Sequence[str] = load_rule_set("encore-10").rule_ids,
+    by_source: bool = True,
 ) -> Analysis:
     rng = np.random.default_rng(0)
     rows = [
         (f"p{i}", source, response, rule_id, float(rng.integers(0, k + 2)) / 30)
         for source in sources
-        for k, rule_id in enumerate(load_rule_set(rule_set).rule_ids)
+        for k, rule_id in enumerate(rule_ids)
         for i in range(40)
         for response in ("chosen", "rejected")
     ]
@@ -63,13 +68,8 @@ def test_other_data_are_not_compared(sources: tuple[str, ...]) -> None:
 
 
 def test_other_rules_of_the_same_number_are_said_to_be_others() -> None:
-    rows = [
-        (f"p{i}", "hh", response, f"my-rule-{k}", ((i * (k + 1)) % 7) / 7)
-        for k in range(10)
-        for i in range(30)
-        for response in ("chosen", "rejected")
-    ]
-    compared = [row for row in analyze(ratings_table(rows)).paper if row.our_source]
+    others = analysis_of(rule_ids=[f"my-rule-{k}" for k in range(10)])
+    compared = [row for row in others.paper if row.our_source]
     assert compared
     assert all("other names" in row.remark for row in compared)
     assert not any("other names" in row.remark for row in analysis_of().paper)

@@ -3,52 +3,29 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from encore.cli.app import main
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.rating.rating_run import rate
+from tests.golden import command_line
+from tests.golden.command_line import Finished
 from tests.test_rating import write_source
 from tests.tiny_judge import make_tiny_judge
 
 NUM_PAIRS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """A finished command."""
-
-    code: int
-    out: str
-    err: str
-
-
 Run = Callable[..., Finished]
 
 
 @pytest.fixture
-def encore(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def encore() -> Run:
     """`encore("status", study)` runs that command."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: object) -> Finished:
-        monkeypatch.setattr(sys, "argv", ["encore", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        captured = capsys.readouterr()
-        return Finished(code=code, out=captured.out, err=captured.err)
-
-    return run
+    return command_line.encore
 
 
 @pytest.fixture(scope="session")

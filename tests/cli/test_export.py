@@ -12,8 +12,9 @@ from encore.demo import judge_path
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.saved_model import save_model
-from tests.cli.conftest import Finished, Run
+from tests.cli.conftest import Run
 from tests.cli.test_commands import the_error
+from tests.golden.command_line import Finished
 from tests.training.rated_study import RULES, make_study, pairs_of, text_rating, write_ratings
 
 

@@ -17,8 +17,9 @@ from encore.cli.train import is_rank_zero, rank_zero_only
 from encore.errors import EncoreError
 from encore.terminal import console, out
 from encore.training.checkpoints import checkpoint_steps
-from tests.cli.conftest import Finished, Run
+from tests.cli.conftest import Run
 from tests.cli.test_commands import the_error
+from tests.golden.command_line import Finished
 from tests.signals import hear_ctrl_c
 from tests.training.studies import RULES, make_world, one_thread, train_command
 

@@ -64,17 +64,6 @@ def test_every_figure_has_its_definition_over_pairs_that_every_rule_rated_fully(
         assert rule.encore_weight == pytest.approx(expected_weights[rule.rule_id])
         learned = tuple(record.weights[place] for record in found.steps if record.step > 0)
         assert rule.learned_weights == learned
-    names = ("entropy_nats", "encore_weight", "gradient_at_zero", "z")
-    values = {name: np.array([getattr(rule, name) for rule in found.rules]) for name in names}
-    learned_SR = dict(
-        zip((1, 10, 100, 1000), np.array([r.learned_weights for r in found.rules]).T, strict=True)
-    )
-    assert len(found.correlations) == 2 * (2 + len(learned_SR))
-    for row in found.correlations:
-        other = values["entropy_nats" if row.against == "entropy" else row.against]
-        sizes = {"gradient_size": values["gradient_at_zero"], "z_size": values["z"]}
-        value = np.abs(sizes[row.quantity]) if row.step is None else learned_SR[row.step]
-        assert row.pearson_r == pytest.approx(np.corrcoef(value, other)[0, 1])
 
 
 def test_no_complete_pair_is_an_error_that_names_the_rule():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +25,7 @@ from encore.rating_runs import choose_run, list_runs, run_status
 from encore.run_work import shard_lock
 from flows.rate_pairs import ShardAttempts, rate_pairs
 from tests.flows.conftest import NUM_PAIRS, artifact
+from tests.golden.command_line import encore
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
 
@@ -73,9 +72,10 @@ def breaks_with(error: Exception) -> Callable[[], None]:
     return fault
 
 
-def test_all_shards_are_rated_and_the_final_state_counts_them(
-    study: Path, rating: RatingOf
+def test_all_shards_are_rated_as_by_the_command_and_the_final_state_counts_them(
+    study: Path, tmp_path: Path, tiny_judge: Path, rating: RatingOf
 ) -> None:
+    by_cli = shutil.copytree(study, tmp_path / "by-cli")
     state = run_flow(study, rating())
 
     assert state.is_completed()
@@ -91,6 +91,14 @@ def test_all_shards_are_rated_and_the_final_state_counts_them(
     for column in ("entropy (nats)", "levels", "half", "untied", "ties", "coverage"):
         assert column in rows
     assert run_flow(study, rating()).message == "0 rated, 3 reused, 0 failed"
+
+    options = ("--backend", "transformers", "--shard-size", 2, "--max-reply-tokens", 8)
+    assert encore("rate", by_cli, "--judge", tiny_judge, *options).code == 0
+    ours, theirs = (
+        [pq.read_table(path) for path in sorted(only_run(one).glob("shard-*.parquet"))]
+        for one in (study, by_cli)
+    )
+    assert ours == theirs  # replies, reasons, judge and run key too: it is the same run
 
 
 def test_only_named_shards_are_looked_at(study: Path, rating: RatingOf) -> None:
@@ -193,22 +201,3 @@ def test_a_shard_that_another_process_rates_is_waited_for(study: Path, rating: R
 
     assert state.message == "2 rated, 1 reused, 0 failed"
     assert len(list_runs(open_study(study).ratings_dir)) == 1
-
-
-def test_cli_and_flow_write_equal_ratings(
-    study: Path, tmp_path: Path, tiny_judge: Path, rating: RatingOf
-) -> None:
-    by_cli = Path(shutil.copytree(study, tmp_path / "by-cli"))
-    command = [
-        *(sys.executable, "-m", "encore.cli", "rate", str(by_cli)),
-        *("--judge", str(tiny_judge), "--backend", "transformers"),
-        *("--shard-size", "2", "--max-reply-tokens", "8"),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    assert run_flow(study, rating()).is_completed()
-    ours, theirs = (
-        [pq.read_table(path) for path in sorted(only_run(one).glob("shard-*.parquet"))]
-        for one in (study, by_cli)
-    )
-    assert len(ours) == 3
-    assert ours == theirs  # replies, reasons, judge and run key too: it is the same run

@@ -35,18 +35,14 @@ def test_the_demos_pairs_are_synthetic_under_any_label(label: str, path) -> None
     assert source("mine", file=path.name).synthetic
 
 
-def test_other_pairs_are_not() -> None:
-    assert not source("hh", file="Anthropic/hh-rlhf", kind="hub").synthetic
-    assert not source("mine", file="pairs.jsonl").synthetic
-
-
 def test_the_demos_judge_is_known_by_its_content() -> None:
     assert run(f"sha256:{folder_digest(judge_path())}").synthetic == ("judge of run k",)
     assert run("sha256:" + "0" * 64).synthetic == ()
     assert run(None).synthetic == ()
 
 
-def test_the_parts_are_named() -> None:
+def test_other_pairs_are_not_and_the_parts_are_named() -> None:
+    assert not source("hh", file="Anthropic/hh-rlhf", kind="hub").synthetic
     demo = run(f"sha256:{folder_digest(judge_path())}")
     parts = synthetic_parts([source("hh", file="a"), source("Synthetic-x", file="b")], [demo])
     assert parts == ("source Synthetic-x", "judge of run k")

@@ -181,14 +181,6 @@ def test_the_table_of_rules_has_a_row_each_and_sorts_with_buttons(
         assert [float(one) for one in row[2:5]] == [rule.entropy_nats, *accuracy]
 
 
-def test_what_is_missing_is_said(
-    findings: Findings, drawn: Mapping[str, DrawnChart | Missing]
-) -> None:
-    missing = Missing("There is no sweep here.")
-    page = render_page(replace(findings, sweep=missing), {**drawn, "tau-sweep": missing})
-    assert missing.reason in Parsed(page).text
-
-
 def test_a_study_s_page_tells_its_provenance(hostile: str, world: Path) -> None:
     text = Parsed(hostile).text
     found = gather(world)

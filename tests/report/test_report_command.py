@@ -13,7 +13,6 @@ import pytest
 from encore.cli.report import report as report_command
 from encore.errors import EncoreError
 from encore.rating_runs import list_runs
-from encore.report.findings import gather
 from encore.report.write_report import CHARTS, default_folder, report
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.cli.invoking import Command, Result
@@ -138,6 +137,7 @@ def test_synthetic_data_are_marked_on_the_page_in_every_figure_and_warned_of(
     file: Path, tmp_path: Path
 ) -> None:
     table = some_ratings(sources=("synthetic-hh",), rule_ids=RULES)
+    table = table.append_column("judge", [["synthetic-judge"] * table.num_rows])
     pq.write_table(table, tmp_path / "ratings.parquet")
     result = invoke(tmp_path / "ratings.parquet", "--out", tmp_path, "--json")
     assert "not as evidence" in result.stderr
@@ -145,14 +145,6 @@ def test_synthetic_data_are_marked_on_the_page_in_every_figure_and_warned_of(
     page = Path(written["page"]).read_text(encoding="utf-8")
     assert "<strong>SYNTHETIC</strong>" in page
     assert "source synthetic-hh" in page
+    assert "the judge (synthetic-judge)" in page
     for files in written["figures"].values():
         assert "SYNTHETIC" in Path(files["svg"]).read_text(encoding="utf-8")
-
-
-def test_a_judge_that_a_file_records_is_told_and_marked(tmp_path: Path) -> None:
-    table = some_ratings(rule_ids=RULES)
-    judged = table.append_column("judge", [["synthetic-judge"] * table.num_rows])
-    pq.write_table(judged, tmp_path / "ratings.parquet")
-    provenance = gather(tmp_path / "ratings.parquet").provenance
-    assert provenance.judge == "synthetic-judge"
-    assert provenance.synthetic == ["the judge (synthetic-judge)"]

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encore.data.study import Study
 from encore.weighting import SCHEMES
 from encore.weighting.random import random_weights
 from encore.weighting.random_k import random_k_weights
 from encore.weighting.scheme import SchemeOptions
 from encore.weighting.scheme_comparison import SchemeComparison, compare_schemes
-from encore.weighting.weigh import weights
 from tests.weighting.evidence_for_tests import rule_names, table_of
 
 NUM_RULES = 6
@@ -35,38 +33,12 @@ def compared(chosen_PR: np.ndarray, rejected_PR: np.ndarray, **options: Any) -> 
     return compare_schemes(table, num_random=5, **options)
 
 
-@pytest.fixture(scope="module")
-def comparison() -> SchemeComparison:
-    return compared(*ratings())
-
-
 def row(comparison: SchemeComparison, scheme: str):
     return next(row for row in comparison.rows if row.vector.scheme == scheme)
 
 
 def half_of(margin_PR: np.ndarray, weight_R: np.ndarray) -> float:
     return float((np.sign(np.round(margin_PR @ weight_R, 12)).mean() + 1) / 2)
-
-
-def test_rows_have_the_schemes_weights_and_the_accuracy_of_weighted_margins(
-    comparison: SchemeComparison,
-) -> None:
-    chosen_PR, rejected_PR = ratings()
-    margin_PR = chosen_PR - rejected_PR
-    sd_R = np.std(margin_PR, axis=0, ddof=1)
-    assert comparison.margin_sds == pytest.approx(sd_R.tolist())
-    table = table_of(chosen_PR, rejected_PR, rule_ids=NAMES)
-    for name in SCHEMES:
-        one = row(comparison, name)
-        rule = "rule-00" if name == "single" else None  # the one of lowest entropy
-        assert one.vector == weights(table, scheme=name, rule=rule)
-        weight_R = np.array(one.vector.weights)
-        assert one.accuracy.half == pytest.approx(half_of(margin_PR, weight_R), abs=1e-12)
-        assert one.accuracy_low < one.accuracy.half < one.accuracy_high
-        assert one.effective_weights == pytest.approx((weight_R * sd_R).tolist())
-        assert one.uses_labels == (name == "bradley-terry") == (one.held_out_accuracy is not None)
-    assert (comparison.num_folds, comparison.folds_grouped_by) == (5, "pair")
-    assert any("grouped by pair_id" in note for note in comparison.notes)
 
 
 def test_draws_are_the_schemes_at_one_seed_after_another() -> None:
@@ -115,13 +87,3 @@ def test_without_a_complete_pair_weights_stand_and_bradley_terry_is_left_out() -
     for one in found.rows:
         assert one.accuracy.half is one.accuracy_low is one.beats_random is None
     json.dumps(found.as_dict(), allow_nan=False)
-
-
-def test_a_study_s_folds_are_grouped_by_prompt_and_its_run_is_recorded(study: Study) -> None:
-    found = compare_schemes(study.path, num_random=5)
-    assert (found.folds_grouped_by, found.num_folds) == ("prompt", 5)
-    [run_dir] = study.ratings_dir.iterdir()
-    origin = found.rows[0].vector.provenance.origin
-    assert (origin.run_key, origin.judge) == (run_dir.name, "scripted")
-    assert len(origin.data_sha256) == len(origin.rules_sha256) == len(origin.ratings_sha256) == 64
-    assert (origin.num_shards, origin.num_missing_shards) == (3, 0)

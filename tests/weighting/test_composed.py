@@ -1,4 +1,4 @@
-"""Composed ratings: who wins, what a tie is, how sure that is; ENCORE over its temperature."""
+"""Composed ratings: who wins, what a tie is, how sure that is; impossible temperatures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from encore.analysis.statistics import Accuracy
 from encore.errors import InputError
 from encore.weighting import composed
 from encore.weighting.composed import (
@@ -17,16 +16,8 @@ from encore.weighting.composed import (
     credits_of,
     half_credit_interval,
 )
-from encore.weighting.scheme_comparison import DEFAULT_TAUS, sweep
+from encore.weighting.scheme_comparison import sweep
 from tests.weighting.evidence_for_tests import evidence_of_margins
-
-
-def test_pairs_are_won_tied_and_lost_by_the_weighted_margin() -> None:
-    # At weights (3/4, 1/4): 0.3 - 0.1 > 0, 0.15 - 0.15 = 0, -0.3 + 0.1 < 0, 0.
-    margin_PR = np.array([[0.4, -0.4], [0.2, -0.6], [-0.4, 0.4], [0.0, 0.0]])
-    [outcome] = composed_outcomes(margin_PR, np.array([[0.75, 0.25]]))
-    assert outcome == Outcome(num_wins=1, num_ties=2, num_losses=1)
-    assert outcome.accuracy == Accuracy(half=0.5, strict=0.25, untied=0.5, inclusive=0.75)
 
 
 def test_margins_that_cancel_but_for_rounding_are_a_tie() -> None:
@@ -67,28 +58,7 @@ def test_the_interval_covers_the_truth_95_times_in_100() -> None:
     assert covered.mean() == pytest.approx(0.95, abs=0.014)
 
 
-# --- ENCORE over its temperature ------------------------------------------------------------------
-
-# Rule 0 (the lowest entropy) is right in 3 of 4 pairs; with equal weights both are right in 1
-# and tie in 1.
-MARGINS = [[0.2, -0.2], [0.4, 0.1], [0.1, -0.3], [-0.2, -0.1]]
-
-
-def test_the_sweep_has_encore_s_weights_and_ends_at_lowest_entropy_and_uniform() -> None:
-    found = sweep(evidence_of_margins(MARGINS), taus=[5e-324, 1e-4, 0.5, 2.0, 1e6])
-    for tau, weights in zip(found.taus, found.weights_TR, strict=True):
-        # Entropies 0.1 and 0.2: masses 1 and exp(-0.1 / tau).
-        mass = math.exp(-0.1 / max(tau, 1e-4))
-        assert weights == pytest.approx([1 / (1 + mass), mass / (1 + mass)], abs=1e-15)
-    # Rule 0 alone wins 3 of 4. Uniform: 0.0 is a tie, 0.25 a win, -0.1 and -0.15 losses: 3/8.
-    assert found.lowest_entropy_accuracy.half == found.accuracies[0].half == 0.75
-    assert found.uniform_accuracy.half == 0.375
-    # At 1e6 the weights differ from uniform by some 1e-8: enough to decide the tie for rule 0.
-    assert found.accuracies[-1].half == 0.5
-    assert 2.0 in DEFAULT_TAUS
-
-
 @pytest.mark.parametrize("taus", [[], [0.0], [2.0, math.nan]])
 def test_no_temperature_or_an_impossible_one_is_refused(taus: list[float]) -> None:
     with pytest.raises(InputError, match="tau"):
-        sweep(evidence_of_margins(MARGINS), taus=taus)
+        sweep(evidence_of_margins([[0.2, -0.2]]), taus=taus)
