@@ -6,17 +6,15 @@ import math
 
 import numpy as np
 import pytest
-import scipy.stats
 
+from encore.analysis.analyze import analyze
 from encore.analysis.correlation import (
-    null_band,
-    null_swings,
     pearson_p_value,
     pearson_r,
     spearman_rho,
 )
-from encore.analysis.pair_counts import PairCounts
 from encore.analysis.statistics import TIE_POLICIES, TiePolicy
+from tests.weighting.evidence_for_tests import rule_names, table_of
 
 
 @pytest.mark.parametrize(
@@ -56,24 +54,6 @@ def correlated_ratings(rng: np.random.Generator, *, num_pairs: int, num_rules: i
     return np.round(np.clip(raw, 0, 1), 1)
 
 
-def counts_of(rating: np.ndarray) -> PairCounts:
-    sign = np.sign(rating[:, 0] - rating[:, 1])
-    return PairCounts(
-        num_pairs=len(sign),
-        num_one_sided=0,
-        wins_R=(sign > 0).sum(axis=0),
-        losses_R=(sign < 0).sum(axis=0),
-        ties_R=(sign == 0).sum(axis=0),
-        sign_gram_RR=(sign.T @ sign).astype(np.int64),
-        cells=(),
-    )
-
-
-def entropies(rating: np.ndarray) -> np.ndarray:
-    columns = rating.reshape(-1, rating.shape[2]).T
-    return np.array([scipy.stats.entropy(np.unique(c, return_counts=True)[1]) for c in columns])
-
-
 def accuracies(sign: np.ndarray, policy: TiePolicy) -> np.ndarray:
     wins, ties = (sign > 0).sum(axis=0), (sign == 0).sum(axis=0)
     if policy == "untied":
@@ -81,14 +61,16 @@ def accuracies(sign: np.ndarray, policy: TiePolicy) -> np.ndarray:
     return (wins + {"half": 0.5, "strict": 0.0, "inclusive": 1.0}[policy] * ties) / len(sign)
 
 
-@pytest.mark.parametrize("policy", TIE_POLICIES)
-def test_the_band_is_that_of_labels_swapped_by_a_coin_toss_per_pair(policy: TiePolicy) -> None:
+def test_the_band_is_that_of_labels_swapped_by_a_coin_toss_per_pair() -> None:
     rng = np.random.default_rng(3)
     rating = correlated_ratings(rng, num_pairs=400, num_rules=6)
-    sign, h = np.sign(rating[:, 0] - rating[:, 1]), entropies(rating)
+    found = analyze(table_of(rating[:, 0], rating[:, 1], rule_ids=rule_names(6)))
+    h = [rule.entropy_nats for rule in found.rules]
+    sign = np.sign(rating[:, 0] - rating[:, 1])
     flips = rng.choice([-1, 1], size=(4000, 400, 1))
-    r = [np.corrcoef(h, accuracies(flip * sign, policy))[0, 1] for flip in flips]
-    counts = counts_of(rating)
-    band = null_band(h, counts, null_swings(counts), accuracy=policy)
-    # 2,000 and 4,000 draws: the quantiles' own errors are about 0.01 to 0.02.
-    assert band == pytest.approx(tuple(np.quantile(r, [0.025, 0.975])), abs=0.06)
+    bands = {row.accuracy: row for row in found.correlation if row.entropy == "discrete"}
+    for policy in TIE_POLICIES:
+        r = [np.corrcoef(h, accuracies(flip * sign, policy))[0, 1] for flip in flips]
+        band = (bands[policy].null_low, bands[policy].null_high)
+        # 2,000 and 4,000 draws: the quantiles' own errors are about 0.01 to 0.02.
+        assert band == pytest.approx(tuple(np.quantile(r, [0.025, 0.975])), abs=0.06), policy

@@ -55,9 +55,3 @@ def study(made_studies: Path, tmp_path: Path) -> Path:
 def rated(made_studies: Path, tmp_path: Path) -> Path:
     """A study with the same pairs, rated in two shards by the tiny judge."""
     return Path(shutil.copytree(made_studies / "rated", tmp_path / "rated"))
-
-
-def rate_arguments(study: Path, judge_folder: Path) -> list[object]:
-    """`encore rate` with the lighter backend and two shards."""
-    options = ["--backend", "transformers", "--shard-size", 4]
-    return ["rate", study, "--judge", judge_folder, *options]

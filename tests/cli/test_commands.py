@@ -8,11 +8,9 @@ from encore.data.pairs import read_pairs
 from encore.data.study import open_study
 from encore.demo import JUDGE_NAME, judge_path
 from encore.model_files import folder_digest
-from tests.cli.conftest import NUM_PAIRS, rate_arguments
+from tests.cli.conftest import NUM_PAIRS
 from tests.scripted_judge import ScriptedJudge
 from tests.test_rating import write_source
-
-NUM_RATINGS = NUM_PAIRS * 2 * 10
 
 
 def the_error(finished) -> str:
@@ -53,7 +51,8 @@ def test_synthetic_pairs_are_said_to_be_synthetic(encore, tmp_path, rated, judge
     study = tmp_path / "synthetic"
     source = write_source(tmp_path, num_pairs=NUM_PAIRS)
     assert encore("ingest", f"synthetic-pairs={source}", "--out", study).code == 0
-    assert encore(*rate_arguments(study, judge_folder)).code == 0
+    backend = ("--backend", "transformers", "--shard-size", 4)
+    assert encore("rate", study, "--judge", judge_folder, *backend).code == 0
     for command in ("analyze", "weights", "theory"):
         for folder, is_synthetic in ((study, True), (rated, False)):
             finished = encore(command, folder, "--json")

@@ -56,7 +56,7 @@ def test_a_complete_pipeline_ends_in_exit_code_0(
     assert last_line(result) == "pipeline: 2 rated, 0 reused, 0 failed"
 
 
-def test_an_expected_error_is_one_line_and_exit_code_1(
+def test_an_expected_error_and_a_server_away_are_one_line_and_exit_code_1(
     tmp_path: Path, with_server: dict[str, str]
 ) -> None:
     result = run(
@@ -68,12 +68,7 @@ def test_an_expected_error_is_one_line_and_exit_code_1(
     assert "no such directory" in last_line(result)
     assert "Traceback" not in result.stderr
 
-
-def test_a_server_that_does_not_answer_is_named(
-    tmp_path: Path, without_server: dict[str, str]
-) -> None:
-    environ = {**without_server, "PREFECT_API_URL": "http://127.0.0.1:9/api"}
+    environ = {**with_server, "PREFECT_API_URL": "http://127.0.0.1:9/api"}
     result = run("flows.rate_pairs", str(tmp_path), "--judge", "j", environ=environ)
-
     assert result.returncode == 1
     assert result.stderr.startswith("error: Prefect server http://127.0.0.1:9/api: ")

@@ -40,7 +40,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--scheme", "encore", "--k", "3"], "scheme encore has no use for --k 3"),
         (["--scheme", "random", "--rule", "one"], "scheme random has no use for --rule one"),
         (["--scheme", "top-k", "--k", "3"], "--k 3: there are only 2 rules"),
-        (["--compare", "--scheme", "uniform"], "--compare shows every scheme"),
+        (["--compare", "--scheme", "uniform"], "--compare has no use for --scheme uniform"),
         (["--sweep", "--k", "3"], "--sweep has no use for --k 3"),
     ],
 )
