@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from encore.analysis.analyze import analyze
+from tests.ratings_files import ratings_table
 from tests.reference import kde_entropy
 
 
-def entropy_of(ratings: np.ndarray) -> float | None:
-    table = pa.table(
-        {
-            "pair_id": [str(i) for i in range(len(ratings))],
-            "source": ["s"] * len(ratings),
-            "response": ["chosen"] * len(ratings),
-            "rule_id": ["r"] * len(ratings),
-            "rating": ratings,
-        }
-    )
+def entropy_of(ratings: Iterable[float | None]) -> float | None:
+    table = ratings_table([(str(i), "s", "chosen", "r", x) for i, x in enumerate(ratings)])
     return analyze(table).rules[0].differential_entropy_nats
 
 
@@ -45,5 +38,4 @@ def test_one_rare_level_far_away() -> None:
 
 @pytest.mark.parametrize("ratings", [[0.4], [0.4, 0.4, 0.4], [None, None], [0.4, None]])
 def test_fewer_than_two_levels_have_no_density(ratings: list[float | None]) -> None:
-    table = pa.array(ratings, pa.float64())
-    assert entropy_of(table) is None
+    assert entropy_of(ratings) is None

@@ -144,9 +144,7 @@ def test_pairs_of_one_key_are_never_taken_for_one(
             f"hash(ratings.source, ratings.pair_id) % {num_keys}",
         )
 
-    rows = [
-        (f"p{i}", "s", response, "r", 0.5) for i in range(50) for response in ("chosen", "rejected")
-    ]
+    rows = [(f"p{i}", "s", response, "r", 0.5) for i in range(50) for response in RESPONSES]
     monkeypatch.setattr(connection, "load_query", clashing)
     with pytest.raises(EncoreError, match="same 64-bit hash"):
         counted(ratings_table(rows))
@@ -154,9 +152,8 @@ def test_pairs_of_one_key_are_never_taken_for_one(
 
 def test_a_query_that_breaks_off_in_the_middle_is_an_error_of_one_line(tmp_path: Path) -> None:
     # The page of pair_id is damaged, which only the look at pairs reads.
-    table = ratings_table(
-        [(f"{i:040x}", "s", r, "a", 0.5) for i in range(3000) for r in ("chosen", "rejected")]
-    )
+    rows = [(f"{i:040x}", "s", r, "a", 0.5) for i in range(3000) for r in RESPONSES]
+    table = ratings_table(rows)
     path = tmp_path / "r.parquet"
     pq.write_table(table, path, compression="zstd", use_dictionary=False)
     content = bytearray(path.read_bytes())

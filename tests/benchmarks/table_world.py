@@ -129,7 +129,7 @@ def jsonl_rows(num_pairs: int, *, subsets: Sequence[str]) -> list[dict[str, str]
     ]
 
 
-def write_jsonl(path: Path, rows: Sequence[Mapping[str, str]]) -> Path:
+def write_jsonl(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
     """One object a line."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path

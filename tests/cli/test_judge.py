@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from tests.benchmarks.judging.scripted import (
     make_pair,
     verdict_of,
 )
+from tests.benchmarks.table_world import write_jsonl
 from tests.cli.invoking import Command
 from tests.scripted_judge import ScriptedJudge
 
@@ -26,8 +26,7 @@ error_of = invoke.error_of
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    path = tmp_path / "rows.jsonl"
+def arguments(tmp_path: Path) -> list[object]:
     rows = [
         {
             "prompt": pair.prompt[0].content,
@@ -38,12 +37,7 @@ def data(tmp_path: Path) -> Path:
         }
         for index, pair in enumerate(map(make_pair, range(NUM_PAIRS)))
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-@pytest.fixture
-def arguments(data: Path, tmp_path: Path) -> list[object]:
+    data = write_jsonl(tmp_path / "rows.jsonl", rows)
     own = ["--benchmark", "generic", "--data", data, "--out", tmp_path / "judged"]
     return [*own, "--judge", "scripted", "--shard-size", 4]
 

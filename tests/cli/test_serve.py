@@ -54,7 +54,16 @@ def test_a_signal_stops_it_after_what_is_in_progress(model, tmp_path, number, co
     ):
         try:
             ready = json.loads("".join(itertools.islice(process.stdout, 5)))
-            answer = answer_while_stopping(ready["url"], process, number)
+            url = ready["url"]
+            assert url.startswith("http://127.0.0.1:")
+            body = {"query": ["some words of a response " * 40] * 60}
+            with ThreadPoolExecutor(1) as pool:
+                asked = pool.submit(httpx.post, url, json=body, timeout=PATIENCE)
+                metrics = f"{url}/metrics"
+                while "encore_queued_texts 0.0" in httpx.get(metrics, timeout=PATIENCE).text:
+                    assert not asked.done()
+                process.send_signal(number)
+                answer = asked.result()
             assert process.wait(PATIENCE) == code
         finally:
             process.kill()
@@ -65,18 +74,6 @@ def test_a_signal_stops_it_after_what_is_in_progress(model, tmp_path, number, co
     assert "INFO POST /: 200, 60 texts" in logged
     assert "some words" not in logged
     assert "Traceback" not in logged
-
-
-def answer_while_stopping(url: str, process: subprocess.Popen[str], number: int) -> httpx.Response:
-    """The answer to a request that is in progress when the server gets a signal."""
-    assert url.startswith("http://127.0.0.1:")
-    body = {"query": ["some words of a response " * 40] * 60}
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(httpx.post, url, json=body, timeout=PATIENCE)
-        while "encore_queued_texts 0.0" in httpx.get(f"{url}/metrics", timeout=PATIENCE).text:
-            assert not asked.done()
-        process.send_signal(number)
-        return asked.result()
 
 
 @pytest.mark.parametrize(

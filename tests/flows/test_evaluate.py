@@ -77,15 +77,6 @@ def start(made: Path, study: Path, store_uri: str, monkeypatch: pytest.MonkeyPat
     return run_it
 
 
-def rows_in(uri: str) -> Logged:
-    [name] = [
-        one.name
-        for one in Logged(uri, experiment="Default").client.search_experiments()
-        if one.name.startswith("encore-generic-")
-    ]
-    return Logged(uri, experiment=name)
-
-
 def test_the_flow_makes_the_table_of_the_command_and_shows_every_row(
     start, made, study, store_uri, tmp_path
 ):
@@ -99,7 +90,9 @@ def test_the_flow_makes_the_table_of_the_command_and_shows_every_row(
     assert (by_call.out / "table.json").read_bytes() == table.read_bytes()
     assert artifact("benchmark-table").data == by_call.markdown_path.read_text(encoding="utf-8")
 
-    runs = rows_in(store_uri).runs()
+    experiments = Logged(store_uri, experiment="Default").client.search_experiments()
+    [name] = [one.name for one in experiments if one.name.startswith("encore-generic-")]
+    runs = Logged(store_uri, experiment=name).runs()
     assert set(runs) == {"study", "uniform", "encore (τ 2)", "initial"}
     assert runs["study"].info.run_id in artifact("mlflow-run").data
     flow_runs = {one.data.tags["encore.prefect_flow_run"] for one in runs.values()}

@@ -21,7 +21,7 @@ from tasks.flow_reporter import FlowReporter
 from tasks.track import TrackingConfig
 from tests.flows.conftest import artifact, error_of
 from tests.tasks.mlflow_store import Logged
-from tests.training.studies import RULES, backbone_config, make_backbone, make_study, write_ratings
+from tests.training.studies import RULES, backbone_config, make_world, train_command
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
 
@@ -31,11 +31,7 @@ TrainFlow = Callable[..., State[Any]]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("training")
-    make_backbone(folder / "tiny")
-    make_study(folder / "study", num_pairs=24)
-    write_ratings(folder / "study", folder / "ratings.parquet")
-    return folder
+    return make_world(tmp_path_factory.mktemp("training"), num_pairs=24)
 
 
 @pytest.fixture
@@ -115,14 +111,9 @@ def test_the_flow_makes_the_model_of_the_command_and_shows_it(train, made, store
     assert logged.run().data.params["config.learning_rate"] == "0.001"
     assert logged.run().data.tags["encore.prefect_flow_run"]
 
-    command = [
-        *(sys.executable, "-m", "encore.cli", "train", str(made / "study")),
-        *("--backbone", str(made / "tiny"), "--max-length", "64"),
-        *("--ratings", str(made / "ratings.parquet"), "--out", str(tmp_path / "by-cli")),
-        *("--batch-pairs", "4", "--learning-rate", "1e-3", "--epochs", "100"),
-        *("--evaluate-every", "4", "--checkpoint-every", "4", "--evaluation-share", "0.2"),
-        *("--max-steps", str(NUM_STEPS)),
-    ]
+    steps = {"evaluate_every": 4, "checkpoint_every": 4, "max_steps": NUM_STEPS}
+    options = {"batch_pairs": 4, "evaluation_share": 0.2, **steps}
+    command = [sys.executable, *train_command(made, out=tmp_path / "by-cli", **options)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     assert weights_of(tmp_path / "run") == weights_of(tmp_path / "by-cli")

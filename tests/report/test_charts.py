@@ -179,14 +179,11 @@ def test_what_cannot_be_drawn_has_a_reason(names, ratings, reason):
         assert reason in missing.reason
 
 
-def a_chart(title: str = "t") -> Chart:
-    panel = Panel(title, "s", lambda axes: axes.plot([0, 1]))
-    return Chart((panel, panel, panel), DataTable(("a",), (("1",),)))
-
-
 def test_drawings_follow_from_the_data_alone_and_differ_by_theme():
-    first, second = draw_chart(a_chart(), title="T"), draw_chart(a_chart(), title="T")
+    panel = Panel("t", "s", lambda axes: axes.plot([0, 1]))
+    chart = Chart((panel, panel, panel), DataTable(("a",), (("1",),)))
+    first, second = draw_chart(chart, title="T"), draw_chart(chart, title="T")
     assert (first.files, first.panels) == (second.files, second.panels)
     assert first.files["png"].startswith(b"\x89PNG")
     assert first.panels["light"] != first.panels["dark"]
-    assert b"SYNTHETIC" in draw_chart(a_chart(), title="T", mark="SYNTHETIC").files["svg"]
+    assert b"SYNTHETIC" in draw_chart(chart, title="T", mark="SYNTHETIC").files["svg"]
