@@ -24,9 +24,7 @@ from tests.weighting.evidence_for_tests import rule_names, table_of
         ([1.0, 2.0], [1.0, 2.0]),
         ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]),
         ([1.0, 2.0, 3.0], [0.5, 0.5, 0.5]),
-        ([1.0, 2.0, 3.0], [0.5, 0.5, 0.5 + 1e-16]),
         ([1.0, 2.0, 3.0], [0.1 + 0.2, 0.3, 0.3]),  # equal up to rounding
-        ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]),
     ],
 )
 def test_fewer_than_three_or_a_constant_have_no_correlation(x: list[float], y: list[float]) -> None:

@@ -23,7 +23,6 @@ BAND = (-0.6, 0.6)
         (-0.5, -0.5, BAND, "depends on ties"),  # both within: labels that mean nothing do this
         (-0.6, -0.6, BAND, "depends on ties"),  # the ends belong to the band
         (-0.9, None, BAND, "depends on ties"),
-        (None, 0.9, BAND, "depends on ties"),
         (-0.3, -0.3, (-0.9, -0.7), "depends on ties"),  # negative, but weaker than by chance
     ],
 )

@@ -74,7 +74,6 @@ def test_bad_input_is_one_line(usual, made, tmp_path):
         (("--reward-model", model), "it has 3 heads, not one"),
         (("--scheme", "best"), "there is none of this name"),
         (("--gate", tmp_path), "no gate.json"),
-        (("--results", "nowhere.parquet"), "no results of a benchmark"),
     ):
         assert message in str(error_of(*usual, *options))
     single = [made / "initial" if one == made / "model" else one for one in usual]

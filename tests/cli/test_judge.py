@@ -92,7 +92,6 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_read(tmp_path)
         (["--weights-run", "ab"], "--weights-run ab: says how"),
         (["--rules", "encore-20"], "only --by rating has rules"),
         (weights, "--by pair has nothing to weigh"),
-        (["--by", "rating"], "--by rating needs --weights-from"),
         ([*by_rating, "--protocol", "explained"], "a prompt of their own"),
         ([*by_rating, "--max-reply-tokens", 513], "by rating a reply has at most 512"),
     ):
