@@ -11,7 +11,6 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import Mock, call
@@ -19,8 +18,6 @@ from unittest.mock import Mock, call
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from encore import run_work, runs
 from encore.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
@@ -103,16 +100,6 @@ def rows(job: Job) -> list[int]:
 # --- plan and files -----------------------------------------------------------------------------
 
 
-@given(st.integers(1, 5000), st.integers(1, 700))
-def test_a_plan_covers_every_pair_once_in_order(num_pairs, shard_size):
-    identity = {"plan": {"num_pairs": num_pairs, "shard_size": shard_size}}
-    plan = SquareManifest(key_="", identity=identity, versions={}).shards
-    covered = [position for shard in plan for position in range(shard.start, shard.stop)]
-    assert covered == list(range(num_pairs))
-    assert [shard.index for shard in plan] == list(range(len(plan)))
-    assert all(shard.num_pairs == shard_size for shard in plan[:-1])
-
-
 def test_a_files_name_carries_the_digest_of_its_bytes(done, tmp_path):
     status = run_status(done.run_dir, SquareManifest)
     assert status.is_complete
@@ -152,12 +139,9 @@ def test_every_flipped_bit_is_found(done):
         assert states(done) == ["damaged", "done", "done"], f"offset {offset}"
 
 
-def _renamed_to(index: int) -> Callable[[Job], None]:
-    def change(job: Job) -> None:
-        path = shard_path(job.run_dir, index)
-        path.rename(path.with_name(path.name.replace(f"{index:05d}", "00002")))
-
-    return change
+def _renamed(job: Job) -> None:
+    path = shard_path(job.run_dir, 1)
+    path.rename(path.with_name(path.name.replace("00001", "00002")))
 
 
 def _of_another_shard(job: Job) -> None:
@@ -176,10 +160,8 @@ def _of_another_run(job: Job) -> None:
 def _of_too_few_rows(job: Job) -> None:
     shard = job.manifest.shards[2]
     shard_path(job.run_dir, 2).unlink()
-    shorter = Shard(index=2, start=shard.start, stop=shard.stop)
-    table = squares(shorter).table.slice(0, 1)
     with pytest.raises(EncoreError, match="1 rows, not 4"):
-        write_shard(job.run_dir, job.manifest, shorter, Slice(table=table))
+        write_shard(job.run_dir, job.manifest, shard, Slice(table=squares(shard).table[:1]))
 
 
 @pytest.mark.parametrize(
@@ -187,18 +169,10 @@ def _of_too_few_rows(job: Job) -> None:
     [
         (lambda job: shard_path(job.run_dir, 2).unlink(), "missing"),
         (lambda job: os.truncate(shard_path(job.run_dir, 2), 100), "damaged"),
-        (_renamed_to(1), "done"),  # beside the right file: passed over
+        (_renamed, "done"),  # beside the right file: passed over
         (_of_another_shard, "damaged"),
         (_of_another_run, "damaged"),
         (_of_too_few_rows, "damaged"),
-    ],
-    ids=[
-        "deleted",
-        "cut",
-        "renamed",
-        "of-another-shard",
-        "of-another-run",
-        "too-few-rows",
     ],
 )
 def test_only_what_is_missing_or_damaged_is_done_again(done, change, expected):
@@ -277,25 +251,16 @@ def test_a_full_disk_leaves_the_shard_missing_and_no_file_behind(done, monkeypat
 # --- manifests ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda run: run["identity"]["plan"].update(num_pairs=20),
-        lambda run: run.pop("identity"),
-        lambda run: run.update(extra=1),
-        lambda run: run.update(key_="0" * 16),
-    ],
-    ids=["plan", "no-identity", "extra", "key"],
-)
-def test_a_changed_manifest_is_refused_and_says_what_to_do(done, change):
+def test_a_changed_manifest_is_refused_and_says_what_to_do(done):
     path = done.run_dir / SquareManifest.FILE
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-    with pytest.raises(EncoreError, match=r"damaged .* delete that file .*`encore square`"):
-        run_status(done.run_dir, SquareManifest)
-    with pytest.raises(EncoreError, match="damaged"):
-        work_through(done)
+    whole = json.loads(path.read_text())
+    longer = {**whole["identity"], "plan": {"num_pairs": 20, "shard_size": SHARD_SIZE}}
+    for change in ({"identity": longer}, {"identity": None}, {"extra": 1}, {"key_": "0" * 16}):
+        path.write_text(json.dumps(whole | change))
+        with pytest.raises(EncoreError, match=r"damaged .* delete that file .*`encore square`"):
+            run_status(done.run_dir, SquareManifest)
+        with pytest.raises(EncoreError, match="damaged"):
+            work_through(done)
 
 
 def test_a_lost_manifest_is_written_again_and_shards_are_kept(done):

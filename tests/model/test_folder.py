@@ -86,7 +86,6 @@ ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}
         (write("chat_template.jinja", ANOTHER_TEMPLATE), "not the one it was trained with"),
         (write("reward_model.json", None), "reward_model.json: missing or damaged"),
         (write("reward_model.json", "{}"), "missing or damaged .*format Field required"),
-        (write("model.safetensors", None), "no file named model.safetensors"),
         (write("tokenizer.json", None), "its tokenizer does not load"),
         (write("pytorch_model.bin", "x"), r"pickled files \(pytorch_model.bin\)"),
         (write("heads.safetensors", "x"), "heads.safetensors: cannot be used"),

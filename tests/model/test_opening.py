@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -20,7 +19,6 @@ from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
 from encore.model.opening import open_reward_model
 from encore.model.saved_model import save_model
-from encore.model.scoring import score_sequences
 from tests.model.tiny_models import edit_json, edit_tensors
 
 PROMPT = (Message(role="user", content="What is a kind answer?"),)
@@ -45,17 +43,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Plain transformers: the judge's trunk with three labels."""
-    return make_classifier(tmp_path_factory.mktemp("plain") / "rm", labels=RULES)
-
-
-def make_classifier(folder: Path, *, labels: tuple[str, ...]) -> Path:
-    """A …ForSequenceClassification with the judge's weights and random labels."""
+    folder = tmp_path_factory.mktemp("plain") / "rm"
     with quiet_transformers():
-        torch.manual_seed(1)
         model = AutoModelForSequenceClassification.from_pretrained(
-            judge_path(), id2label=dict(enumerate(labels))
+            judge_path(), id2label=dict(enumerate(RULES))
         )
-        torch.nn.init.normal_(model.score.weight)
         model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(judge_path()).save_pretrained(folder)
     return folder
@@ -118,22 +110,6 @@ def test_a_length_stays_within_the_positions(trained, classifier, tmp_path):
     assert open_reward_model(short, max_length=200).tokenizer.max_length == 200
     endless = changed(classifier, tmp_path / "endless", edited(path, model_max_length=10**30))
     assert open_reward_model(endless).tokenizer.max_length == 4096
-
-
-def test_a_plain_classifier_opens_with_its_labels_as_heads_and_scores_as_it_does(classifier):
-    opened = open_reward_model(classifier, device="cpu")
-    assert opened.model.head_ids == RULES
-    plain = AutoModelForSequenceClassification.from_pretrained(classifier).eval()
-    sequences = [
-        opened.tokenizer.encode(PROMPT, answer).token_ids
-        for answer in ("This one.", "No.", "x" * 300)
-    ]
-    found = score_sequences(opened.model, sequences, pad_token_id=opened.tokenizer.pad_token_id)
-    plain.config.pad_token_id = opened.tokenizer.pad_token_id
-    for ids, found_R in zip(sequences, found, strict=True):
-        with torch.no_grad():
-            expected_R = plain(input_ids=torch.from_numpy(ids).long()[None]).logits[0].numpy()
-        np.testing.assert_allclose(found_R, expected_R, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +175,9 @@ def test_a_downloaded_model_keeps_its_own_template_and_the_day_is_pinned(
     )
     folder = shutil.copytree(classifier, tmp_path / "rm")
     (folder / "chat_template.jinja").write_text(template)
-    text = open_reward_model(folder).tokenizer.render(PROMPT, "This one.")
+    opened = open_reward_model(folder)
+    assert opened.model.head_ids == RULES
+    text = opened.tokenizer.render(PROMPT, "This one.")
     assert text.startswith("<|system|>26 Jul 2024<|end|>")
     # It scores the token that its own template ends with; ours end where the turn does.
     assert text.endswith("This one.<|end|>\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from encore.data.pairs import iter_pairs
@@ -42,11 +44,13 @@ def test_the_pairs_are_those_that_training_holds_out(tmp_path):
 
 def test_a_pair_of_another_source_is_another_pair():
     """Ids of other tools' data need not be hashes: two sources may have the same ones."""
-    held, learnt = _pairs_on_either_side(TrainedSplit(evaluation_share=0.5, seed=0))
-    pairs = [
-        PreferencePair(pair_id="1", source=source, prompt=prompt, chosen="a", rejected="b")
-        for source, prompt in (("hh", held), ("pku", learnt))
-    ]
+    split_of_model = TrainedSplit(evaluation_share=0.5, seed=0)
+    by_place = {}
+    for index in range(20):  # among them are held-out pairs and others
+        prompt = (Message(role="user", content=f"Question {index}?"),)
+        pair = PreferencePair(pair_id="1", source="hh", prompt=prompt, chosen="a", rejected="b")
+        by_place[split_of_model.holds_out(pair)] = pair
+    pairs = [by_place[True], dataclasses.replace(by_place[False], source="pku")]
     scores = HeadScores(
         pair_id_P=np.array(["1", "1"], dtype=np.object_),
         source_P=np.array(["pku", "hh"], dtype=np.object_),
@@ -55,15 +59,4 @@ def test_a_pair_of_another_source_is_another_pair():
         head_ids=("reward",),
         mean_R=np.zeros(1),
     )
-    split_of_model = TrainedSplit(evaluation_share=0.5, seed=0)
     assert held_out_P(split_of_model, pairs, scores).tolist() == [False, True]
-
-
-def _pairs_on_either_side(of: TrainedSplit) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """A prompt that a split holds out, and one that it does not."""
-    found = {}
-    for index in range(20):
-        prompt = (Message(role="user", content=f"Question {index}?"),)
-        pair = PreferencePair(pair_id="1", source="x", prompt=prompt, chosen="a", rejected="b")
-        found[of.holds_out(pair)] = prompt
-    return found[True], found[False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,17 +46,11 @@ def in_batches(
     opened: OpenedModel, sequences: list[NDArray[np.int32]], *, batch_size: int
 ) -> NDArray[np.float32]:
     """Scores of right-padded batches of so many responses, as they come: no code of `scoring`."""
-    scores = []
-    for first in range(0, len(sequences), batch_size):
-        microbatch = lay_out(
-            sequences[first : first + batch_size],
-            layout="sorted",
-            pad_token_id=opened.tokenizer.pad_token_id,
-            is_causal=True,
-        )
-        with torch.inference_mode():
-            scores.append(opened.model(microbatch).numpy())
-    return np.concatenate(scores)
+    pad_token_id = opened.tokenizer.pad_token_id
+    how: Any = {"layout": "sorted", "pad_token_id": pad_token_id, "is_causal": True}
+    batches = [sequences[n : n + batch_size] for n in range(0, len(sequences), batch_size)]
+    with torch.inference_mode():
+        return torch.cat([opened.model(lay_out(batch, **how)) for batch in batches]).numpy()
 
 
 @pytest.mark.parametrize(

@@ -109,16 +109,9 @@ def test_every_ingredient_changes_the_key(opened, tmp_path):
     key = score_manifest(opened, **given).key
     other_mean = open_reward_model(make_model(tmp_path / "mean"))
     other_mean.model.mean_R[0] = 0.75
-    models = [
-        dataclasses.replace(opened, digest="another"),
-        *(
-            dataclasses.replace(model, digest=opened.digest)
-            for model in (
-                other_mean,
-                open_reward_model(make_model(tmp_path / "heads", head_ids=("a", "b", "c"))),
-            )
-        ),
-    ]
+    other_heads = open_reward_model(make_model(tmp_path / "heads", head_ids=("a", "b", "c")))
+    alike = [dataclasses.replace(one, digest=opened.digest) for one in (other_mean, other_heads)]
+    models = [dataclasses.replace(opened, digest="another"), *alike]
     keys = [score_manifest(model, **given).key for model in models]
     others = ({"data_sha256": "e"}, {"num_pairs": 7}, {"shard_size": 7})
     keys += [score_manifest(opened, **given | changed).key for changed in others]

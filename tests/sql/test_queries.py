@@ -209,21 +209,18 @@ def test_null_ratings_are_counted_by_reason(all_ratings: pa.Table) -> None:
 
 
 def test_judges_are_compared_on_what_both_rated(all_ratings: pa.Table) -> None:
-    rated: dict[tuple[str, str], dict[tuple[str, ...], float]] = defaultdict(dict)
-    for row in all_ratings.to_pylist():
-        if row["rating"] is not None:
-            key = (row["source"], row["pair_id"], row["response"])
-            rated[row["run_key"], row["rule_id"]][key] = row["rating"]
+    rated = all_ratings.to_pandas().dropna(subset="rating")
+    keys = ["rule_id", "source", "pair_id", "response"]
+    twice = rated.merge(rated, on=keys, suffixes=("", "_other"))
+    shared = dict(list(twice.groupby(["run_key", "run_key_other", "rule_id"])))
     found = run("judge_comparison", all_ratings=all_ratings)
     assert len(found) == 3 * 3  # pairs of three runs, three rules; none with itself
     for row in found:
-        one = rated[row["run_key"], row["rule_id"]]
-        other = rated[row["other_run_key"], row["rule_id"]]
-        shared = sorted(one.keys() & other.keys())
-        x, y = np.array([one[key] for key in shared]), np.array([other[key] for key in shared])
+        both = shared[row["run_key"], row["other_run_key"], row["rule_id"]]
+        x, y = both["rating"], both["rating_other"]
         assert row["run_key"] < row["other_run_key"]
         assert row["judge"] == f"judge {row['run_key'][-1]}"
-        assert row["num_ratings"] == len(shared)
+        assert row["num_ratings"] == len(both)
         expected = {
             "mean_rating": x.mean(),
             "other_mean_rating": y.mean(),

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -263,49 +264,40 @@ def test_an_impossible_limit_is_one_line(one_run: Path, option: tuple[str, str])
 # --- as a process ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def as_process() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+@contextmanager
+def as_process(*arguments: object) -> Iterator[subprocess.Popen[str]]:
     """The command in a process of its own, as a shell starts it."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: object) -> subprocess.Popen[str]:
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "encore.cli", "sql", *map(str, arguments)],
-                cwd=ROOT,
-                text=True,
-                preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - sets one signal
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-        )
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "encore.cli", "sql", *map(str, arguments)],
+        cwd=ROOT,
+        text=True,
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - sets one signal
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def test_ctrl_c_stops_a_query_at_once_and_nothing_is_drawn_on_stdout(
-    one_run: Path, as_process: Callable[..., subprocess.Popen[str]]
-) -> None:
-    process = as_process(ENDLESS, "--study", one_run)
-    with pytest.raises(subprocess.TimeoutExpired):  # long enough for a progress bar
-        process.wait(timeout=6)
-    workers = [child.pid for child in psutil.Process(process.pid).children()]
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)  # without Ctrl-C it would take years
+def test_ctrl_c_stops_a_query_at_once_and_nothing_is_drawn_on_stdout(one_run: Path) -> None:
+    with as_process(ENDLESS, "--study", one_run) as process:
+        with pytest.raises(subprocess.TimeoutExpired):  # long enough for a progress bar
+            process.wait(timeout=6)
+        workers = [child.pid for child in psutil.Process(process.pid).children()]
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)  # without Ctrl-C it would take years
     assert [psutil.pid_exists(pid) for pid in workers] == [False]
     assert (process.returncode, out) == (130, "")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(
-    one_run: Path, as_process: Callable[..., subprocess.Popen[str]]
-) -> None:
-    process = as_process("from range(1e9::bigint)", "--study", one_run, "--format", "csv")
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.readline() == "range\n"
-    process.stdout.close()
-    assert (process.wait(timeout=60), process.stderr.read()) == (0, "")
+def test_a_reader_that_has_seen_enough_is_no_error(one_run: Path) -> None:
+    endless = ("from range(1e9::bigint)", "--study", one_run, "--format", "csv")
+    with as_process(*endless) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "range\n"
+        process.stdout.close()
+        assert (process.wait(timeout=60), process.stderr.read()) == (0, "")

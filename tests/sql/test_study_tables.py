@@ -21,13 +21,7 @@ from encore.scoring.head_scores import read_head_scores
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.rating_shards import shard_path
 from tests.scoring.models import make_model, score
-from tests.sql.studies import (
-    NUM_PAIRS,
-    NUM_RULES,
-    SHARD_SIZE,
-    ask,
-    ask_records,
-)
+from tests.sql.studies import NUM_PAIRS, NUM_RULES, SHARD_SIZE, ask, ask_records
 from tests.studies import create_study
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
@@ -135,15 +129,12 @@ def test_of_several_runs_ratings_are_those_of_the_chosen_one(two_runs: Path) -> 
     assert ask(two_runs, "select count(*) from all_ratings") == [(2 * NUM_RATINGS,)]
     with pytest.raises(InputError, match=r"2 of its runs match; choose .*judge one.*judge two"):
         undecided.the_run()
+    for choice in ({"run": "zzz"}, {"judge": "three"}, {"run": ""}):
+        with pytest.raises(InputError, match=r"(none|2) of its runs match.*judge one"):
+            study_tables(study, **choice)
     assert ask(two_runs, "select distinct judge from ratings", judge="two") == [("two",)]
     key = study_tables(study, judge="two").the_run().manifest.run_key
     assert study_tables(study, run=key[:10]).the_run().manifest.run_key == key
-
-
-@pytest.mark.parametrize("choice", [{"run": "zzz"}, {"judge": "three"}, {"run": ""}])
-def test_a_choice_that_names_no_single_run_is_refused(two_runs: Path, choice: Any) -> None:
-    with pytest.raises(InputError, match=r"(none|2) of its runs match.*judge one"):
-        study_tables(open_study(two_runs), **choice)
 
 
 def test_a_study_without_anything_has_empty_tables(tmp_path: Path) -> None:
@@ -225,6 +216,3 @@ def test_scores_follow_from_the_pairs_and_tables_do_not_mix(full: Path) -> None:
     [(num_rows, follows)] = ask(full, sql)
     assert (num_rows,) == ask(full, "select count(*) from benchmark_rows")[0]
     assert follows
-
-
-# --- synthetic, and published ---------------------------------------------------------------------
