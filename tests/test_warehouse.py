@@ -115,9 +115,8 @@ def two_runs() -> pa.Table:
     return both.append_column("judge", pa.array(["small"] * 12 + ["large"] * 12))
 
 
-@pytest.mark.parametrize(
-    ("dropped", "chosen", "problem"),
-    [
+def test_of_several_runs_or_judges_one_must_be_chosen(tmp_path: Path) -> None:
+    for dropped, chosen, problem in (
         ("judge", {}, r"--run: abc1, abd2"),
         ("judge", {"run": "ab"}, r"2 values of run_key"),
         ("judge", {"run": "x"}, r"no values of run_key match.*abc1, abd2"),
@@ -125,15 +124,11 @@ def two_runs() -> pa.Table:
         ("run_key", {"judge": "sm"}, "judge match"),
         ("run_key", {"run": "abc"}, "no column run_key"),
         ("judge", {"run": "abc", "judge": "small"}, "no column judge"),
-    ],
-)
-def test_of_several_runs_or_judges_one_must_be_chosen(
-    tmp_path: Path, dropped: str, chosen: dict[str, str], problem: str
-) -> None:
-    table = two_runs().drop_columns([dropped])
-    for ratings in (table, write(table, tmp_path / "r.parquet")):
-        with pytest.raises(InputError, match=problem):
-            analyze(open_ratings(ratings, **chosen))
+    ):
+        table = two_runs().drop_columns([dropped])
+        for ratings in (table, write(table, tmp_path / "r.parquet")):
+            with pytest.raises(InputError, match=problem):
+                analyze(open_ratings(ratings, **chosen))
 
 
 def test_a_prefix_of_the_key_or_a_judge_chooses(expected: Analysis) -> None:
@@ -161,13 +156,8 @@ def test_what_is_no_parquet_file_or_broken_or_empty(tmp_path: Path) -> None:
     assert "0 rows" in refusal(TABLE.slice(0, 0))
     path = tmp_path / "bad.parquet"
     whole = write(TABLE, tmp_path / "whole.parquet").read_bytes()
-    middle = b"\xff" * (len(whole) - 8)
-    for content in (
-        b"",
-        b"pair_id,source",
-        whole[: len(whole) // 2],
-        whole[:4] + middle + whole[-4:],
-    ):
+    ends_only = whole[:4] + b"\xff" * (len(whole) - 8) + whole[-4:]
+    for content in (b"", b"pair_id,source", whole[: len(whole) // 2], ends_only):
         path.write_bytes(content)
         assert "cannot be read as a Parquet file" in refusal(path)
     assert str(path) in refusal(tmp_path)  # of several files, the broken one is named

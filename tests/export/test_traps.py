@@ -33,19 +33,8 @@ def read(folder: Path, name: str = "config.json"):
 # --- versions of transformers ---------------------------------------------------------------------
 
 
-def test_rope_is_said_in_the_form_of_transformers_4_and_of_5():
+def test_rope_is_said_in_both_forms_or_refused_where_version_4_would_take_it_for_another():
     """Version 4 takes every key of rope_scaling for one of the scaling's own."""
-    scaling = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 256}
-    for of_version_4 in (None, scaling):
-        rope = {"rope_theta": 500000.0, **(of_version_4 or {"rope_type": "default"})}
-        assert rope_in_both_forms({"rope_parameters": rope}, model_type="llama") == {
-            "rope_parameters": rope,
-            "rope_theta": 500000.0,
-            "rope_scaling": of_version_4,
-        }
-
-
-def test_scalings_that_version_4_would_take_for_others_are_refused():
     base = {"rope_theta": 10000.0, "original_max_position_embeddings": 256}
     factors = {"short_factor": [1.0, 1.0], "long_factor": [2.0, 4.0]}
     phi_3 = {"rope_type": "longrope", **base, **factors}
@@ -59,8 +48,15 @@ def test_scalings_that_version_4_would_take_for_others_are_refused():
         config = {"rope_parameters": rope, "max_position_embeddings": 512}
         with pytest.raises(InputError, match=message):
             rope_in_both_forms(config, model_type=model_type)
-    both = rope_in_both_forms({"rope_parameters": phi_3}, model_type="phi3")
-    assert both["rope_scaling"] == {"type": "longrope", **factors}
+    llama_3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 256}
+    for model_type, rope, expected in (
+        ("phi3", phi_3, {"type": "longrope", **factors}),
+        ("llama", {"rope_theta": 1e4, **llama_3}, llama_3),
+        ("llama", {"rope_theta": 1e4, "rope_type": "default"}, None),
+    ):
+        both = rope_in_both_forms({"rope_parameters": rope}, model_type=model_type)
+        found = [both[f"rope_{name}"] for name in ("parameters", "theta", "scaling")]
+        assert found == [rope, 1e4, expected]
 
 
 # --- text -----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from tests.export.opened import RULES, opened_model
 from tests.model.tiny_models import edit_json, edit_tensors
 from tests.model.tokenizers import LLAMA_3_TOKENS
 
-TENSORS = "model.safetensors"
+TENSORS, UP = "model.safetensors", "model.layers.0.mlp.up_proj.weight"
 END = LLAMA_3_TOKENS.index("<|eot_id|>")
 Damage = Callable[[Path], None]
 
@@ -39,14 +40,12 @@ def written(folder: Path, *, dtype: str = "float32") -> Written:
     )
 
 
-def changed(name: str, **values: object) -> Damage:
-    return lambda folder: edit_json(folder / name, **values)
+def configured(**values: object) -> Damage:
+    return lambda folder: edit_json(folder / "config.json", **values)
 
 
-def nudged(name: str) -> Damage:
-    return lambda folder: edit_tensors(
-        folder / TENSORS, lambda tensors: tensors[name][0].mul_(1.02)
-    )
+def weighed(change: Callable[[dict[str, Any]], object]) -> Damage:
+    return lambda folder: edit_tensors(folder / TENSORS, change)
 
 
 def template_with_a_line_break(folder: Path) -> None:
@@ -67,11 +66,11 @@ def first_token_left_to_the_tokenizer(folder: Path) -> None:
 
 ROPE = {"rope_type": "default", "rope_theta": 500.0}
 DAMAGES: dict[str, tuple[Damage, str]] = {
-    "another rope": (changed("config.json", rope_parameters=ROPE, rope_theta=500.0), "differ by"),
-    "pads with an end": (changed("config.json", pad_token_id=END), "differ by"),
-    "one weight": (nudged("model.layers.0.mlp.up_proj.weight"), "1 of its tensors"),
+    "another rope": (configured(rope_parameters=ROPE, rope_theta=500.0), "differ by"),
+    "pads with an end": (configured(pad_token_id=END), "differ by"),
+    "one weight": (weighed(lambda t: t[UP][0].mul_(1.02)), "1 of its tensors"),
     "a weight less": (
-        lambda folder: edit_tensors(folder / TENSORS, lambda t: t.pop("model.norm.weight")),
+        weighed(lambda t: t.pop("model.norm.weight")),
         r"1 weights missing .* first model\.norm\.weight",
     ),
     "a line break": (template_with_a_line_break, "its text gives .* other ones"),
@@ -81,14 +80,13 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "no tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "does not load"),
 }
-IN_BFLOAT16 = {"another rope", "one weight", "a weight less"}
 
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_whatever_readers_would_misread_is_found(tmp_path, name):
     damage, message = DAMAGES[name]
-    dtype = "bfloat16" if name in IN_BFLOAT16 else "float32"
-    export = written(tmp_path / "export", dtype=dtype)
+    is_rounded = name in ("another rope", "one weight", "a weight less")
+    export = written(tmp_path / "export", dtype="bfloat16" if is_rounded else "float32")
     damage(export.folder)
     with pytest.raises(EncoreError, match=message) as caught:
         verify_export(export)

@@ -29,24 +29,22 @@ def test_a_file_is_what_weights_prints_or_any_composers_plain_object(tmp_path):
     assert (composition.scheme, composition.entropies) == ("given", {})
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"{", "cannot be read"),
-        (b"[1]", "file: Input should be a valid dict.*expected the output"),
+def test_a_file_that_holds_no_such_weights_is_refused_in_one_line(tmp_path):
+    path = tmp_path / "w.json"
+    for content, message in (
+        ("{", "cannot be read"),
+        ("[1]", "file: Input should be a valid dict.*expected the output"),
         ({"be-kind": True, "be-brief": 0.5}, "be-kind: Input should be a valid number"),
         ({"rule_ids": ["be-kind"] * 2, "weights": [0.5, 0.5]}, "2 weights for 1 different rules"),
         ({"rule_ids": list(HEADS)}, "weights: Field required"),
         ({"be-kind": 1.0}, "be-brief among the heads but not weighed"),
-        (b'{"be-kind": NaN, "be-brief": 1}', "nan for rule be-kind"),
-        (None, r"w\.json: cannot be read .*No such file"),
-    ],
-)
-def test_a_file_that_holds_no_such_weights_is_refused_in_one_line(tmp_path, content, message):
-    path = tmp_path / "w.json"
-    if content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-    with pytest.raises(InputError, match=message) as caught:
+        ('{"be-kind": NaN, "be-brief": 1}', "nan for rule be-kind"),
+    ):
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        with pytest.raises(InputError, match=message) as caught:
+            read_weights(path, head_ids=HEADS)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    path.unlink()
+    with pytest.raises(InputError, match=r"w\.json: cannot be read .*No such file"):
         read_weights(path, head_ids=HEADS)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)

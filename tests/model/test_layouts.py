@@ -46,16 +46,13 @@ def test_every_sequence_is_there_whole_with_positions_from_zero(batch, layout):
     assert microbatch.num_computed == expected[layout]
 
 
-@pytest.mark.parametrize(
-    ("batch", "layout", "is_causal", "message"),
-    [
+def test_what_cannot_be_laid_out_is_refused():
+    for batch, layout, is_causal, message in (
         ([[1, 2], [1, 3]], "prefix-shared", False, "bidirectional"),
         ([[1, 2], [1, 3]], "single", True, "one per microbatch"),
         ([[1, 2], []], "packed", True, "none empty"),
         ([], "packed", True, "none empty"),
-    ],
-)
-def test_what_cannot_be_laid_out_is_refused(batch, layout, is_causal, message):
-    arrays = [np.array(ids, np.int32) for ids in batch]
-    with pytest.raises(InputError, match=message):
-        lay_out(arrays, layout=layout, pad_token_id=PAD, is_causal=is_causal)
+    ):
+        arrays = [np.array(ids, np.int32) for ids in batch]
+        with pytest.raises(InputError, match=message):
+            lay_out(arrays, layout=layout, pad_token_id=PAD, is_causal=is_causal)

@@ -31,22 +31,18 @@ def test_packed_scores_are_those_of_transformers_alone(model_type):
         torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
+def test_another_architecture_is_refused():
+    for config, message in (
         ({"model_type": "mamba"}, "architecture 'mamba' is not one"),
         ({"model_type": "bert", "is_decoder": True}, "is_decoder True"),
         ({"model_type": "llama", "is_causal": False}, "is_causal False"),
-    ],
-)
-def test_another_architecture_is_refused(config, message):
-    with pytest.raises(InputError, match=message):
-        trunk_kind(config, name="x")
+    ):
+        with pytest.raises(InputError, match=message):
+            trunk_kind(config, name="x")
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
+def test_no_sequence_is_longer_than_attention_sees():
+    for config, expected in (
         ({"model_type": "mistral", "sliding_window": 4096}, 4096),
         ({"model_type": "mistral", "sliding_window": None}, 32_768),
         ({"model_type": "mistral"}, 4096),  # what transformers assumes
@@ -56,8 +52,6 @@ def test_another_architecture_is_refused(config, message):
         (tiny_config("bert").to_dict(), 128),
         # RoBERTa's first positions, up to its padding id 1, are not for tokens.
         (tiny_config("roberta").to_dict(), 126),
-    ],
-)
-def test_no_sequence_is_longer_than_attention_sees(config, expected):
-    config = {"max_position_embeddings": 32_768, **config}
-    assert max_positions(config, trunk_kind(config, name="some")) == expected
+    ):
+        known = {"max_position_embeddings": 32_768, **config}
+        assert max_positions(known, trunk_kind(known, name="some")) == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -154,20 +155,15 @@ def test_a_score_that_is_no_number_is_never_written(study, tmp_path):
     assert not list(result.out.glob("shard-*"))
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
+def test_an_error_of_the_device_ends_the_scoring(study, opened, monkeypatch):
+    for error, said in (
         (torch.OutOfMemoryError("3 GiB"), "3 GiB; give fewer --tokens-per-microbatch"),
         (RuntimeError("the device fell off the bus"), "fell off the bus; finished shards are kept"),
-    ],
-)
-def test_an_error_of_the_device_ends_the_scoring(study, opened, monkeypatch, error, said):
-    def broken(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", broken)
-    with pytest.raises(EveryShardError, match=said):
-        score(study, opened)
+    ):
+        broken = Mock(side_effect=error)
+        monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", broken)
+        with pytest.raises(EveryShardError, match=said):
+            score(study, opened)
 
 
 def test_what_cannot_be_scored_is_refused(study, opened, tmp_path):

@@ -149,18 +149,15 @@ def test_the_prompt_is_every_turn_up_to_the_last_response(prompt: str, turns: li
     assert (pair.chosen, pair.rejected) == ("A.  B.", "No.")
 
 
-@pytest.mark.parametrize(
-    ("chosen", "rejected", "reason"),
-    [
+def test_transcripts_that_are_no_pair_are_refused() -> None:
+    for chosen, rejected, reason in (
         (f"{START}\n\nAssistant: y", "\n\nHuman: First?\n\nAssistant: z", "prefix-mismatch"),
         (f"{START}\n\nAssistant: y", f"{START}?\n\nAssistant: n", "prefix-mismatch"),
         (START, f"{START}\n\nAssistant: y", "no-final-response"),
         ("  \n", START, "not-a-transcript"),
         (f"Intro{START}\n\nAssistant: y", START, "not-a-transcript"),
-    ],
-)
-def test_transcripts_that_are_no_pair_are_refused(chosen: str, rejected: str, reason: str) -> None:
-    assert reason_of("hh", {"chosen": chosen, "rejected": rejected}) == reason
+    ):
+        assert reason_of("hh", {"chosen": chosen, "rejected": rejected}) == reason
 
 
 @pytest.mark.parametrize("case", GOLDEN_IDS, ids=lambda case: case["about"])

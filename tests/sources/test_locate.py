@@ -56,9 +56,8 @@ def test_an_argument_names_label_format_and_revision(
     assert (found.label, found.format, found.revision, found.default_label) == named
 
 
-@pytest.mark.parametrize(
-    ("argument", "said"),
-    [
+def test_what_names_nothing_is_answered_with_what_would() -> None:
+    for argument, said in (
         ("hh-pk", "did you mean hh-pku"),
         ("hh/harmles-base", "hh has no subset .* did you mean harmless-base"),
         ("pku/x", r"subsets: none"),
@@ -68,11 +67,9 @@ def test_an_argument_names_label_format_and_revision(
         ("", "unknown source ''"),
         (".x=hh", "label '.x'"),
         ("all=hh", "label 'all'"),
-    ],
-)
-def test_what_names_nothing_is_answered_with_what_would(argument: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        locate(argument)
+    ):
+        with pytest.raises(InputError, match=said):
+            locate(argument)
 
 
 def test_a_registered_name_that_is_also_a_path_here(folder: Path) -> None:
