@@ -43,11 +43,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Plain transformers: the judge's trunk with three labels."""
-    folder = tmp_path_factory.mktemp("plain") / "rm"
+    return make_classifier(tmp_path_factory.mktemp("plain") / "rm", labels=RULES)
+
+
+def make_classifier(folder: Path, *, labels: tuple[str, ...]) -> Path:
+    """A …ForSequenceClassification with the judge's weights and random labels."""
     with quiet_transformers():
+        torch.manual_seed(1)
         model = AutoModelForSequenceClassification.from_pretrained(
-            judge_path(), id2label=dict(enumerate(RULES))
+            judge_path(), id2label=dict(enumerate(labels))
         )
+        torch.nn.init.normal_(model.score.weight)
         model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(judge_path()).save_pretrained(folder)
     return folder
