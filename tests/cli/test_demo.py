@@ -168,8 +168,8 @@ def again(done: Shown, tmp_path_factory: pytest.TempPathFactory) -> Shown:
             "encore.judges.transformers_model.TransformersJudge.start",
             "encore.training.train._fit_and_save",
             "encore.training.gating_network.fit_gate",
-            "encore.export.export_model",
-            "encore.scoring.scoring_run._score",
+            "encore.export.write_export.export_model",
+            "encore.scoring.scoring_run.score_encoded",
         ):
             patch.setattr(work, never)
         return shown(study, flow.main)
