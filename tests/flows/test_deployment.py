@@ -80,6 +80,5 @@ def test_a_worker_runs_the_deployments_from_the_api(
         assert one["state_type"] == "FAILED"
         message = one["state"]["message"]
         assert f"study {pairs_file}: " in message
-        assert "is a file" in message
 
     assert run_status(choose_run(open_study(study).ratings_dir)).is_complete
