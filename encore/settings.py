@@ -12,7 +12,7 @@ from encore.errors import InputError
 
 #: No telemetry, no chatter from engines, and OpenMP's threads spin for microseconds, then sleep: by
 #: default they spin for milliseconds, which on a busy machine makes training several times as slow.
-QUIET_ENVIRONMENT = {
+PROCESS_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "GOMP_SPINCOUNT": "30000",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -77,7 +77,7 @@ def duckdb_config(*, memory: str | None = None) -> dict[str, Any]:
     return {name: value for name, value in config.items() if value is not None}
 
 
-def quiet_environment(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Set `QUIET_ENVIRONMENT` for whatever is imported next; what the user has set stays."""
-    for name, value in QUIET_ENVIRONMENT.items():
+def prepare_environment(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Set `PROCESS_ENVIRONMENT` for whatever is imported next; what the user has set stays."""
+    for name, value in PROCESS_ENVIRONMENT.items():
         environ.setdefault(name, value)

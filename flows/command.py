@@ -18,7 +18,7 @@ from prefect.settings import (
 
 from encore.errors import EncoreError
 from encore.options import run_main, single_command
-from encore.settings import quiet_environment
+from encore.settings import prepare_environment
 from encore.terminal import say
 
 #: A temporary server needs 8 to 17 s, and more on a busy machine; Prefect's own limit is 20.
@@ -38,7 +38,7 @@ def run_command(flow: Flow[..., Any]) -> NoReturn:
 
 def call_main(call: Any, *, name: str) -> NoReturn:
     """The same for a function of configs."""
-    quiet_environment(os.environ)
+    prepare_environment(os.environ)
     run_main(single_command(call, name=f"python -m {name}"))
 
 

@@ -13,7 +13,7 @@ import sys
 
 from encore.options import run_main, single_command
 from encore.recipes.recipe import DemoConfig
-from encore.settings import quiet_environment
+from encore.settings import prepare_environment
 from encore.terminal import say
 from tasks.track import VARIABLE, sync
 
@@ -60,5 +60,5 @@ def run_demo(config: DemoConfig) -> int:
 
 
 if __name__ == "__main__":
-    quiet_environment(os.environ)
+    prepare_environment(os.environ)
     run_main(single_command(main, name="python -m flows.demo"))

@@ -22,7 +22,7 @@ from prefect.tasks import Task
 
 from encore.config import StageConfig, option
 from encore.errors import EncoreError, InputError, meets_every_shard
-from encore.settings import quiet_environment
+from encore.settings import prepare_environment
 
 Result = TypeVar("Result")
 
@@ -81,7 +81,7 @@ def run_stage(
         persist_result=False,
     )
     def attempt() -> Result:
-        quiet_environment()
+        prepare_environment()
         try:
             return work()
         except Exception as error:

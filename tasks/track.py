@@ -28,7 +28,7 @@ from encore.config import StageConfig, option
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.options import run_main, single_command
-from encore.settings import quiet_environment
+from encore.settings import prepare_environment
 from encore.terminal import say
 from tasks import study_runs
 from tasks.study_runs import KEY_TAG, NONE, StudyRun, StudyTable
@@ -495,7 +495,7 @@ def _connected(uri: str) -> Iterator[MlflowClient]:
     Raises:
         TrackingUnavailableError: Whatever was raised.
     """
-    quiet_environment()
+    prepare_environment()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     # It logs every failed query with its traceback; what fails is said here, once.

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from encore.settings import quiet_environment
+from encore.settings import prepare_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
 
 # Before any test module imports an engine, a hub client or a tracker.
-quiet_environment()
+prepare_environment()
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Two test processes share the cores; more threads than cores are several times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

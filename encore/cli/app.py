@@ -44,9 +44,9 @@ def build_app(names: Sequence[str] = COMMANDS) -> App:
 
 def main() -> None:
     """Entry point of the `encore` script."""
-    from encore.settings import quiet_environment
+    from encore.settings import prepare_environment
 
-    quiet_environment()
+    prepare_environment()
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     # Only the called command is imported: the doctor must come even where another one's does not.
     run_main(build_app([name] if name in COMMANDS else COMMANDS), sys.argv[1:] or ["--help"])

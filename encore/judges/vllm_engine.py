@@ -16,7 +16,7 @@ from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
 from encore.judges.base import ProgressHook, Reply
 from encore.judges.local_model import LocalJudge
-from encore.settings import load_settings, quiet_environment
+from encore.settings import load_settings, prepare_environment
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ def _engine_environment(*, num_devices: int) -> None:
     On one device the engine runs in this process: it starts in seconds and leaves nothing behind
     when the process is killed. Several devices need worker processes.
     """
-    quiet_environment()
+    prepare_environment()
     if num_devices == 1:
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(load_settings().cpu_kv_cache_gib))
