@@ -28,10 +28,18 @@ out = Console(**_AS_IT_IS)
 #: What could move the cursor, set a title or turn the line around: everything but line breaks.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
+#: A hyphen in front of a figure, and not within a word or a name.
+_NEGATIVE = re.compile(r"(?<![\w.)-])-(?=\.?\d)")
+
 
 def visible(text: str) -> str:
     """The text with control and direction characters as escapes, line breaks and tabs kept."""
     return _CONTROL.sub(lambda match: ascii(match.group())[1:-1], text)
+
+
+def minus_signs(text: str) -> str:
+    """The text with a minus sign instead of a hyphen in front of every negative number."""
+    return _NEGATIVE.sub("\N{MINUS SIGN}", text)
 
 
 def say(message: str) -> None:

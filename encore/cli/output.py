@@ -17,11 +17,14 @@ from rich.columns import Columns
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
+from encore.demo import JUDGE_NAME
 from encore.errors import StudyIncompleteError
-from encore.terminal import out, print_json, say, visible, warn
+from encore.terminal import minus_signs, out, print_json, say, visible, warn
 
 if TYPE_CHECKING:
+    from encore.rating_runs import RatingManifest
     from encore.warehouse import Ratings
 
 _MIN_FIRST_COLUMN = 12
@@ -51,9 +54,10 @@ def show_result(
         print_json(found)
     else:
         for table in tables:
-            out.print(table)
+            text = table.plain if isinstance(table, Text) else table
+            out.print(minus_signs(text) if isinstance(text, str) else table)
     for note in notes:
-        say(f"note: {note}")
+        say(f"note: {minus_signs(note)}")
     if ratings is not None:
         exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards)
 
@@ -169,7 +173,7 @@ class NumberedRules:
 
 def number(value: float | None, *, digits: int = 3) -> str:
     """A figure for a table; a dash where there is none. What rounds to 0 has no sign."""
-    return NOTHING if value is None else f"{round(value, digits) + 0.0:.{digits}f}"
+    return NOTHING if value is None else minus_signs(f"{round(value, digits) + 0.0:.{digits}f}")
 
 
 def percent(value: float | None) -> str:
@@ -192,6 +196,11 @@ def with_margin(
         return number(None if value is None else scale * value, digits=digits)
     half = scale * (high - low) / 2
     return f"{number(scale * value, digits=digits)} ±{number(half, digits=digits)}"
+
+
+def shown_judge(manifest: RatingManifest) -> str:
+    """A run's judge by name; that of the demo has none but its folder's, ``judge``."""
+    return JUDGE_NAME if manifest.synthetic else f"judge {manifest.judge}"
 
 
 def counted(count: int, noun: str) -> str:

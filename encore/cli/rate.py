@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from encore.cli.output import warn_of_failures
+from encore.cli.output import shown_judge, warn_of_failures
 from encore.config import RateConfig
 from encore.options import JsonOption, command
 from encore.terminal import print_json, say, terminal_reporter, warn
@@ -25,7 +25,6 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
     Example: encore rate my-study --judge ./my-judge --limit 200
     """
     from encore.data.study import open_study
-    from encore.demo import JUDGE_NAME
     from encore.rating.rating_run import open_run, rate_run
     from encore.run_work import choose_shards
 
@@ -33,9 +32,8 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
     run = open_run(open_study(config.study), config)
     manifest = run.manifest
     num_pairs = sum(shard.num_pairs for shard in choose_shards(manifest, only))
-    judge = JUDGE_NAME if manifest.synthetic else f"judge {manifest.judge}"
     say(
-        f"run {manifest.run_key}: {judge}, {len(manifest.rules)} rules, "
+        f"run {manifest.run_key}: {shown_judge(manifest)}, {len(manifest.rules)} rules, "
         f"{manifest.num_pairs} pairs in {len(manifest.shards)} shards, "
         f"{num_pairs * manifest.rows_per_pair} ratings"
     )

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from encore.cli.output import compact_table, counted
+from encore.cli.output import compact_table, counted, shown_judge
 from encore.config import StageConfig, option
 from encore.errors import InputError, StudyIncompleteError
 from encore.options import JsonOption, command
@@ -82,7 +82,7 @@ def _print(found: RatingStatus) -> None:
     states = get_args(ShardStateName)
     counts = ", ".join(f"{found.count(state)} {state}" for state in states)
     out.print(
-        f"run {manifest.run_key}  judge {manifest.judge}  rules "
+        f"run {manifest.run_key}  {shown_judge(manifest)}  rules "
         f"{manifest.rule_set} ({len(manifest.rules)})  {plan['num_pairs']} pairs, "
         f"{plan['shard_size']} a shard, overlong prompts: {plan['overlong']}\n"
         f"  {counts}  ({found.total('num_ratings')} ratings, {found.total('num_nulls')} nulls)",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from encore.terminal import minus_signs
+
 if TYPE_CHECKING:
     from encore.analysis.statistics import TiePolicy
 
@@ -29,7 +31,7 @@ def printable(text: object) -> str:
 
 def sentence(text: object) -> str:
     """A text as a sentence: a capital letter first, one full stop at the end."""
-    words = printable(text).rstrip(".")
+    words = minus_signs(printable(text)).rstrip(".")
     return f"{words[:1].upper()}{words[1:]}."
 
 
@@ -39,7 +41,7 @@ def number(value: float | None, *, digits: int = 3) -> str:
         return NONE
     text = f"{value:.{digits}f}"
     is_zero = float(text) == 0.0
-    return text.removeprefix("-") if is_zero else text.replace("-", "\N{MINUS SIGN}")
+    return text.removeprefix("-") if is_zero else minus_signs(text)
 
 
 def percent(value: float | None, *, digits: int = 1) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -140,6 +141,8 @@ def test_no_rule_name_is_broken_over_lines_at_80_columns(
     path = long_names(tmp_path, sources=("hh", "pku"))
     for arguments in (("analyze", path, "--by-source"), ("weights", path), ("theory", path)):
         shown = encore(*arguments).out
+        # One minus sign, the same in tables and in sentences.
+        assert not re.search(r"(?<![\w.)-])-\d", shown)
         for k in range(10):
             assert f"{k + 1:>2} avoidance-of-toxic-and-harmful-language-{k}" in shown
 

@@ -68,4 +68,6 @@ def test_the_demos_judge_is_not_called_judge_judge(encore, study, monkeypatch):
     monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda _: judge)
     said = encore("rate", study, "--judge", "scripted").err
     assert f": {JUDGE_NAME}, 10 rules" in said
-    assert "judge judge" not in said
+    shown = encore("status", study).out
+    assert f"  {JUDGE_NAME}  rules encore-10" in shown
+    assert "judge judge" not in said + shown

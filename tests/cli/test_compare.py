@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from encore.cli.compare import compare
+from encore.demo import benchmark_data_path, benchmark_path
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.cli.invoking import Command
 from tests.studies import create_study
 
+ROOT = Path(__file__).resolve().parents[2]
 invoke = Command(compare)
 
 
@@ -57,6 +60,17 @@ def test_marks_and_notes_of_two_rows_are_said_wherever_they_are_printed(tmp_path
     assert found["is_partial"]
     assert found["synthetic"] == ["model a (made up)"]
     assert list(found["notes"].values()) == [["two rows were cut"], []]
+
+
+def test_the_documented_table_is_made_on_the_pairs_of_the_demos_own():
+    """Rows on other pairs cannot be compared with those of the demo's study."""
+    text = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    [line] = [one for one in text.splitlines() if one.startswith("python -m flows.evaluate")]
+    words = shlex.split(line)
+    assert words[3] == "demo-study"
+    shipped = {"--benchmark": benchmark_path(), "--data": benchmark_data_path()}
+    for option, path in shipped.items():
+        assert ROOT / words[words.index(option) + 1] == path
 
 
 def test_bad_input_is_one_line(study):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -142,6 +143,22 @@ def test_schemes_that_learn_from_labels_are_marked_and_drawn_at_their_accuracy(f
     assert [dot.get_xdata()[0] for dot in dots] == [row.accuracy.half for row in rows]
     learnt = [name.endswith("†") for name in names[: len(rows)]]
     assert [dot.get_color() == "C1" for dot in dots] == learnt == [one.uses_labels for one in rows]
+
+
+def test_a_tiny_weight_is_no_zero_and_its_cell_is_pale(findings: Findings):
+    """Orange is for less than an equal share, at most 0.6 of it; grey is for none at all."""
+    comparison = findings.comparison
+    assert not isinstance(comparison, Missing)
+    row = comparison.rows[0]
+    tiny = replace(row, vector=replace(row.vector, weights=(0.0002, 0.9998, 0.0, 0.0, 0.0, 0.0)))
+    changed = replace(findings, comparison=replace(comparison, rows=(tiny,)))
+    axes = axes_of(chart_of("scheme-weights", changed).panels[0])
+    words = [text.get_text() for text in axes.texts]
+    assert words == ["<0.1", "100.0", "0.0", "0.0", "0.0", "0.0"]
+    fold_R = np.ma.filled(axes.collections[0].get_array(), np.nan).ravel()
+    assert fold_R[0] == -0.6
+    assert fold_R[1] == 1
+    assert np.isnan(fold_R[2:]).all()  # grey
 
 
 def test_only_the_largest_sources_are_drawn():

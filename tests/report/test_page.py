@@ -17,6 +17,7 @@ from encore.report.drawing import DrawnChart, Missing
 from encore.report.findings import Findings, gather
 from encore.report.weight_charts import interval_chart
 from encore.report.write_report import draw_all, render_page, report
+from encore.terminal import minus_signs
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.report.conftest import nothing_drawn
 from tests.report.studies import HOSTILE_SOURCE, HOSTILE_TITLES, write_rated_study
@@ -157,7 +158,7 @@ def test_the_page_says_what_was_found(html: str, findings: Findings) -> None:
         assert verdict.verdict in text
     assert len(re.findall(r'<li class="(yes|no|ties)">', html)) == 3
     for note in findings.notes:
-        assert note[1:] in text
+        assert minus_signs(note)[1:] in text
     section = html[html.index('id="paper"') :]
     for row in findings.analysis.paper[:3]:
         assert row.source_in_paper in section

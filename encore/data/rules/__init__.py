@@ -85,8 +85,10 @@ class _RuleFile(BaseModel):
 
 
 def _problem(error: ValidationError, data: Mapping[str, Any]) -> str:
-    """The first error, with the rule's number and title and what an unknown key may have meant."""
-    first = error.errors(include_url=False)[0]
+    """One error, with the rule's number and title and what an unknown key may have meant."""
+    problems = error.errors(include_url=False)
+    # A key that is written wrong is unknown, and what it was meant to be is missing.
+    first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
     *place, key = first["loc"]
     known = list(_RuleFile.model_fields)
     where = ""
