@@ -1,16 +1,26 @@
-"""How fast are `encore analyze` and `encore weights --compare`?
+"""How fast are `encore analyze`, `encore weights --compare` and a benchmark's whole table?
 
-    python -m tests.perf.analysis_speed [--millions 1.4 7 28] [--rounds 3]
+    python -m tests.perf.analysis_speed [--millions 1.4 7 28] [--table-pairs 740 70000] [--rounds 3]
 
 Ratings have hashed ids (32 hex digits) under ten rules: as a finished run, whose shards follow
 their digests, and as files from elsewhere, in order or in any order of rows, which need all checks.
-Each call is a process of its own, imports not counted.
+DuckDB's queries over all ratings bound the speed.
+
+The whole table is what `encore benchmark` makes once heads are scored: every row of every scheme
+from the scores of 20 heads and ratings of as many pairs, with 1,000 random vectors, bootstrap and
+McNemar of each row, rendered and with every pair's results. The bootstrap and late imports bound it
+at 740 pairs; at 70,000 the weights, the comparison of rows and writing share the time.
+
+Each call is a process of its own, imports before the call not counted.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,14 +28,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from encore.benchmarks.definition import load_benchmark
 from encore.data.rules import rules_digest
 from encore.rating_runs import RatingManifest
 from encore.runs import run_key_of
 from encore.schemas import RATINGS, RATINGS_CONTRACT
+from tests.benchmarks.stored_world import write_run as write_table
+from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
 from tests.perf.harness import child, in_turn, show, spread
 from tests.rating_shards import write_run, write_shard
 
-NUM_RULES, NUM_LEVELS, SHARD_PAIRS = 10, 11, 1000
+NUM_RULES, NUM_HEADS, NUM_LEVELS, SHARD_PAIRS = 10, 20, 11, 1000
 SHARDS_PER_FILE = 20
 #: Leaves room for the process itself within 2.5 GB.
 LIMITS = {"ENCORE_DUCKDB_MEMORY_LIMIT": "1500MB", "OMP_NUM_THREADS": "1"}
@@ -46,6 +59,7 @@ with open_evidence(sys.argv[1]) as evidence:
     compare(evidence, options=SchemeOptions())
 print(time.perf_counter() - started)
 """
+TABLE = "import tests.perf.analysis_speed as it; it.make_whole_table()"
 
 
 def main() -> None:
@@ -54,12 +68,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--millions", type=float, nargs="*", default=[1.4, 7.0, 28.0])
+    parser.add_argument("--table-pairs", type=int, nargs="*", default=[740, 70_000])
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     for millions in options.millions:
         with tempfile.TemporaryDirectory() as folder:
             num_pairs = round(millions * 1e6) // (2 * NUM_RULES)
             _measure_ratings(Path(folder), num_pairs, rounds=options.rounds)
+    for num_pairs in options.table_pairs:
+        with tempfile.TemporaryDirectory() as folder:
+            _measure_table(Path(folder), num_pairs, rounds=options.rounds)
 
 
 def _measure_ratings(folder: Path, num_pairs: int, *, rounds: int) -> None:
@@ -72,26 +90,51 @@ def _measure_ratings(folder: Path, num_pairs: int, *, rounds: int) -> None:
         "analyze, files in any order": (ANALYZE, folder / "shuffled"),
         "weights --compare": (COMPARE, study),
     }
+    _compare(calls, title=f"{2 * NUM_RULES * num_pairs:,} ratings", rounds=rounds)
 
-    def call(code: str, path: Path) -> tuple[float, float]:
-        text, _, peak_mib = child("-c", code, path, **LIMITS)
-        return float(text), peak_mib
+
+def _measure_table(folder: Path, num_pairs: int, *, rounds: int) -> None:
+    study = write_study(folder / "study", num_pairs, num_rules=NUM_HEADS)
+    title = f"benchmark of {num_pairs:,} pairs, {NUM_HEADS} heads"
+    _compare({"whole table": (TABLE, study, num_pairs)}, title=title, rounds=rounds)
+
+
+def make_whole_table() -> None:
+    """The child's part: make the whole table, print its seconds."""
+    study, num_pairs = Path(sys.argv[1]), int(sys.argv[2])
+    benchmark = load_benchmark("rewardbench-safety")
+    of_subset = {one.name: one.num_pairs for one in benchmark.subsets}
+    share = num_pairs / sum(of_subset.values())
+    counts = {name: round(share * count) for name, count in of_subset.items()}
+    pairs = benchmark_pairs(counts, name=benchmark.name)
+    margin_PR = random_margins(pairs.num_pairs, num_heads=NUM_HEADS)
+    scores = scores_of(pairs, margin_PR, head_ids=_rule_ids(NUM_HEADS))
+    started = time.perf_counter()
+    rows, _ = rows_of(scores, pairs, ratings=study)
+    write_table(study, rows, pairs=pairs)
+    print(time.perf_counter() - started)
+
+
+def _compare(calls: Mapping[str, Sequence[object]], *, title: str, rounds: int) -> None:
+    def call(code: str, *arguments: object) -> tuple[float, float]:
+        text, _, peak_mib = child("-c", code, *arguments, **LIMITS)
+        return float(text.split()[-1]), peak_mib  # under -c DuckDB prints its progress before it
 
     found = in_turn({name: partial(call, *what) for name, what in calls.items()}, rounds=rounds)
     rows = [
         {"what": name, "seconds": spread([s for s, _ in several]), "MiB": max(several)[1]}
         for name, several in found.items()
     ]
-    show(f"{2 * NUM_RULES * num_pairs:,} ratings", rows)
+    show(title, rows)
 
 
 # --- ratings ------------------------------------------------------------------------------------
 
 
-def write_study(study: Path, num_pairs: int) -> Path:
+def write_study(study: Path, num_pairs: int, *, num_rules: int = NUM_RULES) -> Path:
     """A study with one finished run: rules of different spread and signal, 1 % nulls."""
     texts = ("title", "description", "preference_rule", "rating_rule")
-    ids = [f"rule-{number}" for number in range(NUM_RULES)]
+    ids = _rule_ids(num_rules)
     rules = [{"rule_id": rule_id, **dict.fromkeys(texts, "x")} for rule_id in ids]
     identity = {
         "judge": {"name": "simulated"},
@@ -123,19 +166,24 @@ def write_foreign(folder: Path, study: Path, *, is_shuffled: bool) -> None:
         pq.write_table(table, folder / f"part-{first:05d}.parquet", compression="zstd")
 
 
+def _rule_ids(num_rules: int) -> list[str]:
+    return [f"rule-{number}" for number in range(num_rules)]
+
+
 def _ratings(num_pairs: int, rule_ids: list[str], run_key: str, *, seed: int) -> pa.Table:
     """All ratings of some pairs in the order in which a judge gives them."""
     rng = np.random.default_rng(seed)
     quality = rng.normal(size=(num_pairs, 2, 1)) + np.array([0.2, -0.2])[:, None]
-    noise = np.linspace(0.1, 0.5, NUM_RULES) * rng.normal(size=(num_pairs, 2, NUM_RULES))
+    num_rules = len(rule_ids)
+    noise = np.linspace(0.1, 0.5, num_rules) * rng.normal(size=(num_pairs, 2, num_rules))
     levels = np.round(np.clip(0.6 + 0.1 * quality + noise, 0, 1) * (NUM_LEVELS - 1))
     num_rows = levels.size
     is_null = rng.random(num_rows) < 0.01
-    per_pair = 2 * NUM_RULES
+    per_pair = 2 * num_rules
     columns = {
         "pair_id": np.repeat([rng.bytes(16).hex() for _ in range(num_pairs)], per_pair),
         "source": np.repeat(np.where(rng.random(num_pairs) < 0.6, "hh", "pku"), per_pair),
-        "response": np.tile(np.repeat(["chosen", "rejected"], NUM_RULES), num_pairs),
+        "response": np.tile(np.repeat(["chosen", "rejected"], num_rules), num_pairs),
         "rule_id": np.tile(np.array(rule_ids), 2 * num_pairs),
         "rating": pa.array(levels.ravel() / (NUM_LEVELS - 1), mask=is_null),
         "null_reason": pa.array(np.full(num_rows, "not_a_number"), mask=~is_null),

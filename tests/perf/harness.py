@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +19,17 @@ from encore.demo import data_paths, judge_path
 from tests.export.readers.conversations import alternating, read_hh
 
 T = TypeVar("T")
+
+#: Runs one command. A process of its own: the kernel counts the memory of who starts a process
+#: towards that process's peak, and the measuring one holds much.
+_MEASURED = """
+import json, resource, subprocess, sys, time
+started = time.perf_counter()
+done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+seconds = time.perf_counter() - started
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print(json.dumps([done.returncode, done.stdout.decode(), seconds, peak]))
+"""
 
 
 def in_turn(sides: Mapping[str, Callable[[], T]], *, rounds: int) -> dict[str, list[T]]:
@@ -39,22 +53,24 @@ def seconds_of(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def worker() -> ProcessPoolExecutor:
+    """A process that works while this one waits: two thread pools in one process share badly."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
 def child(*arguments: object, **variables: str) -> tuple[str, float, float]:
     """A Python process: what it printed, its seconds, its peak memory in MiB."""
     command = [sys.executable, *map(str, arguments)]
-    started = time.perf_counter()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | variables
-    ) as process:
-        assert process.stdout is not None
-        text = process.stdout.read().decode()
-        # Of this one child, where getrusage would give the largest of all so far.
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    seconds = time.perf_counter() - started
-    assert process.returncode == 0, f"{' '.join(command)} ended with {process.returncode}"
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURED, *command],
+        stdout=subprocess.PIPE,
+        env=os.environ | variables,
+        check=True,
+    )
+    code, text, seconds, peak = json.loads(done.stdout)
+    assert code == 0, f"{' '.join(command)} ended with {code}"
     unit = 1 if sys.platform == "darwin" else 1024
-    return text, seconds, usage.ru_maxrss * unit / 2**20
+    return text, seconds, peak * unit / 2**20
 
 
 def spread(values: Sequence[float]) -> str:

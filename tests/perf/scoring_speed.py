@@ -5,7 +5,8 @@
 Offline sides go from texts to scores, tokenising included, packed and with a pair's common prompt
 computed once. The server is asked by concurrent clients in another process, one text a request, as
 OpenRLHF's rollout workers send them. tokens/s counts the tokens of the data, every response as if
-it stood alone.
+it stood alone. Forward passes bound all sides. Offline sides have a process of their own: on a CPU
+the threads of the server's model would slow them.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from encore.data.records import RESPONSES
-from tests.perf.harness import child, in_turn, sample_pairs, show, spread, write_llama
+from encore.config import ComputingConfig
+from encore.data.records import RESPONSES, PreferencePair
+from encore.settings import prepare_environment
+from tests.perf.harness import child, in_turn, sample_pairs, show, spread, worker, write_llama
 
 MAX_LENGTH = 1024
 PATIENCE = 600.0
@@ -41,27 +44,23 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        _measure(options, Path(temporary))
+    prepare_environment()
+    with tempfile.TemporaryDirectory() as temporary, worker() as other:
+        _measure(options, Path(temporary), other)
 
 
-def _measure(options: argparse.Namespace, folder: Path) -> None:
-    from encore.config import ComputingConfig
-    from encore.model.opening import open_reward_model
-    from encore.scoring.scoring_run import score_encoded
+def _measure(options: argparse.Namespace, folder: Path, other: Executor) -> None:
     from tests.serving.models import running
 
-    num_weights = write_llama(folder / "model")
-    opened = open_reward_model(folder / "model", dtype="float32", max_length=MAX_LENGTH)
+    num_weights = other.submit(write_llama, folder / "model").result()
+    opened = opened_model(folder / "model")
     pairs = sample_pairs(options.pairs, options.num_pairs)
     latencies: list[float] = []
     scores: dict[str, Any] = {}
 
     def offline(layout: Any) -> float:
-        started = time.perf_counter()
-        encoded = opened.tokenizer.encode_pairs(pairs)
-        scores[layout], _ = score_encoded(opened, encoded, how=ComputingConfig(layout=layout))
-        return time.perf_counter() - started
+        scores[layout], seconds = other.submit(score, folder / "model", layout, pairs).result()
+        return seconds
 
     texts = [
         opened.tokenizer.render(pair.prompt, pair.response_text(response))
@@ -101,6 +100,24 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
         f"a request takes {quantiles[9]:.0f} ms, 95 % at most {quantiles[18]:.0f} ms; largest "
         f"difference of a score between sides {difference:.0e}"
     )
+
+
+@cache
+def opened_model(folder: Path) -> Any:
+    """Once in each process."""
+    from encore.model.opening import open_reward_model
+
+    return open_reward_model(folder, dtype="float32", max_length=MAX_LENGTH)
+
+
+def score(folder: Path, layout: Any, pairs: list[PreferencePair]) -> tuple[Any, float]:
+    """Scores and seconds, from texts."""
+    from encore.scoring.scoring_run import score_encoded
+
+    started = time.perf_counter()
+    opened, how = opened_model(folder), ComputingConfig(layout=layout)
+    scores, _ = score_encoded(opened, opened.tokenizer.encode_pairs(pairs), how=how)
+    return scores, time.perf_counter() - started
 
 
 def ask_all() -> None:

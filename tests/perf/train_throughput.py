@@ -12,7 +12,8 @@ as hh-rlhf's; the peak memory stands beside the plan's.
 
 Both layouts train one model in this process, in alternating rounds. tokens/s counts the tokens of
 the data, every response as if it stood alone; computed is a share of them. MFU counts the
-operations of computed tokens, not what checkpointing computes again.
+operations of computed tokens, not what checkpointing computes again. Matrix products of computed
+tokens bound the speed; the disk bounds a checkpoint.
 """
 
 from __future__ import annotations
