@@ -48,9 +48,9 @@ logger = logging.getLogger(__name__)
 
 _BUSY_POLL_SECONDS = 1.0
 
-
 #: Reports how many rows of a shard are finished so far; raises when the run was cancelled.
 Tell = Callable[[int], None]
+_Work = Callable[[], ShardState]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +60,9 @@ class Job:
     Attributes:
         run_dir: The run's folder; made with the first shard.
         manifest: Which run it is.
-        compute: Makes the rows of a shard. Called from worker threads.
+        compute: Makes the rows of a shard.
         start: Called once before the first open shard, e.g. to start an engine. Returns the number
-            of worker threads: with two, one shard is prepared or written while another computes.
+            of workers: with two, one shard is prepared or written while another computes.
         title: What a reporter calls it; default: the manifest's ``DOING``.
         cancelled: Set it to interrupt the shards in work.
     """
@@ -196,7 +196,7 @@ def work_through(
     Args:
         job: The run.
         only: Indices of the shards to look at; default all.
-        reporter: Told about finished rows (from worker threads) and shards.
+        reporter: Told about finished rows (with several workers: from their threads) and shards.
 
     Raises:
         InputError: ``only`` names a shard that the plan does not have.
@@ -265,26 +265,29 @@ class _Tally:
 
 
 def _busy_after_pass(tally: _Tally, pending: Sequence[Shard], *, num_workers: int) -> list[Shard]:
-    """Try each shard once, in threads; returns those that another process works on.
+    """Try each shard once; returns those that another process works on.
 
-    On any way out no thread is left running.
+    A single worker is this thread: libgomp keeps a team of threads for each thread that computes,
+    and with more of them than cores they sleep between operations (measured: a fifth slower). On
+    any way out no thread is left running.
     """
     job, busy = tally.job, []
+    works = {
+        shard: partial(work_on, job, shard, tell=partial(tally.tell, shard)) for shard in pending
+    }
     with ThreadPoolExecutor(num_workers, thread_name_prefix=job.manifest.DOING) as pool:
-        futures = {
-            pool.submit(work_on, job, shard, tell=partial(tally.tell, shard)): shard
-            for shard in pending
-        }
         try:
-            for future in as_completed(futures):
-                shard, error = futures[future], future.exception()
-                if error is not None:
+            for shard, result in works.items() if num_workers == 1 else _in_threads(pool, works):
+                try:
+                    outcome = result()
+                except Exception as error:
                     traceback.clear_frames(error.__traceback__)  # they hold the shard's rows
                     if meets_every_shard(error):
-                        raise error
+                        raise
                     tally.failures[shard.index] = f"{type(error).__name__}: {error}"
                     logger.warning("shard %d failed: %s", shard.index, error)
-                elif (outcome := future.result()).action == "busy":
+                    continue
+                if outcome.action == "busy":
                     busy.append(shard)
                 else:
                     tally.finished(outcome)
@@ -293,6 +296,14 @@ def _busy_after_pass(tally: _Tally, pending: Sequence[Shard], *, num_workers: in
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return busy
+
+
+def _in_threads(
+    pool: ThreadPoolExecutor, works: Mapping[Shard, _Work]
+) -> Iterator[tuple[Shard, _Work]]:
+    futures = {pool.submit(work): shard for shard, work in works.items()}
+    for future in as_completed(futures):
+        yield futures[future], future.result
 
 
 def _reused(job: Job, shard: Shard) -> ShardState | None:

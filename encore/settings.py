@@ -14,7 +14,7 @@ from encore.errors import InputError
 #: default they spin for milliseconds, which on a busy machine makes training several times as slow.
 PROCESS_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
-    "GOMP_SPINCOUNT": "30000",
+    "GOMP_SPINCOUNT": "3000",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
