@@ -415,6 +415,19 @@ def test_an_interrupt_keeps_what_is_written_and_records_no_failure(tmp_path):
     assert not left.exists()
 
 
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_one_worker_is_the_calling_thread(tmp_path, num_workers):
+    """Where an engine is started it generates: elsewhere it would have a second team of threads."""
+    threads = {threading.get_ident()}
+
+    def watched(shard: Shard, tell: Tell) -> Slice:
+        threads.add(threading.get_ident())
+        return compute(shard, tell)
+
+    work_through(make_job(tmp_path, start=lambda: num_workers, compute=watched))
+    assert (len(threads) == 1) == (num_workers == 1)
+
+
 def test_a_cancelled_run_interrupts_the_shard_in_work(tmp_path):
     job = make_job(tmp_path)
     job.cancelled.set()
