@@ -20,8 +20,8 @@ from encore.errors import EncoreError, StudyIncompleteError, meets_every_shard
 from encore.rating.rating_run import NUM_WORKERS, RatingRun, open_run
 from encore.rating.rating_run import rate_shard as rate_one
 from encore.rating_runs import RatingManifest
-from encore.run_work import RunReport, choose_shards
 from encore.runs import ShardState, inspect_shards
+from encore.shard_runner import RunReport, choose_shards
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, StoppedError, is_shard_worth_another_attempt, run_stage

@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore import run_work, runs
+from encore import runs, shard_runner
 from encore.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
 from encore.files import file_sha256
 from encore.reporting import SilentReporter
-from encore.run_work import Job, Tell, work_on, work_through
 from encore.runs import (
     RunManifest,
     Shard,
@@ -33,6 +32,7 @@ from encore.runs import (
     run_status,
     write_shard,
 )
+from encore.shard_runner import Job, Tell, work_on, work_through
 from tests.rating_shards import shard_path
 
 NUM_PAIRS, SHARD_SIZE = 12, 4  # three shards of 4 pairs
@@ -355,22 +355,22 @@ def test_a_second_look_under_the_lock_finds_what_another_process_finished(tmp_pa
     """The other process writes the shard between the first look and the lock."""
     job = make_job(tmp_path, compute=lambda *_: pytest.fail("computed twice"))
     shard = job.manifest.shards[0]
-    lock, looks = run_work.shard_lock, []
-    look = run_work.inspect_shard
+    lock, looks = shard_runner.shard_lock, []
+    look = shard_runner.inspect_shard
 
     def finished_meanwhile(run_dir: Path, index: int) -> Any:
         write_shard(job.run_dir, job.manifest, shard, squares(shard))
         looks.clear()
         return lock(run_dir, index)
 
-    monkeypatch.setattr(run_work, "shard_lock", finished_meanwhile)
-    monkeypatch.setattr(run_work, "inspect_shard", lambda *how: looks.append(1) or look(*how))
+    monkeypatch.setattr(shard_runner, "shard_lock", finished_meanwhile)
+    monkeypatch.setattr(shard_runner, "inspect_shard", lambda *how: looks.append(1) or look(*how))
     assert work_on(job, shard).action == "reused"
     assert looks == [1]
 
 
 def _hold_lock(run_dir: Path, taken: Any, free: Any) -> None:
-    with run_work.shard_lock(run_dir, 1) as is_mine:
+    with shard_runner.shard_lock(run_dir, 1) as is_mine:
         assert is_mine
         taken.set()
         free.wait(60)
@@ -392,7 +392,7 @@ def test_a_shard_of_another_process_is_waited_for_and_taken_over_when_it_dies(
         other.kill()
         other.join()
 
-    monkeypatch.setattr(run_work.time, "sleep", kill)
+    monkeypatch.setattr(shard_runner.time, "sleep", kill)
     assert work_through(job).summary == "3 squared, 0 reused, 0 failed"
     assert "waiting for another process that works on shards 1" in caplog.text
 

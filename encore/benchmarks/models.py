@@ -32,9 +32,9 @@ from encore.model.conversation import EncodedPair, EncodedResponse, freeze_templ
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
-from encore.run_work import RunReport
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.scoring.scoring_run import score_manifest, score_run
+from encore.shard_runner import RunReport
 from encore.training.embeddings import embed, prompt_table
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, GatingNetwork, load_gate

@@ -11,7 +11,7 @@ from encore.terminal import print_json, say, terminal_reporter, warn
 
 if TYPE_CHECKING:
     from encore.rating_runs import RatingManifest
-    from encore.run_work import RunReport
+    from encore.shard_runner import RunReport
 
 
 @command
@@ -26,7 +26,7 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
     """
     from encore.data.study import open_study
     from encore.rating.rating_run import open_run, rate_run
-    from encore.run_work import choose_shards
+    from encore.shard_runner import choose_shards
 
     only = config.shard or None
     run = open_run(open_study(config.study), config)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from encore import run_work
+from encore import shard_runner
 from encore.config import RatingConfig
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
 from encore.data.records import RESPONSES, PreferencePair, Response, Rule, RuleSet
@@ -33,9 +33,9 @@ from encore.rating.prompts import prompt_digest, render_conversation, render_rat
 from encore.rating.replies import PARSER_VERSION, ParsedReply, parse_reply
 from encore.rating_runs import RatingManifest, list_runs
 from encore.reporting import SILENT, Reporter
-from encore.run_work import Job, RunReport, Tell
 from encore.runs import Shard, ShardState, Slice, run_key_of
 from encore.schemas import RATINGS
+from encore.shard_runner import Job, RunReport, Tell
 from encore.versions import package_versions
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
@@ -58,7 +58,7 @@ class RatingRun:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def job(self, *, timeout_seconds: float | None = None, reporter: Reporter = SILENT) -> Job:
-        """The work for `encore.run_work`; ``timeout_seconds`` limits each shard's generation."""
+        """The work for `encore.shard_runner`; ``timeout_seconds`` limits each shard's generation."""
         return Job(
             run_dir=self.run_dir,
             manifest=self.manifest,
@@ -146,22 +146,22 @@ def rate_run(
     shard_timeout_seconds: float | None = None,
     reporter: Reporter = SILENT,
 ) -> RunReport:
-    """Rate the shards of a run that are not done (see `encore.run_work.work_through`).
+    """Rate the shards of a run that are not done (see `encore.shard_runner.work_through`).
 
     The report's totals are ``num_ratings`` and ``num_nulls``; of the shards rated now there are
     ``num_truncated`` and the tally ``null_reasons``.
     """
     job = run.job(timeout_seconds=shard_timeout_seconds, reporter=reporter)
-    return run_work.work_through(job, only=only, reporter=reporter)
+    return shard_runner.work_through(job, only=only, reporter=reporter)
 
 
 def rate_shard(run: RatingRun, shard: Shard, *, timeout_seconds: float | None = None) -> ShardState:
-    """Rate one shard unless it is done or another process rates it (`encore.run_work.work_on`).
+    """Rate one shard unless it is done or another process rates it (`encore.shard_runner.work_on`).
 
     Raises:
         GenerationInterruptedError: The time limit passed, or the run was cancelled.
     """
-    return run_work.work_on(run.job(timeout_seconds=timeout_seconds), shard)
+    return shard_runner.work_on(run.job(timeout_seconds=timeout_seconds), shard)
 
 
 def _identity(

@@ -47,8 +47,8 @@ from encore.recipes.machine import (
 )
 from encore.recipes.recipe import INITIAL, Recipe, RowModel
 from encore.reporting import SILENT, Reporter
-from encore.run_work import RunReport
 from encore.runs import inspect_shard
+from encore.shard_runner import RunReport
 from encore.training.config import TrainConfig, TrainingConfig
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules

@@ -35,7 +35,6 @@ from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import best_layout, computed_batches
 from encore.reporting import SILENT, Reporter
-from encore.run_work import Job, RunReport, Tell, work_through
 from encore.runs import Shard, Slice, run_key_of
 from encore.scoring.head_accuracy import TrainedSplit, trained_split
 from encore.scoring.head_scores import (
@@ -45,6 +44,7 @@ from encore.scoring.head_scores import (
     ScoreManifest,
     head_scores_schema,
 )
+from encore.shard_runner import Job, RunReport, Tell, work_through
 from encore.synthetic import synthetic_parts
 from encore.versions import package_versions
 
@@ -240,7 +240,7 @@ def score_run(
     title: str = "",
     reporter: Reporter = SILENT,
 ) -> RunReport:
-    """Score what is not done of one scoring (see `encore.run_work.work_through`).
+    """Score what is not done of one scoring (see `encore.shard_runner.work_through`).
 
     The report's totals are ``num_tokens``, ``num_cut_pairs``, ``num_cut_responses`` and
     ``num_cut_tokens``; of the shards scored now there are ``num_computed`` and ``num_padding``.

@@ -22,7 +22,7 @@ from encore.judges.base import Judge, ProgressHook
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
 from encore.rating_runs import choose_run, list_runs, run_status
-from encore.run_work import shard_lock
+from encore.shard_runner import shard_lock
 from flows.rate_pairs import ShardAttempts, rate_pairs
 from tests.flows.conftest import NUM_PAIRS, artifact
 from tests.golden.command_line import encore

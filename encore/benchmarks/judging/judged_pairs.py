@@ -35,8 +35,8 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.errors import InputError, StudyIncompleteError
 from encore.judges.base import Judge, ask
 from encore.reporting import SILENT, Reporter
-from encore.run_work import Job, RunReport, Tell, work_through
 from encore.runs import RunManifest, Shard, Slice, run_key_of, run_status
+from encore.shard_runner import Job, RunReport, Tell, work_through
 from encore.versions import package_versions
 
 ORDERS = ("chosen-first", "rejected-first")

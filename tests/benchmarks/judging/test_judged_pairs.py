@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from encore import run_work, runs
+from encore import runs, shard_runner
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.judging.judged_pairs import JudgingManifest, Verdicts, judge_pairs
 from encore.benchmarks.judging.pairwise_protocol import (
@@ -147,13 +147,13 @@ def test_a_failed_shard_stops_no_other_and_is_judged_by_the_next_call(tmp_path):
 def test_every_shard_is_judged_under_its_lock(tmp_path, monkeypatch):
     """Without the lock two processes would both pay for every shard."""
     locked: list[int] = []
-    lock = run_work.shard_lock
+    lock = shard_runner.shard_lock
 
     def counted(run_dir: Path, index: int):
         locked.append(index)
         return lock(run_dir, index)
 
-    monkeypatch.setattr(run_work, "shard_lock", counted)
+    monkeypatch.setattr(shard_runner, "shard_lock", counted)
     judged(tmp_path, judge_of_opinions(OPINIONS))
     assert sorted(locked) == [0, 1, 2]
 
