@@ -58,7 +58,7 @@ class RatingRun:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def job(self, *, timeout_seconds: float | None = None, reporter: Reporter = SILENT) -> Job:
-        """The work for `encore.shard_runner`; ``timeout_seconds`` limits each shard's generation."""
+        """Work for `encore.shard_runner`; ``timeout_seconds`` limits each shard's generation."""
         return Job(
             run_dir=self.run_dir,
             manifest=self.manifest,
