@@ -96,7 +96,7 @@ def _problem(error: ValidationError, data: Mapping[str, Any], text: str) -> str:
     if len(place) == 2:
         known = list(_RuleTable.model_fields)
         title = data["rules"][place[1]].get("title", "no title")
-        where = f"line {_line(text, place[1], str(key))}, rule {place[1]} ({title!r}), "
+        where = f"line {_line(text, int(place[1]), str(key))}, rule {place[1]} ({title!r}), "
     if first["type"] == "extra_forbidden":
         near = did_you_mean(str(key), known) or f"; keys are {', '.join(known)}"
         return f"{where}unknown key {str(key)!r}{near}"
