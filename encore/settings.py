@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from encore.errors import InputError
 
-#: No telemetry, no chatter from engines, and OpenMP's threads spin for microseconds, then sleep: by
-#: default they spin for milliseconds, which on a busy machine makes training several times as slow.
+#: No telemetry, no chatter from engines, and OpenMP's threads spin briefly before they sleep: ten
+#: times as long trains a tenth faster on free cores, and 2.5 times slower beside one busy process.
 PROCESS_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "GOMP_SPINCOUNT": "3000",

@@ -60,7 +60,7 @@ class Job:
     Attributes:
         run_dir: The run's folder; made with the first shard.
         manifest: Which run it is.
-        compute: Makes the rows of a shard.
+        compute: Makes the rows of a shard; several workers call it from threads of their own.
         start: Called once before the first open shard, e.g. to start an engine. Returns the number
             of workers: with two, one shard is prepared or written while another computes.
         title: What a reporter calls it; default: the manifest's ``DOING``.

@@ -53,10 +53,7 @@ def test_a_users_own_set_loads_by_path_and_keeps_its_order(tmp_path):
         (({**RULE, "description": 3},), "key 'description': Input should be a valid string"),
         (({**RULE, "rule_id": "Not A Slug"},), "rule_id 'Not A Slug': expected lower-case"),
         (({**RULE, "title": "日本"},), "rule 0 ('日本'), rule_id '': expected"),
-        (
-            ({"title": "Kindness"},),
-            "line 2, rule 0 ('Kindness'), key 'description': Field",
-        ),
+        (({"title": "Kindness"},), "line 2, rule 0 ('Kindness'), key 'description': Field"),
         ((), "key 'rules': Field required"),
     ],
 )
