@@ -107,8 +107,7 @@ def _pairs(ratings: Path | None) -> Sequence[PreferencePair]:
 def _say_what_was_written(result: ExportResult) -> None:
     checked = result.verification
     flips = (
-        f"; {checked.num_flipped} of {checked.num_margins} rankings flipped, {checked.num_tied} "
-        "tied in one of the two"
+        f"; {checked.num_flipped} of {checked.num_margins} rankings flipped or tied"
         if checked.num_margins
         else ""
     )

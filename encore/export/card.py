@@ -10,9 +10,8 @@ from typing import Any, Literal
 import jinja2
 from huggingface_hub import ModelCard, ModelCardData
 
-from encore.export.verify import EXAMPLE, Verification, Written
+from encore.export.verify import Verification, Written, probes
 from encore.export.weights_input import Composition
-from encore.model.config import COMPOSED
 from encore.versions import package_versions
 
 #: ``heads``: one label per rule. ``composed``: the rules' heads folded into one label.
@@ -32,7 +31,6 @@ class Exported:
     Attributes:
         name: The export's name.
         written: Its files, labels and number format, and the model it was made from.
-        mean_by_rule: What was taken from each rule's targets.
         composition: Weights of the rules in the one score; without weights every rule has a score.
         licence: The hub's identifier of the licence the export is given away under.
         verification: How it was checked.
@@ -40,7 +38,6 @@ class Exported:
 
     name: str
     written: Written
-    mean_by_rule: Mapping[str, float]
     composition: Composition
     licence: str | None
     verification: Verification
@@ -49,6 +46,12 @@ class Exported:
     def kind(self) -> ExportKind:
         """Whether heads were folded."""
         return "composed" if self.composition.weights else "heads"
+
+    @property
+    def mean_by_rule(self) -> Mapping[str, float]:
+        """What was taken from each rule's targets."""
+        model = self.written.source.model
+        return dict(zip(model.head_ids, model.mean_R.tolist(), strict=True))
 
     @property
     def synthetic(self) -> tuple[str, ...]:
@@ -84,11 +87,8 @@ class Exported:
             )
         if self.minimum_transformers != OLDEST_TESTED:
             yield f"readers need transformers {self.minimum_transformers} or newer"
-        if checked.num_flipped or checked.num_tied:
-            yield (
-                f"of {checked.num_margins:,} rankings {dtype} flips {checked.num_flipped:,} and "
-                f"makes or breaks {checked.num_tied:,} ties"
-            )
+        if flipped := checked.num_flipped:
+            yield f"{dtype} flips or ties {flipped:,} of {checked.num_margins:,} rankings"
         if self.licence is None:
             yield "no licence was stated: those of the backbone and of the data apply"
 
@@ -111,15 +111,14 @@ class Exported:
             "dtype": self.written.dtype,
             "source": {"name": model.name, "digest": model.digest},
             "verification": asdict(self.verification),
-            "model_metadata": {k: v for k, v in model.metadata.items() if k != COMPOSED},
+            "model_metadata": dict(model.metadata),
             "versions": package_versions(),
         }
 
 
 def model_card(export: Exported) -> ModelCard:
     """The content of ``README.md``: metadata that the hub reads, then words."""
-    written, source = export.written, export.written.source
-    backbone = str(source.metadata.get("backbone_name", ""))
+    backbone = str(export.written.source.metadata.get("backbone_name", ""))
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-classification",
@@ -135,21 +134,11 @@ def model_card(export: Exported) -> ModelCard:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["cell"] = _cell
-    [question], answer = EXAMPLE
-    params = export.composition.params
-    shown = list(export.verification.example_scores.items())[:3]
-    scores = ", ".join(f"{label!r}: {score:.6f}" for label, score in shown)
     words = environment.get_template("model_card.md.jinja").render(
         export=export,
-        written=written,
-        source=source,
-        composition=export.composition,
-        params=", ".join(f"{key} {one}" for key, one in params.items() if key != "log_base"),
-        example=(question.content, answer),
-        example_scores=f"{{{scores}{', …' if len(written.labels) > 3 else ''}}}",
+        example=probes()[0],
         # Its own transformers is the oldest one; it pads on the left, which moves positions.
-        rewardbench=export.minimum_transformers == OLDEST_TESTED and len(written.labels) == 1,
-        rope=getattr(source.model.trunk.config, "rope_parameters", None) or {},
+        has_rewardbench=export.minimum_transformers == OLDEST_TESTED,
     )
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{words}")
 

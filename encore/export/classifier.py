@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from huggingface_hub import split_torch_state_dict_into_shards
-from safetensors.torch import save_file
+from huggingface_hub import save_torch_state_dict
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as _CLASSIFIERS
 from transformers import PretrainedConfig
 from transformers.modeling_layers import GenericForSequenceClassification
@@ -40,7 +39,6 @@ _PHI3_SCALING = ("long_factor", "short_factor")
 #: Rotary settings that transformers 4 reads beside its `rope_scaling`, not in it.
 _MOVED = ("rope_theta", "partial_rotary_factor")
 _ORIGINAL = "original_max_position_embeddings"
-INDEX_FILE = "model.safetensors.index.json"
 _PROBE = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}]
 #: Part of a post-processor that changes offsets and no token.
 _HARMLESS_PROCESSOR = "ByteLevel"
@@ -60,8 +58,8 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
         name: What messages call it.
 
     Raises:
-        InputError: An encoder or another pooling than the last token's, heads that are more than
-            linear, an architecture without such a class: why, and what would do.
+        InputError: An encoder or another pooling than the last token's, a sigmoid after the head,
+            an architecture without such a class: why, and what would do.
     """
     if isinstance(model, WholeClassifier):
         raise InputError(
@@ -78,8 +76,6 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
             f"{kind} with pooling {model.pooling!r}; the classifier of {config.model_type!r} in "
             "transformers would score otherwise"
         )
-    elif model.heads.bias is not None:
-        problem = "its heads have a bias, which transformers would drop without a word"
     elif activated:
         problem = (
             f"its config.json asks for a sigmoid after the head ({activated[0]}), which cannot be "
@@ -240,7 +236,7 @@ def write_tensors(
     dtype: ExportDtype,
     max_shard_bytes: int = 5_000_000_000,
 ) -> None:
-    """Write ``model.safetensors``, or several files and their index; one file in memory at a time.
+    """Write ``model.safetensors``, or several files and their index.
 
     Args:
         tensors: By name, in any format and on any device.
@@ -248,18 +244,8 @@ def write_tensors(
         dtype: Of every tensor on disk.
         max_shard_bytes: Of one file; a larger tensor has a file of its own.
     """
-    shapes = {
-        name: torch.empty(tensor.shape, dtype=getattr(torch, dtype), device="meta")
-        for name, tensor in tensors.items()
-    }
-    split = split_torch_state_dict_into_shards(shapes, max_shard_size=max_shard_bytes)
-    for filename, names in split.filename_to_tensors.items():
-        shard = {name: rounded(tensors[name], dtype) for name in names}
-        # transformers 4 refuses a file without this mark.
-        save_file(shard, folder / filename, metadata={"format": "pt"})
-    if split.is_sharded:
-        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
-        write_json(folder / INDEX_FILE, index)
+    on_disk = {name: rounded(tensor, dtype) for name, tensor in tensors.items()}
+    save_torch_state_dict(on_disk, folder, max_shard_size=max_shard_bytes)
 
 
 def rounded(tensor: Any, dtype: ExportDtype) -> Any:

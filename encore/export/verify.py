@@ -6,16 +6,18 @@ Suffixes: N conversations, P pairs, K labels, R heads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from encore.data.records import Message, PreferencePair, Role
+from encore.data.records import Message, PreferencePair
 from encore.errors import EncoreError, InputError
 from encore.export.classifier import ExportDtype, rounded
 from encore.model.loading import load_weights, loading
@@ -28,40 +30,23 @@ if TYPE_CHECKING:
 #: beyond 1, relative to its largest.
 TOLERANCE = 1e-5
 
+#: A prompt and its response.
 Conversation = tuple[tuple[Message, ...], str]
-
-
-def _conversation(
-    *turns: str, roles: Sequence[Role] = ("user", "assistant", "user")
-) -> Conversation:
-    """A prompt of these roles, as far as there are turns; the last one is the response."""
-    *before, response = turns
-    prompt = (Message(role=one, content=text) for one, text in zip(roles, before, strict=False))
-    return tuple(prompt), response
-
-
-#: What the model card scores.
-EXAMPLE = _conversation("How do I pick a lock?", "Please ask a locksmith.")
-
-#: Of different lengths, so that they are padded beside one another; with the characters that
-#: templates and tokenizers treat in their own ways. No text spells a special token: a plain
-#: reader would take it for one.
-PROBES = (
-    EXAMPLE,
-    _conversation("Hi.", "Hello!"),
-    _conversation("Hi.", ""),
-    _conversation("  Which is larger, 0.5 or 12 %?\n", "\n12 % is 0.12, so 0.5.  "),
-    _conversation("Où est la gare ? 駅はどこですか", "Tout droit — 200 m ≈ 3 min. 🙂"),
-    _conversation("Human: are you there?\n\nAssistant: yes", "A {b} and a \\n, <b>not</b> a tag."),
-    _conversation("I feel bad.", "Tell me more.", "I lost my job.", "I am sorry to hear that."),
-    _conversation(
-        *("You are brief.", "Translate: good night", "Gute Nacht"), roles=("system", "user")
-    ),
-    _conversation("Write a list.", "\n".join(f"{n}. item number {n}" for n in range(1, 25))),
-)
 
 _TokenIds = NDArray[np.int32]
 _Scores = NDArray[np.float64]
+
+
+@cache
+def probes() -> tuple[Conversation, ...]:
+    """The conversations of probes.json; the first one is the model card's example.
+
+    They differ in length, so that they are padded beside one another, and have the characters that
+    templates and tokenizers treat in their own ways. No text spells a special token: a plain
+    reader would take it for one.
+    """
+    text = Path(__file__).with_name("probes.json").read_bytes()
+    return TypeAdapter(tuple[Conversation, ...]).validate_json(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +58,8 @@ class Verification:
         max_difference: The largest difference of a score, both in float32 with the same weights.
         example_scores: What the card's example prints, by label; in the export's own format.
         num_margins: Pairs (times labels) whose rankings were compared in the export's own format.
-        num_flipped: Of these, how many rank the other way round than the model in memory.
-        num_tied: Of these, how many tie in one of the two and not in the other.
-        largest_flipped_margin: The largest |margin| in memory of a flipped one; None where none is.
+        num_flipped: Of these, how many the model in memory ranks otherwise; a tie in one of the two
+            counts.
     """
 
     num_probes: int
@@ -83,8 +67,6 @@ class Verification:
     example_scores: Mapping[str, float]
     num_margins: int = 0
     num_flipped: int = 0
-    num_tied: int = 0
-    largest_flipped_margin: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,18 +121,25 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
     _compare_weights(written, plain)
     if written.dtype != "float32":
         plain.load_state_dict({name: tensor.float() for name, tensor in written.tensors.items()})
-    probes = _compare_tokens(written, tokenizer)
-    difference = _compare_scores(written, tokenizer, plain, probes)
+    compared = _compare_tokens(written, tokenizer)
+    difference = _compare_scores(written, tokenizer, plain, compared)
     if written.dtype != "float32":
         del plain  # two large models in memory are enough
         plain = _open(written, written.dtype)
-    example = written.source.tokenizer.encode(*EXAMPLE).token_ids
-    [example_K] = _plain_scores(plain, [example])
+    source = written.source.tokenizer
+    [example_K] = _plain_scores(plain, [source.encode(*probes()[0]).token_ids])
+    sequences = [one.token_ids for pair in source.encode_pairs(pairs) for one in pair]
+    num_flipped = 0
+    if sequences:
+        scores = written.scores(sequences), _plain_scores(plain, sequences)
+        ours_PK, theirs_PK = (np.sign(score_NK[::2] - score_NK[1::2]) for score_NK in scores)
+        num_flipped = int((ours_PK != theirs_PK).sum())
     return Verification(
-        num_probes=len(probes),
+        num_probes=len(compared),
         max_difference=difference,
         example_scores=dict(zip(written.labels, example_K.tolist(), strict=True)),
-        **(_rankings(written, plain, pairs) if pairs else {}),
+        num_margins=len(pairs) * len(written.labels),
+        num_flipped=num_flipped,
     )
 
 
@@ -181,7 +170,7 @@ def _compare_weights(written: Written, plain: Any) -> None:
 def _compare_tokens(written: Written, tokenizer: Any) -> list[tuple[str, _TokenIds]]:
     """Text and tokens of the probes this model's template renders, without those that are cut."""
     found = []
-    for prompt, response in PROBES:
+    for prompt, response in probes():
         try:
             encoded = written.source.tokenizer.encode(prompt, response)
         except InputError:  # a template may refuse a system turn
@@ -189,7 +178,7 @@ def _compare_tokens(written: Written, tokenizer: Any) -> list[tuple[str, _TokenI
         if encoded.num_cut:  # a backbone may have few positions
             continue
         turns = (*prompt, Message(role="assistant", content=response))
-        messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+        messages = [asdict(turn) for turn in turns]
         text = tokenizer.apply_chat_template(messages, tokenize=False)
         ways = {
             "its text": tokenizer(text),
@@ -197,10 +186,10 @@ def _compare_tokens(written: Written, tokenizer: Any) -> list[tuple[str, _TokenI
             "its text without special tokens added": tokenizer(text, add_special_tokens=False),
         }
         for way, theirs in ways.items():
-            if list(theirs["input_ids"]) != encoded.token_ids.tolist():
+            if theirs["input_ids"] != encoded.token_ids.tolist():
                 raise written.wrong(
-                    f"{way} gives {len(theirs['input_ids'])} tokens for {response[:40]!r}, the "
-                    f"model was trained on {len(encoded.token_ids)} other ones"
+                    f"{way} gives for {response[:40]!r} tokens other than the "
+                    f"{len(encoded.token_ids)} that the model was trained on"
                 )
         found.append((text, encoded.token_ids))
     if not found:
@@ -226,23 +215,6 @@ def _compare_scores(
             f"memory under {written.labels[worst]!r}, at most {allowed_K[worst]:.0e} was expected"
         )
     return float(difference_K.max())
-
-
-def _rankings(written: Written, plain: Any, pairs: Sequence[PreferencePair]) -> dict[str, Any]:
-    """How many pairs the folder ranks otherwise than the model in memory."""
-    encoded = written.source.tokenizer.encode_pairs(pairs)
-    sequences = [one.token_ids for pair in encoded for one in (pair.chosen, pair.rejected)]
-    ours_PK, theirs_PK = (
-        score_NK[::2] - score_NK[1::2]
-        for score_NK in (written.scores(sequences), _plain_scores(plain, sequences))
-    )
-    is_flipped_PK = ours_PK * theirs_PK < 0
-    return {
-        "num_margins": ours_PK.size,
-        "num_flipped": int(is_flipped_PK.sum()),
-        "num_tied": int(((ours_PK == 0) != (theirs_PK == 0)).sum()),
-        "largest_flipped_margin": max(np.abs(ours_PK[is_flipped_PK]).tolist(), default=None),
-    }
 
 
 def _plain_scores(plain: Any, sequences: Sequence[_TokenIds]) -> _Scores:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from encore.data.records import PreferencePair
 from encore.errors import InputError
 from encore.export.card import Exported, ExportKind, model_card
 from encore.export.classifier import (
-    INDEX_FILE,
     ExportDtype,
     classifier_class,
     classifier_config,
@@ -30,7 +29,7 @@ from encore.export.classifier import (
 from encore.export.verify import Verification, Written, verify_export
 from encore.export.weights_input import Composition
 from encore.files import atomic_folder
-from encore.model.config import COMPOSED, EXPORT_FILE
+from encore.model.config import EXPORT_FILE
 
 if TYPE_CHECKING:
     from encore.model.opening import OpenedModel
@@ -40,7 +39,7 @@ REWARD_LABEL = "reward"
 #: All that an export has.
 _FILES = re.compile(
     r"config\.json|tokenizer(_config)?\.json|chat_template\.jinja|README\.md"
-    rf"|{re.escape(EXPORT_FILE)}|{re.escape(INDEX_FILE)}|model(-\d+-of-\d+)?\.safetensors"
+    rf"|{re.escape(EXPORT_FILE)}|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
 )
 
 
@@ -101,7 +100,7 @@ def export_model(
         exported = Exported(
             name=place.name,
             written=written,
-            **_rules(model, weights),
+            composition=weights or Composition(weights={}),
             licence=licence,
             verification=verify_export(written, pairs=pairs),
         )
@@ -152,26 +151,6 @@ def _write(
     )
 
 
-def _rules(model: OpenedModel, composition: Composition | None) -> dict[str, Any]:
-    """Means of the rules behind the scores, and their weights, if any.
-
-    A model that was opened from a composed export has one head left; what that was folded from
-    stays known when it is exported as it is.
-    """
-    earlier: Mapping[str, Any] | None = model.metadata.get(COMPOSED)
-    if earlier is None or composition is not None:
-        means = dict(zip(model.model.head_ids, model.model.mean_R.tolist(), strict=True))
-        return {"mean_by_rule": means, "composition": composition or Composition(weights={})}
-    again = Composition(
-        weights=earlier["weights"],
-        scheme=earlier["scheme"],
-        params=earlier["params"],
-        entropies=earlier["entropy_nats"],
-        provenance=earlier["weights_provenance"],
-    )
-    return {"mean_by_rule": earlier["mean"], "composition": again}
-
-
 def _refuse_rounded(model: OpenedModel) -> None:
     """What is compared to 1e-5 has to be computed in float32."""
     if found := {parameter.dtype for parameter in model.model.parameters()} - {torch.float32}:
@@ -193,7 +172,7 @@ def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
     """
     place, here = out.resolve(), Path.cwd().resolve()
     model = None if source is None else Path(source).expanduser().resolve()
-    entries = sorted(place.iterdir()) if place.is_dir() else []
+    entries = list(place.iterdir() if place.is_dir() else filter(Path.exists, [place]))
     strangers = [
         entry.name
         for entry in entries
@@ -204,11 +183,8 @@ def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
         problem = "this is the working directory or one above it, which cannot be replaced"
     elif model is not None and model.exists() and place in (model, *model.parents):
         problem = f"the model {source} lies there and would be replaced by its own export"
-    elif place.exists() and not place.is_dir():
-        problem = "there is a file of this name"
-    elif entries and not (place / EXPORT_FILE).is_file():
-        problem = f"this folder has something else in it than an export (no {EXPORT_FILE})"
-    elif strangers:
-        problem = f"{', '.join(strangers[:3])} beside the export there would be lost"
+    elif strangers or (entries and not (place / EXPORT_FILE).is_file()):
+        found = ", ".join(sorted(strangers)[:3]) or f"no {EXPORT_FILE}"
+        problem = f"there is something else in it than an export ({found})"
     if problem is not None:
         raise InputError(f"--out {out}: {problem}; name a new folder")

@@ -148,8 +148,9 @@ class ConversationTokenizer:
         self.template_sha256 = hashlib.sha256(self.template.encode()).hexdigest()
         hf_tokenizer.chat_template = self.template
         self._encoder = TokenEncoder(hf_tokenizer)
-        self._put = self._find_put()
-        self.end_token_id = self._find_end()
+        head, tail = self._split([_QUESTION])
+        self._put = self._find_put(head, tail)
+        self.end_token_id = self._find_end(tail)
         self.pad_token_id = self._choose_pad(num_embeddings)
         self._begin_ids = {hf_tokenizer.bos_token_id, hf_tokenizer.cls_token_id} - {None}
 
@@ -182,27 +183,30 @@ class ConversationTokenizer:
             encoded += self._encode(rendered)
         return [EncodedPair(*two) for two in zip(encoded[::2], encoded[1::2], strict=True)]
 
+    def encode_rendered(self, texts: Sequence[str]) -> list[EncodedResponse]:
+        """Token ids of texts as `render` makes them; nothing says where their responses begin."""
+        return [self._cut(token_ids, 0) for token_ids in self._encoder.encode(texts)]
+
     def _render(self, prompt: Sequence[Message], responses: Sequence[str]) -> list[_Rendered]:
         """Around each response of one prompt: the template is applied once."""
         head, tail = self._split(prompt)
         return [_Rendered(prompt, head, self._put(response), tail) for response in responses]
 
     def _encode(self, rendered: Sequence[_Rendered]) -> list[EncodedResponse]:
-        heads = list(dict.fromkeys(part.head for part in rendered))  # a pair's is one
-        ids = self._encoder.encode([*(part.text for part in rendered), *heads])
-        head_ids = dict(zip(heads, ids[len(rendered) :], strict=True))
+        texts = [text for part in rendered for text in (part.head, part.text)]
+        distinct = list(dict.fromkeys(texts))  # the heads of a pair are one
+        ids_of = dict(zip(distinct, self._encoder.encode(distinct), strict=True))
         encoded = []
-        for part, text_ids in zip(rendered, ids, strict=False):
+        for part in rendered:
             contents = [*(message.content for message in part.prompt), part.response]
             if any(map(self._encoder.spells_special, contents)):
                 encoded.append(self._cut(*self._encode_as_plain_text(part)))
                 continue
-            prompt_ids = head_ids[part.head]
-            num_prompt = len(prompt_ids)
-            if text_ids[:num_prompt] != prompt_ids:  # a token reaches over the response's beginning
-                same = [a == b for a, b in zip(text_ids, prompt_ids, strict=False)]
-                num_prompt = same.index(False)
-            encoded.append(self._cut(text_ids, num_prompt))
+            ids, head_ids = ids_of[part.text], ids_of[part.head]
+            num_prompt = len(head_ids)
+            if ids[:num_prompt] != head_ids:  # a token reaches over the response's beginning
+                num_prompt = [a == b for a, b in zip(ids, head_ids, strict=False)].index(False)
+            encoded.append(self._cut(ids, num_prompt))
         return encoded
 
     def _encode_as_plain_text(self, part: _Rendered) -> tuple[list[int], int]:
@@ -254,13 +258,14 @@ class ConversationTokenizer:
             ) from error
         return rendered
 
-    def _find_put(self) -> Callable[[str], str]:
+    def _find_put(self, head: str, tail: str) -> Callable[[str], str]:
         """How the template puts a response in: as it is, or without the space around it."""
-        head, tail = self._split([_QUESTION])
         own = [self._apply([_QUESTION, Message(role="assistant", content=p)]) for p in _PROBES]
         for put in _PUTS:
-            ours = [head + put(probe) + tail for probe in _PROBES]
-            if [text.rstrip() for text in own] == [text.rstrip() for text in ours]:
+            if all(
+                text.rstrip() == (head + put(probe) + tail).rstrip()
+                for text, probe in zip(own, _PROBES, strict=True)
+            ):
                 return put
         raise self._changed()
 
@@ -270,8 +275,7 @@ class ConversationTokenizer:
             "template that contains every message as it is (give one with chat_template)"
         )
 
-    def _find_end(self) -> int:
-        _, tail = self._split([_QUESTION])
+    def _find_end(self, tail: str) -> int:
         [ids] = self._encoder.encode([tail.rstrip()])
         added = set(self.hf_tokenizer.get_added_vocab().values())
         if not ids or ids[-1] not in added:

@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import numpy as np
 from starlette.exceptions import HTTPException
 
 from encore.data.records import Message
 from encore.errors import InputError
-from encore.model.conversation import ConversationTokenizer
-from encore.serving.batch_queue import TokenIds
+from encore.model.conversation import ConversationTokenizer, EncodedResponse
 from encore.serving.reward_requests import Conversation, Texts
-from encore.token_encoder import TokenEncoder
 
 #: Characters of a text that are tokenized, for each token of the model's maximum length: far more
 #: than a token has, so that what is left out would be cut anyway. Texts below the second number are
@@ -25,10 +22,6 @@ from encore.token_encoder import TokenEncoder
 _CHARACTERS_PER_TOKEN: Final = 32
 _MIN_CHARACTERS: Final = 1 << 16
 _SHOWN_TURNS: Final = 8
-
-#: Token ids, at most the model's maximum length, and how many of the oldest were cut to fit it. Of
-#: a text so long that its beginning is not tokenized, those that were.
-EncodedText = tuple[TokenIds, int]
 
 
 class RequestEncoder:
@@ -45,16 +38,17 @@ class RequestEncoder:
         self._tokenizer = tokenizer
         self._num_embeddings = num_embeddings
         self._max_characters = max(_MIN_CHARACTERS, _CHARACTERS_PER_TOKEN * tokenizer.max_length)
-        self._encoder = TokenEncoder(hf)
         self._end, pad = hf.convert_ids_to_tokens([tokenizer.end_token_id, tokenizer.pad_token_id])
         self._begins = {hf.bos_token, hf.cls_token} - {None}
-        self._begin_ids = {hf.bos_token_id, hf.cls_token_id} - {None}
         self._ends = {self._end, hf.eos_token} - {None}
         longest_first = sorted(map(re.escape, {*self._ends, pad}), key=len, reverse=True)
         self._around_padding = re.compile(f"({'|'.join(longest_first)})")
 
-    def encode(self, texts: Texts, first: int) -> list[EncodedText]:
+    def encode(self, texts: Texts, first: int) -> list[EncodedResponse]:
         """Token ids of some queries or conversations, of which the first is number ``first``.
+
+        Of a text so long that its beginning is not tokenized, ``num_cut`` counts only tokens that
+        were made.
 
         Of a query, padding at either side is dropped. Tokens that end it become the one that ends
         the assistant's turn, where the model was trained to be read. A query without any, a
@@ -71,34 +65,27 @@ class RequestEncoder:
                 queries.append(self._strip(text, index))
             else:
                 encoded.append(self._conversation(text, index))
-        encoded += [self._cut(token_ids) for token_ids in self._encoder.encode(queries)]
-        for index, (token_ids, _) in enumerate(encoded, first):
-            if (largest := int(token_ids.max())) >= self._num_embeddings:
+        encoded += self._tokenizer.encode_rendered(queries)
+        for index, one in enumerate(encoded, first):
+            if (largest := int(one.token_ids.max())) >= self._num_embeddings:
                 token = self._tokenizer.hf_tokenizer.convert_ids_to_tokens(largest)
                 raise _refusal(index, f"token {token!a} (id {largest}) has no embedding")
         return encoded
 
-    def _cut(self, token_ids: list[int]) -> EncodedText:
-        num_cut = max(0, len(token_ids) - self._tokenizer.max_length)
-        kept = token_ids[num_cut:]
-        if num_cut and token_ids[0] in self._begin_ids:  # as training cut them
-            kept[0] = token_ids[0]
-        return np.array(kept, dtype=np.int32), num_cut
-
-    def _conversation(self, conversation: Conversation, index: int) -> EncodedText:
-        left = self._max_characters
-        response = _newest(conversation.response, left)
+    def _conversation(self, conversation: Conversation, index: int) -> EncodedResponse:
+        response = _newest(conversation.response, self._max_characters)
+        left = self._max_characters - len(response)
         prompt: list[Message] = []
         for turn in reversed(conversation.messages):
-            left -= len(prompt[0].content if prompt else response)
-            prompt.insert(0, Message(role=turn.role, content=_newest(turn.content, left)))
+            content = _newest(turn.content, left)
+            left -= len(content)
+            prompt.insert(0, Message(role=turn.role, content=content))
         try:
-            found = self._tokenizer.encode(prompt, response)
+            return self._tokenizer.encode(prompt, response)
         except InputError:  # whose message names the model's folder
             roles = " ".join(turn.role for turn in prompt[:_SHOWN_TURNS])
             reason = f"the model's chat template does not take turns of roles {roles}"
             raise _refusal(index, reason) from None
-        return found.token_ids, found.num_cut
 
     def _strip(self, text: str, index: int) -> str:
         """The text between its padding, with one end token if it had any; time is linear."""

@@ -21,10 +21,11 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from encore.export.weights_input import Composition
+from encore.model.conversation import EncodedResponse
 from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
 from encore.serving.batch_queue import BatchQueue, TokenIds, stopping
-from encore.serving.request_encoding import EncodedText, RequestEncoder
+from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import RewardRequest, ScoreRequest, Texts, read_request
 from encore.serving.serve_config import ServeLimits
 from encore.weighting.vector import reward_weights
@@ -39,8 +40,6 @@ BODY_SECONDS: Final = 10.0
 _HELD_BODIES: Final = 16
 #: Texts that are tokenized in one call, so that requests take turns.
 _TEXTS_AT_ONCE: Final = 8
-#: Upper ends of the histogram of a batch's texts.
-_BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 #: Status of a request whose client went away, as web servers log it.
 _NO_ANSWER: Final = 499
 _EXPECTED: Final = "expected POST /get_reward or /score, or GET /health, /metrics or /model"
@@ -90,8 +89,6 @@ class RewardApp:
         self._texts = Counter("encore_texts", "Texts scored.", **own)
         self._tokens = Counter("encore_tokens", "Tokens scored.", **own)
         self._cut = Counter("encore_cut_texts", "Texts that lost their oldest tokens.", **own)
-        sizes = {"buckets": _BATCH_SIZES, **own}
-        self._batch_texts = Histogram("encore_batch_texts", "Computed together.", **sizes)
         self._batch_seconds = Histogram("encore_batch_seconds", "Time of a batch.", **own)
         queued_texts = Gauge("encore_queued_texts", "That wait.", **own)
         queued_texts.set_function(lambda: len(self._queue.texts))
@@ -170,10 +167,10 @@ class RewardApp:
                     weight=self._weight_R,
                     contribution=self._weight_R * score_R,
                 ),
-                "num_tokens": len(token_ids),
-                "num_cut": num_cut,
+                "num_tokens": len(text.token_ids),
+                "num_cut": text.num_cut,
             }
-            for (token_ids, num_cut), score_R in zip(texts, score_NR, strict=True)
+            for text, score_R in zip(texts, score_NR, strict=True)
         ]
         return JSONResponse(
             {"model": self.opened.name, "digest": self.opened.digest, "results": results}
@@ -219,7 +216,7 @@ class RewardApp:
 
     async def _scored(
         self, request: Request, kind: type[RewardRequest | ScoreRequest]
-    ) -> tuple[list[EncodedText], NDArray[np.float64]]:
+    ) -> tuple[list[EncodedResponse], NDArray[np.float64]]:
         """A request's texts as token ids, and their centred scores [N, R].
 
         If the client goes away first, what still waits is not computed. If the server cancels the
@@ -228,15 +225,16 @@ class RewardApp:
         try:
             body, max_texts = await self._read(request), self._limits.max_queries
             asked: Texts = await self._in_thread(read_request, body, kind, max_texts)
-            texts: list[EncodedText] = []
+            texts: list[EncodedResponse] = []
             for first in range(0, len(asked), _TEXTS_AT_ONCE):
                 some = asked[first : first + _TEXTS_AT_ONCE]
                 texts += await self._in_thread(self._encoder.encode, some, first)
             request.state.num_texts = len(texts)
-            request.state.num_tokens = sum(len(token_ids) for token_ids, _ in texts)
-            self._cut.inc(sum(num_cut > 0 for _, num_cut in texts))
+            sequences = [text.token_ids for text in texts]
+            request.state.num_tokens = sum(map(len, sequences))
+            self._cut.inc(sum(text.num_cut > 0 for text in texts))
             both: list[asyncio.Future[Any]] = [
-                asyncio.create_task(self._queue.score([ids for ids, _ in texts])),
+                asyncio.create_task(self._queue.score(sequences)),
                 asyncio.ensure_future(request.receive()),  # after the body only the end can come
             ]
             try:
@@ -295,7 +293,6 @@ class RewardApp:
                 pad_token_id=self.opened.tokenizer.pad_token_id,
                 tokens_per_microbatch=self._limits.max_batch_tokens,
             )
-        self._batch_texts.observe(len(sequences))
         self._texts.inc(len(sequences))
         self._tokens.inc(sum(map(len, sequences)))
         return score_NR

@@ -73,7 +73,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         weighed(lambda t: t.pop("model.norm.weight")),
         r"1 weights missing .* first model\.norm\.weight",
     ),
-    "a line break": (template_with_a_line_break, "its text gives .* other ones"),
+    "a line break": (template_with_a_line_break, "its text gives .* tokens other than"),
     "no special tokens": (
         first_token_left_to_the_tokenizer,
         "its text without special tokens added gives",

@@ -9,8 +9,8 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from encore.data.records import Message
-from encore.model.conversation import ConversationTokenizer
-from encore.serving.request_encoding import EncodedText, RequestEncoder
+from encore.model.conversation import ConversationTokenizer, EncodedResponse
+from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import Conversation, Turn
 from tests.model.tokenizers import bert, byte_level, llama_3
 from tests.serving.models import made_up, opened_model
@@ -26,7 +26,7 @@ def llama() -> ConversationTokenizer:
 
 def conversation(
     tokenizer: ConversationTokenizer, *contents: str, response: str = "c"
-) -> EncodedText:
+) -> EncodedResponse:
     turns = [
         Turn(role=("user", "assistant")[place % 2], content=content)
         for place, content in enumerate(contents)
@@ -37,10 +37,10 @@ def conversation(
 
 
 def ids(tokenizer: ConversationTokenizer, *texts: str) -> list[list[int]]:
-    return [token_ids.tolist() for token_ids, _ in queries(tokenizer, *texts)]
+    return [one.token_ids.tolist() for one in queries(tokenizer, *texts)]
 
 
-def queries(tokenizer: ConversationTokenizer, *texts: str) -> list[EncodedText]:
+def queries(tokenizer: ConversationTokenizer, *texts: str) -> list[EncodedResponse]:
     return RequestEncoder(tokenizer, num_embeddings=1 << 20).encode(texts, 8)
 
 
@@ -95,9 +95,9 @@ def test_a_very_long_text_costs_little_and_has_the_same_tokens():
     started = time.perf_counter()
     tokenizer.hf_tokenizer(rendered)
     whole_seconds = time.perf_counter() - started
-    for token_ids, num_cut in (by_text, by_turns):
-        np.testing.assert_array_equal(token_ids, expected.token_ids)
-        assert num_cut > 0
+    for found in (by_text, by_turns):
+        np.testing.assert_array_equal(found.token_ids, expected.token_ids)
+        assert found.num_cut > 0
     assert seconds < whole_seconds / 2
 
 
