@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.errors import InputError
-from encore.evidence.level_codes import LevelCodes
+from encore.evidence.level_codes import LevelCodes, entropies_of
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.encore import entropy_weights
 from encore.weighting.scheme import SchemeOptions
@@ -120,7 +120,7 @@ def compare_runs(
         other: The other run, likewise; it may hold fewer pairs, or others besides.
         tau: Temperature of the weights (the paper's default).
         seed: Of the resampling.
-        num_draws: Resamples; fewer, and said, where the two share millions of ratings.
+        num_draws: Resamples; fewer where the two share millions of ratings.
 
     Raises:
         InputError: No ratings table, no rule or no pair in common.
@@ -130,35 +130,27 @@ def compare_runs(
     both = [read_pairs_of(one) for one in opened]
     rule_ids, rating_22PR = _in_common(both, labels=[one.label for one in opened])
     num_pairs = rating_22PR.shape[2]
-    affordable = min(num_draws, max(_MIN_DRAWS, _WORK // rating_22PR.size))
-    rules = tuple(_compare(rule_ids, rating_22PR, tau=tau, seed=seed, num_draws=affordable))
-    notes = [*_notes(both, rules, num_pairs)]
-    if affordable < num_draws:
-        notes.append(f"{affordable} resamples instead of {num_draws}: the two share many ratings")
+    num_draws = min(num_draws, max(_MIN_DRAWS, _WORK // rating_22PR.size))
+    rules = _compare(rule_ids, rating_22PR, tau=tau, seed=seed, num_draws=num_draws)
     return RunComparison(
         rules=rules,
         num_pairs=num_pairs,
         tau=tau,
         seed=seed,
-        num_draws=affordable,
+        num_draws=num_draws,
         sentence=_sentence(rules, num_pairs),
-        notes=tuple(notes),
+        notes=tuple(_notes(both, num_pairs)),
         num_missing_shards=sum(one.num_missing_shards for one in opened),
         num_shards=sum(one.num_shards for one in opened),
     )
 
 
-def _in_common(
-    both: Sequence[PairRatings], *, labels: Sequence[str]
-) -> tuple[tuple[str, ...], _Floats]:
+def _in_common(both: Sequence[PairRatings], *, labels: Sequence[str]) -> tuple[list[str], _Floats]:
     """The rules in both, and of each run the ratings that both have, shape [2, 2, P, R]."""
-    rule_ids = tuple(rule_id for rule_id in both[0].rule_ids if rule_id in both[1].rule_ids)
-    first, second = (
-        list(zip(one.source_P.tolist(), one.pair_id_P.tolist(), strict=True)) for one in both
-    )
-    row_of = {key: row for row, key in enumerate(second)}
-    rows = [(row, row_of[key]) for row, key in enumerate(first) if key in row_of]
-    if not rule_ids or not rows:
+    rule_ids = [rule_id for rule_id in both[0].rule_ids if rule_id in both[1].rule_ids]
+    keys = [one.source_P + "\0" + one.pair_id_P for one in both]
+    _, *rows = np.intersect1d(keys[0], keys[1], return_indices=True)
+    if not rule_ids or not len(rows[0]):
         raise InputError(
             f"{labels[0]} and {labels[1]}: no {'pair' if rule_ids else 'rule'} in common, so "
             "nothing to compare; rate the same pairs under the same rules (pairs are matched by "
@@ -167,7 +159,7 @@ def _in_common(
     rating_22PR = np.stack(
         [
             one.rating_2PR[:, row_P][:, :, [one.rule_ids.index(rule_id) for rule_id in rule_ids]]
-            for one, row_P in zip(both, np.array(rows, dtype=np.intp).T, strict=True)
+            for one, row_P in zip(both, rows, strict=True)
         ]
     )
     return rule_ids, np.where(np.isnan(rating_22PR).any(axis=0), np.nan, rating_22PR)
@@ -175,20 +167,20 @@ def _in_common(
 
 def _compare(
     rule_ids: Sequence[str], rating_22PR: _Floats, *, tau: float, seed: int, num_draws: int
-) -> Iterator[RuleComparison]:
+) -> tuple[RuleComparison, ...]:
     sums_PKR = _sums_of_pairs(*rating_22PR)
     codes = [LevelCodes.of(rating_2PR) for rating_2PR in rating_22PR]
     num_pairs = len(sums_PKR)
     flat_PK = sums_PKR.reshape(num_pairs, -1)
-    is_rated_R = sums_PKR[:, 0].any(axis=0)
+    num_pairs_R, _, _, num_ratings_R = sums_PKR[:, :4].sum(axis=0)
 
     def figures(row_N: NDArray[np.intp]) -> dict[str, _Floats]:
         times_P = np.bincount(row_N, minlength=num_pairs).astype(np.float64)
-        sums_KR = (times_P @ flat_PK).reshape(sums_PKR.shape[1:])
-        entropy_2R = np.stack([one.entropies(one.count(row_N)) for one in codes])
-        weight_2R = np.full_like(entropy_2R, np.nan)
-        weight_2R[:, is_rated_R] = entropy_weights(entropy_2R[:, is_rated_R], tau=tau)
-        return _figures(sums_KR) | {
+        entropy_2R = np.stack([entropies_of(one.count(row_N)) for one in codes])
+        # A rule without ratings has no weight.
+        weight_2R = entropy_weights(np.nan_to_num(entropy_2R, nan=1e300), tau=tau)
+        weight_2R[np.isnan(entropy_2R)] = np.nan
+        return _figures((times_P @ flat_PK).reshape(sums_PKR.shape[1:])) | {
             "entropy_difference": entropy_2R[1] - entropy_2R[0],
             "weight_difference": weight_2R[1] - weight_2R[0],
         }
@@ -196,38 +188,40 @@ def _compare(
     found = figures(np.arange(num_pairs))
     rng = np.random.default_rng(seed)
     draws = [figures(rng.integers(0, num_pairs, num_pairs)) for _ in range(num_draws)]
-    drawn = {name: np.array([draw[name] for draw in draws]) for name in found}
-    for place, rule_id in enumerate(rule_ids):
-        yield RuleComparison(
+    return tuple(
+        RuleComparison(
             rule_id=rule_id,
-            num_ratings=int(sums_PKR[:, 0, place].sum()),
-            num_pairs=int(sums_PKR[:, 1, place].sum()),
-            **{name: _estimate(found[name][place], drawn[name][:, place]) for name in found},
+            num_ratings=int(num_ratings_R[place]),
+            num_pairs=int(num_pairs_R[place]),
+            **{
+                name: _estimate(value_R[place], np.array([draw[name][place] for draw in draws]))
+                for name, value_R in found.items()
+            },
         )
+        for place, rule_id in enumerate(rule_ids)
+    )
 
 
 def _sums_of_pairs(first_2PR: _Floats, second_2PR: _Floats) -> _Floats:
     """What each pair adds to the sums of `_figures`, shape [P, K, R]."""
     is_there_2PR = ~np.isnan(first_2PR)
-    is_whole_PR = is_there_2PR.all(axis=0)
     # Ratings from their mean on: of squares of small numbers less is lost.
-    middle_R = np.nanmean(np.where(is_there_2PR.any(axis=(0, 1)), first_2PR, 0.0), axis=(0, 1))
-    x, y = (np.where(is_there_2PR, one - middle_R, 0.0) for one in (first_2PR, second_2PR))
+    num_R = np.maximum(is_there_2PR.sum(axis=(0, 1)), 1)
+    middle_R = np.nansum(first_2PR, axis=(0, 1)) / num_R
+    x, y = (np.nan_to_num(one - middle_R) for one in (first_2PR, second_2PR))
     half_credits = [
-        np.where(is_whole_PR, (np.sign(one[0] - one[1]) + 1) / 2, 0.0)
-        for one in (np.nan_to_num(first_2PR), np.nan_to_num(second_2PR))
+        np.nan_to_num((np.sign(one[0] - one[1]) + 1) / 2) for one in (first_2PR, second_2PR)
     ]
     equal = is_there_2PR & (first_2PR == second_2PR)
-    sums = [is_there_2PR.sum(axis=0), is_whole_PR, *half_credits]
-    sums += [one.sum(axis=0) for one in (equal, x, y, x * x, y * y, x * y)]
-    return np.stack([np.asarray(one, dtype=np.float64) for one in sums], axis=1)
+    sums = [one.sum(axis=0) for one in (is_there_2PR, equal, x, y, x * x, y * y, x * y)]
+    return np.stack([is_there_2PR.all(axis=0), *half_credits, *sums], axis=1).astype(np.float64)
 
 
 def _figures(sums_KR: _Floats) -> dict[str, _Floats]:
     """The figures of each rule, shape [R]; NaN where one is not defined."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        number, whole, credit, other_credit = sums_KR[:4]
-        equal, x, y, xx, yy, xy = sums_KR[4:] / number
+        credit, other_credit = sums_KR[1:3] / sums_KR[0]
+        equal, x, y, xx, yy, xy = sums_KR[4:] / sums_KR[3]
         var_x, var_y, cov = xx - x * x, yy - y * y, xy - x * y
         by_chance = var_x + var_y + (x - y) ** 2
         return {
@@ -235,7 +229,7 @@ def _figures(sums_KR: _Floats) -> dict[str, _Floats]:
             "correlation": np.clip(cov / np.sqrt(_above_0(var_x) * _above_0(var_y)), -1, 1),
             "kappa": 2 * cov / _above_0(by_chance),
             "mean_difference": y - x,
-            "accuracy_difference": (other_credit - credit) / whole,
+            "accuracy_difference": other_credit - credit,
         }
 
 
@@ -253,29 +247,23 @@ def _estimate(value: float, drawn_D: _Floats) -> Estimate:
     return Estimate(value=float(value), low=float(low), high=float(high))
 
 
-def _sentence(rules: tuple[RuleComparison, ...], num_pairs: int) -> str:
+def _sentence(rules: Sequence[RuleComparison], num_pairs: int) -> str:
     total = sum(row.num_ratings for row in rules)
     if not total:
         return f"{num_pairs:,} pairs are in both, but no response is rated in both"
     equal = sum(row.num_ratings * (row.agreement.value or 0.0) for row in rules) / total
-    rated = [row for row in rules if row.num_ratings]
-    change, rule_id = max((abs(row.weight_difference.value or 0.0), row.rule_id) for row in rated)
+    change, rule_id = max((abs(row.weight_difference.value or 0.0), row.rule_id) for row in rules)
     return (
         f"{num_pairs:,} pairs in both: {equal:.1%} of {total:,} ratings are equal; ENCORE's "
         f"weights differ by at most {change:.4f} (rule {rule_id})"
     )
 
 
-def _notes(
-    both: Sequence[PairRatings], rules: Sequence[RuleComparison], num_pairs: int
-) -> Iterator[str]:
-    left_out = sorted(set(both[0].rule_ids) ^ set(both[1].rule_ids))
-    if left_out:
+def _notes(both: Sequence[PairRatings], num_pairs: int) -> Iterator[str]:
+    if left_out := sorted(set(both[0].rule_ids) ^ set(both[1].rule_ids)):
         yield f"rules in one of the two only, and not compared: {', '.join(left_out)}"
     first, second = (one.num_pairs - num_pairs for one in both)
     if first or second:
         yield f"pairs in one of the two only, and not compared: {first:,} and {second:,}"
-    if silent := [row.rule_id for row in rules if not row.num_ratings]:
-        yield f"no response rated in both, so no figures: {', '.join(silent)}"
     if num_pairs < _FEW_PAIRS:
         yield f"{num_pairs} pairs are few: intervals from so small a sample are too narrow"

@@ -11,8 +11,9 @@ here it is the mean, 1/N of the paper's, so that figures of data sets of differe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from encore.analysis.correlation import pearson_r, spearman_rho
 from encore.errors import InputError
-from encore.evidence.level_codes import LevelCodes
+from encore.evidence.level_codes import LevelCodes, entropies_of
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.encore import entropy_weights
 from encore.weighting.scheme import SchemeOptions
@@ -268,7 +269,7 @@ def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> Examinati
     """
     tau = SchemeOptions(tau=tau).tau
     margin_PR = pairs.complete().margin_PR
-    num_pairs, num_rules = len(margin_PR), len(pairs.rule_ids)
+    num_pairs, num_rules = margin_PR.shape
     if not num_pairs:
         num_R = (~np.isnan(pairs.margin_PR)).sum(axis=0)
         least = int(num_R.argmin())
@@ -284,7 +285,13 @@ def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> Examinati
     if num_pairs > num_sampled:
         sample_PR = margin_PR[rng.choice(num_pairs, num_sampled, replace=False)]
     steps = descend(sample_PR)
-    rules = tuple(_rules(pairs, margin_PR, near_zero_R, steps, tau=tau))
+    entropy_R = entropies_of(LevelCodes.of(pairs.rating_2PR).count())
+    figures = {
+        "entropy_nats": entropy_R,
+        "encore_weight": entropy_weights(entropy_R, tau=tau),
+        **_of_margins(margin_PR),
+        "gradient_near_zero": loss_gradient(near_zero_R, margin_PR),
+    }
     return Examination(
         num_pairs=num_pairs,
         num_pairs_left_out=pairs.num_pairs - num_pairs,
@@ -293,41 +300,36 @@ def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> Examinati
         seed=seed,
         step_size=step_size(sample_PR),
         near_zero_weights=tuple(near_zero_R.tolist()),
-        rules=rules,
+        rules=tuple(
+            TheoryRule(
+                rule_id=rule_id,
+                learned_weights=tuple(record.weights[place] for record in steps[1:]),
+                **{name: _known(value_R[place]) for name, value_R in figures.items()},
+            )
+            for place, rule_id in enumerate(pairs.rule_ids)
+        ),
         steps=steps,
-        correlations=tuple(_correlations(rules)),
+        correlations=tuple(_correlations(figures, steps[1:])),
     )
 
 
-def _rules(
-    pairs: PairRatings,
-    margin_PR: _Floats,
-    near_zero_R: _Floats,
-    steps: Sequence[DescentStep],
-    *,
-    tau: float,
-) -> Iterator[TheoryRule]:
-    codes = LevelCodes.of(pairs.rating_2PR)
-    entropy_R = codes.entropies(codes.count())
+def _of_margins(margin_PR: _Floats) -> dict[str, _Floats]:
+    """Figures of each rule that follow from its margins alone, shape [R]."""
     tie_R = (margin_PR == 0).mean(axis=0)
-    figures = {
-        "entropy_nats": entropy_R,
-        "encore_weight": entropy_weights(entropy_R, tau=tau),
-        "mean_margin": margin_PR.mean(axis=0),
-        "tie_rate": tie_R,
-        "half_accuracy": (margin_PR > 0).mean(axis=0) + tie_R / 2,
-        "gradient_at_zero": loss_gradient(np.zeros_like(near_zero_R), margin_PR),
-        "gradient_near_zero": loss_gradient(near_zero_R, margin_PR),
-    }
-    # With signs drawn by lot the sum of margins has mean 0 and variance sum of squares.
-    norm_R, sum_R = np.linalg.norm(margin_PR, axis=0), margin_PR.sum(axis=0)
-    for place, rule_id in enumerate(pairs.rule_ids):
-        yield TheoryRule(
-            rule_id=rule_id,
-            z=float(sum_R[place] / norm_R[place]) if norm_R[place] else None,
-            learned_weights=tuple(record.weights[place] for record in steps[1:]),
-            **{name: float(value_R[place]) for name, value_R in figures.items()},
-        )
+    with np.errstate(invalid="ignore"):
+        return {
+            "mean_margin": margin_PR.mean(axis=0),
+            "tie_rate": tie_R,
+            "half_accuracy": (margin_PR > 0).mean(axis=0) + tie_R / 2,
+            "gradient_at_zero": loss_gradient(np.zeros(margin_PR.shape[1]), margin_PR),
+            # With signs drawn by lot the sum has mean 0 and variance sum of squares.
+            "z": margin_PR.sum(axis=0) / np.linalg.norm(margin_PR, axis=0),
+        }
+
+
+def _known(value: float) -> Any:
+    """A number, or None for NaN."""
+    return None if np.isnan(value) else float(value)
 
 
 def loss_slope(composed_P: _Floats) -> _Floats:
@@ -391,32 +393,26 @@ def descend(margin_PR: _Floats, *, steps: Sequence[int] = STEPS) -> tuple[Descen
     return tuple(records)
 
 
-def _correlations(rules: Sequence[TheoryRule]) -> Iterator[TheoryCorrelation]:
-    def column(values: Sequence[float | None]) -> _Floats:
-        return np.array(values, dtype=np.float64)  # None is NaN
-
-    learned_SR = np.array([rule.learned_weights for rule in rules]).T
+def _correlations(
+    figures: Mapping[str, _Floats], steps: Sequence[DescentStep]
+) -> Iterator[TheoryCorrelation]:
     learned: list[tuple[str, int | None, _Floats]] = [
-        ("gradient_size", None, np.abs(column([rule.gradient_at_zero for rule in rules]))),
-        ("z_size", None, np.abs(column([rule.z for rule in rules]))),
-        *(("learned_weight", step, of_R) for step, of_R in zip(STEPS, learned_SR, strict=True)),
+        ("gradient_size", None, np.abs(figures["gradient_at_zero"])),
+        ("z_size", None, np.abs(figures["z"])),
+        *(("learned_weight", record.step, np.array(record.weights)) for record in steps),
     ]
-    others = {
-        "entropy": column([rule.entropy_nats for rule in rules]),
-        "encore_weight": column([rule.encore_weight for rule in rules]),
-    }
-    for against, other_R in others.items():
-        for quantity, step, value_R in learned:
-            is_known_R = ~np.isnan(value_R)
-            value_K, other_K = value_R[is_known_R], other_R[is_known_R]
-            yield TheoryCorrelation(
-                quantity=quantity,
-                step=step,
-                against=against,
-                num_rules=len(value_K),
-                pearson_r=pearson_r(value_K, other_K),
-                spearman_rho=spearman_rho(value_K, other_K),
-            )
+    others = {"entropy": figures["entropy_nats"], "encore_weight": figures["encore_weight"]}
+    for (against, other_R), (quantity, step, value_R) in product(others.items(), learned):
+        is_known_R = ~np.isnan(value_R)
+        both = value_R[is_known_R], other_R[is_known_R]
+        yield TheoryCorrelation(
+            quantity=quantity,
+            step=step,
+            against=against,
+            num_rules=len(both[0]),
+            pearson_r=pearson_r(*both),
+            spearman_rho=spearman_rho(*both),
+        )
 
 
 # --- in words -------------------------------------------------------------------------------------
