@@ -279,7 +279,7 @@ def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> Examinati
             "rules out of the ratings or rate the missing responses"
         )
     rng = np.random.default_rng(seed)
-    near_zero_R = rng.normal(scale=NEAR_ZERO_SD, size=num_rules)
+    near_zero_R = rng.normal(scale=NEAR_ZERO_SD, size=margin_PR.shape[1:])
     num_sampled = max(_MAX_MARGINS // num_rules, 1)
     sample_PR = margin_PR
     if num_pairs > num_sampled:
