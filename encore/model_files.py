@@ -182,7 +182,7 @@ def folder_digest(folder: Path) -> str:
     )
     digest = hashlib.sha256()
     for path in files:
-        line = f"{path.name} {path.stat().st_size} {_file_digest(path)}\n"
+        line = f"{path.name} {path.stat().st_size} {file_digest(path)}\n"
         digest.update(line.encode())
     return digest.hexdigest()
 
@@ -197,7 +197,8 @@ def _demo_judge_digest() -> str:
     return folder_digest(Path(__file__).parent / "demo" / "judge")
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content; of samples of it where it is very long."""
     with path.open("rb") as file:
         if path.stat().st_size <= _FULL_DIGEST_LIMIT:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
 MESSAGE = pa.struct([pa.field("role", pa.string()), pa.field("content", pa.string())])
 
+
+def texts(*names: str) -> Iterator[pa.Field]:
+    """Columns of text that is always there."""
+    return (pa.field(name, pa.string(), nullable=False) for name in names)
+
+
 #: STUDY/pairs/<source>.parquet. Grain: one row per (source, pair_id).
 PAIRS = pa.schema(
     [
-        pa.field("pair_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
+        *texts("pair_id", "source"),
         pa.field("prompt", pa.list_(MESSAGE), nullable=False),
-        pa.field("chosen", pa.string(), nullable=False),
-        pa.field("rejected", pa.string(), nullable=False),
+        *texts("chosen", "rejected"),
     ]
 )
 
@@ -23,10 +29,7 @@ SET_ASIDE_FIELDS = ("source", "file", "record", "reason", "detail", "excerpt")
 #: The five columns of the public contract. Any Parquet with these is valid ratings input.
 RATINGS_CONTRACT = pa.schema(
     [
-        pa.field("pair_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("response", pa.string(), nullable=False),
-        pa.field("rule_id", pa.string(), nullable=False),
+        *texts("pair_id", "source", "response", "rule_id"),
         pa.field("rating", pa.float64(), nullable=True),
     ]
 )
@@ -39,7 +42,6 @@ RATINGS = pa.schema(
         pa.field("null_reason", pa.string(), nullable=True),
         pa.field("num_truncated_tokens", pa.int32(), nullable=False),
         pa.field("raw_reply", pa.string(), nullable=True),
-        pa.field("judge", pa.string(), nullable=False),
-        pa.field("run_key", pa.string(), nullable=False),
+        *texts("judge", "run_key"),
     ]
 )

@@ -20,6 +20,7 @@ from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import Call
 from encore.recipes.recipe_run import run_recipe as run_stages
 from encore.reporting import Reporter
+from encore.shard_runner import RunReport
 from flows.rate_pairs import ShardAttempts
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter
@@ -73,13 +74,12 @@ def run_recipe(
     chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes or {})
     tracker = Tracker(study, tracking, tags=prefect_tags())
 
-    def rate(study: Path, config: RatingConfig, *, before_judge: Callable[[], None]) -> Any:
+    def rate(study: Path, config: RatingConfig) -> tuple[Path, RunReport]:
         rated = rate_shards(
             study,
             config,
             timeout_seconds=shard_timeout_seconds,
             retries=attempts.shard_retries,
-            before_judge=before_judge,
         )
         if rated.error is not None:
             raise rated.error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ from encore.config import RatingConfig
 from encore.data.study import open_study
 from encore.errors import EncoreError, StudyIncompleteError, meets_every_shard
 from encore.rating.rating_run import NUM_WORKERS, RatingRun, open_run
-from encore.rating.rating_run import rate_shard as rate_one
 from encore.rating_runs import RatingManifest
 from encore.runs import ShardState, inspect_shards
-from encore.shard_runner import RunReport, choose_shards
+from encore.shard_runner import RunReport, choose_shards, work_on
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, StoppedError, is_shard_worth_another_attempt, run_stage
@@ -61,7 +60,6 @@ def rate_shards(
     only: Sequence[int] | None = None,
     timeout_seconds: float | None = None,
     retries: int = 2,
-    before_judge: Callable[[], None] = lambda: None,
 ) -> Rated:
     """Rate the shards that are not done; the flow needs a thread pool of `NUM_WORKERS`.
 
@@ -71,7 +69,6 @@ def rate_shards(
         only: Shards to look at; None: all.
         timeout_seconds: Limit of a shard's generation.
         retries: Further attempts for a shard that fails.
-        before_judge: Called before the judge's weights are loaded, if any shard is open.
 
     Raises:
         EncoreError: The run cannot be opened, the judge not be loaded.
@@ -86,7 +83,6 @@ def rate_shards(
         title = f"run {run.manifest.run_key}: {len(chosen)} shards, {num_open} of them not done"
         reporter.started(title, total=len(chosen))
         if num_open:
-            before_judge()
             # In the flow's own thread, where Ctrl-C can interrupt the minutes it takes.
             run_stage("start-judge", run.judge.start, attempts=once)
         shards = _Shards(run=run, reporter=reporter, timeout_seconds=timeout_seconds)
@@ -164,13 +160,10 @@ class _Shards:
         if self.fatal is not None:
             raise self.fatal
         give_up = time.monotonic() + busy_limit_seconds
+        job = self.run.job(timeout_seconds=self.timeout_seconds)
         try:
             while True:
-                outcome = rate_one(
-                    self.run,
-                    self.run.manifest.shards[index],
-                    timeout_seconds=self.timeout_seconds,
-                )
+                outcome = work_on(job, self.run.manifest.shards[index])
                 if outcome.action != "busy" or not busy_limit_seconds:
                     said = (outcome.index, outcome.action, dict(outcome.counts))
                     get_run_logger().info("shard %d %s: %s", *said)

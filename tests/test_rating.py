@@ -26,10 +26,11 @@ from encore.data.study import Study, open_study
 from encore.errors import EncoreError, InputError
 from encore.rating import rating_run
 from encore.rating.prompts import render_conversation, render_rating_prompt
-from encore.rating.rating_run import RatingRun, open_run, rate_run
+from encore.rating.rating_run import RatingRun, open_run
 from encore.rating_runs import null_reasons, run_status
 from encore.reporting import SilentReporter
 from encore.schemas import RATINGS
+from encore.shard_runner import work_through
 from tests.rating_shards import write_shard
 from tests.scripted_judge import ScriptedJudge, hashed_score
 from tests.studies import create_study
@@ -71,7 +72,7 @@ def ratings(run: RatingRun) -> pa.Table:
 def test_every_rating_belongs_to_its_pair_response_and_rule(study):
     run = opened(study, ScriptedJudge())
     assert not run.run_dir.exists()  # opening it writes nothing
-    rate_run(run)
+    work_through(run.job())
     rows = {
         (row["pair_id"], row["response"], row["rule_id"]): row for row in ratings(run).to_pylist()
     }
@@ -91,7 +92,7 @@ def test_ratings_and_nulls_add_up_and_every_null_has_a_reason(study):
     replies = {0: "0.5", 1: "", 2: "8/1", 3: "-1", 4: "0.75 and then some more"}
     judge = ScriptedJudge(script=lambda prompt: replies[len(prompt) % 5])
     run = opened(study, judge, max_reply_tokens=4)
-    report = rate_run(run)
+    report = work_through(run.job())
     rows = ratings(run).to_pylist()
     assert len(rows) == NUM_PAIRS * 2 * 10
     nulls = {"empty_reply", "not_a_single_number", "out_of_range", "reply_cut_off"}
@@ -112,7 +113,10 @@ def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(st
     )
     judge = ScriptedJudge()
     for summary in ("3 rated, 0 reused, 0 failed", "0 rated, 3 reused, 0 failed"):
-        assert rate_run(opened(study, judge), reporter=reporter).summary == summary
+        assert (
+            work_through(opened(study, judge).job(reporter=reporter), reporter=reporter).summary
+            == summary
+        )
         assert judge.num_asked == NUM_PAIRS * 20
     # A2: while the engine starts, no bar stands at 0 of 500.
     rating = ("rating", NUM_PAIRS * 20)
@@ -146,11 +150,11 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
 
     judge = SlowJudge(script=script)
     run = opened(study, judge)
-    report = rate_run(run, shard_timeout_seconds=30)
+    report = work_through(run.job(timeout_seconds=30))
     assert report.summary == "2 rated, 0 reused, 1 failed"
     state = run_status(run.run_dir).shards[0]
     assert "passed its limit of 30 s after 1 of 200 replies" in state.detail
-    mended = rate_run(opened(study, ScriptedJudge()), shard_timeout_seconds=30)
+    mended = work_through(opened(study, ScriptedJudge()).job())
     assert mended.summary == "1 rated, 2 reused, 0 failed"
 
 
@@ -210,7 +214,7 @@ def test_a_prompt_that_just_fits_is_asked_and_a_longer_one_keeps_a_null_row(one_
     run = opened(one_pair, judge)
     num_longest = 0 if spare == 0 else lengths.count(max(lengths))
     expected = {"prompt_too_long": num_longest} if num_longest else {}
-    assert rate_run(run).tally("null_reasons") == expected
+    assert work_through(run.job()).tally("null_reasons") == expected
     assert judge.num_asked == 20 - num_longest
     assert ratings(run)["raw_reply"].null_count == num_longest
 
@@ -219,7 +223,7 @@ def test_truncation_cuts_the_oldest_text_and_counts_it_exactly(one_pair):
     asked: list[str] = []
     judge = ScriptedJudge(script=lambda text: (asked.append(text), "0.5")[1], max_model_len=1300)
     run = opened(one_pair, judge, overlong="truncate-left")
-    report = rate_run(run)
+    report = work_through(run.job())
     assert (report.computed("num_truncated"), report.tally("null_reasons")) == (20, {})
     rows = zip(prompts_of(one_pair), asked, ratings(run).to_pylist(), strict=True)
     for whole, cut, row in rows:  # one token a byte
@@ -231,7 +235,7 @@ def test_truncation_cuts_the_oldest_text_and_counts_it_exactly(one_pair):
         assert "Question" not in cut
     # Where not even the template fits, nothing is asked.
     run = opened(one_pair, ScriptedJudge(max_model_len=200), overlong="truncate-left")
-    assert rate_run(run).tally("null_reasons") == {"prompt_too_long": 20}
+    assert work_through(run.job()).tally("null_reasons") == {"prompt_too_long": 20}
 
 
 def test_pairs_replaced_while_the_judge_opens_are_another_run(study, tmp_path):
@@ -275,19 +279,19 @@ def test_where_nothing_may_be_written_a_complete_run_is_reused_and_others_refuse
         patch.setattr(rating_run, "open_judge", lambda _: pytest.fail("judge loaded"))
         with pytest.raises(EncoreError, match=r"cannot be written .Read-only file system."):
             open_run(study, config())
-    rate_run(opened(study, judge))
+    work_through(opened(study, judge).job())
     read_only(monkeypatch)
     monkeypatch.setattr(judge, "start", lambda: pytest.fail("started"), raising=False)
-    assert rate_run(opened(study, judge)).summary == "0 rated, 3 reused, 0 failed"
+    assert work_through(opened(study, judge).job()).summary == "0 rated, 3 reused, 0 failed"
     with pytest.raises(EncoreError, match="cannot be written"):
-        rate_run(opened(study, judge, limit=5))  # another run
+        work_through(opened(study, judge, limit=5).job())  # another run
 
 
 @pytest.mark.parametrize("value", [float("nan"), 7.5])
 def test_a_shard_with_a_rating_that_is_none_is_damaged_whatever_its_digest(study, value):
     """W6: a consistent forgery passed `status`."""
     run = opened(study, ScriptedJudge())
-    rate_run(run)
+    work_through(run.job())
     [first, *_] = run_status(run.run_dir).shards
     rows = pq.read_table(first.path).to_pylist()
     rows[0]["rating"] = value
@@ -299,12 +303,14 @@ def test_a_shard_with_a_rating_that_is_none_is_damaged_whatever_its_digest(study
     status = run_status(run.run_dir)
     assert status.shards[0].state == "damaged"
     assert f"a rating of {value}" in status.shards[0].detail
-    assert rate_run(opened(study, ScriptedJudge())).summary == "1 rated, 2 reused, 0 failed"
+    assert (
+        work_through(opened(study, ScriptedJudge()).job()).summary == "1 rated, 2 reused, 0 failed"
+    )
 
 
 def test_rules_and_folder_of_a_run_file_must_fit_its_key(study):
     run = opened(study, ScriptedJudge(), limit=1)
-    rate_run(run)
+    work_through(run.job())
     path = run.run_dir / rating_runs.RUN_FILE
     content = json.loads(path.read_text())
     content["rules"][0]["rating_rule"] = "other"

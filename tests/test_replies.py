@@ -27,8 +27,7 @@ from encore.rating.replies import parse_reply
     ],
 )
 def test_one_number_is_a_rating(reply, rating):
-    parsed = parse_reply(reply)
-    assert (parsed.rating, parsed.null_reason) == (rating, None)
+    assert parse_reply(reply) == (rating, None)
 
 
 NULLS = {
@@ -46,5 +45,4 @@ NULLS = {
     ("reply", "reason"), [(reply, reason) for reason in NULLS for reply in NULLS[reason]]
 )
 def test_anything_else_is_null_with_its_reason(reply, reason):
-    parsed = parse_reply(reply)
-    assert (parsed.rating, parsed.null_reason) == (None, reason)
+    assert parse_reply(reply) == (None, reason)

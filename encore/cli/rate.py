@@ -25,8 +25,8 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
     Example: encore rate my-study --judge ./my-judge --limit 200
     """
     from encore.data.study import open_study
-    from encore.rating.rating_run import open_run, rate_run
-    from encore.shard_runner import choose_shards
+    from encore.rating.rating_run import open_run
+    from encore.shard_runner import choose_shards, work_through
 
     only = config.shard or None
     run = open_run(open_study(config.study), config)
@@ -39,12 +39,8 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
     )
     with terminal_reporter() as reporter:
         try:
-            report = rate_run(
-                run,
-                only=only,
-                shard_timeout_seconds=config.shard_timeout_seconds,
-                reporter=reporter,
-            )
+            job = run.job(timeout_seconds=config.shard_timeout_seconds, reporter=reporter)
+            report = work_through(job, only=only, reporter=reporter)
         finally:
             run.judge.close()
     _report(config, manifest, report, as_json=json)

@@ -35,7 +35,6 @@ class LocalJudge(ABC):
         self.model = _JUDGE.find(config.model, revision=config.revision)
         if self.model.hub_revision is None:
             folder = Path(self.model.location).expanduser()
-            _refuse_no_template(folder, self.model.name)
             _refuse_broken_weights(folder, self.model.name)
         self.dtype = resolved_dtype(config, self.model)
         self.max_model_len = resolved_max_model_len(config, self.model)
@@ -119,38 +118,24 @@ class LocalJudge(ABC):
 
 
 def _refuse_broken_weights(folder: Path, name: str) -> None:
-    """Compare the lengths of all weight files with their headers."""
+    """Open every weight file: safetensors compares its length with its header."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        return  # loading the tokenizer names the missing packages
     paths = set(folder.glob("*.safetensors"))
     for index in folder.glob("*.safetensors.index.json"):
         names = json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values()
         paths |= {folder / part for part in names}
     for path in sorted(paths):
         try:
-            size = path.stat().st_size
-            with path.open("rb") as file:
-                num_header = int.from_bytes(file.read(8), "little")
-                header = json.loads(file.read(min(num_header, size)))
-            ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
-            problem = None if size == 8 + num_header + max(ends, default=0) else "it is cut short"
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            problem = f"it is empty or no safetensors file ({type(error).__name__})"
-        if problem is not None:
+            with safe_open(path, framework="np"):
+                pass
+        except (OSError, SafetensorError) as error:
             raise JudgeUnavailableError(
-                f"judge {name!r}: {path.name}: {problem}; copy or download the weights again"
-            )
-
-
-def _refuse_no_template(folder: Path, name: str) -> None:
-    """Look for a chat template before the tokenizer's packages are imported."""
-    try:
-        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return  # the tokenizer says what is wrong with it
-    if not settings.get("chat_template") and not any(folder.glob("chat_template*")):
-        raise JudgeUnavailableError(
-            f"judge {name!r}: its tokenizer has no chat template; use an instruction-tuned model "
-            "or add a chat_template to tokenizer_config.json"
-        )
+                f"judge {name!r}: {path.name} is missing, cut short or no safetensors file "
+                f"({error}); copy or download the weights again"
+            ) from error
 
 
 def resolved_dtype(config: JudgeConfig, model: ModelFiles) -> str:

@@ -19,10 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from encore import shard_runner
 from encore.config import RatingConfig
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
-from encore.data.records import RESPONSES, PreferencePair, Response, Rule, RuleSet
+from encore.data.records import RESPONSES, Rule, RuleSet
 from encore.data.rules import load_rule_set
 from encore.data.study import Study, as_study
 from encore.errors import GenerationInterruptedError, InputError
@@ -30,12 +29,12 @@ from encore.files import check_writable
 from encore.judges import open_judge
 from encore.judges.base import Judge, ProgressHook, Reply, ask
 from encore.rating.prompts import prompt_digest, render_conversation, render_rating_prompt
-from encore.rating.replies import PARSER_VERSION, ParsedReply, parse_reply
+from encore.rating.replies import PARSER_VERSION, NullReason, parse_reply
 from encore.rating_runs import RatingManifest, list_runs
 from encore.reporting import SILENT, Reporter
-from encore.runs import Shard, ShardState, Slice, run_key_of
+from encore.runs import Shard, Slice, run_key_of
 from encore.schemas import RATINGS
-from encore.shard_runner import Job, RunReport, Tell
+from encore.shard_runner import Job, RunReport, Tell, work_through
 from encore.versions import package_versions
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
@@ -58,7 +57,11 @@ class RatingRun:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def job(self, *, timeout_seconds: float | None = None, reporter: Reporter = SILENT) -> Job:
-        """Work for `encore.shard_runner`; ``timeout_seconds`` limits each shard's generation."""
+        """Work for `encore.shard_runner`; ``timeout_seconds`` limits each shard's generation.
+
+        The report's totals are ``num_ratings`` and ``num_nulls``; of the shards rated now there are
+        ``num_truncated`` and the tally ``null_reasons``.
+        """
         return Job(
             run_dir=self.run_dir,
             manifest=self.manifest,
@@ -86,13 +89,12 @@ def rate(
         reporter: Told about the judge's start, finished ratings and shards.
 
     Raises:
-        EncoreError: As `open_run` and `rate_run`.
+        EncoreError: As `open_run` and `encore.shard_runner.work_through`.
     """
     run = open_run(as_study(study), config)
+    job = run.job(timeout_seconds=shard_timeout_seconds, reporter=reporter)
     try:
-        return rate_run(
-            run, only=only, shard_timeout_seconds=shard_timeout_seconds, reporter=reporter
-        )
+        return work_through(job, only=only, reporter=reporter)
     finally:
         run.judge.close()
 
@@ -139,31 +141,6 @@ def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) 
     )
 
 
-def rate_run(
-    run: RatingRun,
-    *,
-    only: Sequence[int] | None = None,
-    shard_timeout_seconds: float | None = None,
-    reporter: Reporter = SILENT,
-) -> RunReport:
-    """Rate the shards of a run that are not done (see `encore.shard_runner.work_through`).
-
-    The report's totals are ``num_ratings`` and ``num_nulls``; of the shards rated now there are
-    ``num_truncated`` and the tally ``null_reasons``.
-    """
-    job = run.job(timeout_seconds=shard_timeout_seconds, reporter=reporter)
-    return shard_runner.work_through(job, only=only, reporter=reporter)
-
-
-def rate_shard(run: RatingRun, shard: Shard, *, timeout_seconds: float | None = None) -> ShardState:
-    """Rate one shard unless it is done or another process rates it (`encore.shard_runner.work_on`).
-
-    Raises:
-        GenerationInterruptedError: The time limit passed, or the run was cancelled.
-    """
-    return shard_runner.work_on(run.job(timeout_seconds=timeout_seconds), shard)
-
-
 def _identity(
     config: RatingConfig, judge: Judge, rule_set: RuleSet, *, data_sha256: str, num_pairs: int
 ) -> dict[str, Any]:
@@ -197,80 +174,70 @@ def _start_judge(run: RatingRun, reporter: Reporter) -> int:
 # --- one shard ----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, kw_only=True)
-class _Item:
-    """One prompt: a response of a pair under a rule."""
-
-    pair: PreferencePair
-    response: Response
-    rule: Rule
-    conversation: str
-    num_truncated_tokens: int = 0
-
-    @property
-    def prompt(self) -> str:
-        return render_rating_prompt(self.conversation, rating_rule=self.rule.rating_rule)
-
-
 def _rate(run: RatingRun, timeout_seconds: float | None, shard: Shard, tell: Tell) -> Slice:
-    items = [
-        _Item(pair=pair, response=response, rule=rule, conversation=conversation)
+    asked = [
+        (pair, response, rule, conversation)
         for pair in records_of(run.pairs.slice(shard.start, shard.num_pairs))
         for response in RESPONSES
         for conversation in [render_conversation(pair.prompt, pair.response_text(response))]
         for rule in run.rule_set.rules
     ]
     limit = run.judge.identity.max_model_len - run.config.max_reply_tokens
+    texts = (render_rating_prompt(text, rating_rule=rule.rating_rule) for *_, rule, text in asked)
+    encoded = run.judge.tokenizer.encode_each(texts)
     prompts: list[Sequence[int] | None] = []
-    texts = (item.prompt for item in items)
-    for item, token_ids in zip(items, run.judge.tokenizer.encode_each(texts), strict=True):
+    num_truncated: list[int] = []
+    for (*_, rule, conversation), token_ids in zip(asked, encoded, strict=True):
         tell(0)
         fits = len(token_ids) <= limit
+        fitted: Sequence[int] | None = token_ids if fits else None
         if not fits and run.config.overlong == "truncate-left":
-            prompts.append(_truncated_left(item, token_ids, run.judge, limit=limit))
-        else:
-            prompts.append(token_ids if fits else None)
-    num_asked = sum(token_ids is not None for token_ids in prompts)
+            fitted = _truncated_left(conversation, rule, token_ids, run.judge, limit=limit)
+        prompts.append(fitted)
+        num_truncated.append(0 if fitted is None else len(token_ids) - len(fitted))
     replies = ask(
         run.judge,
         prompts,
         max_reply_tokens=run.config.max_reply_tokens,
-        on_progress=_watched(shard, num_asked, timeout_seconds, tell),
+        on_progress=_watched(shard, len(prompts) - prompts.count(None), timeout_seconds, tell),
     )
-    parsed = [_parse(reply) for reply in replies]
-    reasons = Counter(one.null_reason for one in parsed if one.null_reason)
+    ratings, null_reasons = zip(*map(_parse, replies), strict=True)
+    reasons = Counter(reason for reason in null_reasons if reason is not None)
     columns = {
-        "pair_id": [item.pair.pair_id for item in items],
-        "source": [item.pair.source for item in items],
-        "response": [item.response for item in items],
-        "rule_id": [item.rule.rule_id for item in items],
-        "rating": [one.rating for one in parsed],
-        "null_reason": [one.null_reason for one in parsed],
-        "num_truncated_tokens": [item.num_truncated_tokens for item in items],
+        "pair_id": [pair.pair_id for pair, *_ in asked],
+        "source": [pair.source for pair, *_ in asked],
+        "response": [response for _, response, *_ in asked],
+        "rule_id": [rule.rule_id for *_, rule, _ in asked],
+        "rating": ratings,
+        "null_reason": null_reasons,
+        "num_truncated_tokens": num_truncated,
         "raw_reply": [None if reply is None else reply.text for reply in replies],
-        "judge": [run.manifest.judge] * len(items),
-        "run_key": [run.manifest.run_key] * len(items),
+        "judge": [run.manifest.judge] * len(asked),
+        "run_key": [run.manifest.run_key] * len(asked),
     }
-    num_truncated = sum(item.num_truncated_tokens > 0 for item in items)
     return Slice(
         table=pa.table(columns, schema=RATINGS),
-        footer={"num_ratings": len(items) - reasons.total(), "num_nulls": reasons.total()},
-        counts={"null_reasons": dict(reasons), "num_truncated": num_truncated},
+        footer={"num_ratings": len(asked) - reasons.total(), "num_nulls": reasons.total()},
+        counts={
+            "null_reasons": dict(reasons),
+            "num_truncated": sum(num > 0 for num in num_truncated),
+        },
     )
 
 
 def _truncated_left(
-    item: _Item, token_ids: Sequence[int], judge: Judge, *, limit: int
+    conversation: str, rule: Rule, token_ids: Sequence[int], judge: Judge, *, limit: int
 ) -> Sequence[int] | None:
-    """The item's prompt, its conversation's oldest text cut until it fits; None if nothing does."""
-    whole, num_cut, fitted = item.conversation, 0, token_ids
+    """A prompt with its conversation's oldest text cut until it fits; None if nothing does."""
+    num_cut, fitted = 0, token_ids
     while len(fitted) > limit:
         num_cut += len(fitted) - limit
-        item.conversation = judge.tokenizer.cut_left(whole, num_tokens=num_cut)
-        if not item.conversation:
+        rest = judge.tokenizer.cut_left(conversation, num_tokens=num_cut)
+        if not rest:
             return None
-        [fitted] = judge.tokenizer.encode_each([item.prompt])
-    item.num_truncated_tokens = len(token_ids) - len(fitted)
+        [fitted] = judge.tokenizer.encode_each(
+            [render_rating_prompt(rest, rating_rule=rule.rating_rule)]
+        )
     return fitted
 
 
@@ -298,9 +265,7 @@ def _watched(
     return hook
 
 
-def _parse(reply: Reply | None) -> ParsedReply:
+def _parse(reply: Reply | None) -> tuple[float | None, NullReason | None]:
     if reply is None:
-        return ParsedReply(rating=None, null_reason="prompt_too_long")
-    if not reply.is_complete:
-        return ParsedReply(rating=None, null_reason="reply_cut_off")
-    return parse_reply(reply.text)
+        return None, "prompt_too_long"
+    return parse_reply(reply.text) if reply.is_complete else (None, "reply_cut_off")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Literal
 
@@ -26,16 +25,8 @@ _CENT = Decimal("0.01")
 PARSER_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedReply:
-    """Either a rating or the reason why there is none, never both."""
-
-    rating: float | None
-    null_reason: NullReason | None
-
-
-def parse_reply(raw_reply: str) -> ParsedReply:
-    """The rating in a reply, rounded half-even to 2 decimals, or a null with its reason.
+def parse_reply(raw_reply: str) -> tuple[float | None, NullReason | None]:
+    """The rating in a reply, rounded half-even to 2 decimals, or the reason why there is none.
 
     Only ASCII white space around the reply is ignored. Anything but a single number (``8/10``,
     ``0,8``, ``80 %``, two numbers, prose, other scripts' digits) is null, never a guess
@@ -43,16 +34,11 @@ def parse_reply(raw_reply: str) -> ParsedReply:
     """
     text = raw_reply.strip(" \t\r\n")
     if not text:
-        return ParsedReply(rating=None, null_reason="empty_reply")
+        return None, "empty_reply"
     match = _SCORE.fullmatch(text)
     if match is None:
-        negative = _NEGATIVE.fullmatch(text) is not None
-        return ParsedReply(
-            rating=None, null_reason="out_of_range" if negative else "not_a_single_number"
-        )
+        return None, "out_of_range" if _NEGATIVE.fullmatch(text) else "not_a_single_number"
     value = Decimal(match.group(1))
     if value > 1:
-        return ParsedReply(rating=None, null_reason="out_of_range")
-    return ParsedReply(
-        rating=float(value.quantize(_CENT, rounding=ROUND_HALF_EVEN)), null_reason=None
-    )
+        return None, "out_of_range"
+    return float(value.quantize(_CENT, rounding=ROUND_HALF_EVEN)), None

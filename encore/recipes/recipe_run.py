@@ -9,7 +9,6 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from encore.analysis.analyze import analyze
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import read_benchmark_pairs
-from encore.config import ScoringConfig, identity_of
+from encore.config import RatingConfig, ScoringConfig
 from encore.data.ingestion import ingest
 from encore.data.pairs import (
     Origin,
@@ -33,23 +32,23 @@ from encore.data.rules import load_rule_set
 from encore.data.sources.locate import locate
 from encore.data.study import is_free, open_study
 from encore.errors import InputError, StudyIncompleteError
-from encore.files import atomic_write_bytes, file_sha256
+from encore.files import atomic_write_bytes
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.config import BackboneConfig
-from encore.model_files import folder_digest
-from encore.rating.rating_run import open_run, rate_run
+from encore.model_files import file_digest, folder_digest
+from encore.rating.rating_run import open_run
+from encore.rating_runs import list_runs, run_status
 from encore.recipes.machine import (
-    Machine,
     refuse_judge_too_large,
     refuse_training_too_large,
     this_machine,
 )
-from encore.recipes.recipe import INITIAL, Recipe, RowModel
+from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.reporting import SILENT, Reporter
-from encore.runs import inspect_shard
-from encore.shard_runner import RunReport
+from encore.shard_runner import RunReport, work_through
 from encore.training.config import TrainConfig, TrainingConfig
+from encore.training.gate import GateConfig
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules
 
@@ -59,16 +58,12 @@ if TYPE_CHECKING:
 #: Pairs on which rankings are counted that the export's number format turns round.
 _FLIP_PAIRS = 200
 
-_DIGEST_LIMIT = 64 << 20
-#: What a judge's row has in common with the rating of the study.
-_HOW_TO_RATE = ("judge", "rules", "shard_size", "max_reply_tokens")
-
 #: The work of a stage, which tells a reporter how far it is.
 Work = Callable[[Reporter], Any]
 #: Does the work of a stage, by its name; a flow makes a task of it.
 Call = Callable[[str, Work], Any]
 #: Rates a study to the end: the folder of the rating run, and what was done.
-Rate = Callable[..., tuple[Path, RunReport]]
+Rate = Callable[[Path, RatingConfig], tuple[Path, RunReport]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +133,7 @@ def run_recipe(
             model of the recipe.
     """
     check_names(recipe)
-    run = _RecipeRun(recipe=recipe, study=study, call=call, machine=this_machine())
+    run = _RecipeRun(recipe=recipe, study=study, call=call)
     run.check_machine()
     run.ingest()
     if not run.table_dir.exists():
@@ -166,7 +161,6 @@ class _RecipeRun:
     recipe: Recipe
     study: Path
     call: Call
-    machine: Machine
     done_now: list[str] = field(default_factory=list)
     done_before: list[str] = field(default_factory=list)
 
@@ -186,13 +180,13 @@ class _RecipeRun:
         return self.study / "initial" / "initial-reward-model"
 
     def check_machine(self) -> None:
-        """Refuse what cannot run here; what was done elsewhere may stay."""
-        recipe, is_over = self.recipe, self.table_dir.exists()
-        if not any(self.study.glob("ratings/*/run.json")):
-            refuse_judge_too_large(recipe.rating.judge, machine=self.machine)
-        for stage, backbone, training in recipe.models:
-            if not (is_over or self._is_trained(training)):
-                refuse_training_too_large(backbone, training, stage=stage, machine=self.machine)
+        """Refuse what cannot run here: the judge until a rating is whole, models until one is."""
+        recipe, machine = self.recipe, this_machine()
+        if not any(run_status(one).is_complete for one in list_runs(self.study / "ratings")):
+            refuse_judge_too_large(recipe.rating.judge, machine=machine)
+        if not any(self.study.glob("training/*/result.json")):
+            for stage, backbone, training in recipe.models:
+                refuse_training_too_large(backbone, training, stage=stage, machine=machine)
 
     def ingest(self) -> None:
         """The pairs of the recipe's sources, and of no others."""
@@ -214,14 +208,11 @@ class _RecipeRun:
                 origins += read_manifest(open_study(self.study), label).origins
             except InputError:
                 is_damaged = True
-        # Pinned revisions on the hub do not change: what came from them need not be read again.
-        revision_of = {one.name: one.revision or "" for one in origins}
-        is_pinned = recipe.prefer is None and len(asked) == len(origins)
-        is_pinned &= all(
-            one.revision and revision_of.get(str(one.repo_id), "").startswith(one.revision)
-            for one in asked
-        )
-        if there == labels and is_pinned and not is_damaged:
+        # Pinned commits on the hub do not change: what came from them need not be read again.
+        pinned = {(str(one.repo_id), str(one.revision)[:7]) for one in asked}
+        found = {(one.name, str(one.revision)[:7]) for one in origins}
+        is_read = recipe.prefer is None and found == pinned
+        if there == labels and is_read and not is_damaged:
             self.done_before.append("ingest")
             return
         self._stage(
@@ -239,14 +230,10 @@ class _RecipeRun:
     def rate(self, rate: Rate | None, judge: Judge | None) -> tuple[Path, RunReport]:
         """The folder of the rating run, and what was done."""
         rating = self.recipe.rating
-        check = partial(refuse_judge_too_large, rating.judge, machine=self.machine)
 
         def work(reporter: Reporter) -> tuple[Path, RunReport]:
             run = open_run(open_study(self.study), rating, judge=judge)
-            shards = run.manifest.shards
-            if any(inspect_shard(run.run_dir, run.manifest, one).state != "done" for one in shards):
-                check()
-            report = rate_run(run, reporter=reporter)
+            report = work_through(run.job(reporter=reporter), reporter=reporter)
             if report.failures:
                 raise StudyIncompleteError(f"{report.summary}; run the same command again")
             return run.run_dir, report
@@ -254,7 +241,7 @@ class _RecipeRun:
         if rate is None:
             run_dir, report = self.call("rate", work)
         else:
-            run_dir, report = rate(self.study, rating, before_judge=check)
+            run_dir, report = rate(self.study, rating)
         (self.done_now if report.count("rated") else self.done_before).append("rate")
         return run_dir, report
 
@@ -272,7 +259,7 @@ class _RecipeRun:
             weights_from=self.study,
             weights_run=run_dir.name,
             name=recipe.judge_row,
-            **{name: getattr(rating, name) for name in _HOW_TO_RATE},
+            **rating.model_dump(include={"judge", "rules", "shard_size", "max_reply_tokens"}),
         )
         shards = "judged/*/ratings/*/shard-*"
         before = {*self.study.glob(shards)}
@@ -293,7 +280,7 @@ class _RecipeRun:
             lambda _: weigh_rules(run_dir, scheme=weighing.scheme, options=weighing),
         )
         if recipe.initial is not None:
-            self.make_initial()
+            self.make_initial(recipe.initial)
         trained = self.train("train", recipe, run=run_dir.name)
         rows = {
             row.name: str(self.train(row.stage, row).out)
@@ -301,7 +288,7 @@ class _RecipeRun:
             else self._backbone(row.backbone).model
             for row in recipe.rows
         }
-        gate = None if recipe.gate is None else self.gate(trained.model_dir)
+        gate = None if recipe.gate is None else self.gate(recipe.gate, trained.model_dir)
         self.score(trained.out)
         made = {"run": run_dir.name, "model": str(trained.out), "gate": gate, "results": judged}
         table = self.benchmark(rows, made)
@@ -309,12 +296,11 @@ class _RecipeRun:
             self.export("export-heads", trained.model_dir, weights=None)
         return table, self.export("export", trained.model_dir, weights=weights)
 
-    def make_initial(self) -> None:
+    def make_initial(self, initial: InitialModel) -> None:
         """A reward model to start from: a head in closed form, exported for plain transformers."""
         from encore.training.train import train
 
-        initial, root = self.recipe.initial, self.initial_dir.parent
-        assert initial is not None, "the recipe has one"
+        root = self.initial_dir.parent
         probe = TrainingConfig(objective="bradley-terry", method="probe")
         config = TrainConfig.of(root, backbone=initial.backbone, training=probe)
 
@@ -346,16 +332,18 @@ class _RecipeRun:
         )
         return result
 
-    def gate(self, model: Path) -> Path:
+    def gate(self, gate: GateConfig, model: Path) -> Path:
         """The gate over the model's heads."""
         from encore.training.gate import TrainGateConfig, train_gate
 
-        gate, study, out = self.recipe.gate, open_study(self.study), model.parent / "gate"
-        assert gate is not None, "the recipe has a gate"
-        limit = self.recipe.limit
+        study, out, limit = open_study(self.study), model.parent / "gate", self.recipe.limit
         config = TrainGateConfig(study=self.study, model=model, gate=gate, limit=limit, out=out)
-        made_from = {"model": folder_digest(model), "gate": gate.model_dump(), "limit": limit}
-        made_from["pairs"] = data_digest(study)
+        made_from = {
+            "model": folder_digest(model),
+            "gate": gate.model_dump(),
+            "limit": limit,
+            "pairs": data_digest(study),
+        }
 
         def work(reporter: Reporter) -> bool:
             return _made(out, made_from, lambda: train_gate(study, config, reporter=reporter))
@@ -387,11 +375,12 @@ class _RecipeRun:
         from encore.benchmarks.run import run_benchmark
 
         recipe, table = self.recipe, self.table_dir / "table.json"
-        untouched = [row for row in recipe.rows if row.training is None]
         of_recipe = {
             "reward_models": tuple(f"{name}={where}" for name, where in rows.items()),
             "row_revisions": {
-                row.name: row.backbone.revision for row in untouched if row.backbone.revision
+                row.name: row.backbone.revision
+                for row in recipe.rows
+                if row.training is None and row.backbone.revision
             },
             "rows": recipe.benchmark.rows.model_copy(update={"k": recipe.weighing.k}),
             "out": self.table_dir,
@@ -403,8 +392,7 @@ class _RecipeRun:
             lambda reporter: run_benchmark(open_study(self.study), config, reporter=reporter),
             is_new=lambda run: run.num_computed or table.read_bytes() != before,
         )
-        found: Path = run.markdown_path
-        return found
+        return Path(run.markdown_path)
 
     def export(self, stage: str, model: Path, *, weights: Path | None) -> Path:
         """The model as plain transformers, its heads folded by the weights if there are any."""
@@ -440,14 +428,6 @@ class _RecipeRun:
         if backbone.model != INITIAL:
             return backbone
         return backbone.model_copy(update={"model": str(self.initial_dir)})
-
-    def _is_trained(self, training: TrainingConfig | None) -> bool:
-        ended = self.study.glob("training/*/result.json")
-        manifests = (json.loads(path.with_name("training.json").read_text()) for path in ended)
-        return training is not None and any(
-            one["identity"]["config"] == json.loads(json.dumps(identity_of(training)))
-            for one in manifests
-        )
 
     def _stage(self, stage: str, work: Work, *, is_new: Callable[[Any], Any]) -> Any:
         result = self.call(stage, work)
@@ -496,21 +476,17 @@ def _made(folder: Path, made_from: Mapping[str, Any], make: Callable[[], Any]) -
     """
     mark = folder.with_name(f".{folder.name}.made.json")
     made = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else {"files": {}}
-    is_whole = all(_digest(folder / name) == digest for name, digest in made["files"].items())
+    is_whole = made["files"].items() <= _digests(folder).items()
     if is_whole and made.get("made_from") == json.loads(json.dumps(made_from)):
         return False
     if not is_whole:  # what is damaged must not pass for a result, nor for somebody else's
         for name in made["files"]:
             (folder / name).unlink(missing_ok=True)
     make()
-    files = {path.name: _digest(path) for path in sorted(folder.iterdir()) if path.is_file()}
-    content = json.dumps({"made_from": made_from, "files": files}, indent=1)
+    content = json.dumps({"made_from": made_from, "files": _digests(folder)}, indent=1)
     atomic_write_bytes(mark, content.encode())
     return True
 
 
-def _digest(path: Path) -> list[Any]:
-    """Length, and the digest of what is not too long: a finished stage is to answer at once."""
-    num_bytes = path.stat().st_size if path.is_file() else None
-    is_short = num_bytes is not None and num_bytes <= _DIGEST_LIMIT
-    return [num_bytes, file_sha256(path) if is_short else None]
+def _digests(folder: Path) -> dict[str, str]:
+    return {path.name: file_digest(path) for path in sorted(folder.glob("*")) if path.is_file()}

@@ -1,6 +1,6 @@
 """How often each head ranks a pair as people did, on all pairs and on those training held out.
 
-Suffixes: P pairs, 2 responses (chosen, rejected).
+Suffixes: P pairs, R heads.
 """
 
 from __future__ import annotations
@@ -45,27 +45,20 @@ def head_accuracies(scores: HeadScores) -> tuple[HeadAccuracy, ...]:
     """Every head's accuracy, in head order; empty without pairs."""
     if not scores.num_pairs:
         return ()
+    chosen_PR, rejected_PR = scores.score_P2R[:, 0], scores.score_P2R[:, 1]
+    num_wins_R = (chosen_PR > rejected_PR).sum(axis=0)
+    num_ties_R = (chosen_PR == rejected_PR).sum(axis=0)
     return tuple(
-        accuracy_of(scores.score_P2R[:, :, place].astype(np.float64), name=head_id)
-        for place, head_id in enumerate(scores.head_ids)
-    )
-
-
-def accuracy_of(score_P2: NDArray[np.float64], *, name: str) -> HeadAccuracy:
-    """The accuracy of one head's scores, or of a composed reward.
-
-    Args:
-        score_P2: Chosen and rejected, at least one pair, shape [P, 2].
-        name: Of the head.
-    """
-    margin_P = score_P2[:, 0] - score_P2[:, 1]
-    num_wins, num_ties = int((margin_P > 0).sum()), int((margin_P == 0).sum())
-    return HeadAccuracy(
-        head_id=name,
-        num_pairs=len(margin_P),
-        num_ties=num_ties,
-        half=(num_wins + num_ties / 2) / len(margin_P),
-        strict=num_wins / len(margin_P),
+        HeadAccuracy(
+            head_id=head_id,
+            num_pairs=scores.num_pairs,
+            num_ties=num_ties,
+            half=(num_wins + num_ties / 2) / scores.num_pairs,
+            strict=num_wins / scores.num_pairs,
+        )
+        for head_id, num_wins, num_ties in zip(
+            scores.head_ids, num_wins_R.tolist(), num_ties_R.tolist(), strict=True
+        )
     )
 
 

@@ -20,6 +20,7 @@ from encore.data.records import RESPONSES
 from encore.data.study import MARKER
 from encore.errors import InputError, StudyIncompleteError
 from encore.runs import RunManifest, RunStatus, choose_run, list_runs, run_status
+from encore.schemas import texts
 from encore.weighting.vector import head_weights
 
 SCORES_DIR = "scores"
@@ -29,10 +30,9 @@ SYNTHETIC_MODEL = "model: "
 #: What identifies a row; every further column is a head's score. ``subset`` is null where a data
 #: set has none.
 KEY_FIELDS = (
-    pa.field("pair_id", pa.string(), nullable=False),
-    pa.field("source", pa.string(), nullable=False),
+    *texts("pair_id", "source"),
     pa.field("subset", pa.string(), nullable=True),
-    pa.field("response", pa.string(), nullable=False),
+    *texts("response"),
 )
 KEY_NAMES = tuple(field.name for field in KEY_FIELDS)
 
@@ -92,9 +92,9 @@ class ScoreManifest(RunManifest):
         """One for each response."""
         return len(RESPONSES)
 
-    def check(self, run_dir: Path, /) -> None:
+    def check(self, folder: Path, /) -> None:
         """Refuse a manifest whose key or heads do not fit its identity."""
-        super().check(run_dir)
+        super().check(folder)
         if not self.head_ids or len(self.mean) != len(self.head_ids):
             raise ValueError("its heads are empty, or their means are missing")
 
@@ -209,12 +209,14 @@ def _read(paths: Sequence[Path], *, name: str) -> HeadScores:
             f"{name}: pair {row['pair_id']}: its {row['response']} response has no finite score "
             "under every head; score again"
         )
-    keys = table.take(pa.array(range(0, table.num_rows, 2), pa.int64())).select(KEY_NAMES)
-    key_P = {key: np.array(keys[key].to_pylist(), dtype=np.object_) for key in KEY_NAMES}
+    pair_id_P, source_P, subset_P = (
+        np.array(table[key].to_pylist()[::2], dtype=np.object_)
+        for key in ("pair_id", "source", "subset")
+    )
     return HeadScores(
-        pair_id_P=key_P["pair_id"],
-        source_P=key_P["source"],
-        subset_P=key_P["subset"],
+        pair_id_P=pair_id_P,
+        source_P=source_P,
+        subset_P=subset_P,
         score_P2R=score_NR.reshape(-1, 2, len(head_ids)),
         head_ids=head_ids,
         mean_R=np.zeros(len(head_ids)),
@@ -223,10 +225,9 @@ def _read(paths: Sequence[Path], *, name: str) -> HeadScores:
 
 def _paired(table: pa.Table, *, name: str) -> pa.Table:
     """The rows sorted by pair_id and source, each pair's chosen response before its rejected."""
-    table = table.sort_by([(key, "ascending") for key in ("pair_id", "source", "response")])
-    pair_id_N, source_N, response_N = (
-        table[key].to_numpy() for key in ("pair_id", "source", "response")
-    )
+    keys = ("pair_id", "source", "response")
+    table = table.sort_by([(key, "ascending") for key in keys])
+    pair_id_N, source_N, response_N = (table[key].to_numpy() for key in keys)
     is_next_N = (pair_id_N[1:] != pair_id_N[:-1]) | (source_N[1:] != source_N[:-1])
     first_P = np.flatnonzero(np.r_[True, is_next_N][: len(pair_id_N)])
     num_rows_P = np.diff(first_P, append=len(pair_id_N))

@@ -9,6 +9,7 @@ Suffixes: P pairs, N responses (two a pair, chosen first), R heads.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,13 +131,12 @@ def score_study(
         max_length=config.max_length,
         revision=config.revision,
     )
-    data = synthetic_parts((read_manifest(study, label) for label in labels_of(study)), ())
     manifest = score_manifest(
         model,
         data_sha256=data_digest_of(all_pairs),
         num_pairs=pairs.num_rows,
         shard_size=config.shard_size,
-        synthetic=data,
+        synthetic=synthetic_parts((read_manifest(study, one) for one in labels_of(study)), ()),
     )
 
     def pairs_of(shard: Shard) -> list[PairInSubset]:
@@ -145,23 +145,6 @@ def score_study(
     run_dir = config.out or study.path / SCORES_DIR / manifest.score_key
     began = time.monotonic()
     report = score_run(run_dir, manifest, pairs_of, opened=model, how=config, reporter=reporter)
-    return _result(
-        run_dir,
-        manifest,
-        report,
-        split=trained_split(model.metadata),
-        seconds=time.monotonic() - began,
-    )
-
-
-def _result(
-    run_dir: Path,
-    manifest: ScoreManifest,
-    report: RunReport,
-    *,
-    split: TrainedSplit | None,
-    seconds: float,
-) -> ScoreResult:
     num_rows = sum(shard.num_rows for shard in report.outcomes)
     num_computed, num_cut = report.computed("num_computed"), report.total("num_cut_responses")
     note = (
@@ -178,12 +161,12 @@ def _result(
         failures=report.failures,
         num_shards=len(manifest.shards),
         num_reused=report.count("reused"),
-        seconds=seconds,
+        seconds=time.monotonic() - began,
         num_tokens=report.computed("num_tokens"),
         padding_share=report.computed("num_padding") / num_computed if num_computed else None,
         notes=(note,) if num_cut else (),
         synthetic=manifest.synthetic,
-        split=split,
+        split=trained_split(model.metadata),
     )
 
 
@@ -307,7 +290,7 @@ def score_encoded(
     *,
     how: ComputingConfig,
     on_scored: Tell = lambda _num_responses: None,
-) -> tuple[NDArray[np.float32], dict[str, int]]:
+) -> tuple[NDArray[np.float32], Counter[str]]:
     """The scores of both responses of some pairs: score_NR, and counts of what was computed.
 
     ``num_computed`` counts token positions that went through the model, ``num_padding`` those that
@@ -325,15 +308,12 @@ def score_encoded(
     responses = [one for pair in encoded for one in (pair.chosen, pair.rejected)]
     sequences = [one.token_ids for one in responses]
     score_NR = np.empty((len(sequences), len(opened.model.head_ids)), dtype=np.float32)
-    num_cut = [one.num_cut for one in responses]
-    counts = {
-        "num_tokens": 0,
-        "num_computed": 0,
-        "num_padding": 0,
-        "num_cut_responses": sum(num > 0 for num in num_cut),
-        "num_cut_pairs": sum(pair.chosen.num_cut + pair.rejected.num_cut > 0 for pair in encoded),
-        "num_cut_tokens": sum(num_cut),
-    }
+    num_cut_P2 = np.array([one.num_cut for one in responses]).reshape(-1, 2)
+    counts = Counter(
+        num_cut_responses=int((num_cut_P2 > 0).sum()),
+        num_cut_pairs=int(num_cut_P2.any(axis=1).sum()),
+        num_cut_tokens=int(num_cut_P2.sum()),
+    )
     num_done = 0
     for batch in computed_batches(
         opened.model,
@@ -346,8 +326,7 @@ def score_encoded(
     ):
         score_NR[batch.indices] = batch.value_NX
         num_done += len(batch.indices)
-        counts["num_tokens"] += batch.num_tokens
-        counts["num_computed"] += batch.num_computed
-        counts["num_padding"] += batch.num_padding
+        for name in ("num_tokens", "num_computed", "num_padding"):
+            counts[name] += getattr(batch, name)
         on_scored(num_done)
     return score_NR, counts

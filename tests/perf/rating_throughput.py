@@ -27,8 +27,9 @@ from encore.data.study import open_study
 from encore.demo import data_paths, judge_path
 from encore.judges import open_judge
 from encore.rating.prompts import render_conversation, render_rating_prompt
-from encore.rating.rating_run import RatingRun, open_run, rate_run
+from encore.rating.rating_run import RatingRun, open_run
 from encore.settings import prepare_environment
+from encore.shard_runner import work_through
 from tests.perf.harness import in_turn, seconds_of, show, worker
 
 MAX_REPLY_TOKENS = 16
@@ -70,7 +71,7 @@ def main() -> None:
         def product() -> float:
             run = fresh_run()
             judge._engine.reset_prefix_cache()
-            return seconds_of(lambda: rate_run(run))
+            return seconds_of(lambda: work_through(run.job()))
 
         texts = texts_of(fresh_run())
         judge.start()

@@ -14,7 +14,8 @@ from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.query.study_database import StudyDatabase, open_database
 from encore.query.study_tables import StudyTables, study_tables
-from encore.rating.rating_run import open_run, rate_run
+from encore.rating.rating_run import open_run
+from encore.shard_runner import work_through
 from tests.scripted_judge import ScriptedJudge
 
 NUM_RULES = 10
@@ -60,7 +61,7 @@ def rate_study(study: Path, *, judge: str = "one", limit: int | None = None) -> 
     run = open_run(
         open_study(study), config, judge=ScriptedJudge(name=judge, script=coarse_score(judge))
     )
-    rate_run(run)
+    work_through(run.job())
     return run.manifest.run_key
 
 

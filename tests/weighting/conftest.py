@@ -9,7 +9,8 @@ import pytest
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
-from encore.rating.rating_run import open_run, rate_run
+from encore.rating.rating_run import open_run
+from encore.shard_runner import work_through
 from tests.scripted_judge import ScriptedJudge
 
 NUM_PROMPTS = 8
@@ -33,5 +34,5 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     ingest([f"mine={source}"], out=folder / "study")
     opened = open_study(folder / "study")
     config = RatingConfig(judge=JudgeConfig(model="scripted"), shard_size=10)
-    rate_run(open_run(opened, config, judge=ScriptedJudge()))
+    work_through(open_run(opened, config, judge=ScriptedJudge()).job())
     return opened

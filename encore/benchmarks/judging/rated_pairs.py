@@ -32,9 +32,10 @@ from encore.data.records import RuleSet
 from encore.data.study import MARKER, Study, changed_study, open_study
 from encore.errors import InputError
 from encore.judges.base import Judge
-from encore.rating.rating_run import open_run, rate_run
+from encore.rating.rating_run import open_run
 from encore.rating_runs import RatingManifest, null_reasons, run_status
 from encore.reporting import SILENT, Reporter
+from encore.shard_runner import work_through
 from encore.warehouse import PairRatings, Warehouse, open_ratings, read_pair_ratings
 from encore.weighting.composed import credits_of
 from encore.weighting.vector import Origin as WeightsOrigin
@@ -98,7 +99,8 @@ def rate_pairs(
     """
     study = study_of_pairs(pairs, out=config.out)
     run = open_run(study, config.rating, judge=judge)
-    refuse_failures(study.path, rate_run(run, reporter=reporter), run.manifest)
+    report = work_through(run.job(reporter=reporter), reporter=reporter)
+    refuse_failures(study.path, report, run.manifest)
     with Warehouse(open_ratings(study.path, run=run.manifest.run_key)) as warehouse:
         ratings = read_pair_ratings(warehouse, rule_ids=tuple(weights))
     row_of = {pair_id: row for row, pair_id in enumerate(ratings.pair_id_P.tolist())}
