@@ -259,18 +259,9 @@ def write_tokenizer(tokenizer: ConversationTokenizer, folder: Path) -> None:
     Args:
         tokenizer: The reward model's.
         folder: Where they go; it is there.
-
-    Raises:
-        InputError: A tokenizer that has no tokenizer.json (a Python-only one).
     """
     hf_tokenizer, template = tokenizer.hf_tokenizer, _ending_template(tokenizer)
-    backend = getattr(hf_tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise InputError(
-            f"tokenizer {type(hf_tokenizer).__name__}: it has no tokenizer.json, which every "
-            "reader needs; convert it to a fast tokenizer first"
-        )
-    content: dict[str, Any] = json.loads(backend.to_str())
+    content: dict[str, Any] = json.loads(hf_tokenizer.backend_tokenizer.to_str())
     content["post_processor"] = _without_special_tokens(content.get("post_processor"))
     special = {
         name: str(token)

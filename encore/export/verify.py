@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +21,8 @@ from encore.data.records import Message, PreferencePair
 from encore.errors import EncoreError, InputError
 from encore.export.classifier import ExportDtype, rounded
 from encore.model.loading import load_weights, loading
+from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
-
-if TYPE_CHECKING:
-    from encore.model.opening import OpenedModel
 
 #: The most that two computations of one score in float32 may differ; for a label whose scores go
 #: beyond 1, relative to its largest.

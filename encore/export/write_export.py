@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,9 +29,7 @@ from encore.export.verify import Verification, Written, verify_export
 from encore.export.weights_input import Composition
 from encore.files import atomic_folder
 from encore.model.config import EXPORT_FILE
-
-if TYPE_CHECKING:
-    from encore.model.opening import OpenedModel
+from encore.model.opening import OpenedModel
 
 #: The label of a composed model.
 REWARD_LABEL = "reward"

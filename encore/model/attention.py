@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -29,8 +27,6 @@ SEGMENT_ATTENTION = "encore-segments"
 _KERNEL_DTYPES = (torch.bfloat16, torch.float16)
 _MAX_KERNEL_HEAD_DIM = 256
 _KERNEL_CAPABILITY = (8, 0)
-#: What some architectures add to attention and this one does not compute.
-_UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
 
 def register_segment_attention() -> str:
@@ -71,12 +67,15 @@ class SegmentPlan:
 
         Causal attention aligned to the lower right: all of the context, then the segment's past.
         """
-        return [self._mask(one) if one.context else None for one in self.segments]
-
-    def _mask(self, segment: Segment) -> Any:
-        shape = segment.num_queries, segment.num_keys
-        mask = torch.ones(shape, dtype=torch.bool, device=self.device)
-        return mask.tril_(segment.num_keys - segment.num_queries)
+        masks: list[Any] = []
+        for segment in self.segments:
+            mask = None
+            if segment.context:
+                shape = segment.num_queries, segment.num_keys
+                mask = torch.ones(shape, dtype=torch.bool, device=self.device)
+                mask.tril_(segment.num_keys - segment.num_queries)
+            masks.append(mask)
+        return masks
 
     @cached_property
     def kernel_arguments(self) -> tuple[Any, Any, int, int]:
@@ -86,7 +85,7 @@ class SegmentPlan:
         """
         lengths = (self.length_S, [segment.num_keys for segment in self.segments])
         queries, keys = (
-            torch.from_numpy(np.cumsum([0, *each], dtype=np.int32)).to(self.device)
+            torch.tensor([0, *each]).cumsum(0, dtype=torch.int32).to(self.device)
             for each in lengths
         )
         return queries, keys, max(self.length_S), self.max_keys
@@ -97,13 +96,10 @@ class SegmentPlan:
 
         None where no segment has a context: the row's own order.
         """
-        if not any(segment.context for segment in self.segments):
+        parts = [part for one in self.segments for part in (one.context, one) if part]
+        if len(parts) == len(self.segments):
             return None
-        parts: list[NDArray[np.int64]] = []
-        for segment in self.segments:
-            for part in (segment.context, segment):
-                parts += [np.arange(part.start, part.stop)] if part else []
-        return torch.from_numpy(np.concatenate(parts)).to(self.device)
+        return torch.cat([torch.arange(part.start, part.stop) for part in parts]).to(self.device)
 
 
 def key_mask(*, attention_mask: Any = None, mask_function: Any = None, **_: Any) -> Any:
@@ -129,7 +125,7 @@ def segment_attention(
     scaling: float | None = None,
     sliding_window: int | None = None,
     segment_plan: SegmentPlan | None = None,
-    **kwargs: Any,
+    **_: Any,
 ) -> tuple[Any, None]:
     """Attention of one layer, in transformers' form: ([B, L, H, D], None).
 
@@ -143,13 +139,17 @@ def segment_attention(
         scaling: Of scores before the softmax.
         sliding_window: The layer's window in tokens: longer sequences are refused.
         segment_plan: Of a packed row; None for padded rows.
-        kwargs: What else the architecture passes on.
+        _: What else architectures pass on; those in `encore.model.trunks` change no score by it.
 
     Raises:
-        InputError: a sequence longer than the window; scores changed in a way not computed here.
+        InputError: a sequence longer than the window.
     """
     longest = key.shape[2] if segment_plan is None else segment_plan.max_keys
-    _refuse_unsupported(longest, sliding_window, kwargs)
+    if sliding_window is not None and longest > sliding_window:
+        raise InputError(
+            f"attention window {sliding_window} tokens: a sequence of {longest} is longer, which "
+            "is not computed here; give a max_length of at most the window"
+        )
     if segment_plan is None:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling
@@ -253,16 +253,3 @@ def kernel_takes(
         and head_dim <= _MAX_KERNEL_HEAD_DIM
         and head_dim % 8 == 0
     )
-
-
-def _refuse_unsupported(longest: int, sliding_window: int | None, kwargs: dict[str, Any]) -> None:
-    if sliding_window is not None and longest > sliding_window:
-        raise InputError(
-            f"attention window {sliding_window} tokens: a sequence of {longest} is longer, which "
-            "is not computed here; give a max_length of at most the window"
-        )
-    if changed := [name for name in _UNSUPPORTED if kwargs.get(name) is not None]:
-        raise InputError(
-            f"attention argument {changed[0]!r}: this trunk changes its attention scores in a way "
-            "ENCORE does not compute; use a Llama, Mistral, Qwen or BERT kind of model"
-        )

@@ -126,8 +126,8 @@ class ConversationTokenizer:
             token; ours end where the turn does.
 
     Raises:
-        InputError: a template that does not render, changes or drops the response, or ends in no
-            special token; no token to pad with.
+        InputError: a tokenizer without a tokenizer.json; a template that does not render, changes
+            or drops the response, or ends in no special token; no token to pad with.
     """
 
     def __init__(
@@ -143,6 +143,11 @@ class ConversationTokenizer:
         self.max_length = max_length
         self.is_as_downloaded = is_as_downloaded
         self._name = str(hf_tokenizer.name_or_path)
+        if getattr(hf_tokenizer, "backend_tokenizer", None) is None:
+            raise InputError(
+                f"tokenizer of {self._name!r}: {type(hf_tokenizer).__name__} has no "
+                "tokenizer.json; convert it to a fast tokenizer first"
+            )
         freeze = pin_template if is_as_downloaded else freeze_template
         self.template = freeze(template or self._own_template())
         self.template_sha256 = hashlib.sha256(self.template.encode()).hexdigest()

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.utils.rnn import pad_sequence
 
 from encore.errors import InputError
 
@@ -142,9 +143,12 @@ def check_layout(layout: LayoutName, *, is_causal: bool) -> None:
 def shared_length(sequences: Sequence[TokenIds]) -> int:
     """Tokens that all sequences begin with, at most one less than the shortest has.
 
-    The last token is what a causal trunk is pooled at, so each sequence keeps its own.
+    The last token is what a causal trunk is pooled at, so each sequence keeps its own. One sequence
+    alone shares nothing.
     """
     shortest = min(map(len, sequences)) - 1
+    if len(sequences) < 2 or shortest < 1:
+        return 0
     first = sequences[0][:shortest]
     is_same = np.ones(shortest, dtype=np.bool_)
     for other in sequences[1:]:
@@ -154,29 +158,27 @@ def shared_length(sequences: Sequence[TokenIds]) -> int:
 
 def _padded(sequences: Sequence[TokenIds], pad_token_id: int, *, is_causal: bool) -> Microbatch:
     """Right-padded rows: what a causal trunk computes never sees what stands to the right."""
-    lengths = np.array([len(ids) for ids in sequences], dtype=np.int64)
-    num_rows, width = len(sequences), int(lengths.max())
-    token_ids = np.full((num_rows, width), pad_token_id, dtype=np.int64)
-    for row, ids in enumerate(sequences):
-        token_ids[row, : len(ids)] = ids
-    # Padding repeats the last position: within the trunk's table however far a row is padded.
-    positions = np.minimum(np.arange(width, dtype=np.int64), lengths[:, None] - 1)
-    first = np.arange(num_rows, dtype=np.int64) * width
-    needs_mask = not is_causal and bool((lengths != width).any())
-    mask = torch.from_numpy(np.arange(width) < lengths[:, None]) if needs_mask else None
+    rows = [torch.tensor(ids, dtype=torch.int64) for ids in sequences]
+    token_ids_BL = pad_sequence(rows, batch_first=True, padding_value=pad_token_id)
+    length_N = torch.tensor([len(ids) for ids in sequences])
+    num_rows, width = token_ids_BL.shape
+    place_L = torch.arange(width)
+    is_token_BL = place_L < length_N[:, None]
+    first_N = torch.arange(num_rows) * width
     return Microbatch(
-        token_ids_BL=torch.from_numpy(token_ids),
-        position_ids_BL=torch.from_numpy(positions),
+        token_ids_BL=token_ids_BL,
+        # Padding repeats the last position: within the trunk's table however far a row is padded.
+        position_ids_BL=torch.minimum(place_L, length_N[:, None] - 1),
         segments=None,
-        attention_mask_BL=mask,
-        first_N=torch.from_numpy(first),
-        last_N=torch.from_numpy(first + lengths - 1),
-        num_tokens=int(lengths.sum()),
+        attention_mask_BL=None if is_causal or is_token_BL.all() else is_token_BL,
+        first_N=first_N,
+        last_N=first_N + length_N - 1,
+        num_tokens=sum(map(len, sequences)),
     )
 
 
 def _packed(sequences: Sequence[TokenIds], groups: Sequence[Sequence[int]]) -> Microbatch:
-    token_ids: list[TokenIds] = []
+    parts: list[TokenIds] = []
     positions: list[_Ints] = []
     segments: list[Segment] = []
 
@@ -184,26 +186,25 @@ def _packed(sequences: Sequence[TokenIds], groups: Sequence[Sequence[int]]) -> M
         """Add tokens that begin at a position of their sequence."""
         start = segments[-1].stop if segments else 0
         segment = Segment(start=start, stop=start + len(ids), context=context)
-        token_ids.append(ids)
-        positions.append(np.arange(position, position + len(ids), dtype=np.int64))
+        parts.append(ids)
+        positions.append(np.arange(position, position + len(ids)))
         segments.append(segment)
         return segment
 
-    grouped = {index for group in groups for index in group}
-    assert len(grouped) == sum(map(len, groups)), "a sequence stands in one group"
-    order = {min(group): tuple(group) for group in groups}
+    group_of = {index: group for group in groups for index in group}
+    assert len(group_of) == sum(map(len, groups)), "a sequence stands in one group"
     first, last = np.zeros((2, len(sequences)), dtype=np.int64)
     for index in range(len(sequences)):
-        if index in grouped and index not in order:
+        members = group_of.get(index, (index,))
+        if index != min(members):
             continue  # laid out with the first of its group
-        members = order.get(index, (index,))
-        shared = shared_length([sequences[i] for i in members]) if len(members) > 1 else 0
-        context = append(sequences[members[0]][:shared], position=0) if shared else None
+        shared = shared_length([sequences[member] for member in members])
+        context = append(sequences[index][:shared], position=0) if shared else None
         for member in members:
             segment = append(sequences[member][shared:], position=shared, context=context)
             first[member], last[member] = segment.start, segment.stop - 1
     return Microbatch(
-        token_ids_BL=torch.from_numpy(np.concatenate(token_ids).astype(np.int64))[None],
+        token_ids_BL=torch.tensor(np.concatenate(parts), dtype=torch.int64)[None],
         position_ids_BL=torch.from_numpy(np.concatenate(positions))[None],
         segments=tuple(segments),
         attention_mask_BL=None,

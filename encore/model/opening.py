@@ -128,11 +128,9 @@ def model_digest(model: MultiHeadRewardModel, tokenizer: ConversationTokenizer) 
         tokenizer: Vocabulary, frozen template and maximum length.
     """
     hf_tokenizer = tokenizer.hf_tokenizer
-    # Everything that turns text into ids; truncation and padding are set by whoever calls.
-    backend = getattr(hf_tokenizer, "backend_tokenizer", None)
-    content = dict(hf_tokenizer.get_vocab()) if backend is None else json.loads(backend.to_str())
-    if backend is not None:
-        content = {name: content[name] for name in content if name not in ("padding", "truncation")}
+    content = json.loads(hf_tokenizer.backend_tokenizer.to_str())
+    for name in ("padding", "truncation"):  # set by whoever calls
+        content.pop(name, None)
     # Templates print the tokens that begin and end texts, and cutting keeps the first.
     roles = {name: str(token) for name, token in hf_tokenizer.special_tokens_map.items()}
     parts = [
@@ -173,9 +171,14 @@ def _load_classifier(
     """A …ForSequenceClassification with its labels as heads."""
     _refuse_other_models(files)
     head_ids = _head_ids(files)
-    fields = {"model": files.location, "revision": files.hub_revision, "dtype": dtype}
-    length = max_length or _NO_LIMIT
-    config = BackboneConfig.model_validate({**fields, "pooling": "last", "max_length": length})
+    fields = {
+        "model": files.location,
+        "revision": files.hub_revision,
+        "dtype": dtype,
+        "pooling": "last",
+        "max_length": max_length or _NO_LIMIT,
+    }
+    config = BackboneConfig.model_validate(fields)
     tokenizer = load_tokenizer(config, is_as_downloaded=True)
     if max_length is None:
         known = (int(tokenizer.hf_tokenizer.model_max_length), tokenizer.max_length)
@@ -223,15 +226,15 @@ def _refuse_if_padding_counts(
 
     XLNet's head reads the last place of a row, FNet mixes all.
     """
-    sequences = [tokenizer.encode(_PROBE, text).token_ids for text in _PROBE_RESPONSES]
-    common: dict[str, Any] = {"pad_token_id": model.pad_token_id, "is_causal": False}
-    rows = [*([one] for one in sequences), sequences]
+    short, long = (tokenizer.encode(_PROBE, text).token_ids for text in _PROBE_RESPONSES)
+    how: dict[str, Any] = {"pad_token_id": model.pad_token_id, "is_causal": False}
     with torch.inference_mode():
-        batches = (lay_out(row, layout="packed", **common).to(model.device) for row in rows)
-        *alone, beside_NR = map(model, batches)
-    alone_NR = torch.cat(alone)
+        alone_NR, beside_NR = (
+            model(lay_out(row, layout="sorted", **how).to(model.device))
+            for row in ([short], [short, long])
+        )
     scale = alone_NR.abs().max().clamp(min=1.0)
-    effect = float((alone_NR - beside_NR).abs().max() / scale)
+    effect = float((alone_NR - beside_NR[:1]).abs().max() / scale)
     if effect > _MAX_PADDING_EFFECT[model.trunk.dtype]:
         raise InputError(
             f"reward model {name!r}: a text's score changes by {effect:.1%} beside a longer one, "

@@ -17,7 +17,7 @@ from torch import nn
 from encore.errors import InputError
 from encore.model.attention import SegmentPlan
 from encore.model.config import Pooling
-from encore.model.layouts import Microbatch, check_layout
+from encore.model.layouts import Microbatch
 
 #: What tables of learnt positions are called.
 _POSITION_TABLES = ("position_embeddings", "embed_positions", "wpe")
@@ -80,18 +80,16 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         """What the heads read: hidden_ND, float32.
 
         Raises:
-            InputError: a shared beginning with an encoder, or with another pooling than ``last``.
+            InputError: a shared beginning with another pooling than ``last``.
         """
         segments = microbatch.segments
         plan = None
         if segments is not None:
-            if any(segment.context for segment in segments):
-                check_layout("prefix-shared", is_causal=self.is_causal)
-                if self.pooling != "last":
-                    raise InputError(
-                        f"layout 'prefix-shared': pooling {self.pooling!r} reads a sequence's "
-                        "beginning, which is shared there; expected pooling 'last', or use 'packed'"
-                    )
+            if self.pooling != "last" and any(segment.context for segment in segments):
+                raise InputError(
+                    f"layout 'prefix-shared': pooling {self.pooling!r} reads a sequence's "
+                    "beginning, which is shared there; expected pooling 'last', or use 'packed'"
+                )
             device = microbatch.token_ids_BL.device
             plan = SegmentPlan(segments, is_causal=self.is_causal, device=device)
         output = self.trunk(
@@ -173,21 +171,17 @@ class WholeClassifier(MultiHeadRewardModel):
         for config in (classifier.config, classifier.config.get_text_config()):
             config.pad_token_id = pad_token_id
         linear = [module for module in classifier.modules() if isinstance(module, nn.Linear)]
-        last = [module for module in linear if module.out_features == len(self.head_ids)][-1:]
-        for layer in last:  # in bfloat16, rewards of about ten would be multiples of 1/16
+        heads = [module for module in linear if module.out_features == len(self.head_ids)]
+        for layer in heads[-1:]:  # in bfloat16, rewards of about ten would be multiples of 1/16
             layer.float()
             layer.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(), *inputs[1:]))
 
     def forward(self, microbatch: Microbatch) -> Any:
         """Scores score_NR, float32, in the order of the sequences given to `lay_out`."""
-        flat_T = microbatch.token_ids_BL.reshape(-1)
-        length_N = microbatch.last_N - microbatch.first_N + 1
-        place_L = torch.arange(int(length_N.max()), device=flat_T.device)
-        is_token_NL = place_L < length_N[:, None]
-        index_NL = (microbatch.first_N[:, None] + place_L).clamp(max=flat_T.numel() - 1)
-        token_ids_NL = flat_T[index_NL].long().masked_fill(~is_token_NL, self.pad_token_id)
-        output = self.trunk(input_ids=token_ids_NL, attention_mask=is_token_NL.long())
-        return output.logits.float()
+        assert microbatch.segments is None, "a classifier that is run whole reads padded rows"
+        token_ids_BL, mask_BL = microbatch.token_ids_BL, microbatch.attention_mask_BL
+        is_token_BL = torch.ones_like(token_ids_BL) if mask_BL is None else mask_BL.long()
+        return self.trunk(input_ids=token_ids_BL, attention_mask=is_token_BL).logits.float()
 
     def embed(self, _microbatch: Microbatch) -> Any:
         """Nothing: what its head reads is its own affair.

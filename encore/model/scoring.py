@@ -149,21 +149,15 @@ def _plan(
     sequences: Sequence[TokenIds], *, layout: LayoutName, groups: Groups, budget: int
 ) -> list[list[Sequence[int]]]:
     """The units of every batch; the sequences of a unit stay together."""
-    num_sequences = len(sequences)
     length_N = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
     if layout in ("sorted", "single"):
-        rows = cut_rows(range(num_sequences), length_N, layout, budget)
+        rows = cut_rows(range(len(sequences)), length_N, layout, budget)
         return [[(index,) for index in row] for row in rows]
-    if layout == "packed":
-        groups = ()
-    grouped = {index for group in groups for index in group}
-    assert sum(map(len, groups)) == len(grouped), "a sequence is in one group at most"
-    alone = ((index,) for index in range(num_sequences) if index not in grouped)
-    units: list[Sequence[int]] = [*filter(len, groups), *alone]
+    units: list[Sequence[int]] = list(filter(len, groups)) if layout == "prefix-shared" else []
+    grouped = {index for unit in units for index in unit}
+    units += [(index,) for index in range(len(sequences)) if index not in grouped]
     # Token positions that a unit takes of a packed row; `lay_out` refuses empty sequences.
     cost_U = np.array([length_N[list(unit)].sum() for unit in units], dtype=np.int64)
     for place, unit in enumerate(units):
-        if len(unit) > 1 and length_N[list(unit)].min():
-            shared = shared_length([sequences[index] for index in unit])
-            cost_U[place] -= (len(unit) - 1) * shared
+        cost_U[place] -= (len(unit) - 1) * shared_length([sequences[index] for index in unit])
     return [[units[place] for place in places] for places in fill_bins(cost_U, budget)]
