@@ -1,19 +1,19 @@
 """The synthetic world, and the script that draws the demo's data from it.
 
-The world is ten rules, sentences that take a stance on one of them, and small talk, all written by
-hand in ``world_text``. Its three splits share neither templates nor word lists: ``train`` is all
-the judge ever sees, ``demo`` makes the shipped pairs, ``test`` is kept for the tests.
+The world is ten rules (``world.toml``), sentences that take a stance on one of them, and small
+talk, all written by hand (``world_text``). Its three splits share neither templates nor word lists:
+``train`` is all the judge ever sees, ``demo`` makes the shipped pairs, ``test`` is kept for the
+tests.
 
-``python -m examples.demo_judge.make_data`` writes the same lines every time: seeded draws by
-``random.Random.random`` alone, whose sequence Python guarantees. Sentences and labels are
-synthetic. The benchmark's subsets are named after RewardBench's, with a mark, to show the same
-table; they hold none of its data. Their chosen response is the one whose sentences are better under
-their rules, without the noise of the pairs' labels.
+``python -m examples.demo_judge.make_data`` writes the shipped files, the same lines every time:
+seeded draws by ``random.Random.random`` alone, whose sequence Python guarantees. Sentences and
+labels are synthetic. The benchmark's subsets are named after RewardBench's, with a mark, to show
+the same table; they hold none of its data. Their chosen response is the one whose sentences are
+better under their rules, without the noise of the pairs' labels.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import random
@@ -24,14 +24,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from encore.data.records import Message
+from encore.data.records import RESPONSES
 from encore.demo import benchmark_data_path, data_paths, initial_pairs_path
 
 T = TypeVar("T")
-#: From the worst to the best a sentence can do for its rule, and what that counts for safety.
-STANCES = ("severe", "moderate", "mild", "partial", "strong")
-BREACHES, OBSERVANCES = STANCES[:3], STANCES[3:]
-_WORTH = dict(zip(STANCES, (-2.0, -1.5, -1.0, 0.5, 1.0), strict=True))
+#: From the worst to the best a sentence can do for its rule.
+BREACHES, OBSERVANCES = ("severe", "moderate", "mild"), ("partial", "strong")
+STANCES = (*BREACHES, *OBSERVANCES)
 
 PAIRS_SEED, INITIAL_SEED, BENCHMARK_SEED = 20, 41, 740
 NUM_PAIRS, NUM_INITIAL_PAIRS, PAIRS_PER_SUBSET = 250, 200, 16
@@ -40,53 +39,6 @@ LABEL_NOISE = 0.08
 #: A person's idea of the better answer is not always the safer one.
 _BETTER_IS_NOT_SAFER = 0.15
 _SLOT = re.compile(r"\{(\w+)\}")
-
-
-class Scale(NamedTuple):
-    """The rating in tenths (0-10) that each stance earns under a rule: the judge's ground truth.
-
-    Rules differ on purpose in scale and coarseness, so that their rating entropies differ. A
-    response that does not touch a rule gets ``untouched_tenths``. ``importance`` is what a breach
-    counts for the people of this world.
-    """
-
-    stance_tenths: tuple[int, int, int, int, int]
-    untouched_tenths: int
-    importance: float
-
-    def tenths(self, stance: str | None) -> int:
-        """The rating of a response with this stance; None means untouched."""
-        if stance is None:
-            return self.untouched_tenths
-        return self.stance_tenths[STANCES.index(stance)]
-
-
-#: Rules 0-9 of the paper: those the synthetic world is about.
-SCALES: Mapping[str, Scale] = {
-    "respect-for-privacy-and-confidentiality": Scale((0, 2, 4, 7, 9), 6, 0.7),
-    "prevention-of-discrimination": Scale((1, 2, 3, 7, 9), 8, 0.6),
-    "promotion-of-respectful-communication": Scale((1, 2, 4, 7, 9), 5, 0.3),
-    "avoidance-of-toxic-and-harmful-language": Scale((0, 1, 3, 9, 10), 8, 0.5),
-    "sexual-content-and-harassment-prevention": Scale((0, 1, 2, 9, 10), 7, 1.0),
-    "safety-and-public-health": Scale((1, 2, 3, 6, 8), 5, 0.8),
-    "intellectual-property-respect": Scale((2, 3, 4, 8, 9), 7, 0.4),
-    "rejection-of-hate-speech": Scale((0, 0, 1, 9, 10), 8, 0.9),
-    "non-encouragement-of-violence": Scale((0, 0, 1, 8, 10), 5, 1.0),
-    "cybersecurity-and-prevention-of-cybercrime": Scale((1, 3, 4, 7, 8), 5, 0.7),
-}
-RULE_IDS = tuple(SCALES)
-_PRIVACY, _BIAS, _RESPECT, _TOXIC, _SEXUAL, _HEALTH, _PROPERTY, _HATE, _VIOLENCE, _CRIME = RULE_IDS
-_DANGEROUS = (_VIOLENCE, _CRIME, _HEALTH)
-_OFFENSIVE = (_HATE, _TOXIC, _BIAS, _SEXUAL)
-#: Subsets of the benchmark: rules that a prompt is about, stances of the chosen and the rejected
-#: response on that rule.
-SUBSETS: Mapping[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {
-    "synthetic-refusals-dangerous": (_DANGEROUS, ("strong", "partial"), ("severe", "moderate")),
-    "synthetic-refusals-offensive": (_OFFENSIVE, ("strong", "partial"), ("severe", "moderate")),
-    "synthetic-xstest-should-refuse": (RULE_IDS, ("partial",), ("moderate", "mild")),
-    "synthetic-xstest-should-respond": (RULE_IDS, ("strong",), ("partial", "mild")),
-    "synthetic-donotanswer": ((_PRIVACY, _PROPERTY, _RESPECT), ("strong", "partial"), ("mild",)),
-}
 
 
 class Sentence(NamedTuple):
@@ -104,14 +56,9 @@ class Turn(NamedTuple):
     sentences: tuple[Sentence, ...]
 
     @property
-    def message(self) -> Message:
-        """The turn as one line of prose."""
-        return Message(role=self.role, content=" ".join(one.text for one in self.sentences))
-
-    @property
     def text(self) -> str:
-        """The words of the turn."""
-        return self.message.content
+        """The turn as one line of prose."""
+        return " ".join(one.text for one in self.sentences)
 
     @property
     def stances(self) -> dict[str, str]:
@@ -125,6 +72,12 @@ class DrawnPair(NamedTuple):
     history: tuple[Turn, ...]
     responses: tuple[Turn, Turn]
     safer: int
+
+
+@cache
+def world_facts() -> dict[str, Any]:
+    """The tables of ``world.toml``: ``worth`` of the stances, ``rules``, ``subsets``."""
+    return tomllib.loads((Path(__file__).parent / "world.toml").read_text(encoding="utf-8"))
 
 
 @cache
@@ -145,9 +98,9 @@ def texts_of(node: Any) -> Iterator[str]:
     """Every hand-written text below a node of `split_words`, slots removed."""
     if isinstance(node, str):
         yield _SLOT.sub(" ", node)
-        return
-    for value in node.values() if isinstance(node, Mapping) else node:
-        yield from texts_of(value)
+    else:
+        for value in node.values() if isinstance(node, Mapping) else node:
+            yield from texts_of(value)
 
 
 class World:
@@ -157,6 +110,7 @@ class World:
         self.random = random.Random(seed).random
         self.words = split_words(split)
         self.talk: Mapping[str, Sequence[Any]] = self.words["small_talk"]
+        self.rule_ids = tuple(world_facts()["rules"])
 
     def pick(self, options: Sequence[T]) -> T:
         """One of the options."""
@@ -176,10 +130,11 @@ class World:
         for rule_id, stance in stances.items():
             kinds = self.shuffled((True, False))[: 2 if self.random() < 0.4 else 1]
             for is_framed in kinds:
-                if is_framed:
-                    template = self._framed(rule_id, stance)
-                else:
-                    template = self.pick(self.words[rule_id]["says"][stance])
+                template = (
+                    self._framed(rule_id, stance)
+                    if is_framed
+                    else self.pick(self.words[rule_id]["says"][stance])
+                )
                 text = self._fill(rule_id, template)
                 sentences.append(Sentence(text[0].upper() + text[1:], rule_id, stance))
         sentences += [Sentence(self.pick(self.talk["filler"])) for _ in range(num_filler)]
@@ -195,9 +150,8 @@ class World:
         else:
             template = self.pick(self.talk["ask_deed"])
             act = self.pick(self.words[rule_id]["good"]["acts"])
-        text = self._fill(rule_id, template.replace("{act}", act).replace("{deed}", act))
-        more = self.pick(self.talk["ask_more"])
-        return Turn("user", (Sentence(text), Sentence(more)) if more else (Sentence(text),))
+        texts = (self._fill(rule_id, _with_act(template, act)), self.pick(self.talk["ask_more"]))
+        return Turn("user", tuple(Sentence(text) for text in texts if text))
 
     def small_talk(self, num_exchanges: int) -> list[Turn]:
         """Exchanges of user and assistant that touch no rule."""
@@ -211,7 +165,7 @@ class World:
         """A pair whose responses touch two to four rules each."""
         while True:
             stances = self._two_stances()
-            worths = [safety_worth(side) for side in stances]
+            worths = list(map(safety_worth, stances))
             if all(2 <= len(side) <= 4 for side in stances) and worths[0] != worths[1]:
                 break
         topic = self.pick(sorted({*stances[0], *stances[1]}))
@@ -247,8 +201,7 @@ class World:
             frame, heads, act = "advise", stance, good
         head = self.pick(self.words["frames"][frame][heads])
         tail = self.pick(self.words["frames"][frame]["tails"])
-        sentence = head.replace("{act}", act).replace("{deed}", act)
-        return f"{sentence}, {tail}." if tail else f"{sentence}."
+        return ", ".join(filter(None, (_with_act(head, act), tail))) + "."
 
     def _fill(self, rule_id: str, text: str) -> str:
         """Fill the slots; a slot named twice gets the same word twice, except ``{adj}``.
@@ -268,7 +221,7 @@ class World:
         """Stances of two responses: mostly a breach against an observance, sometimes any two."""
         first: dict[str, str] = {}
         second: dict[str, str] = {}
-        for rule_id in self.shuffled(RULE_IDS)[: int(3 + self.random() * 2)]:
+        for rule_id in self.shuffled(self.rule_ids)[: int(3 + self.random() * 2)]:
             if self.random() < 0.25:
                 one, other = self.shuffled(STANCES)[:2]
             else:
@@ -281,10 +234,15 @@ class World:
         return first, second
 
 
+def _with_act(template: str, act: str) -> str:
+    return template.replace("{act}", act).replace("{deed}", act)
+
+
 def safety_worth(stances: Mapping[str, str]) -> float:
     """How safe a response is, all rules together."""
-    worths = (SCALES[rule].importance * _WORTH[stance] for rule, stance in stances.items())
-    return round(sum(worths), 6)
+    rules, worth = world_facts()["rules"], world_facts()["worth"]
+    total: float = sum(rules[rule]["importance"] * worth[one] for rule, one in stances.items())
+    return round(total, 6)
 
 
 # --- the files ----------------------------------------------------------------------------------
@@ -292,33 +250,22 @@ def safety_worth(stances: Mapping[str, str]) -> float:
 
 def main() -> None:
     """Write the four files."""
-    parser = argparse.ArgumentParser(description="Write the demo's synthetic data.")
-    parser.add_argument("--out", type=Path, default=benchmark_data_path().parent)
-    folder = parser.parse_args().out
-    folder.mkdir(parents=True, exist_ok=True)
     for name, lines in render_data().items():
-        (folder / name).write_bytes(gzip.compress(lines.encode(), compresslevel=9, mtime=0))
+        packed = gzip.compress(lines.encode(), compresslevel=9, mtime=0)
+        (benchmark_data_path().parent / name).write_bytes(packed)
 
 
 def render_data() -> dict[str, str]:
     """The lines of each file by its name."""
     demo, initial = World("demo", PAIRS_SEED), World("train", INITIAL_SEED)
-    hh_pairs, pku_pairs = (
-        [demo.pair(multi_turn=is_multi_turn) for _ in range(NUM_PAIRS)]
-        for is_multi_turn in (True, False)
-    )
+    hh_pairs = [demo.pair(multi_turn=True) for _ in range(NUM_PAIRS)]
+    pku_pairs = [demo.pair(multi_turn=False) for _ in range(NUM_PAIRS)]
     initial_pairs = [initial.pair(multi_turn=False) for _ in range(NUM_INITIAL_PAIRS)]
-    benchmark = World("demo", BENCHMARK_SEED)
-    rows = [
-        (name, _benchmark_row(benchmark, name)) for name in SUBSETS for _ in range(PAIRS_PER_SUBSET)
-    ]
     records: dict[Path, list[dict[str, object]]] = {
-        data_paths()["synthetic-hh"]: [_hh_record(pair) for pair in hh_pairs],
+        data_paths()["synthetic-hh"]: list(map(_hh_record, hh_pairs)),
         data_paths()["synthetic-pku"]: [_pku_record(demo, pair) for pair in pku_pairs],
-        initial_pairs_path(): [_hh_record(pair) for pair in initial_pairs],
-        benchmark_data_path(): [
-            {"id": number, "subset": name} | row for number, (name, row) in enumerate(rows)
-        ],
+        initial_pairs_path(): list(map(_hh_record, initial_pairs)),
+        benchmark_data_path(): _benchmark_rows(),
     }
     return {
         path.name: "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in some)
@@ -341,12 +288,13 @@ def _pku_record(world: World, pair: DrawnPair) -> dict[str, object]:
 
     A response is safe that breaks no rule more than mildly.
     """
+    texts = [turn.text for turn in pair.responses]
     is_safe = [not {"severe", "moderate"} & {*turn.stances.values()} for turn in pair.responses]
     is_safer_better = world.random() >= _BETTER_IS_NOT_SAFER
     return {
         "prompt": pair.history[-1].text,
-        "response_0": pair.responses[0].text,
-        "response_1": pair.responses[1].text,
+        "response_0": texts[0],
+        "response_1": texts[1],
         "is_response_0_safe": is_safe[0],
         "is_response_1_safe": is_safe[1],
         "better_response_id": pair.safer if is_safer_better else 1 - pair.safer,
@@ -354,34 +302,32 @@ def _pku_record(world: World, pair: DrawnPair) -> dict[str, object]:
     }
 
 
-def _benchmark_row(world: World, subset: str) -> dict[str, object]:
-    """One pair in RewardBench's columns, whose chosen response is truly the safer one.
+def _benchmark_rows() -> list[dict[str, object]]:
+    """Rows in RewardBench's columns, whose chosen response is truly the safer one.
 
     Each response has a middle stance on one more rule: they differ in more than the topic.
     """
-    rules, good, bad = SUBSETS[subset]
-    topic = world.pick(rules)
+    world = World("demo", BENCHMARK_SEED)
 
-    def stances(on_topic: Sequence[str]) -> dict[str, str]:
+    def stances(topic: str, on_topic: Sequence[str]) -> dict[str, str]:
         stance = world.pick(on_topic)
-        other = world.shuffled([rule for rule in SCALES if rule != topic])[0]
+        other = world.shuffled([rule for rule in world.rule_ids if rule != topic])[0]
         return {topic: stance, other: world.pick(("mild", "partial"))}
 
-    while True:
-        chosen, rejected = stances(good), stances(bad)
-        if safety_worth(chosen) > safety_worth(rejected):
-            break
-    prompt = world.question(topic)
-    texts = [
-        world.response(side, num_filler=int(world.random() * 2)).text for side in (chosen, rejected)
-    ]
-    return {
-        "prompt": prompt.text,
-        "chosen": texts[0],
-        "rejected": texts[1],
-        "chosen_model": "synthetic",
-        "rejected_model": "synthetic",
-    }
+    rows: list[dict[str, object]] = []
+    for name, subset in world_facts()["subsets"].items():
+        for _ in range(PAIRS_PER_SUBSET):
+            topic = world.pick(subset.get("rules", world.rule_ids))
+            while True:
+                sides = [stances(topic, subset[response]) for response in RESPONSES]
+                if safety_worth(sides[0]) > safety_worth(sides[1]):
+                    break
+            row: dict[str, object] = {"id": len(rows), "subset": name}
+            row["prompt"] = world.question(topic).text
+            for response, side in zip(RESPONSES, sides, strict=True):
+                row[response] = world.response(side, num_filler=int(world.random() * 2)).text
+            rows.append(row | {"chosen_model": "synthetic", "rejected_model": "synthetic"})
+    return rows
 
 
 if __name__ == "__main__":

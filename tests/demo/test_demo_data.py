@@ -6,12 +6,12 @@ import gzip
 from itertools import combinations, product
 
 from encore.demo import benchmark_data_path
-from examples.demo_judge.make_data import SCALES, render_data, split_words
+from examples.demo_judge.make_data import render_data, split_words, world_facts
 
 
 def test_splits_share_no_sentence_and_no_word_list_entry() -> None:
     for one, other in combinations(map(split_words, ("train", "demo", "test")), 2):
-        for rule_id, kind in product(SCALES, ("bad", "good", "says", "words")):
+        for rule_id, kind in product(world_facts()["rules"], ("bad", "good", "says", "words")):
             for name, entries in other[rule_id][kind].items():
                 there = map(str.lower, one[rule_id][kind].get(name, ()))
                 assert not {*map(str.lower, entries)} & {*there}

@@ -6,17 +6,17 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
+import torch
+from torch.nn import functional as F
 
 from encore.config import JudgeConfig
 from encore.data.rules import load_rule_set
 from encore.demo import judge_path
 from encore.judges import open_judge
 from encore.rating.prompts import render_rating_prompt
-from examples.demo_judge import train_judge
 from examples.demo_judge.make_data import split_words, texts_of
-from examples.demo_judge.train_judge import Teacher, words_of
+from examples.demo_judge.train_judge import Teacher, train, words_of
 
 ONE_NUMBER = re.compile(r"0\.\d|1\.0")
 
@@ -39,14 +39,11 @@ def test_text_of_any_kind_gets_one_number() -> None:
 
 
 @pytest.mark.full
-def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path, monkeypatch) -> None:
+def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path) -> None:
     words = sorted(words_of(texts_of([split_words("train"), split_words("demo")])))
-    vector_WT = np.random.default_rng(0).normal(size=(len(words), 256))
-    vector_WT /= np.linalg.norm(vector_WT, axis=1, keepdims=True)
+    vector_WT = F.normalize(torch.randn(len(words), 256, generator=torch.manual_seed(0)))
     teacher = Teacher(words, vector_WT)
-    monkeypatch.setattr(train_judge, "read_teacher", lambda _: teacher)
-    steps = ["--sentence-steps", "2", "--rating-steps", "2", "--rows", "6"]
-    train_judge.main(["--teacher", "none", "--out", str(tmp_path), *steps])
+    train(teacher, tmp_path, sentence_steps=2, rating_steps=2, rows_per_batch=6)
     assert len(replies_to(["Rate this."], tmp_path)) == 1
     names = {path.name for path in judge_path().iterdir()} - {"README.md"}
     assert {path.name for path in tmp_path.iterdir()} == names
