@@ -28,6 +28,7 @@ from encore.errors import InputError
 
 _ROUNDING = 1e-9
 _FIGURE = ("score", "ci_low", "ci_high", "num_pairs")
+_KEPT = {"params", "uses_labels", "synthetic", "notes"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,28 +63,34 @@ class StoredRow:
         return (*names, ties, about.weighting, about.digest)
 
 
-def read_studies(studies: Sequence[Path]) -> tuple[StoredRow, ...]:
-    """The rows of all tables of all studies; two directories of one name are called by their paths.
+def read_studies(studies: Sequence[Path], *, benchmark: str | None = None) -> tuple[StoredRow, ...]:
+    """The rows of the tables of all studies; two directories of one name are called by their paths.
+
+    Args:
+        studies: One that is given twice is read once.
+        benchmark: Only tables of this one.
 
     Raises:
-        InputError: No study, a study without a table, a table that is not that of its results; a
-            study given twice.
+        InputError: No study, a study without a table, a table that is not that of its results; no
+            table of the benchmark.
     """
-    paths = [study.resolve() for study in studies]
-    if len(set(paths)) < len(paths):
-        raise InputError("the same study is given twice; give each once")
+    paths = list(dict.fromkeys(study.resolve() for study in studies))
     names = [path.name for path in paths]
     rows: list[StoredRow] = []
-    for study, name in zip(studies, names, strict=True):
-        folders = table_folders(open_study(study).path)
+    for path in paths:
+        folders = table_folders(open_study(path).path)
         if not folders:
             raise InputError(
-                f"study {study}: no benchmark table in it; make one with `encore benchmark {study}`"
+                f"study {path}: no benchmark table in it; make one with `encore benchmark {path}`"
             )
-        label = name if names.count(name) == 1 else str(study)
+        label = path.name if names.count(path.name) == 1 else str(path)
         for folder in folders:
             rows += _rows(folder, study=label)
-    return tuple(rows)
+    found = tuple(row for row in rows if benchmark in (None, row.table.benchmark.name))
+    if not found:
+        known = ", ".join(sorted({row.table.benchmark.name for row in rows})) or "none"
+        raise InputError(f"benchmark {benchmark!r}: no table of it here (there are: {known})")
+    return found
 
 
 def compare_tables(
@@ -91,7 +98,6 @@ def compare_tables(
     *,
     by: str | None = None,
     reference: str | None = None,
-    benchmark: str | None = None,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
     """Rows sorted, each compared with one reference for each definition on a set of pairs.
@@ -105,18 +111,13 @@ def compare_tables(
         rows: Of one or several studies.
         by: The headline's or a subset's name, in any case; None: the headline.
         reference: A row's name or id; None: that of the first table on the same pairs.
-        benchmark: Only tables of this one.
         seed: Of the bootstrap.
 
     Raises:
-        InputError: Nothing left, a figure or a row that is not there, a reference that is not one.
+        InputError: A figure or a row that is not there, a reference that is not one.
     """
-    chosen = [row for row in rows if benchmark in (None, row.table.benchmark.name)]
-    if not chosen:
-        found = ", ".join(sorted({row.table.benchmark.name for row in rows})) or "none"
-        raise InputError(f"benchmark {benchmark!r}: no table of it here (there are: {found})")
     groups: dict[tuple[str, ...], list[StoredRow]] = {}
-    for row in chosen:
+    for row in rows:
         groups.setdefault(row.definition, []).append(row)
     if reference is not None and len(groups) > 1:
         raise _other_definitions(
@@ -210,7 +211,7 @@ def _distinct(rows: Sequence[StoredRow]) -> list[StoredRow]:
     """The rows; what two tables of one study have in common, once."""
     found: dict[tuple[object, ...], StoredRow] = {}
     for row in rows:
-        credit = None if row.pairs is None else row.pairs.credit_P.tobytes()
+        credit = b"" if row.pairs is None else row.pairs.credit_P.tobytes()
         key = (row.definition, row.study, row.table.model, row.line.name, credit)
         found.setdefault(key if credit else (row.row_id,), row)
     return list(found.values())
@@ -233,12 +234,10 @@ def _compared(
     rows: Sequence[StoredRow], *, by: str | None, reference: str | None, seed: int
 ) -> dict[str, Any]:
     own, about = _distinct(rows), rows[0].table.benchmark
-    names = list(dict.fromkeys(name for row in own for name in row.line.own.figures))
-    wanted = by or about.headline
-    matches = [name for name in names if name.casefold() == wanted.casefold()]
-    if not matches:
-        raise InputError(f"--by {wanted!r}: no such figure (there are: {', '.join(names)})")
-    figure = wanted if wanted in matches else matches[0]
+    names = {name.casefold(): name for name in rows[0].line.own.figures}
+    figure = names.get((by or about.headline).casefold())
+    if figure is None:
+        raise InputError(f"--by {by!r}: no such figure (there are: {', '.join(names.values())})")
     chosen = rows[0] if reference is None else find_row(own, reference)
     compared = [
         {
@@ -247,11 +246,7 @@ def _compared(
             "model": row.table.model,
             "name": row.line.name,
             "kind": row.line.kind,
-            "params": {
-                name: value if isinstance(value, str) else float(value)
-                for name, value in row.line.own.params.items()
-            },
-            **row.line.own.model_dump(mode="json", include={"uses_labels", "synthetic", "notes"}),
+            **row.line.own.model_dump(mode="json", include=_KEPT),
             "figures": {
                 name: {key: getattr(one, key) for key in _FIGURE}
                 for name, one in row.line.own.figures.items()

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from encore.benchmarks.definition import Benchmark, Ties, Weighting
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.errors import InputError
-from encore.weighting.composed import TIE_TOLERANCE, half_credit_interval
+from encore.weighting.composed import TIE_TOLERANCE, credits_of, half_credit_interval
 
 _Floats = NDArray[np.float64]
-_Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +169,7 @@ def unit_weights(subset_U: Sequence[str], *, weighting: Weighting) -> _Floats:
 
 
 def credit_of(margin_P: _Floats, *, ties: Ties) -> _Floats:
-    """1 for a pair ranked as the benchmark has it, 0 for one ranked otherwise.
+    """Credit of each pair: 1 if the chosen response has the higher reward, else 0 or a tie's.
 
     Args:
         margin_P: Reward of the chosen minus reward of the rejected response, any shape. Below
@@ -181,15 +180,10 @@ def credit_of(margin_P: _Floats, *, ties: Ties) -> _Floats:
         InputError: A margin that is no number.
     """
     if np.isnan(margin_P).any():
-        place = int(np.flatnonzero(np.isnan(margin_P))[0])
-        raise InputError(f"margin {place} is NaN; expected a reward for both responses of a pair")
-    win_P = (margin_P > TIE_TOLERANCE).astype(np.float64)
-    return win_P if ties == "loss" else win_P + 0.5 * is_tie(margin_P)
-
-
-def is_tie(margin_P: _Floats) -> _Bools:
-    """Which margins are ties."""
-    return np.asarray(np.abs(margin_P) <= TIE_TOLERANCE)
+        raise InputError("a margin is NaN; expected a reward for both responses of every pair")
+    if ties == "half":
+        return credits_of(margin_P)
+    return (margin_P > TIE_TOLERANCE).astype(np.float64)
 
 
 def benchmark_score(
@@ -197,7 +191,7 @@ def benchmark_score(
     *,
     pairs: BenchmarkPairs,
     ties: Ties,
-    is_tie_P: _Bools | None = None,
+    half_P: _Floats | None = None,
     credit_U: _Floats | None = None,
 ) -> BenchmarkScore:
     """The score of credits: every subset and the headline, with 95 % intervals.
@@ -206,7 +200,7 @@ def benchmark_score(
         credit_P: 0 to 1 for each pair, in the order of ``pairs``.
         pairs: What they are credits on.
         ties: The policy they were made with, recorded in the score.
-        is_tie_P: Which pairs tied; without it ties are counted under policy ``half`` alone.
+        half_P: What they are where a tie counts in part: says which losses are ties.
         credit_U: Of each unit, where it does not follow from the pairs' (a mean over draws).
 
     Raises:
@@ -215,12 +209,14 @@ def benchmark_score(
     if credit_P.shape != (pairs.num_pairs,) or not ((credit_P >= 0) & (credit_P <= 1)).all():
         raise InputError(f"credits: expected one in [0, 1] for each of {pairs.num_pairs} pairs")
     benchmark, units = pairs.benchmark, units_of_pairs(pairs)
-    tie_U = None if credit_U is not None else _unit_ties(credit_P, is_tie_P, ties, units)
-    credit_U = unit_credits(credit_P, units=units) if credit_U is None else credit_U
+    if credit_U is None:
+        credit_U = unit_credits(credit_P, units=units)
+        half_P = credit_P if ties == "half" else half_P
+    half_U = None if half_P is None else unit_credits(half_P, units=units)
     names_U = np.array(units.subset_U, dtype=np.object_)
     ordered = [one.name for one in benchmark.subsets] or list(dict.fromkeys(names_U))
     subsets = tuple(
-        _subset_score(name, credit_U[here_U], None if tie_U is None else tie_U[here_U])
+        _subset_score(name, credit_U[here_U], None if half_U is None else half_U[here_U])
         for name in ordered
         if (here_U := np.asarray(names_U == name)).any()
     )
@@ -233,30 +229,14 @@ def benchmark_score(
     )
 
 
-def _unit_ties(
-    credit_P: _Floats, is_tie_P: _Bools | None, ties: Ties, units: Units
-) -> _Bools | None:
-    """Which units have a tie and no loss in them; None where nobody said which losses are ties."""
-    if is_tie_P is None:
-        if ties == "loss":
-            return None
-        is_tie_P = np.asarray((credit_P > 0) & (credit_P < 1))
-    is_lost_P = (credit_P == 0) & ~is_tie_P
-    any_lost_U, any_tied_U = (
-        np.logical_or.reduceat(one[units.order_P], units.start_U) for one in (is_lost_P, is_tie_P)
-    )
-    return np.asarray(any_tied_U & ~any_lost_U)
-
-
-def _subset_score(name: str, credit_S: _Floats, tie_S: _Bools | None) -> SubsetScore:
+def _subset_score(name: str, credit_S: _Floats, half_S: _Floats | None) -> SubsetScore:
     low, high = _interval(credit_S)
-    is_lost_S = credit_S == 0
     return SubsetScore(
         subset=name,
         num_pairs=len(credit_S),
         num_wins=int((credit_S == 1).sum()),
-        num_ties=None if tie_S is None else int(tie_S.sum()),
-        num_losses=int((is_lost_S if tie_S is None else is_lost_S & ~tie_S).sum()),
+        num_ties=None if half_S is None else int(((half_S > 0) & (half_S < 1)).sum()),
+        num_losses=int(((credit_S if half_S is None else half_S) == 0).sum()),
         accuracy=float(credit_S.mean()),
         ci_low=low,
         ci_high=high,

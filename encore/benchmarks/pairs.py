@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from encore.benchmarks.definition import Benchmark
 from encore.data.records import PreferencePair
 from encore.data.sources.hub import resolve_commit, stream_records
-from encore.data.sources.local import data_files, data_suffix, read_records
+from encore.data.sources.local import data_files, read_records
 from encore.data.sources.pairs import parse
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 from encore.errors import InputError
@@ -83,102 +83,90 @@ def read_benchmark_pairs(
     """
     place = f"{benchmark.dataset}@{benchmark.revision}" if benchmark.dataset else "no --data"
     where = f"benchmark {benchmark.name}, {place if data is None else data}"
-    rows = _Rows(benchmark)
     try:
-        for record in _records(benchmark, data):
-            rows.add(record)
+        rows, num_elsewhere = _read_rows(benchmark, _records(benchmark, data))
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-    names = [one.name for one in benchmark.subsets]
-    if not rows.pairs:
-        raise InputError(
-            f"{where}: none of its {rows.num_seen} rows has a subset of it ({', '.join(names)})"
-        )
-    problems = "; ".join(_count_problems(benchmark, Counter(rows.subset_P)))
+    if not rows:
+        names = ", ".join(one.name for one in benchmark.subsets)
+        raise InputError(f"{where}: none of its {num_elsewhere} rows has a subset of it ({names})")
+    subset_P, row_id_P, pairs = zip(*rows, strict=True)
+    problems = "; ".join(_count_problems(benchmark, Counter(subset_P)))
     if problems and not allow_partial:
         raise InputError(
             f"{where}: {problems}; get the whole data set, or allow a part of it (--allow-partial)"
         )
-    ids = (pair.pair_id for pair in rows.pairs)
-    lines = sorted(zip(rows.subset_P, rows.row_id_P, ids, strict=True))
-    text = "".join("\0".join(key) + "\n" for key in lines)
+    notes = [f"partial: {problems}; no figure compares with a published one"] if problems else []
+    if num_elsewhere:
+        notes.append(f"{num_elsewhere} rows of other subsets are left out")
+    if num_repeated := len(pairs) - len({pair.pair_id for pair in pairs}):
+        notes.append(
+            f"{num_repeated} pairs repeat the texts of another one; each counts, as in the data"
+        )
+    keys = sorted((subset, row_id, pair.pair_id) for subset, row_id, pair in rows)
+    text = "".join("\0".join(key) + "\n" for key in keys)
     return BenchmarkPairs(
         benchmark=benchmark,
-        pairs=tuple(rows.pairs),
-        subset_P=tuple(rows.subset_P),
-        row_id_P=tuple(rows.row_id_P),
+        pairs=pairs,
+        subset_P=subset_P,
+        row_id_P=row_id_P,
         is_partial=bool(problems),
         digest=hashlib.sha256(text.encode()).hexdigest(),
-        notes=tuple(rows.notes(problems)),
+        notes=tuple(notes),
     )
 
 
-@dataclass(slots=True)
-class _Rows:
-    """Rows on their way to `BenchmarkPairs`."""
-
-    benchmark: Benchmark
-    pairs: list[PreferencePair] = field(default_factory=list)
-    subset_P: list[str] = field(default_factory=list)
-    row_id_P: list[str] = field(default_factory=list)
-    places: dict[tuple[str, str], int] = field(default_factory=dict)
-    num_seen: int = 0
-    num_elsewhere: int = 0
-    times_seen: Counter[str] = field(default_factory=Counter)
-
-    def add(self, record: RawRecord) -> None:
-        """Take a record's pairs, one for each rejected response, or leave another subset's out."""
-        self.num_seen += 1
-        where, row = f"row {self.num_seen}", record.value
+def _read_rows(
+    benchmark: Benchmark, records: Iterable[RawRecord]
+) -> tuple[list[tuple[str, str, PreferencePair]], int]:
+    """Subset, row id and pair of each rejected response, and how many rows are of other subsets."""
+    names = {one.name for one in benchmark.subsets}
+    rows: list[tuple[str, str, PreferencePair]] = []
+    number_of: dict[tuple[str, str], int] = {}
+    times_seen: Counter[str] = Counter()
+    num_elsewhere = 0
+    for number, record in enumerate(records, start=1):
+        where, row = f"row {number}", record.value
         if record.problem is not None or not isinstance(row, Mapping):
             raise InputError(f"{where}: {record.problem or 'no object with columns'}; mend it")
-        names = {one.name for one in self.benchmark.subsets}
         subset = row.get("subset")
         if subset is None and not names:
             subset = ONLY_SUBSET
         if not isinstance(subset, str) or not subset:
             raise InputError(f"{where}: expected a column 'subset' with a name in each row")
         if names and subset not in names:
-            self.num_elsewhere += 1
-            return
-        row_id = row.get("id")
-        if row_id is None:
-            row_id = self.num_seen
-        elif isinstance(row_id, bool) or not isinstance(row_id, int | str):
+            num_elsewhere += 1
+            continue
+        row_id = number if row.get("id") is None else row["id"]
+        if type(row_id) not in (int, str):
             raise InputError(f"{where}: id is {row_id!r:.40}, expected a number or text")
         where = f"{where} (subset {subset}, id {row_id})"
-        first = self.places.setdefault((subset, str(row_id)), self.num_seen)
-        if first != self.num_seen:
+        first = number_of.setdefault((subset, str(row_id)), number)
+        if first != number:
             raise InputError(f"{where}: row {first} has this id too; expected one row per id")
-        for pair in self._pairs(row, where=where):
-            self.pairs.append(pair)
-            self.subset_P.append(subset)
-            self.row_id_P.append(str(row_id))
+        for pair in _pairs_of_row(benchmark, row, where=where):
+            times_seen[pair.pair_id] += 1
+            times = times_seen[pair.pair_id]
+            source = pair.source if times == 1 else f"{pair.source}.{times}"
+            rows.append((subset, str(row_id), dataclasses.replace(pair, source=source)))
+    return rows, num_elsewhere
 
-    def _pairs(self, row: Mapping[str, Any], *, where: str) -> Iterator[PreferencePair]:
-        chosen, rejected = _responses(row, "chosen"), _responses(row, "rejected")
-        name, wanted = self.benchmark.name, self.benchmark.rejected_per_row
-        if len(chosen) != 1 or len(rejected) != (wanted or max(len(rejected), 1)):
-            found = f"{len(chosen)} chosen and {len(rejected)} rejected responses"
-            raise InputError(f"{where}: {found}; expected 1 and {wanted or 'at least 1'}")
-        for response in rejected:
-            texts = {**row, "chosen": chosen[0], "rejected": response}
-            try:
-                pair = parse(texts, source=name)
-            except MalformedRecordError as error:
-                raise InputError(f"{where}: {error.detail}; mend the row") from error
-            self.times_seen[pair.pair_id] += 1
-            times = self.times_seen[pair.pair_id]
-            yield pair if times == 1 else dataclasses.replace(pair, source=f"{name}.{times}")
 
-    def notes(self, problems: str) -> Iterator[str]:
-        """What was left out, is missing or repeated."""
-        if problems:
-            yield f"partial: {problems}"
-        if self.num_elsewhere:
-            yield f"{self.num_elsewhere} rows of other subsets are left out"
-        if repeated := len(self.pairs) - len(self.times_seen):
-            yield f"{repeated} pairs repeat the texts of another one; each counts, as in the data"
+def _pairs_of_row(
+    benchmark: Benchmark, row: Mapping[str, Any], *, where: str
+) -> Iterator[PreferencePair]:
+    """A pair for each rejected response."""
+    chosen, rejected = _responses(row, "chosen"), _responses(row, "rejected")
+    wanted = benchmark.rejected_per_row
+    if len(chosen) != 1 or len(rejected) != (wanted or max(len(rejected), 1)):
+        found = f"{len(chosen)} chosen and {len(rejected)} rejected responses"
+        raise InputError(f"{where}: {found}; expected 1 and {wanted or 'at least 1'}")
+    for response in rejected:
+        texts = {**row, "chosen": chosen[0], "rejected": response}
+        try:
+            yield parse(texts, source=benchmark.name)
+        except MalformedRecordError as error:
+            raise InputError(f"{where}: {error.detail}; mend the row") from error
 
 
 def _records(benchmark: Benchmark, data: Path | None) -> Iterator[RawRecord]:
@@ -201,8 +189,7 @@ def _files(path: Path, *, split: str | None) -> Sequence[Path]:
     if path.is_dir() and (path / "data").is_dir():
         path = path / "data"  # a clone of a hub repository
     files = data_files(path)
-    stems = {file: file.name.removesuffix(data_suffix(file) or "") for file in files}
-    return [one for one in files if split and f"{stems[one]}-".startswith(f"{split}-")] or files
+    return [one for one in files if one.name.startswith((f"{split}-", f"{split}."))] or files
 
 
 def _responses(row: Mapping[str, Any], name: str) -> list[Any]:
@@ -216,7 +203,5 @@ def _responses(row: Mapping[str, Any], name: str) -> list[Any]:
 def _count_problems(benchmark: Benchmark, count: Mapping[str, int]) -> Iterator[str]:
     for subset in benchmark.subsets:
         found, wanted = count.get(subset.name, 0), subset.num_pairs
-        if not found:
-            yield f"{subset.name} is missing" + (f" ({wanted} pairs)" if wanted else "")
-        elif wanted is not None and found != wanted:
-            yield f"{subset.name} has {found} pairs, not {wanted}"
+        if found != (wanted or max(found, 1)):
+            yield f"{subset.name} has {found} pairs, expected {wanted or 'some'}"

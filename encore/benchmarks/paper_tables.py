@@ -58,11 +58,6 @@ class PaperRow:
         """Whether the printed Safety follows from the printed sub-scores, up to rounding."""
         return abs(self.recomputed_safety - self.printed_safety) <= SAFETY_TOLERANCE + 1e-9
 
-    @property
-    def title(self) -> str:
-        """The row in words."""
-        return f"{self.label}, {self.base_model}"
-
 
 @cache
 def paper_rows() -> tuple[PaperRow, ...]:

@@ -18,7 +18,6 @@ from encore.benchmarks.definition import Ties
 from encore.benchmarks.metrics import (
     Units,
     credit_of,
-    is_tie,
     unit_credits,
     unit_weights,
     units_of_pairs,
@@ -91,7 +90,6 @@ class TableRow:
         reward_P2: What credits were made from, chosen first; None for a judge that compares, and
             for means.
         credit_U: Of each unit, for a mean over draws alone: else it follows from ``credit_P``.
-        is_tie_P: Which pairs tied; None where nobody said.
         method: The paper's row of the same method (`encore.benchmarks.paper_tables`).
         weights: By rule; None where there is no one vector.
         behind: The model that its rewards come from (`encore.benchmarks.models.ScoredModel`);
@@ -104,7 +102,6 @@ class TableRow:
     about: RowAbout
     reward_P2: _Floats | None = None
     credit_U: _Floats | None = None
-    is_tie_P: NDArray[np.bool_] | None = None
     method: str | None = None
     weights: Mapping[str, float] | None = None
     behind: Mapping[str, str | None] | None = None
@@ -112,6 +109,13 @@ class TableRow:
     def of_units(self, units: Units) -> _Floats:
         """Credit of each unit of the pairs."""
         return unit_credits(self.credit_P, units=units) if self.credit_U is None else self.credit_U
+
+    @property
+    def half_P(self) -> _Floats | None:
+        """Credit of each pair where a tie counts one half; None where nobody knows the ties."""
+        if self.reward_P2 is None:
+            return None
+        return credit_of(self.reward_P2[:, 0] - self.reward_P2[:, 1], ties="half")
 
     @property
     def follows_from_pairs(self) -> bool:
@@ -148,12 +152,11 @@ def reward_row(
     Raises:
         InputError: A reward that is no number.
     """
-    margin_P = reward_P2[:, 0] - reward_P2[:, 1]
+    ties = pairs.benchmark.ties
     return TableRow(
         name=name,
-        ties=pairs.benchmark.ties,
-        credit_P=credit_of(margin_P, ties=pairs.benchmark.ties),
-        is_tie_P=is_tie(margin_P),
+        ties=ties,
+        credit_P=credit_of(reward_P2[:, 0] - reward_P2[:, 1], ties=ties),
         reward_P2=reward_P2,
         about=about or RowAbout(kind="model"),
         **more,

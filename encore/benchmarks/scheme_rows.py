@@ -59,12 +59,12 @@ def scheme_rows(
     """
     score_P2R = scores.score_P2R.astype(np.float64)
     mean = partial(mean_row, margin_PR=score_P2R[:, 0] - score_P2R[:, 1], pairs=pairs)
-    table = _SchemeTable(scores=scores, pairs=pairs, evidence=evidence, config=config, mean=mean)
-    rows = [table.weighed("uniform", method="uniform")]
+    made = _SchemeRows(scores=scores, pairs=pairs, evidence=evidence, config=config, mean=mean)
+    rows = [made.weighed("uniform", method="uniform")]
     left_out: list[str] = []
     for name in dict.fromkeys(config.schemes):
         try:
-            rows += tuple(table.rows_of(name))
+            rows += tuple(made.rows_of(name))
         except EncoreError as error:  # bad input, or no optimum
             if len(config.schemes) == 1:
                 raise
@@ -74,7 +74,7 @@ def scheme_rows(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _SchemeTable:
+class _SchemeRows:
     """What all rows are made from."""
 
     scores: HeadScores
@@ -86,51 +86,53 @@ class _SchemeTable:
 
     def rows_of(self, scheme: str) -> Iterator[TableRow]:
         """The rows of one scheme; uniform weights are the reference, and there already."""
+        head_ids, config = self.scores.head_ids, self.config
+        method: str | None
         match scheme:
             case "uniform":
                 return
-            case "random" | "random-k":
-                yield from self.chance(scheme)
+            case "random":
+                yield from self.chance(scheme, random_weights, method=scheme, alpha=1.0)
+            case "random-k":
+                k = min(config.k, len(head_ids))
+                method = scheme if k == DEFAULT_K else None
+                draw = partial(random_k_weights, k=k)
+                yield from self.chance(f"random-{k}", draw, method=method, k=k)
             case "single":
-                yield from self.singles()
+                yield next(self.chance(scheme, partial(random_k_weights, k=1), method=scheme))
+                yield self.mean(f"single (mean of all {len(head_ids)})", np.eye(len(head_ids)))
+                for rule in head_ids:
+                    yield self.weighed(scheme, name=f"single: {rule}", rule=rule)
             case "encore":
-                for tau in dict.fromkeys(self.config.taus):
-                    of_paper = "encore" if tau == DEFAULT_TAU else None
-                    yield self.weighed(scheme, method=of_paper, tau=tau)
+                for tau in dict.fromkeys(config.taus):
+                    method = scheme if tau == DEFAULT_TAU else None
+                    yield self.weighed(scheme, method=method, tau=tau)
             case "top-k":
-                row = self.weighed(scheme, k=self.config.k)
+                row = self.weighed(scheme, k=config.k)
                 num_rules = row.about.params["k"]
-                of_paper = scheme if num_rules == DEFAULT_K else None
-                yield replace(row, name=f"top-{num_rules}", method=of_paper)
+                method = scheme if num_rules == DEFAULT_K else None
+                yield replace(row, name=f"top-{num_rules}", method=method)
             case "bradley-terry":
                 yield self.weighed(scheme, name="bradley-terry weights")
             case _:
                 yield self.weighed(scheme)
 
-    def chance(self, scheme: str) -> Iterator[TableRow]:
-        """Random weights or rules: the paper's mean of a few trials, then the distribution."""
-        head_ids, config = self.scores.head_ids, self.config
-        k = min(config.k, len(head_ids))
-        label, of_paper = (
-            ("random", True) if scheme == "random" else (f"random-{k}", k == DEFAULT_K)
-        )
-        params: dict[str, float] = {"alpha": 1.0} if scheme == "random" else {"k": k}
-        draw = random_weights if scheme == "random" else partial(random_k_weights, k=k)
-        for num, name, method in (
-            (NUM_TRIALS, f"{label} (mean of {NUM_TRIALS})", scheme if of_paper else None),
-            (config.num_random, f"{label} ({config.num_random:,} draws)", None),
-        ):
-            drawn = [draw(head_ids, seed=seed) for seed in self.seeds(num)]
-            yield self.mean(name, drawn, method=method, **params, seed=config.seed)
+    def chance(
+        self, label: str, draw: Callable[..., _Floats], *, method: str | None, **params: float
+    ) -> Iterator[TableRow]:
+        """Means over draws: of a few trials, as in the paper, then of many.
 
-    def singles(self) -> Iterator[TableRow]:
-        """One rule: the paper's mean of a few trials, the mean of all, each."""
-        head_ids, seed = self.scores.head_ids, self.config.seed
-        drawn = [random_k_weights(head_ids, k=1, seed=one) for one in self.seeds(NUM_TRIALS)]
-        yield self.mean(f"single (mean of {NUM_TRIALS})", drawn, method="single", seed=seed)
-        yield self.mean(f"single (mean of all {len(head_ids)})", list(np.eye(len(head_ids))))
-        for rule in head_ids:
-            yield self.weighed("single", name=f"single: {rule}", rule=rule)
+        Another seed of the options gives other draws, not the same but a few.
+        """
+        num_random, seed = self.config.num_random, self.config.seed
+        for num, name, of_paper in (
+            (NUM_TRIALS, f"{label} (mean of {NUM_TRIALS})", method),
+            (num_random, f"{label} ({num_random:,} draws)", None),
+        ):
+            start = seed * _SEEDS_APART
+            seeds = range(start, start + num)
+            drawn = [draw(self.scores.head_ids, seed=one) for one in seeds]
+            yield self.mean(name, drawn, method=of_paper, **params, seed=seed)
 
     def weighed(
         self, scheme: str, *, name: str | None = None, method: str | None = None, **options: Any
@@ -153,22 +155,11 @@ class _SchemeTable:
             weights=weights,
         )
 
-    def seeds(self, num: int) -> range:
-        """So many; another seed of the options gives others, not the same but a few."""
-        start = self.config.seed * _SEEDS_APART
-        return range(start, start + num)
-
 
 def _notes(evidence: Evidence, rows: Sequence[TableRow]) -> Iterator[str]:
     if missing := evidence.origin.num_missing_shards:
         num_shards = evidence.origin.num_shards
         yield f"weights are from an incomplete run: {missing} of {num_shards} shards are missing"
-    for rule in evidence.rules:
-        if rule.num_levels == 1:
-            yield (
-                f"rule {rule.rule_id} has one and the same rating everywhere: encore gives it the "
-                "largest weight, and what its head says then comes from no rating"
-            )
     for row in rows:
         if row.about.uses_labels and row.about.params.get("scale") == 0:
             yield (

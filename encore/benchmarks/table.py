@@ -5,7 +5,7 @@ Reading one back needs neither a model nor its packages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, combinations
 from pathlib import Path
@@ -17,7 +17,7 @@ from encore.benchmarks.definition import Ties, Weighting, load_benchmark
 from encore.benchmarks.metrics import Headline, SubsetScore, benchmark_score, units_of_pairs
 from encore.benchmarks.paired_comparison import Comparison, compare_credits
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.paper_tables import BENCHMARK, PaperRow, TableName, paper_rows
+from encore.benchmarks.paper_tables import BENCHMARK, TableName, paper_rows
 from encore.benchmarks.rows import RowFacts, RowKind, TableRow
 from encore.errors import InputError
 
@@ -175,16 +175,21 @@ def make_table(
         raise InputError(f"table: several rows {twice[0]!r}; give every row a name of its own")
     is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
     published = _published(paper) if is_comparable else {}
-    beside = [published.get(row.method or "") for row in rows]
-    only = [one for one in published.values() if one not in beside]
     lines = [
-        *(
-            _line(row, rows[0], paper=of_paper, pairs=pairs, seed=seed)
-            for row, of_paper in zip(rows, beside, strict=True)
-        ),
-        *(TableLine(name=one.title, kind="paper-only", paper=_of_paper(one)) for one in only),
+        _line(row, rows[0], paper=published.pop(row.method or "", None), pairs=pairs, seed=seed)
+        for row in rows
     ]
-    found = _notes(pairs, rows, (*beside, *only), is_comparable=is_comparable)
+    lines += [
+        TableLine(name=f"{one.label}, {one.base_model}", kind="paper-only", paper=one)
+        for one in published.values()
+    ]
+    learnt = [row.name for row in rows if row.about.uses_labels]
+    found = [f"{name}: learnt from people's preferences on the training pairs" for name in learnt]
+    if not is_comparable:
+        found.append(
+            f"the paper reports {BENCHMARK} alone, as it is defined here; no figure of it stands "
+            "beside these"
+        )
     return BenchmarkTable(
         benchmark=TableBenchmark(**pairs.benchmark.model_dump(), **of_pairs),
         model=model,
@@ -218,13 +223,19 @@ def read_table(folder: Path) -> BenchmarkTable:
         raise InputError(f"{path}: {problem}; run `encore benchmark` again") from error
 
 
-def _published(paper: PaperTables) -> dict[str, PaperRow]:
+def _published(paper: PaperTables) -> dict[str, PaperFigures]:
     """The paper's rows by method; what two tables have in common, from the first."""
-    found: dict[str, PaperRow] = {}
+    found: dict[str, PaperFigures] = {}
     wanted = (paper, "selection") if paper == "main" else (paper,)  # rule selection was on main
     for row in paper_rows():
+        figures = {
+            "score": row.printed_safety / 100,
+            "recomputed": row.recomputed_safety / 100,
+            "follows": row.follows,
+            "subsets": {name: score / 100 for name, score in row.scores.items()},
+        }
         if row.table in wanted:
-            found.setdefault(row.method, row)
+            found.setdefault(row.method, PaperFigures(**asdict(row) | figures))
     return found
 
 
@@ -232,13 +243,13 @@ def _line(
     row: TableRow,
     reference: TableRow,
     *,
-    paper: PaperRow | None,
+    paper: PaperFigures | None,
     pairs: BenchmarkPairs,
     seed: int,
 ) -> TableLine:
     about = row.about
     score = benchmark_score(
-        row.credit_P, pairs=pairs, ties=row.ties, is_tie_P=row.is_tie_P, credit_U=row.credit_U
+        row.credit_P, pairs=pairs, ties=row.ties, half_P=row.half_P, credit_U=row.credit_U
     )
     own = OwnFigures(
         **about.model_dump(include=set(RowFacts.model_fields)),
@@ -248,20 +259,14 @@ def _line(
         headline=score.headline,
         subsets=score.subsets,
         is_partial=score.is_partial,
-        comparison=None if row is reference else compared(row, reference, pairs, seed=seed),
+        comparison=None if row is reference else _compared(row, reference, pairs, seed=seed),
         weights=row.weights,
     )
-    line = TableLine(name=row.name, kind=about.kind, ours=own)
-    if paper is None:
-        return line
-    gap = None if score.is_partial else score.headline.score - paper.printed_safety / 100
-    return line.model_copy(update={"paper": _of_paper(paper), "difference_to_paper": gap})
+    gap = None if paper is None or score.is_partial else score.headline.score - paper.score
+    return TableLine(name=row.name, kind=about.kind, ours=own, paper=paper, difference_to_paper=gap)
 
 
-def compared(
-    first: TableRow, second: TableRow, pairs: BenchmarkPairs, *, seed: int = 0
-) -> Comparison:
-    """The first row against the second on the same units."""
+def _compared(first: TableRow, second: TableRow, pairs: BenchmarkPairs, *, seed: int) -> Comparison:
     units = units_of_pairs(pairs)
     return compare_credits(
         first.of_units(units),
@@ -270,44 +275,6 @@ def compared(
         weighting=pairs.benchmark.weighting,
         seed=seed,
     )
-
-
-def _of_paper(row: PaperRow) -> PaperFigures:
-    figures = {
-        "score": row.printed_safety / 100,
-        "recomputed": row.recomputed_safety / 100,
-        "follows": row.follows,
-        "subsets": {name: score / 100 for name, score in row.scores.items()},
-    }
-    return PaperFigures(**asdict(row) | figures)
-
-
-def _notes(
-    pairs: BenchmarkPairs,
-    rows: Sequence[TableRow],
-    paper: Sequence[PaperRow | None],
-    *,
-    is_comparable: bool,
-) -> Iterator[str]:
-    if pairs.is_partial:
-        yield (
-            f"partial: these are {pairs.num_pairs} pairs, not all that {pairs.benchmark.name} "
-            "defines; no figure here compares with a published one"
-        )
-    for row in rows:
-        if row.about.uses_labels:
-            yield f"{row.name}: learnt from people's preferences on the training pairs"
-    for one in paper:
-        if one is not None and not one.follows:
-            yield (
-                f"the paper prints {one.printed_safety:g} for {one.title}; its own sub-scores give "
-                f"{one.recomputed_safety:.2f}"
-            )
-    if not is_comparable:
-        yield (
-            f"the paper reports {BENCHMARK} alone, as it is defined here; no figure of it stands "
-            "beside these"
-        )
 
 
 def told_apart(rows: Sequence[TableRow], *, pairs: BenchmarkPairs, seed: int = 0) -> str:
@@ -320,7 +287,7 @@ def told_apart(rows: Sequence[TableRow], *, pairs: BenchmarkPairs, seed: int = 0
         pairs: Of the benchmark.
         seed: Of the bootstrap.
     """
-    both = {pair: compared(*pair, pairs, seed=seed) for pair in combinations(rows, 2)}
+    both = {pair: _compared(*pair, pairs, seed=seed) for pair in combinations(rows, 2)}
     found = [
         f"{one.name} from {other.name}"
         for (one, other), differ in both.items()

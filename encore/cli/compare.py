@@ -34,18 +34,11 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
             f"--row given {len(config.row)} times: give two rows to compare, and neither --by nor "
             "--reference: they are compared with each other, on the headline"
         )
-    rows = read_studies(config.studies)
+    rows = read_studies(config.studies, benchmark=config.benchmark)
     if config.row:
-        chosen = [row for row in rows if config.benchmark in (None, row.table.benchmark.name)]
-        found = [compare_two(chosen, *config.row, seed=config.seed)]
+        found = [compare_two(rows, *config.row, seed=config.seed)]
     else:
-        found = compare_tables(
-            rows,
-            by=config.by,
-            reference=config.reference,
-            benchmark=config.benchmark,
-            seed=config.seed,
-        )
+        found = compare_tables(rows, by=config.by, reference=config.reference, seed=config.seed)
     if json:
         print_json(found[0] if config.row else {"datasets": found})
     for one in () if json else found:

@@ -113,8 +113,9 @@ def test_what_is_not_there_is_named(study, tmp_path):
         compare_two(rows, "better", "better")
     with pytest.raises(InputError, match="there are: Safety, refuse, respond"):
         compare_tables(rows, by="kindness")
-    with pytest.raises(InputError, match="the same study is given twice"):
-        read_studies([study, tmp_path / "first" / ".." / "first"])
+    assert len(read_studies([study, tmp_path / "first" / ".." / "first"])) == len(rows)
+    with pytest.raises(InputError, match=r"no table of it here \(there are: made-up\)"):
+        read_studies([study], benchmark="other")
     empty = create_study(tmp_path / "elsewhere" / "first").path
     with pytest.raises(InputError, match=r"no benchmark table in it; make one with"):
         read_studies([empty])

@@ -11,7 +11,6 @@ from encore.benchmarks.metrics import (
     BenchmarkScore,
     benchmark_score,
     credit_of,
-    is_tie,
     unit_credits,
     unit_weights,
     units_of,
@@ -25,8 +24,8 @@ TWO = benchmark_pairs({"a": 10, "b": 10})
 
 
 def score_margins(margin_P: np.ndarray, pairs: BenchmarkPairs, ties: str) -> BenchmarkScore:
-    credit_P = credit_of(margin_P, ties=ties)
-    return benchmark_score(credit_P, pairs=pairs, ties=ties, is_tie_P=is_tie(margin_P))
+    credit_P, half_P = (credit_of(margin_P, ties=one) for one in (ties, "half"))
+    return benchmark_score(credit_P, pairs=pairs, ties=ties, half_P=half_P)
 
 
 def test_a_tie_is_worth_what_the_policy_says_and_margins_that_cancel_are_one():
@@ -35,11 +34,8 @@ def test_a_tie_is_worth_what_the_policy_says_and_margins_that_cancel_are_one():
     for ties, worth in (("loss", 0.0), ("half", 0.5)):
         credit_P = credit_of(np.array([0.2, 0.0, left_over, -0.1]), ties=ties)
         assert credit_P.tolist() == [1.0, worth, worth, 0.0]
-    with pytest.raises(InputError, match="margin 1 is NaN"):
+    with pytest.raises(InputError, match="a margin is NaN"):
         credit_of(np.array([0.0, np.nan]), ties="loss")
-
-
-# --- the headline ---------------------------------------------------------------------------------
 
 
 # --- intervals ------------------------------------------------------------------------------------

@@ -7,17 +7,12 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from encore.benchmarks.paired_comparison import Comparison, compare_credits, distinct_shares
-from encore.errors import InputError
+from encore.benchmarks.paired_comparison import Comparison, compare_credits
 
 Z = NormalDist().inv_cdf(0.975)
 Credits = NDArray[np.float64]
-credit_lists = st.lists(
-    st.tuples(*[st.sampled_from([0.0, 0.5, 1.0])] * 2), min_size=1, max_size=30
-).map(np.array)
 
 
 def split_of(only_first: int, only_second: int, num: int) -> tuple[Credits, Credits]:
@@ -38,9 +33,6 @@ def test_mcnemar_is_a_fair_coin_for_each_pair_that_differs():
     for (first, second), p in expected.items():
         found = [compared(first, second, num) for num in (22, 740)]  # only pairs that differ count
         assert [one.mcnemar_p for one in found] == pytest.approx([p, p])
-    for first, second in (([1.0], [1.0, 0.0]), ([], []), ([np.nan], [1.0])):
-        with pytest.raises(InputError, match="expected one of each model for each pair"):
-            compare_credits(np.array(first), np.array(second))
 
 
 def test_credits_between_right_and_wrong_have_no_mcnemar():
@@ -112,13 +104,10 @@ def test_where_subsets_weigh_alike_a_small_one_decides_how_much_is_known():
 
 
 def test_thousands_of_different_differences_keep_the_interval_of_the_pairs():
-    """A mean over 1,000 draws has as many values; they are drawn on a grid."""
+    """A mean over 1,000 draws has as many values; they are drawn in steps."""
     rng = np.random.default_rng(0)
     first_P, second_P = rng.integers(0, 1001, size=5000) / 1000, rng.integers(0, 2, size=5000) * 1.0
     delta_P = first_P - second_P
-    value_C, share_C = distinct_shares(delta_P)
-    assert len(value_C) == 129 < len(np.unique(delta_P))
-    assert (share_C.sum(), value_C @ share_C) == pytest.approx((1, delta_P.mean()))
     found = compare_credits(first_P, second_P)
     half_width = Z * delta_P.std() / math.sqrt(5000)
     # Quantiles of 10,000 draws with standard deviation 0.0082 are good to about 0.0003.

@@ -59,7 +59,6 @@ def test_what_must_be_known_is_said_in_title_and_notes():
     part = hand_made(is_partial=True, synthetic=["model m: backbone (made up)"])
     text = render(part, form="markdown")
     assert text.startswith("**Made up: 4 pairs, PARTIAL, a/model**")
-    assert "no figure here compares with a published one" in text
     assert "PARTIAL" not in render(hand_made(), form="markdown")
     # In LaTeX comments stay in the source: the figures need their mark on paper.
     typeset = [line for line in render(part, form="latex").splitlines() if line[:1] != "%"]

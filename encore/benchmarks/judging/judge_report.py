@@ -226,7 +226,7 @@ def _by_rating(
         np.asarray(credit_P == 1, dtype=np.float64),
         pairs=pairs,
         ties="loss",
-        is_tie_P=np.asarray(credit_P == 1 / 2),
+        half_P=credit_P,
     )
     of_weights = synthetic_in(config.weights_from, run=config.weights_run)
     notes = tuple(f"judge {name}: {note}" for note in _rating_notes(rated, strict, vector))
