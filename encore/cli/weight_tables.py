@@ -83,7 +83,7 @@ def comparison_tables(comparison: SchemeComparison) -> Iterator[RenderableType]:
         "95 % of draws": lambda drawn: span(drawn.half_low, drawn.half_high),
     }
     yield record_table(comparison.draws, of_draws, title="What chance reaches; leakage: none")
-    rules = NumberedRules(rule.rule_id for rule in comparison.rules)
+    rules = NumberedRules(comparison.rule_ids)
     heads = [row.vector.scheme.replace("-", "\n-") + "*" * row.uses_labels for row in schemes]
     effect = "Effective weights: weight × sd of rating(chosen) - rating(rejected)"
     for title, weights in (

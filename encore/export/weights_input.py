@@ -136,7 +136,7 @@ def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composit
         scheme=vector.scheme,
         params=vector.params,
         entropies=weighed.entropy_by_rule,
-        provenance=None if vector.provenance is None else vector.provenance.as_dict(),
+        provenance=vector.as_dict()["provenance"],
     )
     return _checked(composition, head_ids, source=f"ratings {choice.ratings}")
 

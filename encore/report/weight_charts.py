@@ -65,10 +65,10 @@ def scheme_weights(findings: Findings) -> Chart | Missing:
         return comparison
     rows = tuple(
         (
-            findings.words(rule.rule_id),
+            findings.words(rule_id),
             *(percent(row.vector.weights[place], digits=2) for row in comparison.rows),
         )
-        for place, rule in enumerate(comparison.rules)
+        for place, rule_id in enumerate(comparison.rule_ids)
     )
     panels = [
         _cells_panel(findings, comparison, "weight", lambda row: row.vector.weights),
@@ -106,7 +106,7 @@ def _cells_panel(
         heads = [row.vector.scheme + " †" * row.uses_labels for row in comparison.rows]
         axes.xaxis.tick_top()
         axes.set_xticks(range(num_schemes), heads, rotation=50, ha="left", rotation_mode="anchor")
-        places = [str(findings.place(rule.rule_id)) for rule in comparison.rules]
+        places = [str(findings.place(rule_id)) for rule_id in comparison.rule_ids]
         axes.set_yticks(range(num_rules), places)
 
     width, height = max(240, 62 + 36 * num_schemes), 92 + 23 * num_rules

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.analysis.statistics import Accuracy
@@ -92,8 +93,6 @@ def fold_notes(scheme: str, test: HeldOut | None) -> Iterator[str]:
     if test is None:
         yield f"{scheme}: too few pairs to hold any out, so it has no held-out accuracy"
         return
-    if test.num_folds < NUM_FOLDS:
-        yield f"{scheme}: {test.num_folds} folds, as there are no more groups of pairs"
     if test.grouped_by == "pair":
         yield (
             f"{scheme}: the prompts of these pairs are not known, so its held-out accuracy is "
@@ -109,9 +108,8 @@ def _groups(pairs: PairRatings, study: Study | None) -> tuple[NDArray[np.intp], 
             for row in batch.to_pylist():
                 prompt_of[row["source"], row["pair_id"]] = hash(repr(row["prompt"]))
     keys = zip(pairs.source_P.tolist(), pairs.pair_id_P.tolist(), strict=True)
-    prompts = [prompt_of.get(key) for key in keys]
-    if None in prompts:
+    prompts = pa.array([prompt_of.get(key) for key in keys], pa.int64())
+    if prompts.null_count:
         return np.unique(pairs.pair_id_P, return_inverse=True)[1], "pair"
     # Hashes differ between processes: groups are counted as they appear.
-    number_of = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
-    return np.array([number_of[prompt] for prompt in prompts], dtype=np.intp), "prompt"
+    return prompts.dictionary_encode().indices.to_numpy(), "prompt"

@@ -110,13 +110,13 @@ class WeightingScheme:
             weights=tuple(weight_R.tolist()),
             params=params,
             provenance=Provenance(
+                **dataclasses.asdict(evidence.origin),
                 uses_labels=self.uses_labels,
                 tau=None if tau is None else float(tau),
                 num_ratings=sum(rule.num_ratings for rule in evidence.rules),
                 num_nulls=sum(rule.num_unparsed for rule in evidence.rules),
                 num_pairs=evidence.num_pairs,
                 num_pairs_used=None if num_pairs is None else int(num_pairs),
-                origin=evidence.origin,
             ),
         )
 

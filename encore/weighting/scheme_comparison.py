@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.statistics import Accuracy, RuleStats
-from encore.errors import EncoreError, InputError
-from encore.warehouse import Ratings
+from encore.errors import EncoreError
+from encore.warehouse import PairRatings, Ratings
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.composed import Outcome, composed_outcomes, margin_sds_of
 from encore.weighting.encore import entropy_weights
 from encore.weighting.folds import GroupedBy, HeldOut, fold_notes, held_out
 from encore.weighting.random import random_weights
 from encore.weighting.random_k import random_k_weights
-from encore.weighting.scheme import Evidence, SchemeOptions, WeightingScheme
+from encore.weighting.scheme import Evidence, SchemeOptions
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import open_evidence
 
@@ -101,7 +101,7 @@ class SchemeComparison:
     """Weighting schemes on the same rules and the same pairs.
 
     Attributes:
-        rules: Statistics of the rules over all sources, in the vectors' order.
+        rule_ids: The rules, in the vectors' order.
         margin_sds: Standard deviation (ddof 1) of each rule's margins, over all pairs it rated.
         rows: One a scheme.
         draws: What draws by chance reach: random weights, k random rules, every single rule.
@@ -112,7 +112,7 @@ class SchemeComparison:
         notes: Plain sentences on what limits these figures, schemes left out among them.
     """
 
-    rules: tuple[RuleStats, ...]
+    rule_ids: tuple[str, ...]
     margin_sds: tuple[float | None, ...]
     rows: tuple[SchemeRow, ...]
     draws: tuple[Draws, ...]
@@ -124,21 +124,11 @@ class SchemeComparison:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --compare --json``."""
-        kept = ("margin_sds", "num_pairs", "num_pairs_total", "num_folds", "folds_grouped_by")
-        return {
-            "rule_ids": [rule.rule_id for rule in self.rules],
-            **{name: getattr(self, name) for name in kept},
-            "rows": [row.as_dict() for row in self.rows],
-            "draws": [dataclasses.asdict(one) for one in self.draws],
-            "notes": self.notes,
-        }
+        return dataclasses.asdict(self) | {"rows": [row.as_dict() for row in self.rows]}
 
 
 def compare_schemes(
-    ratings: str | Path | Ratings | Any,
-    *,
-    options: SchemeOptions | None = None,
-    num_random: int = NUM_RANDOM,
+    ratings: str | Path | Ratings | Any, *, options: SchemeOptions | None = None
 ) -> SchemeComparison:
     """Weigh the rules by every scheme and measure what each composes.
 
@@ -148,19 +138,16 @@ def compare_schemes(
     Args:
         ratings: As for `encore.analysis.analyze.analyze`.
         options: Of all schemes. Scheme ``single`` takes the rule of lowest entropy unless one is
-            named.
-        num_random: Draws of random weights and of k random rules, at seeds from the options' on.
+            named. Random weights and k random rules are drawn at seeds from this one on.
 
     Raises:
         InputError: No ratings table, a rule without ratings, or a rule that is not there.
     """
     with open_evidence(ratings) as evidence:
-        return compare(evidence, options=options or SchemeOptions(), num_random=num_random)
+        return compare(evidence, options=options or SchemeOptions())
 
 
-def compare(
-    evidence: Evidence, *, options: SchemeOptions, num_random: int = NUM_RANDOM
-) -> SchemeComparison:
+def compare(evidence: Evidence, *, options: SchemeOptions) -> SchemeComparison:
     """`compare_schemes` for evidence in hand."""
     if options.rule is None:
         lowest = evidence.rule_ids[evidence.places_by_entropy()[0]]
@@ -168,33 +155,50 @@ def compare(
     all_pairs = evidence.read_pairs()
     pairs = all_pairs.complete()
     margin_sds = margin_sds_of(all_pairs.margin_PR)
-    weighed, notes = _weigh_all(evidence.over(pairs), options)
-    outcomes = composed_outcomes(
-        pairs.margin_PR, np.array([vector.weights for _, vector, _ in weighed])
-    )
-    drawn = _draw_halves(pairs.margin_PR, pairs.rule_ids, options=options, num_draws=num_random)
-    notes += pair_notes(evidence.rules, num_pairs=pairs.num_pairs, total=all_pairs.num_pairs)
+    draws = _draw_halves(pairs, options)
+    notes = [*pair_notes(evidence.rules, num_pairs=pairs.num_pairs, total=all_pairs.num_pairs)]
     notes += [
         f"rule {rule.rule_id} is constant: whatever its weight, it moves no ranking; encore gives "
         "it the largest, inverse-sd and bradley-terry none"
         for rule in evidence.rules
         if rule.num_levels == 1
     ]
-    tests = {scheme.name: test for scheme, _, test in weighed if scheme.uses_labels}
-    notes += [note for name, test in tests.items() for note in fold_notes(name, test)]
-    tested = next((test for test in tests.values() if test is not None), None)
+    rows: list[SchemeRow] = []
+    tests: list[HeldOut] = []
+    for scheme in map(load_scheme, SCHEMES):
+        try:
+            vector = scheme.weigh(evidence.over(pairs), options)
+        except EncoreError as error:  # bad input, or no optimum
+            # A rule that is not there is the caller's slip, not a limit of the data.
+            if "rule" in scheme.options:
+                raise
+            notes.append(f"left out: {error}")
+            continue
+        test = None
+        if scheme.uses_labels:
+            test = held_out(scheme, evidence.over(pairs), options)
+            notes += fold_notes(scheme.name, test)
+            tests += [test] if test else []
+        (outcome,) = composed_outcomes(pairs.margin_PR, np.array([vector.weights]))
+        rows.append(
+            _row(
+                vector,
+                outcome,
+                test,
+                uses_labels=scheme.uses_labels,
+                margin_sds=margin_sds,
+                random_V=draws["random"],
+            )
+        )
     return SchemeComparison(
-        rules=evidence.rules,
+        rule_ids=evidence.rule_ids,
         margin_sds=margin_sds,
-        rows=tuple(
-            _row(*one, outcome, margin_sds, random_V=drawn["random"])
-            for one, outcome in zip(weighed, outcomes, strict=True)
-        ),
-        draws=tuple(_draws(scheme, half_V) for scheme, half_V in drawn.items()),
+        rows=tuple(rows),
+        draws=tuple(_draws(scheme, half_V) for scheme, half_V in draws.items()),
         num_pairs=pairs.num_pairs,
         num_pairs_total=all_pairs.num_pairs,
-        num_folds=tested.num_folds if tested else None,
-        folds_grouped_by=tested.grouped_by if tested else None,
+        num_folds=tests[0].num_folds if tests else None,
+        folds_grouped_by=tests[0].grouped_by if tests else None,
         notes=tuple(notes),
     )
 
@@ -220,43 +224,24 @@ def pair_notes(rules: Sequence[RuleStats], *, num_pairs: int, total: int) -> Ite
         )
 
 
-_Weighed = tuple[WeightingScheme, WeightVector, HeldOut | None]
-
-
-def _weigh_all(evidence: Evidence, options: SchemeOptions) -> tuple[list[_Weighed], list[str]]:
-    """Vector and test of each scheme that can weigh these rules, and why the others cannot."""
-    weighed: list[_Weighed] = []
-    left_out: list[str] = []
-    for scheme in map(load_scheme, SCHEMES):
-        try:
-            vector = scheme.weigh(evidence, options)
-        except EncoreError as error:  # bad input, or no optimum
-            # A rule that is not there is the caller's slip, not a limit of the data.
-            if "rule" in scheme.options:
-                raise
-            left_out.append(f"left out: {error}")
-            continue
-        test = held_out(scheme, evidence, options) if scheme.uses_labels else None
-        weighed.append((scheme, vector, test))
-    return weighed, left_out
-
-
 def _row(
-    scheme: WeightingScheme,
     vector: WeightVector,
-    test: HeldOut | None,
     outcome: Outcome,
-    margin_sds: Sequence[float | None],
+    test: HeldOut | None,
     *,
+    uses_labels: bool,
+    margin_sds: Sequence[float | None],
     random_V: _Floats,
 ) -> SchemeRow:
     low, high = outcome.interval
     half = outcome.accuracy.half
-    beaten_V = (random_V < half) + 0.5 * (random_V == half) if half is not None else random_V
+    beaten = None
+    if half is not None:
+        beaten = float(((random_V < half) + 0.5 * (random_V == half)).mean())
     return SchemeRow(
         label=label_of(vector),
         vector=vector,
-        uses_labels=scheme.uses_labels,
+        uses_labels=uses_labels,
         effective_weights=tuple(
             None if sd is None else weight * sd
             for weight, sd in zip(vector.weights, margin_sds, strict=True)
@@ -267,33 +252,29 @@ def _row(
         held_out_accuracy=test.accuracy if test else None,
         held_out_low=test.accuracy_low if test else None,
         held_out_high=test.accuracy_high if test else None,
-        beats_random=float(beaten_V.mean()) if len(beaten_V) else None,
+        beats_random=beaten,
     )
 
 
-def _draw_halves(
-    margin_PR: _Floats, rule_ids: Sequence[str], *, options: SchemeOptions, num_draws: int
-) -> dict[str, _Floats]:
+def _draw_halves(pairs: PairRatings, options: SchemeOptions) -> dict[str, _Floats]:
     """Half-credit accuracies, one a draw, shape [V]; none without pairs.
 
     Schemes ``random`` and ``random-k`` at seeds from the options' on; of ``single`` every rule:
     what the paper's "Single Rules" average, without chance.
     """
-    seeds = range(options.seed, options.seed + num_draws)
+    rule_ids, seeds = pairs.rule_ids, range(options.seed, options.seed + NUM_RANDOM)
     vectors = {
         "random": [random_weights(rule_ids, seed=seed) for seed in seeds],
         "random-k": [random_k_weights(rule_ids, k=options.k, seed=seed) for seed in seeds],
         "single": list(np.eye(len(rule_ids))),
     }
-    return {
-        scheme: np.array(
-            [one.accuracy.half for one in composed_outcomes(margin_PR, np.array(weight_VR))]
-            if len(margin_PR)
-            else [],
-            dtype=np.float64,
+    halves = {}
+    for scheme, weight_VR in vectors.items():
+        outcomes = composed_outcomes(pairs.margin_PR, np.array(weight_VR))
+        halves[scheme] = np.array(
+            [one.accuracy.half for one in outcomes if pairs.num_pairs], dtype=np.float64
         )
-        for scheme, weight_VR in vectors.items()
-    }
+    return halves
 
 
 def _draws(scheme: str, half_V: _Floats) -> Draws:
@@ -348,14 +329,12 @@ def sweep(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> TauSwe
 
     Args:
         evidence: Of the rules.
-        taus: Finite and above 0, in the order wanted.
+        taus: Finite and above 0, in the order wanted; at least one.
 
     Raises:
-        InputError: No temperature or an impossible one.
+        InputError: An impossible temperature.
     """
     taus = tuple(SchemeOptions(tau=tau).tau for tau in taus)
-    if not taus:
-        raise InputError("taus: none given; expected at least one temperature")
     entropy_R = evidence.entropy_R
     is_lowest_R = entropy_R == entropy_R.min()
     ends = (is_lowest_R / is_lowest_R.sum(), np.full_like(entropy_R, 1 / len(entropy_R)))

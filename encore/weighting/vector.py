@@ -44,8 +44,8 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """What stands behind one weight vector.
+class Provenance(Origin):
+    """What stands behind one weight vector, and where the ratings came from.
 
     Attributes:
         uses_labels: Whether people's preferences entered, so that accuracy on them is flattered.
@@ -55,7 +55,6 @@ class Provenance:
         num_nulls: Null ratings.
         num_pairs: Preference pairs that the ratings are of.
         num_pairs_used: Pairs whose labels the scheme learnt from; None where it learns from none.
-        origin: Where the ratings came from.
         log_base: Of the entropies. It acts as a temperature: base 2 at tau 2 is base e at 2 ln 2.
         encore_version: The version that made it.
     """
@@ -67,15 +66,8 @@ class Provenance:
     num_nulls: int
     num_pairs: int
     num_pairs_used: int | None
-    origin: Origin = field(default_factory=Origin)
     log_base: str = "e"
     encore_version: str | None = field(default_factory=partial(installed_version, "encore-reward"))
-
-    def as_dict(self) -> dict[str, Any]:
-        """One flat JSON object."""
-        found: dict[str, Any] = dataclasses.asdict(self)
-        origin: dict[str, Any] = found.pop("origin")
-        return found | origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +76,9 @@ class WeightVector:
 
     Attributes:
         scheme: The weighting scheme that made it.
+        params: The scheme's parameters, as reported.
         rule_ids: The rules.
         weights: One per rule.
-        params: The scheme's parameters, as reported.
         provenance: What it was made from; None for weights set by hand. It takes no part in
             comparing two vectors.
 
@@ -95,9 +87,9 @@ class WeightVector:
     """
 
     scheme: str
+    params: Mapping[str, float | str] = field(default_factory=dict)
     rule_ids: tuple[str, ...]
     weights: tuple[float, ...]
-    params: Mapping[str, float | str] = field(default_factory=dict)
     provenance: Provenance | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -114,13 +106,7 @@ class WeightVector:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --json``."""
-        return {
-            "scheme": self.scheme,
-            "params": dict(self.params),
-            "rule_ids": list(self.rule_ids),
-            "weights": list(self.weights),
-            "provenance": None if self.provenance is None else self.provenance.as_dict(),
-        }
+        return dataclasses.asdict(self)
 
 
 def head_weights(weights: Mapping[str, float], *, head_ids: Sequence[str]) -> NDArray[np.float64]:

@@ -176,7 +176,7 @@ def checked_weights(
 
 def origin_of(weights: WeightVector) -> WeightsOrigin:
     """Where weights come from, as far as they say."""
-    return WeightsOrigin() if weights.provenance is None else weights.provenance.origin
+    return weights.provenance or WeightsOrigin()
 
 
 def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
