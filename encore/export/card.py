@@ -103,7 +103,7 @@ class Exported:
             "weights": dict(made.weights) or None,
             "scheme": made.scheme,
             "params": dict(made.params),
-            "entropy_nats": dict(made.entropies),
+            "entropy_nats": dict(made.entropy_nats),
             "weights_provenance": made.provenance,
             "mean": dict(self.mean_by_rule),
             "mean_of_reward": self.mean_of_reward,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from encore.errors import InputError
 from encore.warehouse import open_ratings
@@ -24,8 +23,7 @@ _ANSWERS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Composition:
+class Composition(BaseModel):
     """Weights of a model's heads, and where they come from.
 
     Attributes:
@@ -33,15 +31,17 @@ class Composition:
         scheme: The weighting scheme that made them; ``single`` for one rule alone, ``given`` for
             a file that does not say; None: nobody said.
         params: The scheme's parameters.
-        entropies: Entropy in nats of each rule's ratings; empty where the weights do not know.
+        entropy_nats: Entropy of each rule's ratings; empty where the weights do not know.
         provenance: What the weights were made from, as `encore weights --json` says it.
     """
 
-    weights: Mapping[str, float]
+    model_config = ConfigDict(frozen=True)  # further keys of schemes that learn are passed over
+
+    weights: dict[str, float]
     scheme: str | None = None
-    params: Mapping[str, float | str] = field(default_factory=dict)
-    entropies: Mapping[str, float] = field(default_factory=dict)
-    provenance: Mapping[str, Any] | None = None
+    params: dict[str, float | str] = Field(default_factory=dict)
+    entropy_nats: dict[str, float] = Field(default_factory=dict)
+    provenance: dict[str, Any] | None = None
 
     @property
     def num_shards(self) -> int:
@@ -60,20 +60,6 @@ class Composition:
         return tuple(words for key, words in _ANSWERS.items() if known.get(key) is True)
 
 
-class _WeightsFile(BaseModel):
-    """What `encore weights --json` prints; further keys of schemes that learn are passed over."""
-
-    scheme: str = "given"
-    params: dict[str, float | str] = Field(default_factory=dict)
-    rule_ids: tuple[str, ...] = Field(min_length=1)
-    weights: tuple[float, ...]
-    entropy_nats: dict[str, float] = Field(default_factory=dict)
-    provenance: dict[str, Any] | None = None
-
-
-_PLAIN = TypeAdapter(dict[str, float])
-
-
 def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
     """The weights of a JSON file: what `encore weights --json` printed, or ``{"rule": weight, …}``.
 
@@ -88,26 +74,19 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(content, dict) and "rule_ids" in content:
-            found = _WeightsFile.model_validate(content)
-            weights = dict(zip(found.rule_ids, found.weights, strict=False))
-            if not len(weights) == len(found.rule_ids) == len(found.weights):
-                raise ValueError(f"{len(found.weights)} weights for {len(weights)} different rules")
-            composition = Composition(
-                weights=weights,
-                scheme=found.scheme,
-                params=found.params,
-                entropies=found.entropy_nats,
-                provenance=found.provenance,
-            )
+        if not isinstance(content, dict) or "rule_ids" not in content:
+            content = {"weights": content}
         else:
-            plain = _PLAIN.validate_python(content, strict=True)
-            composition = Composition(weights=plain, scheme="given")
-    except (OSError, ValueError) as error:
+            rule_ids, numbers = content["rule_ids"], content["weights"]
+            content["weights"] = dict(zip(rule_ids, numbers, strict=True))
+            if len(content["weights"]) != len(rule_ids):
+                raise ValueError("a rule is there twice")
+        composition = Composition.model_validate({"scheme": "given"} | content, strict=True)
+    except (OSError, ValueError, TypeError, LookupError) as error:
         reason = f"cannot be read ({error})"
         if isinstance(error, ValidationError):
             problem = error.errors(include_url=False)[0]
-            reason = f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']}"
+            reason = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
         raise InputError(
             f"weights {path}: {reason}; expected the output of `encore weights --json`, or "
             '{"rule": weight, …}'
@@ -134,8 +113,8 @@ def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composit
     composition = Composition(
         weights=dict(zip(vector.rule_ids, vector.weights, strict=True)),
         scheme=vector.scheme,
-        params=vector.params,
-        entropies=weighed.entropy_by_rule,
+        params=dict(vector.params),
+        entropy_nats=dict(weighed.entropy_by_rule),
         provenance=vector.as_dict()["provenance"],
     )
     return _checked(composition, head_ids, source=f"ratings {choice.ratings}")

@@ -87,7 +87,7 @@ def export_model(
             with something else in it; what was written does not score as the model does.
     """
     if isinstance(weights, Mapping):
-        weights = Composition(weights=weights)
+        weights = Composition(weights=dict(weights))
     refuse_occupied(out)
     _refuse_rounded(model)
     place = out.resolve()  # a link stays a link to the new one

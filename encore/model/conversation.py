@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,16 +92,12 @@ class EncodedPair(NamedTuple):
 
 
 class _Rendered(NamedTuple):
-    """A conversation as text: what stands before the response, the response, the turn's end."""
+    """A conversation as text: whole, and what stands before the response."""
 
     prompt: Sequence[Message]
-    head: str
     response: str
-    tail: str
-
-    @property
-    def text(self) -> str:
-        return self.head + self.response + self.tail
+    head: str
+    text: str
 
 
 class ConversationTokenizer:
@@ -195,7 +192,10 @@ class ConversationTokenizer:
     def _render(self, prompt: Sequence[Message], responses: Sequence[str]) -> list[_Rendered]:
         """Around each response of one prompt: the template is applied once."""
         head, tail = self._split(prompt)
-        return [_Rendered(prompt, head, self._put(response), tail) for response in responses]
+        return [
+            _Rendered(prompt, response, head, head + self._put(response) + tail)
+            for response in responses
+        ]
 
     def _encode(self, rendered: Sequence[_Rendered]) -> list[EncodedResponse]:
         texts = [text for part in rendered for text in (part.head, part.text)]
@@ -216,19 +216,16 @@ class ConversationTokenizer:
 
     def _encode_as_plain_text(self, part: _Rendered) -> tuple[list[int], int]:
         """The template's own special tokens stay special; those in messages are spelled out."""
-        marked = [
-            Message(role=message.role, content=_MARKER.format(index))
-            for index, message in enumerate(part.prompt)
-        ]
-        head, _ = self._split(marked)
+        turns = [*part.prompt, Message(role="assistant", content=part.response)]
+        marked = [replace(turn, content=_MARKER.format(place)) for place, turn in enumerate(turns)]
         ids: list[int] = []
-        for index, piece in enumerate(_MARKERS.split(head)):
+        num_prompt = 0
+        for index, piece in enumerate(_MARKERS.split(self._apply(marked))):
             is_message = index % 2 == 1
-            text = self._put(part.prompt[int(piece)].content) if is_message else piece
+            num_prompt = len(ids) if is_message else num_prompt  # the last one is the response
+            text = self._put(turns[int(piece)].content) if is_message else piece
             ids += self._encoder.encode([text], is_plain=is_message)[0]
-        [response_ids] = self._encoder.encode([part.response], is_plain=True)
-        [tail_ids] = self._encoder.encode([part.tail])
-        return [*ids, *response_ids, *tail_ids], len(ids)
+        return ids, num_prompt
 
     def _cut(self, ids: list[int], num_prompt: int) -> EncodedResponse:
         num_cut = max(0, len(ids) - self.max_length)
@@ -247,7 +244,7 @@ class ConversationTokenizer:
         head, found, tail = text.rpartition(_RESPONSE)
         if not found:
             raise self._changed()
-        return head, tail if self.is_as_downloaded else tail.rstrip()
+        return head, tail
 
     def _apply(self, messages: Sequence[Message]) -> str:
         try:
@@ -261,7 +258,7 @@ class ConversationTokenizer:
                 f"chat template of {self._name!r}: it does not render a conversation of roles "
                 f"{roles} ({type(error).__name__}: {error}); give another with chat_template"
             ) from error
-        return rendered
+        return rendered if self.is_as_downloaded else rendered.rstrip()
 
     def _find_put(self, head: str, tail: str) -> Callable[[str], str]:
         """How the template puts a response in: as it is, or without the space around it."""

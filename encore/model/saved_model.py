@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -25,7 +24,6 @@ from encore.model.reward_model import MultiHeadRewardModel
 
 ABOUT_FILE = "reward_model.json"
 HEADS_FILE = "heads.safetensors"
-_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 class _About(BaseModel):
@@ -107,8 +105,8 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
             ``bfloat16``.
 
     Raises:
-        InputError: Not such a folder: files missing, pickled weights, heads that do not fit their
-            names, a template that is not the one it was trained with.
+        InputError: Not such a folder: files missing, heads that do not fit their names, a
+            template that is not the one it was trained with.
         EncoreError: Trunk or tokenizer do not load.
     """
     path = folder / ABOUT_FILE
@@ -119,12 +117,6 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
         raise InputError(
             f"{path}: missing or damaged ({reason}); expected a folder that `encore train` wrote"
         ) from error
-    pickled = sorted(path.name for pattern in _PICKLED for path in folder.glob(pattern))
-    if pickled:
-        raise InputError(
-            f"model folder {folder}: pickled files ({', '.join(pickled)}) can run code and are not "
-            "loaded; remove them: the weights are in *.safetensors"
-        )
     kept = about.model_dump(include={"pooling", "max_length"})
     config = BackboneConfig.model_validate({"model": str(folder), "dtype": dtype, **kept})
     tokenizer = load_tokenizer(config)
@@ -144,15 +136,10 @@ def _read_heads(folder: Path, model: MultiHeadRewardModel) -> None:
     path = folder / HEADS_FILE
     try:
         tensors = load_file(path)
-        with torch.no_grad():
-            for name, own in (("weight", model.heads.weight), ("mean", model.mean_R)):
-                if tensors[name].shape != own.shape:
-                    raise ValueError(
-                        f"{name} of shape {tuple(tensors[name].shape)}, expected "
-                        f"{tuple(own.shape)} for the head_ids in {ABOUT_FILE}"
-                    )
-                own.copy_(tensors[name])
-    except (OSError, SafetensorError, LookupError, ValueError) as error:
+        heads = {"heads.weight": tensors["weight"], "mean_R": tensors["mean"]}
+        model.load_state_dict(heads, strict=False)
+    except (OSError, SafetensorError, LookupError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
         raise InputError(
-            f"{path}: cannot be used ({type(error).__name__}: {error}); copy the folder again"
+            f"{path}: cannot be used ({type(error).__name__}: {reason}); copy the folder again"
         ) from error

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,9 +26,9 @@ TokenIds = NDArray[np.int32]
 _Scores = NDArray[np.float32]
 
 #: How long a batch that is not full waits for clients that were answered together.
-_LINGER_SECONDS: Final = 0.002
+_LINGER_SECONDS = 0.002
 #: Batches that fail one after the other before the queue reports that it is not alive.
-_MAX_FAILURES: Final = 3
+_MAX_FAILURES = 3
 
 
 class _Text(NamedTuple):

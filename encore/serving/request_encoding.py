@@ -7,7 +7,6 @@ way, so a query that the model's own template rendered has exactly the tokens of
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from starlette.exceptions import HTTPException
 
@@ -19,9 +18,9 @@ from encore.serving.reward_requests import Conversation, Texts
 #: Characters of a text that are tokenized, for each token of the model's maximum length: far more
 #: than a token has, so that what is left out would be cut anyway. Texts below the second number are
 #: always tokenized whole.
-_CHARACTERS_PER_TOKEN: Final = 32
-_MIN_CHARACTERS: Final = 1 << 16
-_SHOWN_TURNS: Final = 8
+_CHARACTERS_PER_TOKEN = 32
+_MIN_CHARACTERS = 1 << 16
+_SHOWN_TURNS = 8
 
 
 class RequestEncoder:
@@ -73,11 +72,11 @@ class RequestEncoder:
         return encoded
 
     def _conversation(self, conversation: Conversation, index: int) -> EncodedResponse:
-        response = _newest(conversation.response, self._max_characters)
+        response = conversation.response[-self._max_characters :]
         left = self._max_characters - len(response)
         prompt: list[Message] = []
         for turn in reversed(conversation.messages):
-            content = _newest(turn.content, left)
+            content = turn.content[max(0, len(turn.content) - left) :]
             left -= len(content)
             prompt.insert(0, Message(role=turn.role, content=content))
         try:
@@ -99,7 +98,7 @@ class RequestEncoder:
             start += 2
         bare = "".join(parts[start:stop])
         begin = next((token for token in self._begins if bare.startswith(token)), "")
-        bare = begin + _newest(bare[len(begin) :], self._max_characters)
+        bare = begin + bare[len(begin) :][-self._max_characters :]
         if not bare.strip():
             raise _refusal(index, "an empty text")
         return bare + self._end if has_ended else bare
@@ -107,12 +106,3 @@ class RequestEncoder:
 
 def _refusal(index: int, reason: str) -> HTTPException:
     return HTTPException(422, f"text {index} (counted from 0): {reason}")
-
-
-def _newest(text: str, num_characters: int) -> str:
-    """The last characters of a text, from the beginning of a word on."""
-    if len(text) <= num_characters:
-        return text
-    start = len(text) - num_characters
-    space = text.find(" ", start, start + num_characters // 8)
-    return text[max(start, space) :]

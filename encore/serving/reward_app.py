@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +35,14 @@ from encore.weighting.vector import reward_weights
 _log = logging.getLogger(__name__)
 
 #: Time for a request's body to arrive.
-BODY_SECONDS: Final = 10.0
+BODY_SECONDS = 10.0
 #: Bodies of the largest size that may be held at one time.
-_HELD_BODIES: Final = 16
+_HELD_BODIES = 16
 #: Texts that are tokenized in one call, so that requests take turns.
-_TEXTS_AT_ONCE: Final = 8
+_TEXTS_AT_ONCE = 8
 #: Status of a request whose client went away, as web servers log it.
-_NO_ANSWER: Final = 499
-_EXPECTED: Final = "expected POST /get_reward or /score, or GET /health, /metrics or /model"
+_NO_ANSWER = 499
+_EXPECTED = "expected POST /get_reward or /score, or GET /health, /metrics or /model"
 
 
 class RewardApp:
@@ -88,7 +88,6 @@ class RewardApp:
         self._seconds = Histogram("encore_request_seconds", "Until an answer.", ["path"], **own)
         self._texts = Counter("encore_texts", "Texts scored.", **own)
         self._tokens = Counter("encore_tokens", "Tokens scored.", **own)
-        self._cut = Counter("encore_cut_texts", "Texts that lost their oldest tokens.", **own)
         self._batch_seconds = Histogram("encore_batch_seconds", "Time of a batch.", **own)
         queued_texts = Gauge("encore_queued_texts", "That wait.", **own)
         queued_texts.set_function(lambda: len(self._queue.texts))
@@ -184,7 +183,6 @@ class RewardApp:
 
     async def _about(self, _request: Request) -> Response:
         """Which model this is, what its heads weigh, what a client may ask for."""
-        origin = ("scheme", "params", "provenance")
         return JSONResponse(
             {
                 "model": self.opened.name,
@@ -192,7 +190,7 @@ class RewardApp:
                 "head_ids": list(self._head_ids),
                 "rules": self._rules(weight=self._weight_R, mean=self._mean_R),
                 "reward_mean": float(self._weight_R @ self._mean_R),
-                "weights": {name: getattr(self.composition, name) for name in origin},
+                "weights": self.composition.model_dump(include={"scheme", "params", "provenance"}),
                 "max_length": self.opened.tokenizer.max_length,
                 "template_sha256": self.opened.tokenizer.template_sha256,
                 "limits": self._limits.model_dump(include={"max_queries", "max_request_bytes"}),
@@ -232,7 +230,6 @@ class RewardApp:
             request.state.num_texts = len(texts)
             sequences = [text.token_ids for text in texts]
             request.state.num_tokens = sum(map(len, sequences))
-            self._cut.inc(sum(text.num_cut > 0 for text in texts))
             both: list[asyncio.Future[Any]] = [
                 asyncio.create_task(self._queue.score(sequences)),
                 asyncio.ensure_future(request.receive()),  # after the body only the end can come

@@ -7,7 +7,7 @@ keys of a record are counted instead of described.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, FailFast, Field, StrictStr, ValidationError, model_validator
 from starlette.exceptions import HTTPException
@@ -15,9 +15,9 @@ from starlette.exceptions import HTTPException
 from encore.data.records import Role
 
 #: Far beyond any dialogue; a template is a program that runs once per turn.
-MAX_TURNS: Final = 1000
-_SHOWN_CHARACTERS: Final = 80
-_MAX_SHOWN_PROBLEMS: Final = 20
+MAX_TURNS = 1000
+_SHOWN_CHARACTERS = 80
+_MAX_SHOWN_PROBLEMS = 20
 
 
 class _Record(BaseModel, frozen=True, extra="forbid"):
@@ -28,21 +28,21 @@ class RewardRequest(_Record):
     """A request of OpenRLHF's remote reward model.
 
     Attributes:
-        query: Texts as the policy's tokenizer decodes them, special tokens included: prompt and
+        texts: As the policy's tokenizer decodes them, special tokens included: prompt and
             response in one.
         prompts: What newer clients send beside them; not read, a query has it all.
         labels: The same.
     """
 
-    query: Annotated[list[StrictStr], FailFast(), Field(min_length=1)]
+    texts: Annotated[list[StrictStr], FailFast(), Field(min_length=1, alias="query")]
     prompts: list[Any] | None = None
     labels: list[Any] | None = None
 
     @model_validator(mode="after")
     def _one_of_each_a_query(self) -> Self:
         for name, values in (("prompts", self.prompts), ("labels", self.labels)):
-            if values is not None and len(values) != len(self.query):
-                raise ValueError(f"{len(values)} {name} for {len(self.query)} queries")
+            if values is not None and len(values) != len(self.texts):
+                raise ValueError(f"{len(values)} {name} for {len(self.texts)} queries")
         return self
 
 
@@ -63,7 +63,7 @@ class Conversation(_Record):
 class ScoreRequest(_Record):
     """Conversations to score rule by rule."""
 
-    conversations: Annotated[list[Conversation], FailFast(), Field(min_length=1)]
+    texts: Annotated[list[Conversation], FailFast(), Field(min_length=1, alias="conversations")]
 
 
 #: Queries or conversations.
@@ -78,10 +78,9 @@ def read_request(body: bytes, kind: type[RewardRequest | ScoreRequest], max_text
             more than ``max_texts`` texts.
     """
     try:
-        found = kind.model_validate_json(body)
+        texts: Texts = kind.model_validate_json(body).texts
     except ValidationError as error:
         raise _refusal(error) from None  # its text quotes the input
-    texts: Texts = found.query if isinstance(found, RewardRequest) else found.conversations
     if len(texts) > max_texts:
         reason = f"{len(texts)} texts in one request, expected at most {max_texts}: send several"
         raise HTTPException(413, reason)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import dataclasses
 import io
 import re
 from pathlib import Path
@@ -32,7 +31,7 @@ COMPOSITION = Composition(
     weights=WEIGHTS,
     scheme="encore",
     params={"tau": 2.0, "log_base": "e"},
-    entropies={"be-kind": 0.5, "be-brief": 1.5, "be-true": 2.25},
+    entropy_nats={"be-kind": 0.5, "be-brief": 1.5, "be-true": 2.25},
     provenance={"judge": "big-judge", "ratings_sha256": "f" * 64, "num_ratings": 7},
 )
 
@@ -89,7 +88,7 @@ def test_the_ten_lines_run_as_they_are_and_print_what_the_card_says(tmp_path, mo
 
 def test_weights_that_have_seen_the_answers_say_so(tmp_path):
     provenance = {"uses_labels": True, "uses_benchmark": True}
-    weights = dataclasses.replace(COMPOSITION, scheme="bradley-terry", provenance=provenance)
+    weights = COMPOSITION.model_copy(update={"scheme": "bradley-terry", "provenance": provenance})
     result = export_model(opened_model(), out=tmp_path / "my-model", weights=weights)
     words = "people's preferences and a benchmark's answers"
     assert f"**They were learnt from {words}**" in (tmp_path / "my-model/README.md").read_text()

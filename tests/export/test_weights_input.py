@@ -26,17 +26,17 @@ def test_a_file_is_what_weights_prints_or_any_composers_plain_object(tmp_path):
     path.write_text(json.dumps({"be-brief": -2, "be-kind": 0.5}))
     composition = read_weights(path, head_ids=HEADS)
     assert composition.weights == {"be-brief": -2.0, "be-kind": 0.5}
-    assert (composition.scheme, composition.entropies) == ("given", {})
+    assert (composition.scheme, composition.entropy_nats) == ("given", {})
 
 
 def test_a_file_that_holds_no_such_weights_is_refused_in_one_line(tmp_path):
     path = tmp_path / "w.json"
     for content, message in (
         ("{", "cannot be read"),
-        ("[1]", "file: Input should be a valid dict.*expected the output"),
+        ("[1]", "weights: Input should be a valid dict.*expected the output"),
         ({"be-kind": True, "be-brief": 0.5}, "be-kind: Input should be a valid number"),
-        ({"rule_ids": ["be-kind"] * 2, "weights": [0.5, 0.5]}, "2 weights for 1 different rules"),
-        ({"rule_ids": list(HEADS)}, "weights: Field required"),
+        ({"rule_ids": ["be-kind"] * 2, "weights": [0.5, 0.5]}, "a rule is there twice"),
+        ({"rule_ids": list(HEADS)}, r"cannot be read \(.weights.\)"),
         ({"be-kind": 1.0}, "be-brief among the heads but not weighed"),
         ('{"be-kind": NaN, "be-brief": 1}', "nan for rule be-kind"),
     ):

@@ -192,7 +192,7 @@ def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
         weights=WEIGHTS,
         scheme="encore",
         params={"tau": 2.0},
-        entropies={"be-kind": 0.75},
+        entropy_nats={"be-kind": 0.75},
         provenance={"judge": "big-judge", "uses_labels": True, "num_missing_shards": 2},
     )
     opened = opened_model(metadata={"evaluation": {"num_pairs": 9}})

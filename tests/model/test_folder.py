@@ -82,12 +82,11 @@ ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (one_head_less, r"weight of shape \(1, 32\), expected \(2, 32\)"),
+        (one_head_less, r"size mismatch for heads.weight: .*\[1, 32\].*\[2, 32\]"),
         (write("chat_template.jinja", ANOTHER_TEMPLATE), "not the one it was trained with"),
         (write("reward_model.json", None), "reward_model.json: missing or damaged"),
         (write("reward_model.json", "{}"), "missing or damaged .*format Field required"),
         (write("tokenizer.json", None), "its tokenizer does not load"),
-        (write("pytorch_model.bin", "x"), r"pickled files \(pytorch_model.bin\)"),
         (write("heads.safetensors", "x"), "heads.safetensors: cannot be used"),
     ],
 )
