@@ -31,16 +31,19 @@ class Exported:
     Attributes:
         name: The export's name.
         written: Its files, labels and number format, and the model it was made from.
-        composition: Weights of the rules in the one score; without weights every rule has a score.
         licence: The hub's identifier of the licence the export is given away under.
         verification: How it was checked.
     """
 
     name: str
     written: Written
-    composition: Composition
     licence: str | None
     verification: Verification
+
+    @property
+    def composition(self) -> Composition:
+        """Weights of the rules in the one score; without weights every rule has a score."""
+        return self.written.composition
 
     @property
     def kind(self) -> ExportKind:

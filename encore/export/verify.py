@@ -20,14 +20,18 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from encore.data.records import Message, PreferencePair
 from encore.errors import EncoreError, InputError
 from encore.export.classifier import ExportDtype, rounded
+from encore.export.weights_input import Composition
 from encore.model.loading import load_weights, loading
 from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
+from encore.weighting.vector import reward_weights
 
 #: The most that two computations of one score in float32 may differ; for a label whose scores go
 #: beyond 1, relative to its largest.
 TOLERANCE = 1e-5
 
+#: The label of a composed model.
+REWARD_LABEL = "reward"
 #: A prompt and its response.
 Conversation = tuple[tuple[Message, ...], str]
 
@@ -74,26 +78,32 @@ class Written:
     Attributes:
         folder: Where it is.
         source: The model in memory, its trunk in float32.
+        composition: Weights of the heads; without weights every head is a label.
         tensors: What was written, before it was rounded, by name.
-        mix_RK: The labels' scores are the heads' scores times this matrix.
-        labels: Names of the K labels.
         dtype: Of the tensors on disk.
         architecture: Name of its class in transformers.
     """
 
     folder: Path
     source: OpenedModel
+    composition: Composition
     tensors: Mapping[str, Any]
-    mix_RK: _Scores
-    labels: tuple[str, ...]
     dtype: ExportDtype
     architecture: str
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the scores, in order."""
+        return (REWARD_LABEL,) if self.composition.weights else self.source.model.head_ids
 
     def scores(self, sequences: Sequence[_TokenIds]) -> _Scores:
         """The labels' scores by the model in memory, [N, K]."""
         model, pad_token_id = self.source.model, self.source.tokenizer.pad_token_id
-        score_NR = score_sequences(model, sequences, pad_token_id=pad_token_id)
-        return np.asarray(score_NR.astype(np.float64) @ self.mix_RK, dtype=np.float64)
+        score_NR = score_sequences(model, sequences, pad_token_id=pad_token_id).astype(np.float64)
+        weights = self.composition.weights
+        if weights:
+            score_NR = score_NR @ reward_weights(weights, head_ids=model.head_ids)[:, np.newaxis]
+        return score_NR
 
     def wrong(self, problem: str) -> EncoreError:
         """What the folder says that the model does not."""

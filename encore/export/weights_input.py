@@ -73,25 +73,30 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
         InputError: No such file, not such JSON, or weights for other rules than the heads.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or "rule_ids" not in content:
-            content = {"weights": content}
-        else:
-            rule_ids, numbers = content["rule_ids"], content["weights"]
-            content["weights"] = dict(zip(rule_ids, numbers, strict=True))
-            if len(content["weights"]) != len(rule_ids):
-                raise ValueError("a rule is there twice")
-        composition = Composition.model_validate({"scheme": "given"} | content, strict=True)
+        return _composition(json.loads(path.read_text(encoding="utf-8")), head_ids)
     except (OSError, ValueError, TypeError, LookupError) as error:
-        reason = f"cannot be read ({error})"
+        reason = str(error)
         if isinstance(error, ValidationError):
             problem = error.errors(include_url=False)[0]
             reason = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
         raise InputError(
-            f"weights {path}: {reason}; expected the output of `encore weights --json`, or "
-            '{"rule": weight, …}'
+            f"weights {path}: cannot be used ({reason}); expected the output of `encore weights "
+            '--json`, or {"rule": weight, …}'
         ) from error
-    return _checked(composition, head_ids, source=f"weights {path}")
+
+
+def _composition(content: Any, head_ids: Sequence[str]) -> Composition:
+    """Weights as `encore weights --json` prints them, or as a plain object, for these heads."""
+    if not isinstance(content, dict) or "rule_ids" not in content:
+        content = {"weights": content}
+    else:
+        rule_ids, numbers = content["rule_ids"], content["weights"]
+        content |= {"weights": dict(zip(rule_ids, numbers, strict=True))}
+        if len(content["weights"]) != len(rule_ids):
+            raise InputError("a rule is there twice")
+    composition = Composition.model_validate({"scheme": "given"} | content, strict=True)
+    reward_weights(composition.weights, head_ids=head_ids)
+    return composition
 
 
 def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composition | None:
@@ -109,15 +114,8 @@ def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composit
     options = SchemeOptions(**choice.model_dump(include={"tau", "seed", "k"}, exclude_none=True))
     ratings = open_ratings(choice.ratings, run=choice.run, judge=choice.judge)
     weighed = weigh_rules(ratings, scheme=choice.scheme, options=options)
-    vector = weighed.vector
-    composition = Composition(
-        weights=dict(zip(vector.rule_ids, vector.weights, strict=True)),
-        scheme=vector.scheme,
-        params=dict(vector.params),
-        entropy_nats=dict(weighed.entropy_by_rule),
-        provenance=vector.as_dict()["provenance"],
-    )
-    return _checked(composition, head_ids, source=f"ratings {choice.ratings}")
+    entropies = {"entropy_nats": weighed.entropy_by_rule}
+    return _composition(weighed.vector.as_dict() | entropies, head_ids)
 
 
 def one_rule(rule: str, *, head_ids: Sequence[str]) -> Composition:
@@ -132,11 +130,3 @@ def one_rule(rule: str, *, head_ids: Sequence[str]) -> Composition:
         )
     weights = {head_id: float(head_id == rule) for head_id in head_ids}
     return Composition(weights=weights, scheme="single", params={"rule": rule})
-
-
-def _checked(composition: Composition, head_ids: Sequence[str], *, source: str) -> Composition:
-    try:
-        reward_weights(composition.weights, head_ids=head_ids)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from error
-    return composition

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from encore.data.records import PreferencePair
@@ -31,8 +30,6 @@ from encore.files import atomic_folder
 from encore.model.config import EXPORT_FILE
 from encore.model.opening import OpenedModel
 
-#: The label of a composed model.
-REWARD_LABEL = "reward"
 #: All that an export has.
 _FILES = re.compile(
     r"config\.json|tokenizer(_config)?\.json|chat_template\.jinja|README\.md"
@@ -97,7 +94,6 @@ def export_model(
         exported = Exported(
             name=place.name,
             written=written,
-            composition=weights or Composition(weights={}),
             licence=licence,
             verification=verify_export(written, pairs=pairs),
         )
@@ -120,32 +116,30 @@ def _write(
     """The files that readers need."""
     classifier = classifier_class(model.model, name=model.name)
     head_ids, weight_RD = model.model.head_ids, model.model.heads.weight.detach().cpu()
-    labels, head_weight_KD, mix_RK = head_ids, weight_RD, np.eye(len(head_ids))
-    if composition is not None:
-        labels, head_weight_KD = (REWARD_LABEL,), fold(weight_RD, composition.weights, head_ids)
-        mix_RK = np.array([[composition.weights[one]] for one in head_ids])
     trunk, prefix = model.model.trunk.state_dict(), classifier.base_model_prefix
     tensors = {f"{prefix}.{name}": tensor for name, tensor in trunk.items()}
-    tensors["score.weight"] = head_weight_KD
-    config = classifier_config(
-        model.model.trunk.config,
-        architecture=classifier.__name__,
-        labels=labels,
-        pad_token_id=model.tokenizer.pad_token_id,
+    tensors["score.weight"] = weight_RD
+    if composition is not None:
+        tensors["score.weight"] = fold(weight_RD, composition.weights, head_ids)
+    written = Written(
+        folder=folder,
+        source=model,
+        composition=composition or Composition(weights={}),
+        tensors=tensors,
         dtype=dtype,
+        architecture=classifier.__name__,
     )
     write_tensors(tensors, folder, dtype=dtype)
     write_tokenizer(model.tokenizer, folder)
-    write_json(folder / "config.json", config)
-    return Written(
-        folder=folder,
-        source=model,
-        tensors=tensors,
-        mix_RK=mix_RK,
-        labels=labels,
+    config = classifier_config(
+        model.model.trunk.config,
+        architecture=written.architecture,
+        labels=written.labels,
+        pad_token_id=model.tokenizer.pad_token_id,
         dtype=dtype,
-        architecture=classifier.__name__,
     )
+    write_json(folder / "config.json", config)
+    return written
 
 
 def _refuse_rounded(model: OpenedModel) -> None:

@@ -115,8 +115,7 @@ def load_reward_model(
     )
     model.to(device)
     if own_head is not None:
-        with torch.no_grad():
-            model.heads.weight.copy_(own_head.float().expand_as(model.heads.weight))
+        model.heads.weight.data.copy_(own_head)  # one label becomes every head
     model.train()
     return model
 

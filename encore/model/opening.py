@@ -20,7 +20,7 @@ from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer, load_whole_classifier
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.saved_model import ABOUT_FILE, LoadedModel, load_model
-from encore.model.trunks import OTHER, TRUNKS, max_positions, trunk_kind
+from encore.model.trunks import OTHER, TRUNKS
 from encore.model_files import ModelFiles, ModelRole
 
 #: The head of a downloaded reward model with one label.
@@ -103,10 +103,7 @@ def open_reward_model(
     files = _REWARD_MODEL.find(str(model), revision=revision, needs_weights=not is_ours)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if is_ours:
-        loaded = load_model(folder, device=device, dtype=dtype)
-        if max_length is not None:
-            own = max_positions(files.config, trunk_kind(files.config, name=files.name))
-            loaded.tokenizer.max_length = min(max_length, own or max_length)
+        loaded = load_model(folder, device=device, dtype=dtype, max_length=max_length)
     else:
         loaded = _load_classifier(files, device=device, dtype=dtype, max_length=max_length)
     is_of_run = files.hub_revision is None and (folder.parent / _RUN_FILE).is_file()
@@ -181,9 +178,8 @@ def _load_classifier(
     config = BackboneConfig.model_validate(fields)
     tokenizer = load_tokenizer(config, is_as_downloaded=True)
     if max_length is None:
-        known = (int(tokenizer.hf_tokenizer.model_max_length), tokenizer.max_length)
-        lengths = (length for length in known if length < _NO_LIMIT)
-        tokenizer.max_length = min(lengths, default=_FALLBACK_LENGTH)
+        own = min(int(tokenizer.hf_tokenizer.model_max_length), tokenizer.max_length)
+        tokenizer.max_length = own if own < _NO_LIMIT else _FALLBACK_LENGTH
     model: MultiHeadRewardModel
     if TRUNKS.get(str(files.config.get("model_type")), OTHER).is_causal:
         model = load_reward_model(config, head_ids=head_ids, head_init="labels", device=device)

@@ -95,7 +95,9 @@ def save_model(
         (temporary / ABOUT_FILE).write_text(text, encoding="utf-8")
 
 
-def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> LoadedModel:
+def load_model(
+    folder: Path, *, device: str = "cpu", dtype: str = "auto", max_length: int | None = None
+) -> LoadedModel:
     """A saved reward model, in evaluation mode.
 
     Args:
@@ -103,6 +105,7 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
         device: Where it goes.
         dtype: Of the trunk: ``auto`` (bfloat16 on CUDA, float32 elsewhere), ``float32``,
             ``bfloat16``.
+        max_length: Tokens of a conversation; None: as it was trained.
 
     Raises:
         InputError: Not such a folder: files missing, heads that do not fit their names, a
@@ -117,8 +120,9 @@ def load_model(folder: Path, *, device: str = "cpu", dtype: str = "auto") -> Loa
         raise InputError(
             f"{path}: missing or damaged ({reason}); expected a folder that `encore train` wrote"
         ) from error
-    kept = about.model_dump(include={"pooling", "max_length"})
-    config = BackboneConfig.model_validate({"model": str(folder), "dtype": dtype, **kept})
+    length = max_length or about.max_length
+    fields = {"model": str(folder), "dtype": dtype, "pooling": about.pooling, "max_length": length}
+    config = BackboneConfig.model_validate(fields)
     tokenizer = load_tokenizer(config)
     if tokenizer.template_sha256 != about.template_sha256:
         raise InputError(

@@ -116,7 +116,7 @@ def test_an_export_does_not_replace_the_model_it_is_made_from(
         (2, ("--heads", "--rule", "be-kind"), "--heads and --rule contradict each other"),
         (2, ("--rule", "be-kind", "--ratings", "."), "--ratings belongs to --scheme"),
         (1, ("--rule", "be-late"), "--rule be-late: the model has no such head"),
-        (1, ("--weights", "none.json"), "weights none.json: cannot be read"),
+        (1, ("--weights", "none.json"), "weights none.json: cannot be used"),
         (1, ("--scheme", "encore", "--ratings", "nowhere"), "ratings nowhere: no such file"),
     ],
 )

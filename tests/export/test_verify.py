@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -15,6 +14,7 @@ from tokenizers.processors import TemplateProcessing
 
 from encore.errors import EncoreError
 from encore.export.verify import Written, verify_export
+from encore.export.weights_input import Composition
 from encore.export.write_export import export_model
 from tests.export.opened import RULES, opened_model
 from tests.model.tiny_models import edit_json, edit_tensors
@@ -33,8 +33,7 @@ def written(folder: Path, *, dtype: str = "float32") -> Written:
         folder=folder,
         source=opened,
         tensors=tensors | {"score.weight": opened.model.heads.weight.detach()},
-        mix_RK=np.eye(len(RULES)),
-        labels=RULES,
+        composition=Composition(weights={}),
         dtype=dtype,
         architecture="LlamaForSequenceClassification",
     )

@@ -32,11 +32,11 @@ def test_a_file_is_what_weights_prints_or_any_composers_plain_object(tmp_path):
 def test_a_file_that_holds_no_such_weights_is_refused_in_one_line(tmp_path):
     path = tmp_path / "w.json"
     for content, message in (
-        ("{", "cannot be read"),
+        ("{", "cannot be used"),
         ("[1]", "weights: Input should be a valid dict.*expected the output"),
         ({"be-kind": True, "be-brief": 0.5}, "be-kind: Input should be a valid number"),
         ({"rule_ids": ["be-kind"] * 2, "weights": [0.5, 0.5]}, "a rule is there twice"),
-        ({"rule_ids": list(HEADS)}, r"cannot be read \(.weights.\)"),
+        ({"rule_ids": list(HEADS)}, r"cannot be used \(.weights.\)"),
         ({"be-kind": 1.0}, "be-brief among the heads but not weighed"),
         ('{"be-kind": NaN, "be-brief": 1}', "nan for rule be-kind"),
     ):
@@ -46,5 +46,5 @@ def test_a_file_that_holds_no_such_weights_is_refused_in_one_line(tmp_path):
         assert str(path) in str(caught.value)
         assert "\n" not in str(caught.value)
     path.unlink()
-    with pytest.raises(InputError, match=r"w\.json: cannot be read .*No such file"):
+    with pytest.raises(InputError, match=r"w\.json: cannot be used .*No such file"):
         read_weights(path, head_ids=HEADS)
