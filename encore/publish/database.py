@@ -10,7 +10,7 @@ import pyarrow as pa
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.files import atomic_path
-from encore.publish.publication import Publication, provenance, run_facts
+from encore.publish.publication import Publication, provenance, refuse_occupied, run_facts
 from encore.query.query_files import query_files
 from encore.query.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
 from encore.query.study_tables import (
@@ -72,7 +72,10 @@ def publish_database(
         InputError: Not a study, no ratings, no run chosen; something else at ``out``.
         EncoreError: A damaged `run.json`.
     """
-    _refuse_occupied(out, force=force)
+    if not out.parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")
+    if out.exists():
+        refuse_occupied("--out", out, is_ours=_is_database(out), force=force)
     found = study_tables(open_study(study), run=run, judge=judge)
     of_run = run_facts(found)
     with atomic_path(out) as temporary:
@@ -90,20 +93,12 @@ def publish_database(
     )
 
 
-def _refuse_occupied(out: Path, *, force: bool) -> None:
-    if not out.parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")
-    if not out.exists():
-        return
-    if not out.is_file():
-        raise InputError(f"--out {out}: there is a folder of this name; name a file")
-    with out.open("rb") as file:
+def _is_database(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
         file.seek(_MAGIC_OFFSET)
-        is_database = file.read(len(_MAGIC)) == _MAGIC
-    if not is_database:
-        raise InputError(f"--out {out}: this file is not a DuckDB database; name another one")
-    if not force:
-        raise InputError(f"--out {out}: is there already; name another file, or give --force")
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def _write(path: Path, found: StudyTables) -> tuple[dict[str, int], tuple[str, ...]]:

@@ -6,7 +6,7 @@ per pair.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,8 @@ from encore.data.records import RESPONSES
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.files import atomic_folder
-from encore.publish.data_card import CardFacts, data_set_card
-from encore.publish.publication import Publication, run_facts
-from encore.query.query_files import query_file
+from encore.publish.data_card import data_set_card
+from encore.publish.publication import Publication, refuse_occupied, run_facts
 from encore.query.study_database import StudyDatabase, literal, open_database, quoted
 from encore.query.study_tables import StudyTables, study_tables
 from encore.schemas import PAIRS
@@ -75,76 +74,60 @@ def publish_dataset(
             longer has; something else at ``out``.
         EncoreError: A damaged `run.json`.
     """
-    _refuse_occupied(out, force=force)
+    names = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    if names or out.is_file():
+        refuse_occupied("--dataset", out, is_ours=names == {_CARD, _DATA, _RULES}, force=force)
     found = study_tables(open_study(study), run=run, judge=judge)
-    of_run = run_facts(found)
+    found.the_run()  # refused before anything is made
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(out) as folder:
-        num_files, facts = _write(folder, found, name=out.name, rows_per_file=rows_per_file)
-    return PublishedDataset(
-        path=out,
-        num_rows=facts.num_pairs,
-        num_files=num_files,
-        num_bytes=facts.num_file_bytes,
-        rule_ids=found.the_run().manifest.rule_ids,
-        num_unrated_pairs=facts.num_unrated_pairs,
-        **of_run,
-    )
+        return _write(folder, found, out=out, rows_per_file=rows_per_file)
 
 
-def _refuse_occupied(out: Path, *, force: bool) -> None:
-    """Refuse a place that holds anything but a folder that an earlier call wrote."""
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise InputError(f"--dataset {out}: there is a file of this name; name a new folder")
-    names = {path.name for path in out.iterdir()}
-    if names and names != {_CARD, _DATA, _RULES}:
-        raise InputError(
-            f"--dataset {out}: this folder has other things in it; name a new or empty one"
-        )
-    if names and not force:
-        raise InputError(
-            f"--dataset {out}: there is a data set already; name another folder, or give --force"
-        )
-
-
-def _write(
-    folder: Path, found: StudyTables, *, name: str, rows_per_file: int
-) -> tuple[int, CardFacts]:
-    """Write everything; returns the number of files of pairs, and what the card says."""
+def _write(folder: Path, found: StudyTables, *, out: Path, rows_per_file: int) -> PublishedDataset:
+    """Write into ``folder`` what is to be at ``out``."""
     manifest = found.the_run().manifest
     ratings = pa.struct([pa.field(rule_id, pa.float64()) for rule_id in manifest.rule_ids])
     rated = [pa.field(f"{response}_ratings", ratings) for response in RESPONSES]
     schema = pa.schema([*PAIRS, *rated])
     with open_database(found.tables) as database:
         num_pairs_of_source = _num_pairs_of_source(database, found)
-        num_files = max(1, -(-sum(num_pairs_of_source.values()) // rows_per_file))
-        paths = _file_paths(folder / _DATA, num_files)
-        batches = database.select(_rated_pairs_query(manifest.rule_ids))
-        num_memory_bytes = _write_files(batches, paths, schema, rows_per_file=rows_per_file)
+        num_pairs = sum(num_pairs_of_source.values())
+        paths = _file_paths(folder / _DATA, max(1, -(-num_pairs // rows_per_file)))
+        query = _rated_pairs_query(manifest.rule_ids)
+        database.execute(f"create temp table rated_pairs as {query}")
+        for place, path in enumerate(paths):
+            rows = f"from rated_pairs limit {rows_per_file} offset {place * rows_per_file}"
+            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+                for batch in database.select(rows):
+                    writer.write_table(pa.Table.from_batches([batch]).cast(schema))
         nulls = database.fetch(
-            "select rule_id, coalesce(null_reason, 'unknown'), sum(num_nulls)::bigint "  # noqa: S608 - our own text
-            f"from ({query_file('null_ratings').text}) where run_key = $run_key "
-            "group by all order by all",
-            run_key=manifest.run_key,
+            "select rule_id, coalesce(null_reason, 'unknown') as null_reason, "
+            "count(*) as num_nulls from ratings where rating is null group by all order by all"
         )
     rules = found.tables["rules"]
     assert isinstance(rules, pa.Table)
     rules = rules.filter(pc.equal(rules["run_key"], manifest.run_key)).drop_columns("run_key")
     [path] = _file_paths(folder / _RULES, 1)
     pq.write_table(rules, path, compression="zstd")
-    facts = CardFacts(
-        name=name,
-        found=found,
-        schema=schema,
+    num_unrated_pairs = sum(source.num_kept for source in found.sources) - num_pairs
+    card = data_set_card(
+        found,
+        name=out.name,
         num_pairs_of_source=num_pairs_of_source,
-        num_file_bytes=sum(path.stat().st_size for path in paths),
-        num_memory_bytes=num_memory_bytes,
-        nulls=tuple(tuple(row.values()) for row in nulls.to_pylist()),
+        num_unrated_pairs=num_unrated_pairs,
+        nulls=nulls.to_pylist(),
     )
-    (folder / _CARD).write_text(str(data_set_card(facts)), encoding="utf-8")
-    return num_files, facts
+    (folder / _CARD).write_text(str(card), encoding="utf-8")
+    return PublishedDataset(
+        path=out,
+        num_rows=num_pairs,
+        num_files=len(paths),
+        num_bytes=sum(path.stat().st_size for path in paths),
+        rule_ids=manifest.rule_ids,
+        num_unrated_pairs=num_unrated_pairs,
+        **run_facts(found),
+    )
 
 
 def _num_pairs_of_source(database: StudyDatabase, found: StudyTables) -> dict[str, int]:
@@ -196,28 +179,3 @@ def _ratings_struct(response: str, rule_ids: Sequence[str]) -> str:
 def _file_paths(folder: Path, num_files: int) -> list[Path]:
     folder.mkdir()
     return [folder / f"train-{index:05d}-of-{num_files:05d}.parquet" for index in range(num_files)]
-
-
-def _write_files(
-    batches: Iterable[pa.RecordBatch],
-    paths: Sequence[Path],
-    schema: pa.Schema,
-    *,
-    rows_per_file: int,
-) -> int:
-    """Fill files one after another; returns the bytes that the rows take in memory."""
-    num_bytes = 0
-    rest = iter(batches)
-    batch = next(rest, None)
-    for path in paths:
-        num_left = rows_per_file
-        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-            while batch is not None and num_left:
-                piece = pa.Table.from_batches([batch.slice(0, num_left)]).cast(schema)
-                writer.write_table(piece)
-                num_bytes += piece.nbytes
-                num_left -= piece.num_rows
-                batch = batch.slice(piece.num_rows)
-                if not batch.num_rows:
-                    batch = next(rest, None)
-    return num_bytes

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from encore.data.pairs import Origin, data_digest
+from encore.errors import InputError
 from encore.query.study_tables import StudyTables
 from encore.versions import package_versions
 
@@ -55,6 +56,14 @@ def run_facts(found: StudyTables) -> dict[str, Any]:
         "num_shards": len(status.shards),
         "num_missing_shards": len(status.problems),
     }
+
+
+def refuse_occupied(option: str, out: Path, *, is_ours: bool, force: bool) -> None:
+    """Refuse a place that holds something: other things always, our own without ``--force``."""
+    if not is_ours:
+        raise InputError(f"{option} {out}: there is something else at this place; name a new one")
+    if not force:
+        raise InputError(f"{option} {out}: is there already; name a new place, or give --force")
 
 
 def provenance(found: StudyTables) -> Iterator[tuple[str, str, str | None]]:

@@ -143,7 +143,7 @@ def test_the_file_is_written_whole_and_replaces_only_its_like(
     assert [path.name for path in tmp_path.iterdir()] == ["study.duckdb"]
     (tmp_path / "thesis.txt").write_text("years of work")
     for place in (tmp_path / "thesis.txt", tmp_path):
-        with pytest.raises(InputError, match=r"not a DuckDB database|a folder of this name"):
+        with pytest.raises(InputError, match="something else at this place"):
             publish_database(one_run, out=place, force=True)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
     assert digest_of_tree(one_run) == before_study
