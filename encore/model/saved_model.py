@@ -24,6 +24,7 @@ from encore.model.reward_model import MultiHeadRewardModel
 
 ABOUT_FILE = "reward_model.json"
 HEADS_FILE = "heads.safetensors"
+_PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl"}
 
 
 class _About(BaseModel):
@@ -108,8 +109,8 @@ def load_model(
         max_length: Tokens of a conversation; None: as it was trained.
 
     Raises:
-        InputError: Not such a folder: files missing, heads that do not fit their names, a
-            template that is not the one it was trained with.
+        InputError: Not such a folder: files missing, pickled weights, heads that do not fit their
+            names, a template that is not the one it was trained with.
         EncoreError: Trunk or tokenizer do not load.
     """
     path = folder / ABOUT_FILE

@@ -87,6 +87,7 @@ ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}
         (write("reward_model.json", None), "reward_model.json: missing or damaged"),
         (write("reward_model.json", "{}"), "missing or damaged .*format Field required"),
         (write("tokenizer.json", None), "its tokenizer does not load"),
+        (write("pytorch_model.bin", "x"), r"pickled files \(pytorch_model.bin\)"),
         (write("heads.safetensors", "x"), "heads.safetensors: cannot be used"),
     ],
 )
