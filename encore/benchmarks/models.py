@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import RowAbout, TableRow, reward_row
 from encore.data.records import PreferencePair
 from encore.errors import EncoreError, InputError
-from encore.model.conversation import EncodedPair, EncodedResponse, freeze_template, plain_template
+from encore.model.conversation import EncodedPair, EncodedResponse
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
@@ -70,14 +71,14 @@ class ScoredModel:
     backbone: str | None
     row: TableRow | None = None
 
-    def noted(self, row: TableRow) -> TableRow:
-        """A row from these scores, with what is known of the model."""
+    def noted(self, row: TableRow, *, gate: str | None = None) -> TableRow:
+        """A row from these scores, with what is known of the model and of the gate's digest."""
         noted = row.noted(
             synthetic=(*row.about.synthetic, *self.synthetic),
             notes=(*row.about.notes, *self.notes),
             num_cut_pairs=self.num_cut_pairs,
         )
-        return replace(noted, behind={**self.behind, "gate": None})
+        return replace(noted, behind={**self.behind, "gate": gate})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +127,8 @@ class Scorer:
         row = reward_row("moe gate", reward_P2, pairs=self.pairs, method="moe", about=about)
         parts = ((config.gate / name).read_bytes() for name in (GATE_FILE, WEIGHTS_FILE))
         digests = b"".join(hashlib.sha256(part).digest() for part in parts)
-        behind = {**scored.behind, "gate": hashlib.sha256(digests).hexdigest()}
-        return replace(scored, row=replace(scored.noted(row), behind=behind), behind=behind)
+        row = scored.noted(row, gate=hashlib.sha256(digests).hexdigest())
+        return replace(scored, row=row, behind=row.behind or {})
 
     def reward_model(self, name: str, model: str) -> ScoredModel:
         """Score a reward model with one head: a row of the table.
@@ -153,8 +154,7 @@ class Scorer:
 
     def _open(self, model: str, *, revision: str | None) -> OpenedModel:
         gc.collect()  # what is left of the model before makes room on the device
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
         config = self.config.model_dump(include={"device", "dtype", "max_length"})
         return open_reward_model(model, revision=revision, **config)
 
@@ -173,23 +173,28 @@ class Scorer:
             KeyboardInterrupt: Finished shards are kept.
         """
         pairs, config, metadata = self.pairs, self.config, opened.metadata
-        benchmark = {"name": pairs.benchmark.name, "version": pairs.benchmark.version}
-        is_ours = config.truncation == "encore"
+        further: dict[str, Any] = {
+            "benchmark": pairs.benchmark.model_dump(include={"name", "version"})
+        }
+        if config.truncation != "encore":
+            further["truncation"] = config.truncation
         manifest = score_manifest(
             opened,
             data_sha256=pairs.digest,
             num_pairs=pairs.num_pairs,
             shard_size=self.shard_size,
-            further={"benchmark": benchmark}
-            | ({} if is_ours else {"truncation": config.truncation}),
+            further=further,
         )
         folder = self.root / manifest.score_key
-        in_subsets = zip(pairs.pairs, pairs.subset_P, strict=True)
-        planned = sorted(in_subsets, key=lambda one: (one[0].pair_id, one[0].source))
+        keys = [(pair.pair_id, pair.source) for pair in pairs.pairs]
+        plan = sorted(range(len(keys)), key=keys.__getitem__)
         report = score_run(
             folder,
             manifest,
-            lambda shard: planned[shard.start : shard.stop],
+            lambda shard: [
+                (pairs.pairs[place], pairs.subset_P[place])
+                for place in plan[shard.start : shard.stop]
+            ],
             opened=opened,
             how=config,
             encode=partial(encoded_pairs, opened, truncation=config.truncation),
@@ -199,14 +204,10 @@ class Scorer:
         if report.failures:
             index, error = min(report.failures.items())
             raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")
-        scores = read_head_scores(folder)
-        keys = zip(scores.source_P.tolist(), scores.pair_id_P.tolist(), strict=True)
-        row_of = {key: row for row, key in enumerate(keys)}
-        in_order = scores.take(np.array([row_of[one.source, one.pair_id] for one in pairs.pairs]))
         return ScoredModel(
             folder=folder,
             name=opened.name,
-            scores=in_order,
+            scores=read_head_scores(folder).take(np.argsort(plan)),  # they are read in this order
             num_cut_pairs=report.total("num_cut_pairs"),
             num_computed=sum(one.num_rows // 2 for one in report.outcomes if one.counts),
             notes=tuple(_notes(opened, report, pairs, truncation=config.truncation)),
@@ -288,11 +289,7 @@ def _notes(
             f"oldest; they are cut {how} the rewardbench tool cuts them"
         )
     # A downloaded model is rendered by our template for want of its own.
-    hf_tokenizer = opened.tokenizer.hf_tokenizer
-    end = hf_tokenizer.sep_token or hf_tokenizer.eos_token or ""
-    begin = hf_tokenizer.cls_token or hf_tokenizer.bos_token or ""
-    is_plain = opened.tokenizer.template == freeze_template(plain_template(begin=begin, end=end))
-    if is_plain and "objective" not in opened.metadata:
+    if "Human: " in opened.tokenizer.template and "objective" not in opened.metadata:
         yield (
             f"{opened.name}: it reads conversations as plain Human/Assistant turns; right for a "
             "model that was trained on them, not for one that came without its chat template"
@@ -312,24 +309,20 @@ def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwor
             f"gate {gate}: it reads states of {trained.num_inputs} numbers, those of model "
             f"{opened.name} have {opened.model.hidden_size}; train one with `encore gate`"
         )
-    recorded, path = None, gate / RESULT_FILE
-    marks: tuple[str, ...] = ()
-    if path.exists():
-        try:
-            found = json.loads(path.read_bytes())
-            recorded, marks = found["model"], tuple(f"gate: {part}" for part in found["synthetic"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            problem = f"it does not say for which model it was trained ({type(error).__name__})"
-            raise InputError(f"{path}: {problem}; train it again with `encore gate`") from error
-    about = RowAbout(kind="scheme", uses_labels=True, synthetic=marks)
+    path = gate / RESULT_FILE
+    try:
+        found = json.loads(path.read_bytes())
+        recorded, marks = found["model"], tuple(f"gate: {part}" for part in found["synthetic"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = f"it does not say for which model it was trained ({type(error).__name__})"
+        raise InputError(f"{path}: {problem}; train it again with `encore gate`") from error
     folder = Path(model).expanduser()  # the model's, or the run's around it; not there for the hub
     digests = [folder_digest(one) for one in (folder, folder / "model") if one.is_dir()]
-    if recorded is None or not digests:
-        note = f"gate {gate.name}: nothing says that it was trained for model {opened.name}"
-        return trained, about.model_copy(update={"notes": (note,)})
-    if recorded not in {f"sha256:{one}" for one in digests}:
+    if digests and recorded not in {f"sha256:{one}" for one in digests}:
         raise InputError(
             f"gate {gate}: it was trained for another model ({str(recorded)[:19]}…) than "
             f"{opened.name}; train one for this model with `encore gate`"
         )
-    return trained, about
+    unknown = f"gate {gate.name}: nothing says that it was trained for model {opened.name}"
+    notes = () if digests else (unknown,)
+    return trained, RowAbout(kind="scheme", uses_labels=True, synthetic=marks, notes=notes)

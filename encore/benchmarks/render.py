@@ -1,4 +1,4 @@
-"""A benchmark table as Markdown, LaTeX or JSON: figures in percent, intervals at 95 %."""
+"""A benchmark table as Markdown or JSON: figures in percent, intervals at 95 %."""
 
 from __future__ import annotations
 
@@ -8,43 +8,30 @@ from typing import Literal
 
 from encore.benchmarks.table import BenchmarkTable, OwnFigures, PaperFigures
 
-Format = Literal["markdown", "latex", "json"]
-FORMATS: tuple[Format, ...] = ("markdown", "latex", "json")
-
 NONE = "–"
 MINUS = "−"
-#: What LaTeX would act on; names come from data sets, paths and models.
-_LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "–": "--",
-        "−": "$-$",
-        "Δ": r"$\Delta$",
-        "τ": r"$\tau$",
-        "<": "$<$",
-        ">": "$>$",
-        "|": r"\textbar{}",
-        **{one: f"\\{one}" for one in "&%$#_{}"},
-    }
-)
 #: Would end a cell or a line of a Markdown table.
 _MARKDOWN = str.maketrans({"|": "\\|", "\\": "\\\\", "\r": " ", "\n": " "})
 #: What a terminal would act on, and JSON lets stand.
 _CONTROL = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def render(table: BenchmarkTable, *, form: Format) -> str:
+#: What a tie is worth, by whether the row is a judge's.
+_TIES = {
+    (False, "loss"): "a reward model's tie is a loss",
+    (False, "half"): "a reward model's tie counts one half, k equal best responses 1/k",
+    (True, "half"): "a judge's tie counts one half",
+}
+
+
+def render(table: BenchmarkTable, *, form: Literal["markdown", "json"]) -> str:
     """The table as text that ends in a line break.
 
     Args:
         table: The rows.
-        form: ``markdown`` (a title, the table, a list of notes), ``latex`` (a tabular for
-            booktabs, notes as comments) or ``json``.
+        form: ``markdown`` (a title, the table, a list of notes) or ``json``.
     """
-    writers = {"markdown": _markdown, "latex": _latex, "json": _json}
-    return writers[form](table)
+    return _markdown(table) if form == "markdown" else _json(table)
 
 
 def title_of(table: BenchmarkTable) -> str:
@@ -69,52 +56,38 @@ def notes_of(table: BenchmarkTable) -> tuple[str, ...]:
 def _reading(table: BenchmarkTable) -> list[str]:
     """How to read the figures."""
     ties = {(line.kind == "judge", line.own.ties) for line in table.own_rows}
-    compared = [one for line in table.own_rows if (one := line.own.comparison) is not None]
-    has_draws = any(line.own.draws is not None for line in table.own_rows)
-    follows = all(line.paper.follows for line in table.rows if line.paper is not None)
-    said = {
-        "scores are in percent; their 95 % intervals are over pairs (Wilson)": True,
-        "a reward model's tie is a loss": (False, "loss") in ties,
-        "a reward model's tie counts one half, k equal best responses 1/k": (False, "half") in ties,
-        "a judge's tie counts one half": (True, "half") in ties,
-        f"Δ is the difference to {table.reference} in points on the same pairs, with its paired "
-        "bootstrap interval; p is McNemar's, exact": bool(compared),
-        "no p where some credits lie between 0 and 1, as for means over draws and for ties that "
-        "count in part: McNemar's test counts pairs that are right or wrong": any(
-            one.mcnemar_p is None for one in compared
-        ),
-        "draws: 2.5 and 97.5 % of the draws, what chance between draws alone does; the row itself "
-        "is their mean": has_draws,
-        "[x] behind a figure of the paper is what its own sub-scores give": not follows,
-    }
-    return [text for text, holds in said.items() if holds]
+    said = ["scores are in percent; their 95 % intervals are over pairs (Wilson)"]
+    said += [text for one, text in _TIES.items() if one in ties]
+    if len(table.own_rows) > 1:
+        said.append(
+            f"Δ is the difference to {table.reference} in points on the same pairs, with its "
+            "paired bootstrap interval; p is McNemar's, exact; it counts pairs that are right or "
+            "wrong, so there is none where credits lie between 0 and 1"
+        )
+    if any(line.own.draws is not None for line in table.own_rows):
+        said.append(
+            "draws: 2.5 and 97.5 % of the draws, what chance between draws alone does; the row "
+            "itself is their mean"
+        )
+    if not all(line.paper.follows for line in table.rows if line.paper is not None):
+        said.append("[x] behind a figure of the paper is what its own sub-scores give")
+    return said
 
 
 # --- cells ----------------------------------------------------------------------------------------
 
 
 def _cells(table: BenchmarkTable) -> list[list[str]]:
-    """A row of headings, and one of text for each line."""
-    own = [line.own for line in table.own_rows]
-    subsets = [one.subset for one in own[0].subsets] if own else []
-    has_draws = any(one.draws is not None for one in own)
-    has_paper = any(line.paper is not None for line in table.rows)
-    headings = [
-        "Method",
-        *subsets,
-        table.benchmark.headline,
-        "95 %",
-        f"Δ {table.reference or ''}".strip(),
-        "95 % of Δ",
-        "p",
-        *(["draws"] if has_draws else []),
-    ]
-    rows = [headings + (["paper", f"ours {MINUS} paper"] if has_paper else [])]
+    """A row of headings, and one of text for each line; no column without a figure."""
+    subsets = [one.subset for line in table.own_rows[:1] for one in line.own.subsets]
+    differs = (f"Δ {table.reference or ''}".strip(), "95 % of Δ", "p", "draws")
+    own = [*subsets, table.benchmark.headline, "95 %", *differs]
+    rows = [["Method", *own, "paper", f"ours {MINUS} paper"]]
     for line in table.rows:
-        ours = [NONE] * len(headings) if line.ours is None else _own_cells(line.ours)
-        of_paper = [_paper(line.paper), points(line.difference_to_paper)] if has_paper else []
-        rows.append([line.name, *ours[: len(headings) - 1], *of_paper])
-    return rows
+        ours = [NONE] * len(own) if line.ours is None else _own_cells(line.ours)
+        rows.append([line.name, *ours, _paper(line.paper), points(line.difference_to_paper)])
+    columns = [column for column in zip(*rows, strict=True) if set(column[1:]) != {NONE}]
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _own_cells(own: OwnFigures) -> list[str]:
@@ -176,36 +149,6 @@ def _markdown(table: BenchmarkTable) -> str:
     notes = [f"- {note.translate(_MARKDOWN)}" for note in notes_of(table)]
     title = f"**{title_of(table).translate(_MARKDOWN)}**"
     return "\n".join([title, "", *lines, "", *notes]) + "\n"
-
-
-def _latex(table: BenchmarkTable) -> str:
-    headings, *rows = (" & ".join(map(_latex_text, row)) + r" \\" for row in _cells(table))
-    num_columns = headings.count(" & ") + 1
-    # Comments stay in the source: what must be typeset with the figures is a line of its own.
-    partial = f"PARTIAL: {table.benchmark.num_pairs:,} pairs, not all of {table.benchmark.name}"
-    marks = [partial] if table.benchmark.is_partial else []
-    marks += ["SYNTHETIC: an example, not evidence"] if table.synthetic else []
-    lines = [
-        *(f"% {_one_line(text)}" for text in (title_of(table), *notes_of(table))),
-        f"\\begin{{tabular}}{{l{'r' * (num_columns - 1)}}}",
-        "\\toprule",
-        *(f"\\multicolumn{{{num_columns}}}{{l}}{{{_latex_text(mark)}}} \\\\" for mark in marks),
-        *(["\\midrule"] if marks else []),
-        headings,
-        "\\midrule",
-        *rows,
-        "\\bottomrule",
-        "\\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _latex_text(text: str) -> str:
-    return _one_line(text).translate(_LATEX)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _json(table: BenchmarkTable) -> str:

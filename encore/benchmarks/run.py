@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -77,12 +76,11 @@ class BenchmarkRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Scored:
-    """Every model's part of a table, and the ratings that weights came from."""
+class _Weighed:
+    """The heads that are weighed, their schemes' rows, and the ratings that weights came from."""
 
     heads: ScoredModel | None = None
-    models: Sequence[ScoredModel] = ()
-    schemes: Sequence[TableRow] = ()
+    rows: Sequence[TableRow] = ()
     notes: Sequence[str] = ()
     origin: Origin | None = None
     #: Ids of the pairs whose labels weights were learnt from.
@@ -118,22 +116,39 @@ def run_benchmark(
     stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
     _check_names([*config.named_models, *(row.name for row in stored)], config)
     root = study.path / BENCHMARKS_DIR
-    found = _scored(study, Scorer(pairs=pairs, root=root, config=config, reporter=reporter))
-    every = [*filter(None, (found.heads,)), *found.models]
-    seen = overlap_notes(study, pairs, learnt=found.learnt)
-    own = (*found.schemes, *(one.row for one in every if one.row is not None))
+    scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
+    weighed = _weighed(study, scorer)
+    models = [scorer.reward_model(*named) for named in config.named_models.items()]
+    reporter.finished()
+    heads = weighed.heads
+    every = [*filter(None, (heads,)), *models]
+    own = (*weighed.rows, *(one.row for one in every if one.row is not None))
+    seen = overlap_notes(study, pairs, learnt=weighed.learnt)
     rows = (*(row.noted(notes=(*row.about.notes, *seen)) for row in own), *stored)
     name = pairs.benchmark.name
     table = make_table(
         rows,
         pairs=pairs,
-        model=None if found.heads is None else found.heads.name,
+        model=None if heads is None else heads.name,
         paper=config.paper,
-        notes=(*found.notes, *initial_notes(found.heads, found.models, stored)),
+        notes=(*weighed.notes, *initial_notes(heads, models, rows)),
         synthetic=(f"benchmark {name}",) if name.startswith(SYNTHETIC_LABEL) else (),
         seed=config.rows.seed,
     )
-    identity = _identity(config, pairs, found)
+    # What a table contains: its folder is named after it, so two tables never share one.
+    identity = {
+        "format": 1,
+        "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
+        "data_sha256": pairs.digest,
+        "model": None if heads is None else heads.behind,
+        "reward_models": {
+            name: one.behind for name, one in zip(config.named_models, models, strict=True)
+        },
+        "results": [[name, file_sha256(path)] for name, path in files],
+        "ratings": weighed.origin and asdict(weighed.origin),
+        "rows": identity_of(config.rows),
+        "paper": config.paper,
+    }
     num_computed = sum(one.num_computed for one in every)
     out = config.out or root / run_key_of(identity)
     run = BenchmarkRun(table=table, rows=rows, pairs=pairs, out=out, num_computed=num_computed)
@@ -141,30 +156,24 @@ def run_benchmark(
     return run
 
 
-def _scored(study: Study, scorer: Scorer) -> _Scored:
-    """Score every model; weigh the heads of the one that has several."""
-    config, pairs = scorer.config, scorer.pairs
-    with ExitStack() as stack:
-        heads, evidence = None, None
-        if config.model is not None:
-            ratings = open_ratings(config.ratings or study.path, run=config.run, judge=config.judge)
-            evidence = stack.enter_context(open_evidence(ratings))
-            no_weights = dict.fromkeys(evidence.rule_ids, 0.0)
-            heads = scorer.heads(check_heads=partial(head_weights, no_weights))
-        models = [scorer.reward_model(*named) for named in config.named_models.items()]
-        scorer.reporter.finished()
-        if heads is None or evidence is None:
-            return _Scored(models=models)
-        schemes, notes = scheme_rows(heads.scores, pairs, evidence=evidence, config=config.rows)
-        uses_labels = any(row.about.uses_labels for row in schemes)
+def _weighed(study: Study, scorer: Scorer) -> _Weighed:
+    """Score the model that has several heads, and weigh them."""
+    config = scorer.config
+    if config.model is None:
+        return _Weighed()
+    ratings = open_ratings(config.ratings or study.path, run=config.run, judge=config.judge)
+    with open_evidence(ratings) as evidence:
+        no_weights = dict.fromkeys(evidence.rule_ids, 0.0)
+        heads = scorer.heads(check_heads=partial(head_weights, no_weights))
+        rows, notes = scheme_rows(heads.scores, scorer.pairs, evidence=evidence, config=config.rows)
         marks: tuple[str, ...] = ()
         if evidence.study is not None:
             found = synthetic_in(evidence.study.path, run=evidence.origin.run_key)
             marks = tuple(f"training {part}" for part in found)
-        return _Scored(
+        uses_labels = any(row.about.uses_labels for row in rows)
+        return _Weighed(
             heads=heads,
-            models=models,
-            schemes=[heads.noted(row.noted(synthetic=marks)) for row in schemes],
+            rows=[heads.noted(row.noted(synthetic=marks)) for row in rows],
             notes=notes,
             origin=evidence.origin,
             learnt=evidence.read_pairs().pair_id_P.tolist() if uses_labels else (),
@@ -209,42 +218,21 @@ def overlap_notes(
 
 
 def initial_notes(
-    heads: ScoredModel | None, models: Sequence[ScoredModel], stored: Sequence[TableRow]
-) -> Iterator[str]:
+    heads: ScoredModel | None, models: Sequence[ScoredModel], rows: Sequence[TableRow]
+) -> tuple[str, ...]:
     """Whether the table lacks the model that training started from, which says what it adds.
 
-    A reward model is known by its content where the trained one recorded its backbone's, else by
-    its row's name; a row of a file always by its name.
+    It is known by its content, if the trained model recorded its backbone's, or by its row's name.
     """
     if heads is None:
-        return
-    names = [row.name for row in stored if row.about.kind == "model"]
-    if heads.backbone is None:
-        names += [one.row.name for one in models if one.row is not None]
-    elif any(one.behind["revision"] == heads.backbone for one in models):
-        return
-    if not any(map(_INITIAL.search, names)):
-        yield (
-            f"no row is the untouched initial model that {heads.name} was trained from, so none "
-            "says what training adds; give it as --reward-model 'initial model=…'"
-        )
-
-
-def _identity(config: BenchmarkConfig, pairs: BenchmarkPairs, found: _Scored) -> dict[str, Any]:
-    """What a table contains; its folder is named after it, so two tables never share one."""
-    return {
-        "format": 1,
-        "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
-        "data_sha256": pairs.digest,
-        "model": None if found.heads is None else found.heads.behind,
-        "reward_models": {
-            name: one.behind for name, one in zip(config.named_models, found.models, strict=True)
-        },
-        "results": [[name, file_sha256(path)] for name, path in config.named_results],
-        "ratings": None if found.origin is None else asdict(found.origin),
-        "rows": identity_of(config.rows),
-        "paper": config.paper,
-    }
+        return ()
+    is_there = any(one.behind["revision"] == heads.backbone for one in models if heads.backbone)
+    names = (row.name for row in rows if row.about.kind == "model")
+    note = (
+        f"no row is the untouched initial model that {heads.name} was trained from, so none says "
+        "what training adds; give it as --reward-model 'initial model=…'"
+    )
+    return () if is_there or any(map(_INITIAL.search, names)) else (note,)
 
 
 def _write(run: BenchmarkRun, *, identity: Mapping[str, Any]) -> None:

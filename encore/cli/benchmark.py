@@ -18,7 +18,7 @@ def benchmark(
     config: BenchmarkStudyConfig,
     *,
     table: Annotated[
-        Literal["markdown", "latex", "json"], Parameter(help="The form of the table on stdout.")
+        Literal["markdown", "json"], Parameter(help="The form of the table on stdout.")
     ] = "markdown",
     json: JsonOption = False,
 ) -> None:

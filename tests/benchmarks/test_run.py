@@ -56,6 +56,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_model(folder / "initial", head_ids=("reward",), seed=1)
     write_jsonl(folder / "rows.jsonl", jsonl_rows(NUM_PAIRS, subsets=("refuse", "respond")))
     save_gate(folder / "gate", small_gate())
+    about = {"model": f"sha256:{folder_digest(folder / 'model')}", "synthetic": []}
+    (folder / "gate" / RESULT_FILE).write_text(json.dumps(about), encoding="utf-8")
     return folder
 
 
@@ -246,7 +248,9 @@ def test_a_gate_of_another_model_is_refused(study, made, tmp_path):
     (gate / RESULT_FILE).write_text(json.dumps(about), encoding="utf-8")
     found = run(study, made, gate=gate)
     assert "gate: source made up" in found.table.synthetic
-    assert not any("nothing says that it was trained" in note for note in found.table.notes)
+    (gate / RESULT_FILE).unlink()
+    with pytest.raises(InputError, match="does not say for which model it was trained"):
+        run(study, made, gate=gate)
 
 
 # --- tables of one study --------------------------------------------------------------------------
@@ -324,12 +328,12 @@ def test_a_table_without_the_untouched_initial_model_says_so(whole):
         words = {"name": "model", "notes": (), "synthetic": ()}
         return ScoredModel(**known, **words, behind=behind, backbone=backbone, row=row)
 
-    # Where the backbone is recorded, content says which model is initial, whatever its row's name.
+    # Where the backbone is recorded, content says which model is initial; a row's name does too.
     other, same = model(None, "sha256:b"), model(None, "sha256:a")
-    assert list(initial_notes(model(None), [other], ())) == []
-    assert len(list(initial_notes(model("sha256:a"), [other], ()))) == 1
-    assert list(initial_notes(model("sha256:a"), [other, same], ())) == []
-    assert list(initial_notes(model("sha256:a"), (), [row])) == []  # of a file its name is known
+    assert len(initial_notes(model("sha256:a"), [other], ())) == 1
+    assert initial_notes(model("sha256:a"), [other, same], ()) == ()
+    assert initial_notes(model("sha256:a"), [other], [row]) == ()
+    assert len(initial_notes(model(None), [other], ())) == 1
 
 
 def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_path):

@@ -88,11 +88,11 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_read(tmp_path)
     weights = ["--weights-from", tmp_path / "no-study"]
     by_rating = [*weights, "--by", "rating"]
     for options, problem in (
-        (["--scheme", "encore", "--tau", 1], "--scheme encore, --tau 1.0: says how"),
-        (["--weights-run", "ab"], "--weights-run ab: says how"),
-        (["--rules", "encore-20"], "only --by rating has rules"),
-        (weights, "--by pair has nothing to weigh"),
-        ([*by_rating, "--protocol", "explained"], "a prompt of their own"),
+        (["--scheme", "encore", "--tau", 1], "--scheme encore, --tau 1.0: changes nothing"),
+        (["--rules", "encore-20"], "--rules encore-20: changes nothing with --by pair"),
+        ([*weights, "--weights-run", "ab"], "--weights-run ab: changes nothing"),
+        (["--by", "rating", "--tau", 1], "--by rating needs --weights-from"),
+        ([*by_rating, "--protocol", "explained"], "changes nothing with --by rating"),
         ([*by_rating, "--max-reply-tokens", 513], "by rating a reply has at most 512"),
     ):
         assert problem in str(error_of(*nowhere, *options))

@@ -17,7 +17,7 @@ import numpy as np
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig, JudgeBy
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.judging.judged_pairs import judge_pairs, plan_of
-from encore.benchmarks.judging.rated_pairs import RatedPairs, checked_weights, origin_of, rate_pairs
+from encore.benchmarks.judging.rated_pairs import RatedPairs, check_weights, origin_of, rate_pairs
 from encore.benchmarks.judging.verdict_summary import (
     CHOSEN,
     REJECTED,
@@ -48,8 +48,11 @@ from encore.warehouse import open_ratings
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh
 
-#: What says how rules are weighed.
-_OF_WEIGHTS = ("scheme", "tau", "k", "rule", "weights_run")
+#: Options that a way of judging has no use for.
+_ONLY_BY_OTHER = {
+    "pair": ("rules", "weights_from", "weights_run", "scheme", "tau", "k", "rule"),
+    "rating": ("protocol",),
+}
 #: Parameters of schemes that tell two weight vectors apart in a table.
 _TELLING_PARAMS = ("tau", "k", "seed", "rule")
 
@@ -135,26 +138,31 @@ def judge_benchmark(
         opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge)))
         if weights is None:
             return _by_pair(pairs, config, judge=opened, reporter=reporter)
-        return _by_rating(pairs, config, *weights, judge=opened, reporter=reporter)
+        return _by_rating(pairs, config, weights, judge=opened, reporter=reporter)
 
 
 def _check_way(config: JudgeBenchmarkConfig) -> None:
     """Refuse what a way of judging has no use for, or lacks."""
-    given = [name for name in _OF_WEIGHTS if getattr(config, name) is not None]
-    if given and config.weights_from is None:
+    given = [name for name in _ONLY_BY_OTHER[config.by] if getattr(config, name) is not None]
+    if given:
         shown = ", ".join(f"--{name.replace('_', '-')} {getattr(config, name)}" for name in given)
-        raise UsageError(f"{shown}: says how rules are weighed; give --weights-from too")
-    if config.by == "pair" and config.rules is not None:
-        raise UsageError(f"--rules {config.rules}: only --by rating has rules")
-    if (config.by == "pair") != (config.weights_from is None):
-        raise InputError("--by rating needs --weights-from STUDY, --by pair has nothing to weigh")
+        raise UsageError(f"{shown}: changes nothing with --by {config.by}")
     if config.by == "pair":
         return
-    if config.protocol is not None:
-        raise InputError(f"--protocol {config.protocol}: ratings have a prompt of their own")
+    if config.weights_from is None:
+        raise InputError("--by rating needs --weights-from STUDY: its ratings weigh the rules")
     if (config.max_reply_tokens or 0) > MAX_RATING_REPLY_TOKENS:
         shown = f"--max-reply-tokens {config.max_reply_tokens}"
         raise InputError(f"{shown}: by rating a reply has at most {MAX_RATING_REPLY_TOKENS} tokens")
+
+
+def _weights(pairs: BenchmarkPairs, config: JudgeBenchmarkConfig) -> WeightVector:
+    """The weights of the training study's rules, after a look at where they come from."""
+    ratings = open_ratings(config.weights_from, run=config.weights_run)
+    given = config.model_dump(include={"scheme", "tau", "k", "rule", "seed"}, exclude_none=True)
+    weights = weigh(ratings, **given)
+    check_weights(weights, load_rule_set(config.rating.rules), pairs, out=config.out)
+    return weights
 
 
 def _by_pair(
@@ -167,7 +175,7 @@ def _by_pair(
         benchmark_score(pair_credits(verdict_P2, missing=one), pairs=pairs, ties="half").headline
         for one in (REJECTED, CHOSEN)
     )
-    shown = f"{pairs.benchmark.headline} would be {low.score:.1%} or {high.score:.1%}"
+    shown = f"{low.name} would be {low.score:.1%} or {high.score:.1%}"
     said = remarks(summary, null_reasons, range_shown=shown)
     notes = tuple(f"judge {name}: {one}" for one in said)
     plan, single_P = plan_of(pairs), np.empty(pairs.num_pairs)
@@ -178,14 +186,9 @@ def _by_pair(
         notes=tuple(dict.fromkeys((f"judge {name}: {reliability(summary)}", *notes))),
         judge=name,
     )
-    row = TableRow(
-        name=config.name or f"judge {name} ({config.protocol or 'explained'})",
-        ties="half",
-        credit_P=credit_P,
-        about=about,
-    )
+    shown = config.name or f"judge {name} ({config.protocol or 'explained'})"
     return _report(
-        row,
+        TableRow(name=shown, ties="half", credit_P=credit_P, about=about),
         pairs,
         config.out / manifest.key,
         manifest.key,
@@ -199,49 +202,33 @@ def _by_pair(
     )
 
 
-def _weights(
-    pairs: BenchmarkPairs, config: JudgeBenchmarkConfig
-) -> tuple[WeightVector, dict[str, float]]:
-    """The weights of the training study's rules, as they are and by rule."""
-    assert config.weights_from is not None, "_check_way asks for them"
-    given = config.model_dump(include={*_OF_WEIGHTS, "seed"} - {"weights_run"}, exclude_none=True)
-    vector = weigh(open_ratings(config.weights_from, run=config.weights_run), **given)
-    rules = load_rule_set(config.rating.rules)
-    return vector, checked_weights(vector, rules, pairs, out=config.out)
-
-
 def _by_rating(
     pairs: BenchmarkPairs,
     config: JudgeBenchmarkConfig,
-    vector: WeightVector,
-    by_rule: Mapping[str, float],
+    weights: WeightVector,
     *,
     judge: Judge,
     reporter: Reporter,
 ) -> JudgeReport:
     assert config.weights_from is not None, "_check_way asks for them"
+    by_rule = dict(zip(weights.rule_ids, weights.weights, strict=True))
     rated = rate_pairs(pairs, config, by_rule, judge=judge, reporter=reporter)
     name, credit_P = rated.manifest.judge, rated.credit_P
-    strict = benchmark_score(
-        np.asarray(credit_P == 1, dtype=np.float64),
-        pairs=pairs,
-        ties="loss",
-        half_P=credit_P,
-    )
+    strict = benchmark_score(np.floor(credit_P), pairs=pairs, ties="loss", half_P=credit_P)
     of_weights = synthetic_in(config.weights_from, run=config.weights_run)
-    notes = tuple(f"judge {name}: {note}" for note in _rating_notes(rated, strict, vector))
-    params = [f"{key} {vector.params[key]}" for key in _TELLING_PARAMS if key in vector.params]
+    notes = tuple(f"judge {name}: {note}" for note in _rating_notes(rated, strict, weights))
+    params = [f"{key} {weights.params[key]}" for key in _TELLING_PARAMS if key in weights.params]
     about = RowAbout(
         kind="judge",
-        params=dict(vector.params),
-        uses_labels=bool(vector.provenance and vector.provenance.uses_labels),
+        params=dict(weights.params),
+        uses_labels=bool(weights.provenance and weights.provenance.uses_labels),
         synthetic=(*_synthetic(pairs, judge), *(f"training {part}" for part in of_weights)),
         notes=notes,
         judge=name,
-        scheme=vector.scheme,
+        scheme=weights.scheme,
     )
     row = TableRow(
-        name=config.name or f"judge {name} by rating, {' '.join([vector.scheme, *params])}",
+        name=config.name or f"judge {name} by rating, {' '.join([weights.scheme, *params])}",
         ties="half",
         credit_P=credit_P,
         reward_P2=None if rated.num_unrated else rated.reward_P2,

@@ -131,15 +131,13 @@ def judge_pairs(
         named, -1 where the rejected one, 0 without verdict; replies without a verdict, by reason.
 
     Raises:
-        InputError: No pairs, replies longer than the judge's context.
+        InputError: Replies longer than the judge's context.
         StudyIncompleteError: Shards failed; the same call judges only these.
         EncoreError: The judge does not load.
     """
     protocol = config.protocol or "explained"
     most = config.max_reply_tokens or MAX_REPLY_TOKENS[protocol]
     context = judge.identity.max_model_len
-    if not pairs.pairs:
-        raise InputError(f"benchmark {pairs.benchmark.name}: no pairs to judge")
     if most >= context:
         raise InputError(
             f"replies of up to {most} tokens leave no room for a prompt in the judge's context of "

@@ -51,7 +51,7 @@ class RatedPairs:
     Attributes:
         study: A study of these pairs; anything that reads studies reads it.
         manifest: Of the rating run in it.
-        reward_P2: Of the chosen and of the rejected answer (`weighted_rewards`).
+        reward_P2: Of the chosen and of the rejected answer (`_weighted_rewards`).
         credit_P: 1, 1/2 for a tie or where nothing is rated, 0.
         num_partly: Pairs that some rule with a weight did not rate on both sides, but others did.
         null_reasons: Ratings without a number, by reason, the most frequent first.
@@ -88,12 +88,11 @@ def rate_pairs(
     Args:
         pairs: The benchmark's.
         config: Rules and shards; the study goes to ``config.out/rated-<digest of the pairs>``.
-        weights: By rule, in the rules' order (`checked_weights`).
+        weights: By rule, all of the rule set (`check_weights`).
         judge: Stays open.
         reporter: Told how far it is, in ratings.
 
     Raises:
-        InputError: No pairs.
         StudyIncompleteError: Shards failed; the same call rates only these.
         EncoreError: The judge does not load.
     """
@@ -106,7 +105,7 @@ def rate_pairs(
     row_of = {pair_id: row for row, pair_id in enumerate(ratings.pair_id_P.tolist())}
     rated = ratings.take(np.array([row_of[pair.pair_id] for pair in pairs.pairs], dtype=np.intp))
     weight_R = np.array(list(weights.values()), dtype=np.float64)
-    reward_P2 = weighted_rewards(rated, weight_R=weight_R)
+    reward_P2 = _weighted_rewards(rated, weight_R)
     margin_P = reward_P2[:, 0] - reward_P2[:, 1]
     lacks_P = np.isnan(rated.margin_PR[:, weight_R > 0]).any(axis=1)
     return RatedPairs(
@@ -119,32 +118,22 @@ def rate_pairs(
     )
 
 
-def weighted_rewards(ratings: PairRatings, *, weight_R: _Floats) -> _Floats:
+def _weighted_rewards(ratings: PairRatings, weight_R: _Floats) -> _Floats:
     """The weighted mean rating of both answers, over the rules that rated both; shape [P, 2].
 
     A missing rating is no rating of 0: both answers are measured by the same rules. NaN where no
     rule with a weight rated both.
-
-    Args:
-        ratings: Of P pairs under R rules.
-        weight_R: None negative.
     """
     is_rated_PR = ~np.isnan(ratings.margin_PR)
-    total_P = is_rated_PR @ weight_R
-    sums = [
-        np.where(is_rated_PR, rating_PR, 0.0) @ weight_R
-        for rating_PR in (ratings.chosen_PR, ratings.rejected_PR)
-    ]
-    reward_P2 = np.full((len(total_P), 2), np.nan)
-    is_any_P1 = total_P[:, None] > 0
-    np.divide(np.stack(sums, axis=1), total_P[:, None], out=reward_P2, where=is_any_P1)
-    return reward_P2
+    sum_2P = np.where(is_rated_PR, ratings.rating_2PR, 0.0) @ weight_R
+    with np.errstate(invalid="ignore"):  # 0 / 0
+        return np.asarray((sum_2P / (is_rated_PR @ weight_R)).T)
 
 
-def checked_weights(
+def check_weights(
     weights: WeightVector, rules: RuleSet, pairs: BenchmarkPairs, *, out: Path
-) -> dict[str, float]:
-    """A weight for every rule, in the rules' order, after a look at where they come from.
+) -> None:
+    """Refuse weights from elsewhere than a training study's ratings under these rules.
 
     What weights do not say of where they come from is not looked at.
 
@@ -152,9 +141,8 @@ def checked_weights(
         InputError: Weights of other rules or of other rule texts, or of the ratings of the
             benchmark itself.
     """
-    by_rule = dict(zip(weights.rule_ids, weights.weights, strict=True))
     origin = origin_of(weights)
-    differing = sorted(set(by_rule).symmetric_difference(rules.rule_ids))
+    differing = sorted(set(weights.rule_ids).symmetric_difference(rules.rule_ids))
     if differing or origin.rules_sha256 not in (None, rules.digest):
         shown = ", ".join(differing[:3]) or "their texts or their order"
         raise InputError(
@@ -171,7 +159,6 @@ def checked_weights(
             f"weights from ratings of benchmark {pairs.benchmark.name} itself (run "
             f"{origin.run_key}): take them from a training study"
         )
-    return {rule_id: float(by_rule[rule_id]) for rule_id in rules.rule_ids}
 
 
 def origin_of(weights: WeightVector) -> WeightsOrigin:
@@ -183,12 +170,9 @@ def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
     """A study with a benchmark's pairs, made whole or found; equal pairs are in it once.
 
     Raises:
-        InputError: No pairs, or something else is at its place.
+        InputError: Something else is at its place.
     """
-    name = pairs.benchmark.name
-    if not pairs.pairs:
-        raise InputError(f"benchmark {name}: no pairs to rate")
-    path = _study_path(pairs, out=out)
+    name, path = pairs.benchmark.name, _study_path(pairs, out=out)
     if not (path / MARKER).is_file():
         with changed_study(path) as change:
             with pair_writer(change, name) as writer:
