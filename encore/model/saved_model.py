@@ -121,6 +121,11 @@ def load_model(
         raise InputError(
             f"{path}: missing or damaged ({reason}); expected a folder that `encore train` wrote"
         ) from error
+    if pickled := sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED):
+        raise InputError(
+            f"model folder {folder}: pickled files ({', '.join(pickled)}) can run code and are not "
+            "loaded; remove them: the weights are in *.safetensors"
+        )
     length = max_length or about.max_length
     fields = {"model": str(folder), "dtype": dtype, "pooling": about.pooling, "max_length": length}
     config = BackboneConfig.model_validate(fields)
