@@ -171,53 +171,39 @@ def rope_in_both_forms(config: Mapping[str, Any], *, model_type: str) -> dict[st
         InputError: Settings by layer type, or that some version 4 would take for others: of Phi-3
             beyond the three that it knows, of YaRN where it would compute another factor.
     """
-    rope = config.get("rope_parameters")
-    if not isinstance(rope, dict) or "rope_theta" not in rope:
-        raise _untellable(model_type, f"rope_parameters {rope!r} are not one set for all layers")
-    rope = {key: value for key, value in rope.items() if key != "type"}
-    both = {key: rope[key] for key in _MOVED if key in rope}
-    scaling: dict[str, Any] | None = {key: rope[key] for key in rope if key not in _MOVED}
-    kind = rope.get("rope_type", "default")
-    if kind == "default":
-        scaling = None
-    elif model_type == "phi3":
+    rope, num_positions = config.get("rope_parameters"), config["max_position_embeddings"]
+    found = rope if isinstance(rope, dict) else {}
+    kind = found.get("rope_type", "default")
+    scaling = {key: found[key] for key in found if key not in (*_MOVED, "type")}
+    is_tellable = "rope_theta" in found
+    if model_type == "phi3" and kind != "default":
         # Version 4 refuses any other set; the original length stands in the config itself.
-        known = {"rope_type", _ORIGINAL, *_PHI3_SCALING, *_MOVED}
-        if strangers := sorted(set(rope) - known):
-            raise _untellable(model_type, f"rope settings {', '.join(strangers)}")
-        scaling = {"type": kind, **{key: rope[key] for key in _PHI3_SCALING}}
+        is_tellable &= set(scaling) <= {"rope_type", _ORIGINAL, *_PHI3_SCALING}
+        scaling = {"type": kind, **{key: scaling.get(key) for key in _PHI3_SCALING}}
     elif kind == "yarn":
-        scaling = _yarn_scaling(rope, max_positions=config["max_position_embeddings"])
-    elif kind == "longrope":  # version 4 reads its original length in another place than 5
-        raise _untellable(model_type, "longrope, which is expected of phi3 only")
-    return {"rope_parameters": rope, **both, "rope_scaling": scaling}
-
-
-def _yarn_scaling(rope: Mapping[str, Any], *, max_positions: int) -> dict[str, Any]:
-    """YaRN as 4.51, 4.57 and 5 compute the same of it.
-
-    4.51 passes over ``factor`` where the original length is said, and divides the positions by that
-    length; where it is not said, every version takes the positions for the original length. 4.57
-    wants a factor, and only 4.51 cannot leave the ramp's ends as they are (``truncate`` false).
-    """
-    original = rope.get(_ORIGINAL) or max_positions
-    ratio = max_positions / original
-    factor = ratio if rope.get("factor") is None else float(rope["factor"])
-    if not rope.get("truncate", True) or (factor != ratio and original != max_positions):
-        raise _untellable(
-            "yarn",
-            f"truncate {rope.get('truncate', True)} and factor {factor:g}, where 4.51 would take "
-            f"true and {ratio:g} ({max_positions} positions of {original} original ones)",
+        # 4.51 passes over `factor` where the original length is said, and divides the positions by
+        # that length; where it is not said, every version takes the positions for the original
+        # length. 4.57 wants a factor. Only 4.51 cannot leave the ramp's ends as they are.
+        original = scaling.pop(_ORIGINAL, None) or num_positions
+        ratio = num_positions / original
+        factor = scaling["factor"] = float(scaling.get("factor") or ratio)
+        is_tellable &= scaling.pop("truncate", True) and (
+            factor == ratio or original == num_positions
         )
-    known = {key: rope[key] for key in rope if key not in (*_MOVED, "truncate", _ORIGINAL)}
-    return known | {"factor": factor} | ({_ORIGINAL: original} if factor == ratio else {})
-
-
-def _untellable(what: str, problem: str) -> InputError:
-    return InputError(
-        f"config of the {what!r} backbone: {problem}; transformers 4 would refuse it or score "
-        "otherwise: serve this model with `encore serve`"
-    )
+        scaling |= {_ORIGINAL: original} if factor == ratio else {}
+    elif kind == "longrope":  # version 4 reads its original length in another place than 5
+        is_tellable = False
+    if not is_tellable:
+        raise InputError(
+            f"config of the {model_type!r} backbone: transformers 4 would refuse rope_parameters "
+            f"{rope!r} of {num_positions} positions or score otherwise; serve this model with "
+            "`encore serve`"
+        )
+    return {
+        "rope_parameters": {key: found[key] for key in found if key != "type"},
+        **{key: found[key] for key in _MOVED if key in found},
+        "rope_scaling": None if kind == "default" else scaling,
+    }
 
 
 # --- files ----------------------------------------------------------------------------------------

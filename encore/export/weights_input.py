@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from encore.errors import InputError
 from encore.warehouse import open_ratings
@@ -23,8 +23,8 @@ _ANSWERS = {
 }
 
 
-class Composition(BaseModel):
-    """Weights of a model's heads, and where they come from.
+class Composition(BaseModel, frozen=True):
+    """Weights of a model's heads, and where they come from; further keys are passed over.
 
     Attributes:
         weights: One per head, by head id; any finite numbers, not all 0.
@@ -34,8 +34,6 @@ class Composition(BaseModel):
         entropy_nats: Entropy of each rule's ratings; empty where the weights do not know.
         provenance: What the weights were made from, as `encore weights --json` says it.
     """
-
-    model_config = ConfigDict(frozen=True)  # further keys of schemes that learn are passed over
 
     weights: dict[str, float]
     scheme: str | None = None

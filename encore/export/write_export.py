@@ -170,9 +170,9 @@ def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
         if not _FILES.fullmatch(entry.name) or entry.is_symlink() or not entry.is_file()
     ]
     problem = None
-    if place in (here, *here.parents):
+    if here.is_relative_to(place):
         problem = "this is the working directory or one above it, which cannot be replaced"
-    elif model is not None and model.exists() and place in (model, *model.parents):
+    elif model is not None and model.exists() and model.is_relative_to(place):
         problem = f"the model {source} lies there and would be replaced by its own export"
     elif strangers or (entries and not (place / EXPORT_FILE).is_file()):
         found = ", ".join(sorted(strangers)[:3]) or f"no {EXPORT_FILE}"

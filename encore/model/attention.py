@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -116,10 +117,10 @@ def key_mask(*, attention_mask: Any = None, mask_function: Any = None, **_: Any)
 
 def segment_attention(
     module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     *,
     dropout: float = 0.0,
     scaling: float | None = None,
@@ -168,14 +169,14 @@ def segment_attention(
 
 
 def attend_one_by_one(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     plan: SegmentPlan,
     scaling: float | None,
     *,
     dropout: float = 0.0,
-) -> torch.Tensor:
+) -> Tensor:
     """Segment by segment with torch's attention; [1, L, H, D].
 
     Rows are taken apart with one split and put together with one concatenation: slicing instead
@@ -203,13 +204,13 @@ def attend_one_by_one(
 
 
 def attend_at_once(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     plan: SegmentPlan,
     scaling: float | None,
     kernel: Callable[..., Any],
-) -> torch.Tensor:
+) -> Tensor:
     """All segments in one call of a variable-length kernel; [1, L, H, D].
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -27,10 +27,8 @@ HEADS_FILE = "heads.safetensors"
 _PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl"}
 
 
-class _About(BaseModel):
+class _About(BaseModel, frozen=True, extra="forbid"):
     """The content of reward_model.json."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[1]
     head_ids: tuple[str, ...] = Field(min_length=1)

@@ -8,6 +8,7 @@ Legend: N sequences, R heads, X whatever is computed of a sequence.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Required, TypedDict, Unpack
@@ -115,11 +116,11 @@ def computed_batches(
     try:
         for units in _plan(sequences, layout=layout, groups=groups, budget=budget):
             indices = [index for unit in units for index in unit]
-            ends = np.cumsum([len(unit) for unit in units]).tolist()
+            place = itertools.count()
             microbatch = lay_out(
                 [sequences[index] for index in indices],
                 layout=layout,
-                groups=[range(end - len(unit), end) for unit, end in zip(units, ends, strict=True)],
+                groups=[[next(place) for _ in unit] for unit in units],
                 pad_token_id=pad_token_id,
                 is_causal=model.is_causal,
             )

@@ -89,10 +89,12 @@ class RewardApp:
         self._texts = Counter("encore_texts", "Texts scored.", **own)
         self._tokens = Counter("encore_tokens", "Tokens scored.", **own)
         self._batch_seconds = Histogram("encore_batch_seconds", "Time of a batch.", **own)
-        queued_texts = Gauge("encore_queued_texts", "That wait.", **own)
-        queued_texts.set_function(lambda: len(self._queue.texts))
-        queued_tokens = Gauge("encore_queued_tokens", "That wait.", **own)
-        queued_tokens.set_function(lambda: self._queue.num_tokens)
+        Gauge("encore_queued_texts", "That wait.", **own).set_function(
+            lambda: len(self._queue.texts)
+        )
+        Gauge("encore_queued_tokens", "That wait.", **own).set_function(
+            lambda: self._queue.num_tokens
+        )
         #: Clients of OpenRLHF are given a whole URL; with and without a path are both in use.
         posts = {"/get_reward": self._rewards, "/": self._rewards, "/score": self._explanations}
         gets = {"/health": self._health, "/model": self._about, "/metrics": self._metrics}

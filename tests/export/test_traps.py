@@ -39,11 +39,15 @@ def test_rope_is_said_in_both_forms_or_refused_where_version_4_would_take_it_for
     factors = {"short_factor": [1.0, 1.0], "long_factor": [2.0, 4.0]}
     phi_3 = {"rope_type": "longrope", **base, **factors}
     for model_type, rope, message in (
-        ("qwen2", {"rope_type": "yarn", "factor": 4.0, **base}, "factor 4, where 4.51 would take"),
-        ("qwen2", {"rope_type": "yarn", "truncate": False, **base}, "truncate False"),
-        ("qwen2", {"rope_type": "longrope", **base}, "expected of phi3 only"),
-        ("phi3", phi_3 | {"attention_factor": 1.2}, "attention_factor; transformers 4"),
-        ("gemma3", {"full_attention": {"rope_theta": 1e4}}, "are not one set"),
+        (
+            "qwen2",
+            {"rope_type": "yarn", "factor": 4.0, **base},
+            "'factor': 4.0.* of 512 positions",
+        ),
+        ("qwen2", {"rope_type": "yarn", "truncate": False, **base}, "'truncate': False"),
+        ("qwen2", {"rope_type": "longrope", **base}, "'longrope'"),
+        ("phi3", phi_3 | {"attention_factor": 1.2}, "'attention_factor': 1.2"),
+        ("gemma3", {"full_attention": {"rope_theta": 1e4}}, "full_attention"),
     ):
         config = {"rope_parameters": rope, "max_position_embeddings": 512}
         with pytest.raises(InputError, match=message):
@@ -54,7 +58,8 @@ def test_rope_is_said_in_both_forms_or_refused_where_version_4_would_take_it_for
         ("llama", {"rope_theta": 1e4, **llama_3}, llama_3),
         ("llama", {"rope_theta": 1e4, "rope_type": "default"}, None),
     ):
-        both = rope_in_both_forms({"rope_parameters": rope}, model_type=model_type)
+        config = {"rope_parameters": rope, "max_position_embeddings": 512}
+        both = rope_in_both_forms(config, model_type=model_type)
         found = [both[f"rope_{name}"] for name in ("parameters", "theta", "scaling")]
         assert found == [rope, 1e4, expected]
 
