@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,21 +137,19 @@ def _ingest_label(
     try:
         existing = read_manifest(study, label)
         verified_path(study, label)
-    except InputError:
-        if not replace:
-            raise
-        return SourceReport(status="replaced", manifest=manifest)
-    if _content(existing) == _content(manifest):
-        for relative in pair_files(label):
-            change.staged.remove(relative)
-        return SourceReport(status="unchanged", manifest=existing)
-    if not replace:
+        if _content(existing) == _content(manifest):
+            for relative in pair_files(label):
+                change.staged.remove(relative)
+            return SourceReport(status="unchanged", manifest=existing)
         raise InputError(
             f"study {study.path}: it has other pairs labelled {label!r} already "
             f"({existing.num_kept:,}, now {manifest.num_kept:,}); put the new ones in their place "
             "with --replace, or give another label as LABEL=SOURCE, or another study"
         )
-    return SourceReport(status="replaced", manifest=manifest)
+    except InputError:
+        if not replace:
+            raise
+        return SourceReport(status="replaced", manifest=manifest)
 
 
 def _content(manifest: PairsManifest) -> dict[str, Any]:
@@ -161,9 +160,8 @@ def _content(manifest: PairsManifest) -> dict[str, Any]:
 def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> Origin:
     assert source.format is not None
     parse = load_parser(source.format, source=writer.label, prefer=source.prefer)
-    num_before, aside_before = writer.num_read, writer.num_set_aside.copy()
-    first_problem = ""
     name = source.path.name if source.path is not None else str(source.repo_id)
+    reasons, first_problem, number = Counter[str](), "", 0
     for number, record in enumerate(source.records(), start=1):
         try:
             if record.problem is not None:
@@ -174,22 +172,18 @@ def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> O
             writer.add(parse(record.value))
         except MalformedRecordError as error:
             writer.set_aside(record, error, file=name)
+            reasons[error.reason] += 1
             first_problem = first_problem or f"record {record.number}: {error.detail}"
         if number % _RECORDS_PER_REPORT == 0:
             reporter.advanced(_RECORDS_PER_REPORT)
-    num_read = writer.num_read - num_before
-    reporter.advanced(num_read % _RECORDS_PER_REPORT)
-    set_aside = writer.num_set_aside - aside_before
-    if num_read == set_aside.total():
-        reasons = ", ".join(f"{reason} ×{count}" for reason, count in set_aside.most_common(3))
+    reporter.advanced(number % _RECORDS_PER_REPORT)
+    if not number:
+        raise InputError(f"{source.path or name}: empty, it has no records")
+    if number == reasons.total():
+        common = ", ".join(f"{reason} ×{count}" for reason, count in reasons.most_common(3))
         raise InputError(
-            f"{source.path or name}: "
-            + (
-                f"not one of its {num_read:,} records is a preference pair ({reasons}); "
-                f"{first_problem}"
-                if num_read
-                else "empty, it has no records"
-            )
+            f"{source.path or name}: not one of its {number:,} records is a preference pair "
+            f"({common}); {first_problem}"
         )
     return Origin(
         kind="hub" if source.path is None else "local",
@@ -199,5 +193,5 @@ def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> O
         split=source.split,
         subset=source.subset,
         prefer=source.prefer,
-        num_read=num_read,
+        num_read=number,
     )

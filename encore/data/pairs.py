@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -28,9 +28,7 @@ _MANIFEST_SUFFIX = ".manifest.json"
 #: A source whose label begins like this is synthetic, whoever made it.
 SYNTHETIC_LABEL = "synthetic"
 _DEMO_DATA = Path(__file__).parents[1] / "demo" / "data"
-#: A row group is closed at either; the texts in hand bound the memory, whatever the input's size.
-_ROWS_PER_GROUP = 4096
-_CHARACTERS_PER_GROUP = 16 << 20
+_ROWS_PER_GROUP = 1024
 
 
 class Origin(BaseModel):
@@ -109,7 +107,6 @@ class PairWriter:
 
     def __init__(self, parquet: pq.ParquetWriter, set_aside: IO[str], *, label: str) -> None:
         self.label = label
-        self.num_read = 0
         self.num_duplicates = 0
         self.num_contradicting = 0
         self.num_set_aside = Counter[str]()
@@ -117,7 +114,6 @@ class PairWriter:
         self._parquet = parquet
         self._set_aside = set_aside
         self._rows: list[PreferencePair] = []
-        self._num_characters = 0
 
     def add(self, pair: PreferencePair) -> None:
         """Keep a pair, unless an equal one was kept before.
@@ -125,7 +121,6 @@ class PairWriter:
         The same responses with the labels the other way round are another pair: both are kept,
         and the contradiction is counted.
         """
-        self.num_read += 1
         pair_id = bytes.fromhex(pair.pair_id)
         if pair_id in self.pair_ids:
             self.num_duplicates += 1
@@ -134,14 +129,11 @@ class PairWriter:
         self.num_contradicting += bytes.fromhex(swapped) in self.pair_ids
         self.pair_ids.add(pair_id)
         self._rows.append(pair)
-        texts = (pair.chosen, pair.rejected, *(message.content for message in pair.prompt))
-        self._num_characters += sum(map(len, texts))
-        if len(self._rows) >= _ROWS_PER_GROUP or self._num_characters >= _CHARACTERS_PER_GROUP:
+        if len(self._rows) == _ROWS_PER_GROUP:
             self.flush()
 
     def set_aside(self, record: RawRecord, error: MalformedRecordError, *, file: str) -> None:
         """Write down a record that is no pair, with where it was and why."""
-        self.num_read += 1
         self.num_set_aside[error.reason] += 1
         values = (self.label, file, record.number, error.reason, error.detail, record.excerpt())
         line = json.dumps(dict(zip(SET_ASIDE_FIELDS, values, strict=True)), ensure_ascii=False)
@@ -151,7 +143,7 @@ class PairWriter:
         """Write the pairs in hand as one row group."""
         if self._rows:
             self._parquet.write_table(pa.Table.from_pylist(list(map(asdict, self._rows)), PAIRS))
-        self._rows, self._num_characters = [], 0
+        self._rows = []
 
 
 @contextmanager
@@ -178,12 +170,11 @@ def write_manifest(
 ) -> PairsManifest:
     """Record what a finished writer counted; it takes its place last."""
     num_kept, num_set_aside = len(writer.pair_ids), writer.num_set_aside.total()
-    assert writer.num_read == num_kept + writer.num_duplicates + num_set_aside
     files = pair_files(writer.label)
     manifest = PairsManifest(
         label=writer.label,
         origins=tuple(origins),
-        num_read=writer.num_read,
+        num_read=num_kept + writer.num_duplicates + num_set_aside,
         num_kept=num_kept,
         num_duplicates=writer.num_duplicates,
         num_set_aside=num_set_aside,
@@ -233,15 +224,13 @@ def verified_path(study: Study, label: str) -> Path:
     Raises:
         InputError: missing, or changed since it was written.
     """
-    manifest = read_manifest(study, label)
+    recorded = read_manifest(study, label).parquet_sha256
     path = study.path / pair_files(label).pairs
-    if not path.is_file():
-        raise InputError(f"{path}: missing, though its manifest is there; ingest again")
-    found = file_sha256(path)
-    if found != manifest.parquet_sha256:
+    found = file_sha256(path) if path.is_file() else "no file"
+    if found != recorded:
         raise InputError(
             f"{path}: changed since it was ingested (SHA-256 {found[:12]}…, recorded "
-            f"{manifest.parquet_sha256[:12]}…); ingest again with --replace"
+            f"{recorded[:12]}…); ingest again with --replace"
         )
     return path
 
@@ -299,7 +288,7 @@ def data_digest(study: Study) -> str:
         InputError: a damaged manifest.
     """
     return _digest_of_labels(
-        {label: read_manifest(study, label).data_digest for label in labels_of(study)}
+        (label, read_manifest(study, label).data_digest) for label in labels_of(study)
     )
 
 
@@ -308,13 +297,12 @@ def data_digest_of(pairs: pa.Table) -> str:
     ids = pairs.select(["source", "pair_id"])
     by_label = ids.group_by("source").aggregate([("pair_id", "list")]).to_pylist()
     return _digest_of_labels(
-        {row["source"]: _digest_of_ids(map(bytes.fromhex, row["pair_id_list"])) for row in by_label}
+        (row["source"], _digest_of_ids(map(bytes.fromhex, row["pair_id_list"]))) for row in by_label
     )
 
 
-def _digest_of_labels(digests: Mapping[str, str]) -> str:
-    pairs = sorted([label, digest] for label, digest in digests.items())
-    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
+def _digest_of_labels(digests: Iterable[tuple[str, str]]) -> str:
+    return hashlib.sha256(json.dumps(sorted(digests)).encode()).hexdigest()
 
 
 def _digest_of_ids(pair_ids: Iterable[bytes]) -> str:

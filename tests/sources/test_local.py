@@ -5,9 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -144,14 +141,6 @@ def test_a_folder_is_its_data_files_by_name(tmp_path: Path) -> None:
     for path in (tmp_path, text):
         with pytest.raises(InputError, match=r"no data file; expected .*parquet"):
             data_files(path)
-    table = written(tmp_path, "it's a table.csv", b"prompt,chosen,rejected\nHow?,So.,No.\n")
-    with pytest.raises(InputError) as caught:
-        data_files(table)
-    command = str(caught.value).partition("to convert it: ")[2]
-    subprocess.run([sys.executable, *shlex.split(command)[1:]], check=True)
-    rows = values(tmp_path / "it's a table.parquet")
-    assert rows == [{"prompt": "How?", "chosen": "So.", "rejected": "No."}]
-    (tmp_path / "it's a table.parquet").unlink()
     for name in ("b.jsonl", "a.parquet", ".hidden.jsonl", "c.json.gz"):
         written(tmp_path, name, b"")
     assert [path.name for path in data_files(tmp_path)] == ["a.parquet", "b.jsonl", "c.json.gz"]

@@ -178,7 +178,7 @@ def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
             with pair_writer(change, name) as writer:
                 for pair in pairs.pairs:
                     writer.add(dataclasses.replace(pair, source=name))
-            origin = Origin(kind="local", name=name, format="benchmark", num_read=writer.num_read)
+            origin = Origin(kind="local", name=name, format="benchmark", num_read=len(pairs.pairs))
             write_manifest(change, writer, origins=[origin])
     return open_study(path)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
-import shlex
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,19 +46,9 @@ def data_files(path: Path) -> tuple[Path, ...]:
     if not found:
         raise InputError(
             f"{path}: no data file; expected one that ends in {', '.join(SUFFIXES)}, or a folder "
-            f"of such files{_convert_csv(path)}"
+            "of such files"
         )
     return found
-
-
-def _convert_csv(path: Path) -> str:
-    """The end of an error about a CSV file: the command that makes Parquet of it; else nothing."""
-    if path.suffix.lower() not in {".csv", ".tsv"}:
-        return ""
-    table, parquet = (str(one).replace("'", "''") for one in (path, path.with_suffix(".parquet")))
-    statement = f"copy (from '{table}') to '{parquet}'"
-    code = f"import duckdb; duckdb.sql({statement!r})"
-    return f"; to convert it: python -c {shlex.quote(code)}"
 
 
 def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawRecord]:
