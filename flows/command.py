@@ -60,7 +60,7 @@ def run_flow(flow: Flow[..., Any], **parameters: Any) -> Any:
         say(f"{flow.name}: {state.message}")
         return state.result()
     reason = state.result(raise_on_failure=False)
-    if isinstance(reason, EncoreError):
+    if isinstance(reason, EncoreError | OSError):
         raise reason
     raise EncoreError(f"{flow.name}: {state.message}")
 

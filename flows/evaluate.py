@@ -17,7 +17,7 @@ from flows.score import ScoringAttempts
 from tasks.artifacts import publish_table, publish_tracked
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import log_expected_errors_in_one_line, prefect_tags, run_stage
-from tasks.track import DEFAULT_MODEL, Tracker, TrackingConfig, refuse_candidate, set_alias
+from tasks.track import DEFAULT_MODEL, Tracker, TrackingConfig, set_alias
 
 
 class AliasConfig(StageConfig):
@@ -68,8 +68,6 @@ def evaluate(
     publish_table(run)
     named = {"candidate": aliases.candidate, "champion": aliases.champion}
     wanted = {alias: row for alias, row in named.items() if row is not None}
-    for row in wanted.values():
-        refuse_candidate(config.study, table=run.out, row=row)
     tracked = Tracker(config.study, tracking, also=(run.out,), tags=prefect_tags())(now=True)
     publish_tracked(tracked, run.out)
     told = ""

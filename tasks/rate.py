@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +15,17 @@ from prefect.states import Completed, Failed
 
 from encore.config import RatingConfig
 from encore.data.study import open_study
-from encore.errors import EncoreError, StudyIncompleteError, meets_every_shard
-from encore.rating.rating_run import NUM_WORKERS, RatingRun, open_run
+from encore.errors import StudyIncompleteError, meets_every_shard
+from encore.rating.rating_run import open_run
 from encore.rating_runs import RatingManifest
 from encore.runs import ShardState, inspect_shards
-from encore.shard_runner import RunReport, choose_shards, work_on
+from encore.shard_runner import Job, RunReport, choose_shards, work_on
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, StoppedError, is_shard_worth_another_attempt, run_stage
 
 _RETRY_DELAY_SECONDS = 5
-#: How long to wait for a shard that another process rates.
-_BUSY_LIMIT_SECONDS, _BUSY_POLL_SECONDS = 3600.0, 1.0
-#: For another process, and for loading a large judge from a slow disk.
-_WAITING_SECONDS = 7200.0
+_BUSY_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +40,7 @@ class Rated:
 
     run_dir: Path
     report: RunReport
-    error: EncoreError | None
+    error: Exception | None
 
     def state(self, data: object) -> State:
         """The final state of a flow run."""
@@ -85,7 +81,7 @@ def rate_shards(
         if num_open:
             # In the flow's own thread, where Ctrl-C can interrupt the minutes it takes.
             run_stage("start-judge", run.judge.start, attempts=once)
-        shards = _Shards(run=run, reporter=reporter, timeout_seconds=timeout_seconds)
+        shards = _Shards(job=run.job(timeout_seconds=timeout_seconds), reporter=reporter)
         results = shards.rate([shard.index for shard in chosen], retries=retries)
     finally:
         run.cancelled.set()  # interrupts shards at work; does nothing when all are through
@@ -95,11 +91,8 @@ def rate_shards(
     failures = {index: f"{type(one).__name__}: {one}" for index, one in failed.items()}
     report = RunReport(RatingManifest, outcomes, failures)
     publish_failed_shards(failures)
-    error: EncoreError | None = None
-    if shards.fatal is not None:
-        fatal = shards.fatal
-        error = fatal if isinstance(fatal, EncoreError) else EncoreError(str(fatal))
-    elif failures:
+    error = shards.fatal
+    if failures and error is None:
         hint = "run the same command again to rate only the failed shards"
         error = StudyIncompleteError(f"{report.summary}; {hint}")
     return Rated(run_dir=run.run_dir, report=report, error=error)
@@ -109,30 +102,20 @@ def rate_shards(
 class _Shards:
     """Shards of one opened run as tasks; ``fatal`` is an error that every further one would meet.
 
-    They fail with it at once, instead of each starting an engine for minutes to find out.
+    It stops the run, instead of each starting an engine for minutes to find out.
     """
 
-    run: RatingRun
+    job: Job
     reporter: FlowReporter
-    timeout_seconds: float | None
     fatal: Exception | None = None
 
     def rate(self, indices: Sequence[int], *, retries: int) -> dict[int, Any]:
-        """Outcome or error of each shard; those of another process are looked at last."""
-        results = self._submit(indices, retries=retries, busy_limit_seconds=0.0)
+        """Outcome or error of each shard; those of another process are waited for last."""
+        results = self._submit(indices, retries=retries, waits=False)
         busy = [index for index, found in results.items() if _is_busy(found)]
-        return results | self._submit(
-            sorted(busy), retries=retries, busy_limit_seconds=_BUSY_LIMIT_SECONDS
-        )
+        return results | self._submit(sorted(busy), retries=retries, waits=True)
 
-    def _submit(
-        self, indices: Sequence[int], *, retries: int, busy_limit_seconds: float
-    ) -> dict[int, Any]:
-        # Prefect's limit is only an outer guard: it strikes at any line of Python. A task may wait
-        # for the other worker's generation, for an engine to start, and for another process.
-        limit = self.timeout_seconds
-        guard_seconds = None if limit is None else NUM_WORKERS * limit + _WAITING_SECONDS
-
+    def _submit(self, indices: Sequence[int], *, retries: int, waits: bool) -> dict[int, Any]:
         @task(
             name="rate-shard",
             task_run_name="shard-{index}",
@@ -140,12 +123,11 @@ class _Shards:
             retries=retries,
             retry_delay_seconds=_RETRY_DELAY_SECONDS,
             retry_condition_fn=is_shard_worth_another_attempt,
-            timeout_seconds=guard_seconds,
             cache_policy=NO_CACHE,
             persist_result=False,
         )
         def rate_shard(index: int) -> ShardState:
-            return self._rate(index, busy_limit_seconds=busy_limit_seconds)
+            return self._rate(index, waits=waits)
 
         futures = {rate_shard.submit(index): index for index in indices}
         results: dict[int, Any] = {}
@@ -156,31 +138,23 @@ class _Shards:
                 self.reporter.advanced()
         return results
 
-    def _rate(self, index: int, *, busy_limit_seconds: float) -> ShardState:
-        if self.fatal is not None:
-            raise self.fatal
-        give_up = time.monotonic() + busy_limit_seconds
-        job = self.run.job(timeout_seconds=self.timeout_seconds)
+    def _rate(self, index: int, *, waits: bool) -> ShardState:
+        cancelled, shard = self.job.cancelled, self.job.manifest.shards[index]
         try:
-            while True:
-                outcome = work_on(job, self.run.manifest.shards[index])
-                if outcome.action != "busy" or not busy_limit_seconds:
+            while not cancelled.is_set():
+                outcome = work_on(self.job, shard)
+                if outcome.action != "busy" or not waits:
                     said = (outcome.index, outcome.action, dict(outcome.counts))
                     get_run_logger().info("shard %d %s: %s", *said)
                     return outcome
-                if time.monotonic() > give_up:
-                    raise EncoreError(
-                        f"shard {index}: another process has been rating it for "
-                        f"{busy_limit_seconds:g} s; see whether it hangs, then run the flow again"
-                    )
-                if self.run.cancelled.wait(_BUSY_POLL_SECONDS):
-                    raise EncoreError("stopped")
+                cancelled.wait(_BUSY_POLL_SECONDS)
         except Exception as error:
-            if self.run.cancelled.is_set():
-                raise StoppedError(f"shard {index}: the run was stopped") from error
-            if meets_every_shard(error):
-                self.fatal = error
-            raise
+            if not cancelled.is_set():
+                if meets_every_shard(error):
+                    self.fatal = error
+                    cancelled.set()
+                raise
+        raise StoppedError(f"shard {index}: the run was stopped")
 
 
 def _is_busy(found: object) -> bool:

@@ -8,12 +8,11 @@ NaN, never 0.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,8 @@ _TABLE_FILES = ("table.json", "table.md", "results.parquet")
 _NOT_IN_NAMES = re.compile(r"[^\w\-. ]")
 
 
-#: A training step, seconds since the first one began, and metrics by name.
-Figures = tuple[int, float, Mapping[str, float]]
+#: A training step, and metrics by name.
+Figures = tuple[int, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,7 @@ class StudyRun:
         series: Metrics in the order of their steps; of a row all its metrics, at step 0.
         models: Checkpoints on the disk and the final model, each with its step.
         files: Logged once the run is finished.
-        texts: The same, content by file name.
+        row: The same of a table's row, as JSON.
         is_finished: Whether anything is still to come.
     """
 
@@ -67,7 +66,7 @@ class StudyRun:
     series: Mapping[str, Sequence[Figures]] = field(default_factory=dict)
     models: Sequence[tuple[int, Path]] = ()
     files: Sequence[Path] = ()
-    texts: Mapping[str, str] = field(default_factory=dict)
+    row: str = ""
     is_finished: bool = True
 
 
@@ -107,12 +106,9 @@ def _folders(study: Study, pattern: str, also: Iterable[Path]) -> list[Path]:
 def _training(folder: Path, study: Study) -> StudyRun:
     manifest, result = _json(folder / "training.json"), _json(folder / "result.json")
     identity, key = manifest["identity"], manifest["run_key"]
-    log, evaluations = read_log(folder / "log.jsonl"), read_log(folder / "evaluations.jsonl")
-    ends = itertools.accumulate(record.get("seconds", 0.0) for record in log)
-    seconds_at = {record["step"]: end for record, end in zip(log, ends, strict=True)}
-    prose = ("identity", "notes", "synthetic")
-    about = {name: value for name, value in manifest.items() if name not in prose}
     objective = identity.get("config", {}).get("objective", "training")
+    prose = {"identity": {}, "notes": {}, "synthetic": {}}
+    about = _flat({**identity, **manifest, **prose, **_rating_params(study, objective)}, ".")
     checkpoints = sorted(folder.glob("checkpoints/step-*"))
     models = [(int(path.name.removeprefix("step-")), path) for path in checkpoints]
     if result:
@@ -120,7 +116,7 @@ def _training(folder: Path, study: Study) -> StudyRun:
     return StudyRun(
         key=key,
         name=f"{objective}-{key[:8]}",
-        params={**_flat({**identity, **about}), **_rating_params(study, objective)},
+        params={name: _text(value) for name, value in about},
         tags={
             KIND_TAG: "training",
             "encore.out": str(folder.resolve()),
@@ -129,8 +125,8 @@ def _training(folder: Path, study: Study) -> StudyRun:
         dataset=(study.path.resolve().name, identity["data_sha256"]),
         folder=folder,
         series={
-            "train": _series("train", log, seconds_at),
-            "eval": _series("eval", evaluations, seconds_at),
+            "train": _series("train", folder / "log.jsonl"),
+            "eval": _series("eval", folder / "evaluations.jsonl"),
         },
         models=models,
         files=[path for name in _TRAINING_FILES if (path := folder / name).is_file()],
@@ -138,77 +134,117 @@ def _training(folder: Path, study: Study) -> StudyRun:
     )
 
 
-def _rating_params(study: Study, objective: str) -> dict[str, str]:
-    """Digests of the rating run that is learnt from, where the study has only one."""
+def _rating_params(study: Study, objective: str) -> dict[str, Any]:
+    """The rating run that is learnt from, where the study has only one."""
     runs = [read_run(path) for path in list_runs(study.ratings_dir)]
     if objective != "multi-head" or len(runs) != 1:
         return {}
     [run] = runs
-    digests = {name: str(run.identity[name]) for name in ("rules_sha256", "prompt_sha256")}
-    found = {"run_key": run.run_key, "judge": run.judge, "rule_set": run.rule_set, **digests}
-    return {f"ratings.{name}": text for name, text in found.items()}
+    digests = {name: run.identity[name] for name in ("rules_sha256", "prompt_sha256")}
+    named = {"run_key": run.run_key, "judge": run.judge, "rule_set": run.rule_set}
+    return {"ratings": named | digests}
 
 
 def _table(folder: Path, study: Study) -> StudyTable:
     content, evaluation = _json(folder / "table.json"), _json(folder / "evaluation.json")
     footer = json.loads(pq.read_schema(folder / "results.parquet").metadata[b"encore"])
-    benchmark, key = content["benchmark"], evaluation.get("key") or run_key_of(content)
-    who = {"study": study.path.resolve().name, "study_sha256": data_digest(study)}
+    benchmark, key = content["benchmark"], evaluation["key"]
     named = ("headline", "dataset", "revision", "weighting", "num_pairs", "is_partial")
     params = {
         "benchmark": benchmark["name"],
         "benchmark_version": benchmark["version"],
         **{name: _text(benchmark[name]) for name in named},
         "pairs_sha256": benchmark["digest"],
-        **who,
+        "study": study.path.resolve().name,
+        "study_sha256": data_digest(study),
     }
-    rows = {}
-    for line in content["rows"]:
-        if line["ours"] is None:  # the paper's alone
-            continue
-        name = line["name"]
-        about = {
-            **footer.get("rows", {}).get(name, {}),
-            "behind": evaluation.get("models", {}).get(name) or {},
-            "ratings": evaluation.get("identity", {}).get("ratings") or {},
-        }
-        rows[name] = _row(line, content, about, params=params, folder=folder, table_key=key)
-    return StudyTable(
-        key=key,
-        experiment="-".join(
-            (benchmark["name"], _name(benchmark["version"]), benchmark["digest"][:8])
-        ),
-        parent=StudyRun(
-            key=run_key_of({KIND_TAG: "study", **params}),
-            name=who["study"],
-            params=params,
-            tags={
-                KIND_TAG: "study",
-                **_benchmark_tags(benchmark),
-                **_marks(content["synthetic"], content["notes"]),
-            },
-            dataset=(benchmark["name"], benchmark["digest"]),
-            folder=folder,
-            files=[path for name in _TABLE_FILES if (path := folder / name).is_file()],
-        ),
-        rows=rows,
+    tags = {
+        "encore.benchmark": benchmark["name"],
+        "encore.pairs_sha256": benchmark["digest"],
+        "encore.partial": "yes" if benchmark["is_partial"] else "no",
+    }
+    marks = {part: content[part] for part in ("synthetic", "notes")}
+    parent = StudyRun(
+        key=run_key_of({KIND_TAG: "study", **params}),
+        name=params["study"],
+        params=params,
+        tags={**tags, KIND_TAG: "study", **_marks(**marks)},
+        dataset=(benchmark["name"], benchmark["digest"]),
+        folder=folder,
+        files=[path for name in _TABLE_FILES if (path := folder / name).is_file()],
     )
+    lines = [line for line in content["rows"] if line["ours"] is not None]  # not the paper's alone
+    # What the table says of no row in particular is said of every row.
+    general = {
+        part: [text for text in texts if all(text not in line["ours"][part] for line in lines)]
+        for part, texts in marks.items()
+    }
+    subsets = dict.fromkeys(one["subset"] for line in lines for one in line["ours"]["subsets"])
+    rows = {}
+    for line in lines:
+        name, ours = line["name"], line["ours"]
+        about = footer["rows"].get(name, {})
+        behind = evaluation["models"].get(name) or {}
+        ratings = (evaluation["identity"]["ratings"] if ours["weights"] else None) or {}
+        own = {
+            **_row_params(line, about, behind, ratings),
+            "reference": _text(content["reference"]),
+            **params,
+        }
+        said = {part: [*ours[part], *texts] for part, texts in general.items()}
+        reward = {"encore.reward_key": _reward_key(line, behind)}
+        row_tags = {**tags, f"{TABLE_TAG}.{key}": "yes", **reward, **_marks(**said)}
+        rows[name] = _row(parent, line, own, tags=row_tags, metrics=_row_metrics(line, subsets))
+    experiment = f"{benchmark['name']}-{_name(benchmark['version'])}-{benchmark['digest'][:8]}"
+    return StudyTable(key=key, experiment=experiment, parent=parent, rows=rows)
 
 
 def _row(
+    parent: StudyRun,
     line: Mapping[str, Any],
-    content: Mapping[str, Any],
-    about: Mapping[str, Any],
-    *,
     params: Mapping[str, str],
-    folder: Path,
-    table_key: str,
+    *,
+    tags: Mapping[str, str],
+    metrics: Mapping[str, float],
 ) -> StudyRun:
-    """A row as a run; ``about`` is what stands behind it."""
-    ours, behind, kind = line["ours"], about["behind"], line["kind"]
-    origin = about["ratings"] if ours["weights"] else {}
+    # As texts: JSON has no NaN, and other machines may round the last digits in another way.
+    figures = {name: f"{value:.9g}" for name, value in metrics.items()}
+    made_of = {"params": params, "weights": line["ours"]["weights"], "figures": figures}
+    return replace(
+        parent,
+        key=run_key_of(made_of),
+        name=params["row"],
+        params=params,
+        tags={
+            **tags,
+            KIND_TAG: "evaluation",
+            "encore.scheme": params["scheme"],
+            "encore.model_sha256": params["model_sha256"],
+            "encore.row_kind": params["kind"],
+        },
+        series={"eval": [(0, metrics)]},
+        files=(),
+        row=json.dumps(line, indent=2, ensure_ascii=False),
+    )
+
+
+def _row_params(
+    line: Mapping[str, Any],
+    about: Mapping[str, Any],
+    behind: Mapping[str, Any],
+    ratings: Mapping[str, Any],
+) -> dict[str, str]:
+    """The same names for every row.
+
+    Args:
+        line: Of the table.
+        about: What the results say of it.
+        behind: The model that was scored.
+        ratings: Those that the weights are of.
+    """
+    ours, kind = line["ours"], line["kind"]
     first_words = line["name"].partition(" (")[0]  # of a mean over draws: the scheme
-    own = {
+    return {
         "row": line["name"],
         "kind": kind,
         "scheme": about.get("scheme") or (first_words if kind == "scheme" else NONE),
@@ -220,34 +256,10 @@ def _row(
         "model": _text(behind.get("name", about.get("judge"))),
         "model_sha256": _text(behind.get("digest")),
         "model_revision": _text(behind.get("revision")),
-        "ratings_judge": _text(origin.get("judge")),
-        "ratings_sha256": _text(origin.get("ratings_sha256")),
-        "rules_sha256": _text(origin.get("rules_sha256")),
-        "reference": _text(content["reference"]),
-        **params,
+        "ratings_judge": _text(ratings.get("judge")),
+        "ratings_sha256": _text(ratings.get("ratings_sha256")),
+        "rules_sha256": _text(ratings.get("rules_sha256")),
     }
-    metrics = _row_metrics(line, content)
-    # As texts: JSON has no NaN, and other machines may round the last digits in another way.
-    figures = {name: f"{value:.9g}" for name, value in metrics.items()}
-    return StudyRun(
-        key=run_key_of({"params": own, "weights": ours["weights"], "figures": figures}),
-        name=line["name"],
-        params=own,
-        tags={
-            KIND_TAG: "evaluation",
-            f"{TABLE_TAG}.{table_key}": "yes",
-            "encore.scheme": own["scheme"],
-            "encore.model_sha256": own["model_sha256"],
-            "encore.row_kind": kind,
-            "encore.reward_key": _reward_key(line, behind),
-            **_benchmark_tags(content["benchmark"]),
-            **_marks(*(_said_of(ours, content, part) for part in ("synthetic", "notes"))),
-        },
-        dataset=(content["benchmark"]["name"], content["benchmark"]["digest"]),
-        folder=folder,
-        series={"eval": [(0, 0.0, metrics)]},
-        texts={"row.json": json.dumps(line, indent=2, ensure_ascii=False)},
-    )
 
 
 def _reward_key(line: Mapping[str, Any], behind: Mapping[str, Any]) -> str:
@@ -259,20 +271,13 @@ def _reward_key(line: Mapping[str, Any], behind: Mapping[str, Any]) -> str:
     return run_key_of({**made_of, **({"gate_sha256": gate} if gate else {})})
 
 
-def _said_of(ours: Mapping[str, Any], content: Mapping[str, Any], part: str) -> list[str]:
-    """What a table says of this row, or of no row in particular."""
-    of_rows = {text for one in content["rows"] if one["ours"] for text in one["ours"][part]}
-    return [text for text in content[part] if text in ours[part] or text not in of_rows]
-
-
-def _row_metrics(line: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, float]:
+def _row_metrics(line: Mapping[str, Any], subsets: Iterable[str]) -> dict[str, float]:
     """Every figure of a row; shares in [0, 1]. ``difference`` is to the table's reference."""
     ours, headline = line["ours"], line["ours"]["headline"]
     name = _name(headline["name"]).lower()
     # The reference differs from itself by 0.
     same = {"difference": 0, "ci_low": 0, "ci_high": 0, "mcnemar_p": 1}
-    found = ours["comparison"] or same
-    draws, paper = ours["draws"] or {}, line["paper"] or {}
+    found, draws = ours["comparison"] or same, ours["draws"] or {}
     metrics = {
         name: headline["score"],
         f"{name}_ci_low": headline["ci_low"],
@@ -284,24 +289,15 @@ def _row_metrics(line: Mapping[str, Any], content: Mapping[str, Any]) -> dict[st
         "mcnemar_p": found["mcnemar_p"],
         "draws_low": draws.get("low"),
         "draws_high": draws.get("high"),
-        "paper": paper.get("score"),
+        "paper": (line["paper"] or {}).get("score"),
         "difference_to_paper": line["difference_to_paper"],
     }
-    every = [one["ours"]["subsets"] for one in content["rows"] if one["ours"]]
     of_row = {one["subset"]: one for one in ours["subsets"]}
-    for subset in dict.fromkeys(one["subset"] for subsets in every for one in subsets):
+    for subset in subsets:
         one, place = of_row.get(subset, {}), f"subset/{_name(subset)}"
         metrics[place] = one.get("accuracy")
         metrics |= {f"{place}_{end}": one.get(end) for end in ("ci_low", "ci_high")}
     return {name: math.nan if value is None else float(value) for name, value in metrics.items()}
-
-
-def _benchmark_tags(benchmark: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "encore.benchmark": benchmark["name"],
-        "encore.pairs_sha256": benchmark["digest"],
-        "encore.partial": "yes" if benchmark["is_partial"] else "no",
-    }
 
 
 def _marks(synthetic: Sequence[str], notes: Sequence[str]) -> dict[str, str]:
@@ -311,31 +307,22 @@ def _marks(synthetic: Sequence[str], notes: Sequence[str]) -> dict[str, str]:
     return {"encore.synthetic": ", ".join(synthetic) or "no", **shown}
 
 
-def _series(
-    prefix: str, records: Sequence[Mapping[str, Any]], seconds_at: Mapping[int, float]
-) -> list[Figures]:
+def _series(prefix: str, path: Path) -> list[Figures]:
     series = []
-    for record in records:
+    for record in read_log(path):
         values = {
             f"{prefix}/{name.replace('_by_head/', '/')}": float(value)
-            for name, value in _leaves(record, separator="/")
+            for name, value in _flat(record, "/")
             if isinstance(value, int | float) and name != "step"
         }
-        series.append((record["step"], seconds_at.get(record["step"], 0.0), values))
+        series.append((record["step"], values))
     return series
 
 
-def _flat(content: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in _leaves(content, separator=".")
-    }
-
-
-def _leaves(content: Mapping[str, Any], *, separator: str) -> Iterator[tuple[str, Any]]:
+def _flat(content: Mapping[str, Any], separator: str) -> Iterator[tuple[str, Any]]:
     for name, value in content.items():
         if isinstance(value, Mapping):
-            for rest, leaf in _leaves(value, separator=separator):
+            for rest, leaf in _flat(value, separator):
                 yield f"{name}{separator}{rest}", leaf
         else:
             yield name, value
@@ -354,4 +341,4 @@ def _name(text: str) -> str:
 def _text(value: Any, *, none: str = NONE) -> str:
     if value is None:
         return none
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

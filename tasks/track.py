@@ -149,27 +149,23 @@ class Tracked:
 
     Attributes:
         uri: Of the store, passwords hidden.
-        runs: Experiment id and run id by folder of training or table; of a table its study's run.
+        runs: Pages of the runs by folder of training or table; of a table its study's run.
         num_new: Runs that were made or completed now.
     """
 
     uri: str
-    runs: Mapping[Path, tuple[str, str]]
+    runs: Mapping[Path, str]
     num_new: int
 
     def how_to_look(self, folder: Path) -> str:
         """The page of a run, or how to serve it, as Markdown."""
-        experiment_id, run_id = self.runs[folder.resolve()]
-        address = urlsplit(self.uri)
-        is_server = address.scheme in ("http", "https")
-        server = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}".rstrip("/")
-        place = f"/#/experiments/{experiment_id}/runs/{run_id}"
-        page = f"{server if is_server else 'http://127.0.0.1:5000'}{place}"
-        if is_server:
-            return f"[MLflow run {run_id}]({page})"
-        command = f"mlflow ui --backend-store-uri '{self.uri}' --host 127.0.0.1 --port 5000"
+        page = self.runs[folder.resolve()]
+        if self.uri.startswith("http"):
+            server = re.sub("//.*@", "//", self.uri).rstrip("/")
+            return f"[MLflow run]({server}{page})"
         return (
-            f"MLflow run {run_id} is in `{self.uri}`. To look at it:\n\n    {command}\n\n<{page}>"
+            "To look at it in MLflow:\n\n    mlflow ui --backend-store-uri "
+            f"'{self.uri}' --host 127.0.0.1 --port 5000\n\n<http://127.0.0.1:5000{page}>"
         )
 
 
@@ -234,10 +230,18 @@ def set_alias(
         The version.
 
     Raises:
-        InputError: No such row, or one whose reward cannot be composed again.
+        InputError: No such row, or one whose reward cannot be composed again: a judge, a mean or a
+            row of a file.
         TrackingUnavailableError: MLflow does not answer.
     """
-    found = refuse_candidate(study, table=table, row=row)
+    every = study_runs.read_tables(open_study(study), also=(table,))
+    found = next(one for one in every if one.parent.folder == table)
+    possible = [name for name, one in found.rows.items() if one.tags["encore.reward_key"] != NONE]
+    if row not in possible:
+        raise InputError(
+            f"row {row!r}: no reward model among the rows that were scored here (there are: "
+            f"{', '.join(map(repr, possible)) or 'none'})"
+        )
     uri = choose_tracking_uri(study, given=config.tracking_uri)
     with FileLock(study / LOCK_FILE), _connected(uri) as client:
         projection = _Projection(client=client, uri=uri)
@@ -249,31 +253,13 @@ def set_alias(
             client.create_registered_model(model)
         there = client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'")
         if not there:
-            client.log_text(run_id, shown.texts["row.json"], "model/reward-model.json")
+            client.log_text(run_id, shown.row, "model/reward-model.json")
             source = f"{run.info.artifact_uri}/model"
             marks = {name: shown.tags[name] for name in ("encore.synthetic", "encore.partial")}
             there = [client.create_model_version(model, source, run_id, tags=marks)]
         version = str(there[0].version)
         client.set_registered_model_alias(model, alias, version)
         return version
-
-
-def refuse_candidate(study: Path, *, table: Path, row: str) -> StudyTable:
-    """The table of a row that can be registered; a judge, a mean or a row of a file cannot.
-
-    Raises:
-        InputError: The row is one of them, or there is no such row: its reward cannot be composed
-            again.
-    """
-    every = study_runs.read_tables(open_study(study), also=(table,))
-    found = next(one for one in every if one.parent.folder == table)
-    possible = [name for name, one in found.rows.items() if one.tags["encore.reward_key"] != NONE]
-    if row not in possible:
-        raise InputError(
-            f"row {row!r}: no reward model among the rows that were scored here (there are: "
-            f"{', '.join(map(repr, possible)) or 'none'})"
-        )
-    return found
 
 
 class Tracker:
@@ -308,7 +294,7 @@ class _Projection:
     uri: str
     stopped: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
-    runs: dict[Path, tuple[str, str]] = field(default_factory=dict)
+    runs: dict[Path, str] = field(default_factory=dict)
     num_new: int = 0
 
     def experiment(self, name: str) -> str:
@@ -321,7 +307,7 @@ class _Projection:
 
     def open_run(self, run: StudyRun, experiment_id: str, **tags: str) -> Run:
         """Find a run, or make it, with all of its parameters and tags."""
-        from mlflow.entities import Param, RunTag
+        from mlflow.entities import Dataset, DatasetInput, Param, RunTag
 
         there = self.client.search_runs(
             [experiment_id],
@@ -329,9 +315,17 @@ class _Projection:
             order_by=["attributes.start_time DESC"],
             max_results=1,
         )
-        every = {**run.tags, **tags}
-        found = there[0] if there else self._created(run, experiment_id, every)
-        known = found.data
+        if there:
+            [found] = there
+        else:
+            self.num_new += 1
+            found = self.client.create_run(
+                experiment_id, run_name=run.name, tags={KEY_TAG: run.key, **self.tags}
+            )
+            name, digest = run.dataset
+            pairs = Dataset(name, digest[:36], "local", json.dumps({"sha256": digest}))
+            self.client.log_inputs(found.info.run_id, [DatasetInput(pairs)])
+        known, every = found.data, {**run.tags, **tags}
         params = [Param(*one) for one in run.params.items() if one[0] not in known.params]
         new = [RunTag(*one) for one in every.items() if known.tags.get(one[0]) != one[1]]
         for start in range(0, max(len(params), len(new)), _MOST_PARAMS):
@@ -339,23 +333,15 @@ class _Projection:
             self.client.log_batch(found.info.run_id, params=params[start:end], tags=new[start:end])
         return found
 
-    def _created(self, run: StudyRun, experiment_id: str, tags: Mapping[str, str]) -> Run:
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
-        self.num_new += 1
-        tags = {**tags, KEY_TAG: run.key, **self.tags}
-        made = self.client.create_run(experiment_id, tags=tags, run_name=run.name)
-        name, digest = run.dataset
-        pairs = Dataset(name, digest[:36], "local", json.dumps({"sha256": digest}))
-        context = [InputTag("mlflow.data.context", run.tags[study_runs.KIND_TAG])]
-        self.client.log_inputs(made.info.run_id, [DatasetInput(pairs, context)])
-        return made
+    def _note(self, run: StudyRun, found: Run) -> None:
+        page = f"/#/experiments/{found.info.experiment_id}/runs/{found.info.run_id}"
+        self.runs.setdefault(run.folder.resolve(), page)
 
     def show(self, run: StudyRun, experiment_id: str, **tags: str) -> None:
         """Metrics of new steps, checkpoints; the run's files when it is finished."""
         found = self.open_run(run, experiment_id, **tags)
         run_id = found.info.run_id
-        self.runs.setdefault(run.folder.resolve(), (experiment_id, run_id))
+        self._note(run, found)
         is_over = found.info.status == "FINISHED" and run.is_finished
         is_new = not is_over and self._log_series(run, found)
         self._show_models(run, found)  # of a finished run too: the study may have moved
@@ -364,8 +350,8 @@ class _Projection:
         if run.is_finished:
             for path in run.files:
                 self.client.log_artifact(run_id, str(path))
-            for name, text in run.texts.items():
-                self.client.log_text(run_id, text, name)
+            if run.row:
+                self.client.log_text(run_id, run.row, "row.json")
             self.client.set_terminated(run_id, "FINISHED")
         elif self.stopped is not None:
             self.client.set_terminated(run_id, self.stopped)
@@ -381,8 +367,8 @@ class _Projection:
             tag = f"encore.logged.{name}"  # set last: what a crash left out is logged again
             num_before = int(found.data.tags.get(tag, -1))
             points = [
-                Metric(metric, value, began + round(1000 * seconds), step)
-                for step, seconds, values in series
+                Metric(metric, value, began, step)
+                for step, values in series
                 if step > num_before
                 for metric, value in values.items()
             ]
@@ -402,42 +388,39 @@ class _Projection:
 
         if not run.models:
             return
-        place, run_id = found.info.experiment_id, found.info.run_id
+        client, place, run_id = self.client, found.info.experiment_id, found.info.run_id
         query = f"source_run_id = '{run_id}'"
-        there = self.client.search_logged_models([place], query, max_results=_MOST_MODELS)
+        there = client.search_logged_models([place], query, max_results=_MOST_MODELS)
         known = {model.tags[_NAME_TAG]: model for model in there}
-        outputs = self.client.get_run(run_id).outputs
-        linked = {one.model_id for one in outputs.model_outputs} if outputs else set()
-        evaluations = {step: values for step, _, values in run.series["eval"]}
+        evaluations = dict(run.series["eval"])
         for step, path in run.models:
             tags = {_NAME_TAG: path.name, _PATH_TAG: str(path.resolve()), _ON_DISK_TAG: "yes"}
-            model = known.pop(path.name, None) or self.client.create_logged_model(
+            model = known.pop(path.name, None) or client.create_logged_model(
                 *(place, f"{run.key[:8]}-{path.name}", run_id),
                 tags={**tags, KEY_TAG: run.key},
                 model_type="reward-model",
             )
             if model.tags[_PATH_TAG] != tags[_PATH_TAG]:  # the study has moved
-                self.client.set_logged_model_tags(model.model_id, tags)
+                client.set_logged_model_tags(model.model_id, tags)
             if str(model.status) != "READY":
                 metrics = [
-                    Metric(point.key, point.value, point.timestamp, step, model_id=model.model_id)
-                    for name in evaluations.get(step, ())
-                    for point in self.client.get_metric_history(run_id, name)
-                    if point.step == step
+                    Metric(name, value, found.info.start_time, step, model_id=model.model_id)
+                    for name, value in evaluations.get(step, {}).items()
                 ]
-                self.client.log_batch(run_id, metrics=metrics)
+                client.log_batch(run_id, metrics=metrics)
+                outputs = client.get_run(run_id).outputs
+                linked = [one.model_id for one in outputs.model_outputs] if outputs else []
                 if model.model_id not in linked:  # a crash may have come before the last call
-                    self.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step)])
-                self.client.finalize_logged_model(model.model_id, "READY")
+                    client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step)])
+                client.finalize_logged_model(model.model_id, "READY")
         for model in known.values():  # only the newest checkpoints are kept on the disk
-            if model.tags[_ON_DISK_TAG] == "yes":
-                self.client.set_logged_model_tags(model.model_id, {_ON_DISK_TAG: "no"})
+            client.set_logged_model_tags(model.model_id, {_ON_DISK_TAG: "no"})
 
     def show_table(self, table: StudyTable, experiment_id: str) -> None:
         """The study's run with the whole table, and within it a run for each row."""
         parent = self.open_run(table.parent, experiment_id)
         parent_id = parent.info.run_id
-        self.runs[table.parent.folder.resolve()] = (experiment_id, parent_id)
+        self._note(table.parent, parent)
         shown_tag = f"{study_runs.TABLE_TAG}.{table.key}"
         if shown_tag in parent.data.tags:
             return
@@ -506,8 +489,10 @@ def _connected(uri: str) -> Iterator[MlflowClient]:
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        _check_reachable(uri)
-        if (path := sqlite_path(uri)) is not None:
+        if (path := sqlite_path(uri)) is None:
+            _check_reachable(uri)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
             _follow(path) if path.exists() else make_store(path)
         # Places of artifacts by run id, whichever store: not those of a copy of this study.
         utils._artifact_repos_cache.clear()
@@ -523,9 +508,6 @@ def _connected(uri: str) -> Iterator[MlflowClient]:
 
 def _check_reachable(uri: str) -> None:
     """Find out at once what MLflow would find out after minutes of retries."""
-    if (path := sqlite_path(uri)) is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return
     address = urlsplit(uri)
     port = address.port or _DATABASE_PORTS.get(address.scheme.partition("+")[0])
     if address.hostname and port:

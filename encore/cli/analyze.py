@@ -7,12 +7,13 @@ from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from encore.cli.output import show_result, warn_of_synthetic
+from encore.cli.output import opened_ratings, show_result
 from encore.config import RatingsConfig, option
 from encore.options import JsonOption, command
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.padding import Padding
+    from rich.table import Table
 
     from encore.analysis.analyze import Analysis
     from encore.warehouse import Ratings
@@ -51,13 +52,12 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     from encore.analysis.analyze import analyze as analyze_ratings
     from encore.cli.analysis_tables import analysis_tables, comparison_tables
     from encore.evidence.run_comparison import compare_runs
-    from encore.warehouse import open_other_ratings, open_ratings
+    from encore.warehouse import open_other_ratings
 
-    warn_of_synthetic(config.ratings, run=config.run)
-    ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
+    ratings = opened_ratings(config)
     analysis = analyze_ratings(ratings, by_source=config.by_source)
     found, notes = analysis.as_dict(), [*analysis.notes]
-    tables: Iterator[RenderableType] = chain(
+    tables: Iterator[Table | Padding | str] = chain(
         analysis_tables(analysis), _how_many_are_enough(analysis, ratings)
     )
     if config.compare:

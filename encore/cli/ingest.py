@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from encore.cli.output import Cells, record_table
+from encore.cli.output import TableColumns, record_table
 from encore.config import IngestConfig
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, terminal_reporter
@@ -48,20 +48,20 @@ def ingest(config: IngestConfig, *, json: JsonOption = False) -> None:
 
 def print_report(report: IngestReport) -> None:
     """A line of counts for each label, and why records were set aside."""
-    cells: Cells = {
-        "label": lambda one: one.manifest.label,
-        "read": lambda one: f"{one.manifest.num_read:,}",
-        "kept": lambda one: f"{one.manifest.num_kept:,}",
-        "merged": lambda one: f"{one.manifest.num_duplicates:,}",
-        "set aside": lambda one: f"{one.manifest.num_set_aside:,}",
-        "swapped": lambda one: f"{one.manifest.num_contradicting:,}",
-        "status": lambda one: one.status,
+    columns: TableColumns = {
+        "label": "manifest.label",
+        "read": "manifest.num_read",
+        "kept": "manifest.num_kept",
+        "merged": "manifest.num_duplicates",
+        "set aside": "manifest.num_set_aside",
+        "swapped": "manifest.num_contradicting",
+        "status": "status",
         "from": lambda one: ", ".join(
             origin.name + (f"@{origin.revision[:7]}" if origin.revision else "")
             for origin in one.manifest.origins
         ),
     }
-    out.print(record_table(report.sources, cells, title=f"Preference pairs in {report.study}"))
+    out.print(record_table(report.sources, columns, title=f"Preference pairs in {report.study}"))
     for manifest in (source.manifest for source in report.sources):
         if manifest.num_set_aside:
             reasons = ", ".join(f"{name} {n:,}" for name, n in manifest.set_aside_by_reason.items())

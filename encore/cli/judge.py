@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.cli.output import Cells, percent, record_table, span, warn_of, warn_of_unused
+from encore.cli.output import (
+    TableColumns,
+    compact_table,
+    percent,
+    percent_of,
+    record_table,
+    span_of,
+    warn_of,
+    warn_of_unused,
+)
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, terminal_reporter, visible
 
@@ -55,19 +64,14 @@ def _print_tables(report: JudgeReport) -> None:
     partial = ", partial" if score.is_partial else ""
     heading = visible(f"{report.name} on {score.benchmark}{partial}")
     out.print(f"{heading}; no verdict and a tie count one half", soft_wrap=True)
-    figures: list[tuple[str, float, SubsetScore | Headline]]
-    figures = [(one.subset, one.accuracy, one) for one in score.subsets]
-    figures.append((score.headline.name, score.headline.score, score.headline))
+    figures: list[tuple[str, SubsetScore | Headline]]
+    figures = [(one.subset, one) for one in score.subsets]
+    figures.append((score.headline.name, score.headline))
     if strict is not None:
-        lost = strict.headline
-        figures.append((f"{lost.name}, ties lost", lost.score, lost))
-    cells: Cells = {
-        "subset": lambda row: row[0],
-        "pairs": lambda row: f"{row[2].num_pairs:,}",
-        "accuracy": lambda row: percent(row[1]),
-        "95 % interval": lambda row: span(row[2].ci_low, row[2].ci_high),
-    }
-    out.print(record_table(figures, cells))
+        figures.append((f"{strict.headline.name}, ties lost", strict.headline))
+    interval = span_of("ci")
+    rows = [(name, one.num_pairs, percent(one.score), interval(one)) for name, one in figures]
+    out.print(compact_table(("subset", "pairs", "accuracy", "95 % interval"), rows))
     if not report.criteria:
         return
     out.print(
@@ -75,11 +79,11 @@ def _print_tables(report: JudgeReport) -> None:
         "orders name the same answer; a coin does so in 50 %",
         soft_wrap=True,
     )
-    verdicts: Cells = {
-        "judged by": lambda one: one.criterion_id,
-        "of pairs": lambda one: percent(one.accuracy),
-        "consistent": lambda one: percent(one.consistency),
-        "first place": lambda one: percent(one.share_first),
+    verdicts: TableColumns = {
+        "judged by": "criterion_id",
+        "of pairs": percent_of("accuracy"),
+        "consistent": percent_of("consistency"),
+        "first place": percent_of("share_first"),
         "no verdict": lambda one: f"{one.num_unparsed:,} of {2 * one.num_pairs:,}",
     }
     out.print(record_table(report.criteria, verdicts))

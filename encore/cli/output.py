@@ -9,21 +9,20 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.columns import Columns
-from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from encore.demo import JUDGE_NAME
 from encore.errors import StudyIncompleteError
 from encore.terminal import minus_signs, out, print_json, say, visible, warn
 
 if TYPE_CHECKING:
+    from encore.config import RatingsConfig
     from encore.rating_runs import RatingManifest
     from encore.warehouse import Ratings
 
@@ -33,13 +32,22 @@ _GAP = 2
 NOTHING = "–"
 _WORD = re.compile(r"[^\W\d_]{3}")
 
-#: The columns of a table: what each is called, and what it shows of a record.
-Cells = Mapping[str, Callable[[Any], object]]
+#: The columns of a table: what each is called, and the attribute that it shows, or a value.
+TableColumns = Mapping[str, str | Callable[[Any], object]]
+
+
+def opened_ratings(config: RatingsConfig) -> Ratings:
+    """The ratings that a command is about, and a warning that names what of them is synthetic."""
+    from encore.synthetic import synthetic_in
+    from encore.warehouse import open_ratings
+
+    warn_of(synthetic=synthetic_in(config.ratings, run=config.run))
+    return open_ratings(config.ratings, run=config.run, judge=config.judge)
 
 
 def show_result(
     found: Mapping[str, Any],
-    tables: Iterable[RenderableType],
+    tables: Iterable[Table | Padding | str],
     notes: Iterable[str],
     *,
     ratings: Ratings | None,
@@ -54,8 +62,7 @@ def show_result(
         print_json(found)
     else:
         for table in tables:
-            text = table.plain if isinstance(table, Text) else table
-            out.print(minus_signs(text) if isinstance(text, str) else table)
+            out.print(visible(minus_signs(table)) if isinstance(table, str) else table)
     for note in notes:
         say(f"note: {minus_signs(note)}")
     if ratings is not None:
@@ -100,13 +107,6 @@ def warn_of(*, notes: Iterable[str] = (), synthetic: Sequence[str] = ()) -> None
         warn(f"synthetic: {parts}; read these figures as an example, not as evidence")
 
 
-def warn_of_synthetic(ratings: Path, *, run: str | None) -> None:
-    """A warning that names what is synthetic in the figures to come, if anything is."""
-    from encore.synthetic import synthetic_in
-
-    warn_of(synthetic=synthetic_in(ratings, run=run))
-
-
 def warn_of_unused(given: Mapping[str, object], *, who: str, used: Collection[str] = ()) -> None:
     """Warn of every option that was given and changes nothing.
 
@@ -129,7 +129,7 @@ def compact_table(
     First cells are wrapped at hyphens, as rule ids have them, not in the middle of a word. Columns
     of figures stand to the right.
     """
-    lines = [[visible(str(cell)) for cell in row] for row in rows]
+    lines = [[visible(_cell(value)) for value in row] for row in rows]
     others = [*zip(columns, *lines, strict=True)][1:]
     width = out.width - sum(_GAP + max(map(len, column)) for column in others) - _GAP
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
@@ -144,36 +144,42 @@ def compact_table(
     return table
 
 
-def record_table(records: Iterable[Any], cells: Cells, *, title: str = "") -> Table:
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else number(value)
+
+
+def record_table(records: Iterable[Any], columns: TableColumns, *, title: str = "") -> Table:
     """A table with a row for each record."""
-    rows = [[show(one) for show in cells.values()] for one in records]
-    return compact_table(tuple(cells), rows, title=title)
+    cells = [attrgetter(one) if isinstance(one, str) else one for one in columns.values()]
+    rows = [[show(record) for show in cells] for record in records]
+    return compact_table(tuple(columns), rows, title=title)
 
 
-class NumberedRules:
-    """The rules of some tables, in their order."""
+def rule_table(
+    rule_ids: Sequence[str], records: Iterable[Any], columns: TableColumns, *, title: str
+) -> Table:
+    """A table with a row for each record of a rule, which begins with the rule's number."""
+    numbered: TableColumns = {"#": lambda one: rule_ids.index(one.rule_id) + 1}
+    return record_table(records, {**numbered, **columns}, title=title)
 
-    def __init__(self, rule_ids: Iterable[str]) -> None:
-        self.number_of = {
-            rule_id: str(number) for number, rule_id in enumerate(dict.fromkeys(rule_ids), start=1)
-        }
 
-    def table(self, records: Iterable[Any], cells: Cells, *, title: str) -> Table:
-        """A table with a row for each record of a rule, which begins with the rule's number."""
-        return record_table(
-            records, {"#": lambda one: self.number_of[one.rule_id], **cells}, title=title
-        )
-
-    def legend(self) -> Padding:
-        """The rules by number, several on a line where they fit."""
-        wide = len(str(len(self.number_of)))
-        entries = [f"{place:>{wide}} {visible(rule)}" for rule, place in self.number_of.items()]
-        return Padding(Columns(entries, equal=True), (0, 0, 1, 0))
+def rule_legend(rule_ids: Sequence[str]) -> Padding:
+    """The rules by number, several on a line where they fit."""
+    wide = len(str(len(rule_ids)))
+    entries = [f"{n:>{wide}} {visible(rule_id)}" for n, rule_id in enumerate(rule_ids, start=1)]
+    return Padding(Columns(entries, equal=True), (0, 0, 1, 0))
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
     """A figure for a table; a dash where there is none. What rounds to 0 has no sign."""
     return NOTHING if value is None else minus_signs(f"{round(value, digits) + 0.0:.{digits}f}")
+
+
+def significant(value: float | None) -> str:
+    """The same with two significant digits, for what may be tiny."""
+    return NOTHING if value is None else minus_signs(f"{value:.2g}")
 
 
 def percent(value: float | None) -> str:
@@ -188,14 +194,16 @@ def span(
     return NOTHING if low is None or high is None else f"{show(low)}…{show(high)}"
 
 
-def with_margin(
-    value: float | None, low: float | None, high: float | None, *, digits: int = 3, scale: float = 1
-) -> str:
-    """A figure and half of its interval."""
-    if value is None or low is None or high is None:
-        return number(None if value is None else scale * value, digits=digits)
-    half = scale * (high - low) / 2
-    return f"{number(scale * value, digits=digits)} ±{number(half, digits=digits)}"
+def percent_of(name: str) -> Callable[[Any], str]:
+    """A column with a share."""
+    share = attrgetter(name)
+    return lambda record: percent(share(record))
+
+
+def span_of(name: str, show: Callable[[float | None], str] = percent) -> Callable[[Any], str]:
+    """A column with an interval."""
+    ends = attrgetter(f"{name}_low", f"{name}_high")
+    return lambda record: span(*ends(record), show)
 
 
 def shown_judge(manifest: RatingManifest) -> str:

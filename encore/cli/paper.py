@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from encore.cli.output import NOTHING, Cells, compact_table, number, record_table, span
+from encore.cli.output import compact_table, number, significant, span
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json
 
@@ -51,19 +49,21 @@ def paper(*, json: JsonOption = False) -> None:
         out.print(compact_table(columns, rows, title=f"{table['place']}: {table['title']}"))
     subsets = (f"{_SHORT[name]} {name} ({num})" for name, num in check["subset_counts"].items())
     out.print(f"With pairs: {', '.join(subsets)}. * printed otherwise.\n")
-    cells: Cells = {
-        "setting, entropy, place": lambda row: (
-            f"{row['setting']}, {row['entropy']}, {row['where'].partition(' (')[0]}"
-        ),
-        "n": lambda row: row["num_rules"],
-        "r": lambda row: number(row["r"], digits=2),
-        "95 %": lambda row: span(row["ci_low"], row["ci_high"], partial(number, digits=2)),
-        "p from r": lambda row: f"{row['p_value']:.1e}",
-        "printed": lambda row: NOTHING if row["printed_p"] is None else f"{row['printed_p']:.0e}",
-        "follows": lambda row: {None: NOTHING, True: "yes", False: "NO"}[row["follows"]],
-    }
+    names = ("setting, entropy, place", "n", "r", "95 %", "p from r", "printed", "follows")
+    figures = [
+        (
+            f"{row['setting']}, {row['entropy']}, {row['where'].partition(' (')[0]}",
+            row["num_rules"],
+            number(row["r"], digits=2),
+            span(row["ci_low"], row["ci_high"], significant),
+            significant(row["p_value"]),
+            significant(row["printed_p"]),
+            {None: None, True: "yes", False: "NO"}[row["follows"]],
+        )
+        for row in check["correlations"]
+    ]
     title = "Correlation of entropy with accuracy over rules"
-    out.print(record_table(check["correlations"], cells, title=title))
+    out.print(compact_table(names, figures, title=title))
     out.print("p is of independent rules, with r and n as printed; 95 %: Fisher's interval.\n")
     every = [row["follows"] for table in check["tables"] for row in table["rows"]]
     out.print(f"{sum(every)} of {len(every)} rows of Safety follow.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from encore.cli.output import Cells, record_table
+from encore.cli.output import compact_table
 from encore.config import StageConfig, option
 from encore.errors import InputError
 from encore.options import JsonOption, command
@@ -77,15 +77,10 @@ def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
     rule_ids = list(dict.fromkeys(one["rule_id"] for one in ratings))
     if config.rule is not None and config.rule not in rule_ids:
         raise InputError(f"--rule {config.rule!r}: not in run {run_key}; {', '.join(rule_ids)}")
-    cells: Cells = {
-        "rule": lambda one: one["rule_id"],
-        "response": lambda one: one["response"],
-        "rating": lambda one: "null" if one["rating"] is None else f"{one['rating']:g}",
-        "raw reply": lambda one: "" if one["raw_reply"] is None else repr(one["raw_reply"]),
-        "null because": lambda one: one["null_reason"] or "",
-        "tokens cut": lambda one: one["num_truncated_tokens"] or "",
-    }
-    out.print(record_table(ratings, cells))
+    columns = ("rule", "response", "rating", "raw reply", "null because", "tokens cut")
+    names = ("rule_id", "response", "rating", "raw_reply", "null_reason", "num_truncated_tokens")
+    shown = [{**one, "raw_reply": one["raw_reply"] and repr(one["raw_reply"])} for one in ratings]
+    out.print(compact_table(columns, [[one[name] for name in names] for one in shown]))
     if not run["is_prompt_current"]:
         warn(f"run {run_key} asked with another version's prompt than the one shown")
     shown = [one for one in ratings if config.all_prompts or one["rule_id"] == config.rule]

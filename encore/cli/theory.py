@@ -8,28 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.cli.output import (
-    Cells,
-    NumberedRules,
+    TableColumns,
     number,
-    percent,
+    opened_ratings,
+    percent_of,
     record_table,
+    rule_legend,
+    rule_table,
     show_result,
-    warn_of_synthetic,
 )
 from encore.config import RatingsConfig, option
 from encore.options import JsonOption, UsageError, command
-from encore.terminal import visible
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.padding import Padding
+    from rich.table import Table
 
-    from encore.evidence.theory import CounterExample, Theory, TheoryRule
-
-_QUANTITIES = {
-    "gradient_size": "|gradient at zero|",
-    "z_size": "|z|",
-    "learned_weight": "learned weight, step {step}",
-}
+    from encore.evidence.theory import Theory, TheoryRule
 
 
 class TheoryConfig(RatingsConfig):
@@ -76,75 +71,51 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
     if (config.ratings is None) != config.synthetic:
         raise UsageError("give RATINGS or --synthetic, one of the two")
     from encore.evidence.theory import theory as check_theorem
-    from encore.warehouse import open_ratings
 
-    ratings = None
-    if config.ratings is not None:
-        warn_of_synthetic(config.ratings, run=config.run)
-        ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
+    ratings = None if config.synthetic else opened_ratings(config)
     found = check_theorem(ratings, synthetic=config.synthetic, tau=config.tau, seed=config.seed)
     show_result(found.as_dict(), _tables(found), found.notes, ratings=ratings, as_json=json)
 
 
-def _tables(found: Theory) -> Iterator[RenderableType]:
+def _tables(found: Theory) -> Iterator[Table | Padding | str]:
     what = ": SYNTHETIC DATA" if found.is_synthetic else ""
     examined = found.examination
-    rules = NumberedRules(rule.rule_id for rule in examined.rules)
+    rule_ids = [rule.rule_id for rule in examined.rules]
     four = partial(number, digits=4)
-    entropy: Cells = {"entropy": lambda rule: number(rule.entropy_nats)}
-    encore: Cells = {"ENCORE": lambda rule: number(rule.encore_weight)}
-    gradients: Cells = {
-        "half": lambda rule: percent(rule.half_accuracy),
+    entropy: TableColumns = {"entropy": "entropy_nats"}
+    half: TableColumns = {"half": percent_of("half_accuracy")}
+    gradients: TableColumns = {
         "margin": lambda rule: four(rule.mean_margin),
         "gradient": lambda rule: four(rule.gradient_at_zero),
         "z": lambda rule: number(rule.z, digits=1),
         "near zero": lambda rule: four(rule.gradient_near_zero),
     }
     title = f"Gradient of the mean loss at zero weights, {examined.num_pairs:,} pairs{what}"
-    yield rules.table(examined.rules, {**entropy, **gradients}, title=title)
-    steps: Cells = {
+    yield rule_table(rule_ids, examined.rules, {**entropy, **half, **gradients}, title=title)
+    weights: TableColumns = {"ENCORE": "encore_weight"}
+    steps: TableColumns = {
         f"step {record.step}": partial(_learned_weight, place)
         for place, record in enumerate(examined.steps[1:])
     }
     title = f"Weights by gradient descent from zero, beside ENCORE's{what}"
-    yield rules.table(examined.rules, {**entropy, **encore, **steps}, title=title)
-    yield rules.legend()
-    way: Cells = {
-        "step": lambda record: record.step,
-        "mean loss": lambda record: four(record.loss),
-        "largest |D|": lambda record: four(record.largest_slope),
-        "largest gradient": lambda record: f"{max(map(abs, record.gradient)):.2g}",
+    yield rule_table(rule_ids, examined.rules, {**entropy, **weights, **steps}, title=title)
+    yield rule_legend(rule_ids)
+    of_example: TableColumns = {
+        "rule": "rule_id",
+        **entropy,
+        **weights,
+        **half,
+        "ties": percent_of("tie_rate"),
+        "gradient": "gradient_at_zero",
+        "last step": partial(_learned_weight, -1),
     }
-    yield record_table(
-        examined.steps, way, title=f"The way down, step size {examined.step_size:.3g}"
-    )
-    learned: Cells = {
-        "over rules": lambda one: _QUANTITIES[one.quantity].format(step=one.step),
-        "with": lambda one: one.against,
-        "r": lambda one: number(one.pearson_r, digits=2),
-        "Spearman": lambda one: number(one.spearman_rho, digits=2),
-    }
-    title = "Correlation with entropy and with ENCORE's weights"
-    yield record_table(examined.correlations, learned, title=title)
     for one in found.counter_examples:
-        yield _counter_example_table(one, {**entropy, **encore})
+        shown = [rule for rule in one.examination.rules if rule.rule_id in one.rule_ids]
+        yield record_table(shown, of_example, title=f"Counter-example (synthetic): {one.name}")
         yield f"The claim: {one.claim}\nWhat happens: {one.finding}\n"
     for statement in found.statements:
-        yield visible(f"- {statement}")
+        yield f"- {statement}"
 
 
-def _counter_example_table(one: CounterExample, cells: Cells) -> RenderableType:
-    more: Cells = {
-        "half": lambda rule: percent(rule.half_accuracy),
-        "ties": lambda rule: percent(rule.tie_rate),
-        "gradient": lambda rule: number(rule.gradient_at_zero),
-        f"step {one.examination.steps[-1].step}": partial(_learned_weight, -1),
-    }
-    rule_id: Cells = {"rule": lambda rule: rule.rule_id}
-    shown = [rule for rule in one.examination.rules if rule.rule_id in one.rule_ids]
-    title = f"Counter-example (synthetic): {one.name}"
-    return record_table(shown, {**rule_id, **cells, **more}, title=title)
-
-
-def _learned_weight(place: int, rule: TheoryRule) -> str:
-    return number(rule.learned_weights[place])
+def _learned_weight(place: int, rule: TheoryRule) -> float:
+    return rule.learned_weights[place]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from encore.cli.output import Cells, number, percent, record_table, warn_of, warn_of_unused
+from encore.cli.output import compact_table, percent, warn_of, warn_of_unused
 from encore.errors import EncoreError
 from encore.options import JsonOption, command
 from encore.terminal import console, out, print_json, say, terminal_reporter, warn
@@ -88,13 +88,12 @@ def _warn_of_unused(config: TrainConfig) -> None:
 
 def heads_table(evaluation: EvaluationRecord) -> Table:
     """One line a head: how much of the ratings it explains, how often it ranks as people did."""
-    cells: Cells = {
-        "head": lambda head: head,
-        "R²": lambda head: number(evaluation.r2_by_head.get(head)),
-        "accuracy": lambda head: percent(evaluation.accuracy_half_by_head[head]),
-    }
+    rows = [
+        (head, evaluation.r2_by_head.get(head), percent(accuracy))
+        for head, accuracy in evaluation.accuracy_half_by_head.items()
+    ]
     title = f"Heads on {evaluation.num_pairs} held-out pairs"
-    return record_table(evaluation.accuracy_half_by_head, cells, title=title)
+    return compact_table(("head", "R²", "accuracy"), rows, title=title)
 
 
 # --- several processes --------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from encore.cli.output import show_result, warn_of_synthetic, warn_of_unused
+from encore.cli.output import opened_ratings, show_result, warn_of_unused
 from encore.options import JsonOption, UsageError, command
 from encore.weighting.weights_config import SchemeOptions, WeightsConfig
 
@@ -32,16 +32,14 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     Exit code 3: the run is not complete; the weights are those of its finished shards.
     """
     from encore.cli.weight_tables import comparison_tables, sweep_tables, weights_tables
-    from encore.warehouse import open_ratings
     from encore.weighting.scheme_comparison import DEFAULT_TAUS, compare_schemes, sweep
     from encore.weighting.weigh import open_evidence, weigh_rules
 
     if config.compare and config.sweep:
         raise UsageError("--compare and --sweep are different views; ask for one at a time")
-    warn_of_synthetic(config.ratings, run=config.run)
     options = SchemeOptions(**{name: getattr(config, name) for name in SchemeOptions.model_fields})
     _warn_of_idle_options(config)
-    ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
+    ratings = opened_ratings(config)
     show = partial(show_result, ratings=ratings, as_json=json)
     if config.compare:
         compared = compare_schemes(ratings, options=options)

@@ -69,7 +69,7 @@ def test_tables_show_every_scheme_and_temperature(path: Path) -> None:
     found = encore("weights", path, "--sweep", "--tau", "0.7", "--json").json
     assert found["taus"] == sorted([*DEFAULT_TAUS, 0.7])
     shown = encore("weights", path, "--sweep")
-    for text in ("→ 0", "→ ∞", "rules in effect", "leakage: none"):
+    for text in ("→ 0", "→ ∞", "largest weight", "leakage: none"):
         assert text in shown.out
 
 
