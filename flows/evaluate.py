@@ -15,9 +15,9 @@ from encore.data.study import open_study
 from flows.command import run_command
 from flows.score import ScoringAttempts
 from tasks.artifacts import publish_table, publish_tracked
-from tasks.flow_reporter import FlowReporter
-from tasks.stage import log_expected_errors_in_one_line, prefect_tags, run_stage
-from tasks.track import DEFAULT_MODEL, Tracker, TrackingConfig, set_alias
+from tasks.flow_reporter import FlowReporter, Tracker
+from tasks.stage import run_stage
+from tasks.track import DEFAULT_MODEL, TrackingConfig, set_alias
 
 
 class AliasConfig(StageConfig):
@@ -56,7 +56,6 @@ def evaluate(
 
     Example: python -m flows.evaluate study --model study/training/KEY --candidate "encore (τ 2)"
     """
-    log_expected_errors_in_one_line()
     from encore.benchmarks.run import run_benchmark  # brings torch
 
     run = run_stage(
@@ -68,7 +67,7 @@ def evaluate(
     publish_table(run)
     named = {"candidate": aliases.candidate, "champion": aliases.champion}
     wanted = {alias: row for alias, row in named.items() if row is not None}
-    tracked = Tracker(config.study, tracking, also=(run.out,), tags=prefect_tags())(now=True)
+    tracked = Tracker(config.study, tracking, also=(run.out,))(now=True)
     publish_tracked(tracked, run.out)
     told = ""
     for alias, row in wanted.items() if tracked else ():

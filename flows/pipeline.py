@@ -29,7 +29,7 @@ from flows.command import call_main, run_flow
 from flows.rate_pairs import ShardAttempts
 from tasks.artifacts import publish_statistics, publish_weights
 from tasks.rate import rate_shards
-from tasks.stage import log_expected_errors_in_one_line, run_stage
+from tasks.stage import run_stage
 from tasks.track import TrackingConfig
 
 _SOURCES: dict[str, Any] = {
@@ -66,7 +66,6 @@ def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) 
 
     Running it again does only what is not done.
     """
-    log_expected_errors_in_one_line()
     weighing = config.weighing
     load_scheme(weighing.scheme)  # a name that does not exist must not cost hours of rating
     run_stage("ingest", lambda: ingest(config.sources, out=config.study, prefer=config.prefer))

@@ -17,7 +17,7 @@ from encore.rating.rating_run import NUM_WORKERS
 from flows.command import run_command
 from tasks.artifacts import publish_statistics
 from tasks.rate import rate_shards
-from tasks.stage import log_expected_errors_in_one_line, run_stage
+from tasks.stage import run_stage
 
 
 class ShardAttempts(StageConfig):
@@ -45,7 +45,6 @@ def rate_pairs(config: RateConfig, attempts: ShardAttempts = ShardAttempts()) ->
 
     Example: python -m flows.rate_pairs study --judge ./my-judge --limit 200
     """
-    log_expected_errors_in_one_line()
     rated = rate_shards(
         config.study,
         config,

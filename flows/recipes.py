@@ -23,10 +23,10 @@ from encore.reporting import Reporter
 from encore.shard_runner import RunReport
 from flows.rate_pairs import ShardAttempts
 from tasks import artifacts
-from tasks.flow_reporter import FlowReporter
+from tasks.flow_reporter import FlowReporter, Tracker
 from tasks.rate import rate_shards
-from tasks.stage import log_expected_errors_in_one_line, prefect_tags, run_stage
-from tasks.track import Tracker, TrackingConfig
+from tasks.stage import run_stage
+from tasks.track import TrackingConfig
 
 _PUBLISH: dict[str, Callable[[Any], None]] = {
     "analyze": artifacts.publish_statistics,
@@ -70,9 +70,8 @@ def run_recipe(
         attempts: How hard a rating shard is tried.
         shard_timeout_seconds: Give up on a rating shard whose generation takes longer.
     """
-    log_expected_errors_in_one_line()
     chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes or {})
-    tracker = Tracker(study, tracking, tags=prefect_tags())
+    tracker = Tracker(study, tracking)
 
     def rate(study: Path, config: RatingConfig) -> tuple[Path, RunReport]:
         rated = rate_shards(
@@ -89,7 +88,7 @@ def run_recipe(
         chosen, study, call=_as_tasks(tracker), rate=rate, on_note=get_run_logger().info
     )
     tracked = tracker(now=True)
-    artifacts.publish_tracked(tracked, *(tracked.runs if tracked else ()))
+    artifacts.publish_tracked(tracked)
     num_now, num_before = len(result.done_now), len(result.done_before)
     return Completed(
         message=f"{chosen.name}: {num_now} stages done, {num_before} were done before; "

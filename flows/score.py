@@ -17,7 +17,7 @@ from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
 from tasks.artifacts import publish_head_accuracy
 from tasks.flow_reporter import FlowReporter
-from tasks.stage import Attempts, log_expected_errors_in_one_line, retries_option, run_stage
+from tasks.stage import Attempts, retries_option, run_stage
 
 
 class ScoringAttempts(Attempts):
@@ -36,7 +36,6 @@ def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) ->
 
     Example: python -m flows.score study --model study/training/KEY
     """
-    log_expected_errors_in_one_line()
 
     def work() -> ScoreResult:
         from encore.scoring.scoring_run import score_study

@@ -15,15 +15,13 @@ from encore.training.config import TrainConfig
 from encore.training.run_folder import TrainingResult
 from flows.command import run_command
 from tasks.artifacts import publish_evaluation, publish_tracked
-from tasks.flow_reporter import FlowReporter
+from tasks.flow_reporter import FlowReporter, Tracker
 from tasks.stage import (
     Attempts,
-    log_expected_errors_in_one_line,
-    prefect_tags,
     retries_option,
     run_stage,
 )
-from tasks.track import Tracker, TrackingConfig
+from tasks.track import TrackingConfig
 
 
 class TrainingAttempts(Attempts):
@@ -47,9 +45,8 @@ def train_reward_model(
 
     Example: python -m flows.train_reward_model study --backbone ./my-llama --method probe
     """
-    log_expected_errors_in_one_line()
     also = () if config.out is None else (config.out,)
-    tracker = Tracker(config.study, tracking, also=also, tags=prefect_tags())
+    tracker = Tracker(config.study, tracking, also=also)
 
     def work() -> TrainingResult:
         from encore.training.train import train

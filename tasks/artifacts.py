@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,24 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 if TYPE_CHECKING:  # torch, which rating does not want
     from encore.analysis.analyze import Analysis
     from encore.benchmarks.run import BenchmarkRun
+    from encore.scoring.head_accuracy import HeadAccuracy
     from encore.training.run_folder import TrainingResult
     from encore.weighting.weigh import WeighedRules
     from tasks.track import Tracked
 
-_TIE_POLICIES = ("half", "untied", "strict", "inclusive")
+_STATISTICS = {
+    "rule": "rule_id",
+    "entropy (nats)": "entropy_nats",
+    "levels": "num_levels",
+    "half": "accuracy.half",
+    "untied": "accuracy.untied",
+    "strict": "accuracy.strict",
+    "inclusive": "accuracy.inclusive",
+    "ties": "tie_rate",
+    "coverage": "coverage",
+    "ratings": "num_ratings",
+    "nulls": "num_unparsed",
+}
 
 
 def publish_failed_shards(failures: Mapping[int, str]) -> None:
@@ -30,16 +44,7 @@ def publish_failed_shards(failures: Mapping[int, str]) -> None:
 def publish_statistics(analysis: Analysis) -> None:
     """A table of the rules: entropy, levels, accuracy under every tie policy, ties, coverage."""
     rows = [
-        {
-            "rule": rule.rule_id,
-            "entropy (nats)": rule.entropy_nats,
-            "levels": rule.num_levels,
-            **{name: getattr(rule.accuracy, name) for name in _TIE_POLICIES},
-            "ties": rule.tie_rate,
-            "coverage": rule.coverage,
-            "ratings": rule.num_ratings,
-            "nulls": rule.num_unparsed,
-        }
+        {name: attrgetter(field)(rule) for name, field in _STATISTICS.items()}
         for rule in analysis.rules
     ]
     _publish(
@@ -48,7 +53,7 @@ def publish_statistics(analysis: Analysis) -> None:
         "Entropy of each rule's ratings, and its accuracy on people's preferences. A tie counts "
         "one half, is left out (untied), is a miss (strict) or a hit (inclusive).",
         *analysis.notes,
-        *_missing(analysis.num_missing_shards, analysis.num_shards),
+        *_missing(analysis),
     )
 
 
@@ -69,7 +74,7 @@ def publish_weights(weighed: WeighedRules) -> None:
         rows,
         f"Weights by scheme {vector.scheme} {dict(vector.params)}. The effective "
         "weight is the weight times the standard deviation of rating(chosen) − rating(rejected).",
-        *_missing(weighed.num_missing_shards, weighed.num_shards),
+        *_missing(weighed),
     )
 
 
@@ -93,14 +98,21 @@ def publish_evaluation(result: TrainingResult) -> None:
     )
 
 
-def publish_head_accuracy(every: Sequence[Any], held_out: Sequence[Any], *about: str) -> None:
+def publish_head_accuracy(
+    every: Sequence[HeadAccuracy], held_out: Sequence[HeadAccuracy], *about: str
+) -> None:
     """A table of the heads: how often each ranks a pair as people did."""
+    held_out_of = {one.head_id: one.half for one in held_out}
     rows = [
-        {"head": one.head_id, "half": one.half, "strict": one.strict, "ties": one.num_ties}
+        {
+            "head": one.head_id,
+            "half": one.half,
+            "strict": one.strict,
+            "ties": one.num_ties,
+            "held out": held_out_of.get(one.head_id),
+        }
         for one in every
     ]
-    for row, one in zip(rows, held_out, strict=False):
-        row["held out"] = one.half
     _publish("head-accuracy", rows, "A tie counts one half, or as a miss (strict).", *about)
 
 
@@ -115,10 +127,9 @@ def publish_table(run: BenchmarkRun) -> None:
 
 
 def publish_tracked(tracked: Tracked | None, *folders: Path) -> None:
-    """Where trainings and tables are in MLflow, or that it was away."""
+    """Where trainings and tables (default: all) are in MLflow, or that it was away."""
     away = "MLflow did not answer; `python -m tasks.track STUDY` shows the study there later."
-    shown = [away] if tracked is None else [tracked.how_to_look(folder) for folder in folders]
-    create_markdown_artifact("\n\n".join(shown), key="mlflow-run")
+    create_markdown_artifact(tracked.how_to_look(*folders) if tracked else away, key="mlflow-run")
 
 
 def _publish(key: str, rows: Sequence[Mapping[str, Any]], *paragraphs: str) -> None:
@@ -131,7 +142,6 @@ def _cell(value: Any) -> Any:
     return "–" if value is None else round(value, 4) if isinstance(value, float) else value
 
 
-def _missing(num_missing: int, num_shards: int) -> Sequence[str]:
-    if not num_missing:
-        return ()
-    return (f"**{num_missing} of {num_shards} shards are not done and not in these figures.**",)
+def _missing(found: Analysis | WeighedRules) -> list[str]:
+    num, of = found.num_missing_shards, found.num_shards
+    return [f"**{num} of {of} shards are not done and not in these figures.**"] if num else []

@@ -1,23 +1,61 @@
-"""What a stage tells while it runs, in the flow run's log and as a progress artifact."""
+"""What a stage tells while it runs: in the flow run's log, as a progress artifact, in MLflow."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
+from typing import Any
 from uuid import UUID
 
 import httpx
 from prefect import get_run_logger
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.exceptions import MissingContextError
+from prefect.runtime import flow_run
 
-from tasks.track import Tracker
+from tasks.track import Tracked, TrackingConfig, TrackingUnavailableError, sync
+
+logger = logging.getLogger(__name__)
 
 #: Each update is a call that the stage waits for.
 _UPDATE_SECONDS = 10.0
+
+
+class Tracker:
+    """Shows a study in MLflow while a stage runs; an outage costs a warning.
+
+    A call does something at most every half minute, and every ten minutes while MLflow is away.
+    """
+
+    def __init__(self, study: Path, config: TrackingConfig, *, also: Sequence[Path] = ()) -> None:
+        """Take what `sync` takes."""
+        self._arguments = {"study": study, **dict(config), "also": also, "tags": _flow_run_tags()}
+        self._not_before = 0.0
+
+    def __call__(self, *, now: bool = False, **arguments: Any) -> Tracked | None:
+        """Show what is there, ``now`` or if it is time; None where that was not done."""
+        if not now and time.monotonic() < self._not_before:
+            return None
+        tracked = None
+        try:
+            tracked = sync(**self._arguments, **arguments)
+        except TrackingUnavailableError as error:
+            logger.warning("%s; the stage goes on, and the next call logs what is missing", error)
+        self._not_before = time.monotonic() + (30.0 if tracked else 600.0)
+        return tracked
+
+
+def _flow_run_tags() -> dict[str, str]:
+    """The flow run that logs, and its page where there is one."""
+    if flow_run.id is None:
+        return {}
+    page = str(flow_run.ui_url)
+    shown = {"encore.prefect_page": page} if page.startswith("http") else {}
+    return {"encore.prefect_flow_run": str(flow_run.id), **shown}
 
 
 class FlowReporter:

@@ -17,7 +17,6 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.logging import get_logger
-from prefect.runtime import flow_run
 from prefect.tasks import Task
 
 from encore.config import StageConfig, option
@@ -69,6 +68,8 @@ def run_stage(
         tags: A concurrency limit on a tag bounds the tasks at work everywhere.
     """
     attempts = attempts or Attempts()
+    for logger in ("prefect.task_runs", "prefect.flow_runs"):
+        get_logger(logger).addFilter(_without_expected_traceback)
 
     @task(
         name=name,
@@ -116,22 +117,8 @@ def is_shard_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: 
     return not (isinstance(error, StoppedError) or any(map(meets_every_shard, causes)))
 
 
-def log_expected_errors_in_one_line() -> None:
-    """Let Prefect log an `EncoreError` without its traceback: its message says what to do."""
-    for name in ("prefect.task_runs", "prefect.flow_runs"):
-        get_logger(name).addFilter(_without_expected_traceback)
-
-
-def prefect_tags() -> dict[str, str]:
-    """Tags for MLflow: the flow run that logs, and its page where there is one."""
-    if flow_run.id is None:
-        return {}
-    page = str(flow_run.ui_url)
-    shown = {"encore.prefect_page": page} if page.startswith("http") else {}
-    return {"encore.prefect_flow_run": str(flow_run.id), **shown}
-
-
 def _without_expected_traceback(record: logging.LogRecord) -> bool:
+    """Let Prefect log an `EncoreError` in one line: its message says what to do."""
     if record.exc_info and isinstance(record.exc_info[1], EncoreError):
         record.exc_info = None
     return True

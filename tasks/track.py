@@ -14,7 +14,6 @@ import os
 import re
 import socket
 import sqlite3
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,8 +35,6 @@ from tasks.study_runs import KEY_TAG, NONE, StudyRun, StudyTable
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
-
-logger = logging.getLogger(__name__)
 
 VARIABLE = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
@@ -157,16 +154,14 @@ class Tracked:
     runs: Mapping[Path, str]
     num_new: int
 
-    def how_to_look(self, folder: Path) -> str:
-        """The page of a run, or how to serve it, as Markdown."""
-        page = self.runs[folder.resolve()]
-        if self.uri.startswith("http"):
-            server = re.sub("//.*@", "//", self.uri).rstrip("/")
-            return f"[MLflow run]({server}{page})"
-        return (
-            "To look at it in MLflow:\n\n    mlflow ui --backend-store-uri "
-            f"'{self.uri}' --host 127.0.0.1 --port 5000\n\n<http://127.0.0.1:5000{page}>"
-        )
+    def how_to_look(self, *folders: Path) -> str:
+        """Pages of these runs, or of all, and how to serve a file, as Markdown."""
+        pages = [self.runs[folder.resolve()] for folder in folders] or self.runs.values()
+        server, how = re.sub("//.*@", "//", self.uri).rstrip("/"), ""
+        if not server.startswith("http"):
+            server = "http://127.0.0.1:5000"
+            how = f"    mlflow ui --backend-store-uri '{self.uri}' --host 127.0.0.1 --port 5000\n\n"
+        return how + "\n\n".join(f"<{server}{page}>" for page in pages)
 
 
 def sync(
@@ -260,30 +255,6 @@ def set_alias(
         version = str(there[0].version)
         client.set_registered_model_alias(model, alias, version)
         return version
-
-
-class Tracker:
-    """Shows a study in MLflow while a stage runs; an outage costs a warning.
-
-    A call does something at most every half minute, and every ten minutes while MLflow is away.
-    """
-
-    def __init__(self, study: Path, config: TrackingConfig, **arguments: Any) -> None:
-        """Take what `sync` takes."""
-        self._sync = {"study": study, **dict(config), **arguments}
-        self._not_before = 0.0
-
-    def __call__(self, *, now: bool = False, **arguments: Any) -> Tracked | None:
-        """Show what is there, ``now`` or if it is time; None where that was not done."""
-        if not now and time.monotonic() < self._not_before:
-            return None
-        tracked = None
-        try:
-            tracked = sync(**{**self._sync, **arguments})
-        except TrackingUnavailableError as error:
-            logger.warning("%s; the stage goes on, and the next call logs what is missing", error)
-        self._not_before = time.monotonic() + (30.0 if tracked else 600.0)
-        return tracked
 
 
 @dataclass(slots=True, kw_only=True)

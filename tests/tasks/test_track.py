@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from encore.errors import InputError
+from tasks.flow_reporter import Tracker
 from tasks.track import (
     VARIABLE,
-    Tracker,
     TrackingConfig,
     TrackingUnavailableError,
     choose_tracking_uri,
@@ -301,4 +301,4 @@ def test_a_server_that_was_killed_has_everything_in_the_end(study, tmp_path, mlf
         found = sync(study, tracking_uri=url)
         assert Logged(url).steps("train/loss") == [1, 2, 3, 4, 5, 6]
         [key] = found.runs
-        assert f"({url}/#/experiments/" in found.how_to_look(key)
+        assert f"<{url}/#/experiments/" in found.how_to_look(key)
