@@ -51,7 +51,7 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
 
 
 def _print_table(found: Mapping[str, Any]) -> None:
-    from encore.benchmarks.render import NONE, p_value, percent, points
+    from encore.benchmarks.render import p_value, percent, points
 
     by, rows = found["by"], found["rows"]
     names = [row["name"] for row in rows]
@@ -63,16 +63,14 @@ def _print_table(found: Mapping[str, Any]) -> None:
     for row in rows:
         figure, other = row["figures"][by], row["comparison"]
         own = f"{percent(figure['ci_low'])} to {percent(figure['ci_high'])}"
-        differs = (NONE, NONE, NONE)
+        differs: tuple[str | None, ...] = (None, None, None)
         if other is not None:
             differs = (points(other["difference"]), _interval(other), p_value(other["mcnemar_p"]))
         cells.append((name_of[row["row_id"]], percent(figure["score"]), own, *differs))
-    [reference] = [row for row in rows if row["row_id"] == found["reference"]]
-    partial = ", PARTIAL" if found["is_partial"] else ""
     title = (
         f"{found['benchmark']} {found['version']} ({found['digest'][:12]}): {by} on "
-        f"{reference['figures'][by]['num_pairs']:,} pairs{partial}; Δ to "
-        f"{name_of[reference['row_id']]}, in points, on the headline"
+        f"{rows[0]['figures'][by]['num_pairs']:,} pairs{', PARTIAL' * found['is_partial']}; Δ to "
+        f"{name_of[found['reference']]}, in points, on the headline"
     )
     out.print(visible(title), soft_wrap=True)
     out.print(compact_table(("row", by, "95 %", "Δ", "95 % of Δ", "p"), cells))

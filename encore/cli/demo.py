@@ -8,11 +8,9 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
-from encore.cli.output import compact_table
+from encore.cli.output import TableColumns, percent_of, record_table, span_of
 from encore.options import command
 from encore.recipes.recipe import DemoConfig, changed, load_recipe
 from encore.terminal import out, say, terminal_reporter, warn
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from encore.benchmarks.run import BenchmarkRun
     from encore.benchmarks.table import TableLine
     from encore.recipes.recipe_run import Work
-    from encore.training.run_folder import TrainingResult
 
 _SYNTHETIC = "synthetic data: read these figures as an example, not as evidence"
 _WHAT_HAPPENS = {
@@ -40,6 +37,16 @@ _WHAT_HAPPENS = {
     "export-heads": "the model for other tools, a label for each rule: plain transformers gives "
     "the same scores",
     "export": "the same with ENCORE's weights folded in: one reward",
+}
+_NEXT_STEPS = {
+    "analyze {study} --by-source": "entropy, four accuracies, their correlation",
+    "weights {study} --tau 0.5": "a sharper preference for low-entropy rules",
+    "compare {study}": "every row of the benchmark's table, sorted",
+    "status {study}": "every rating shard, its digest checked",
+    "show PAIR --study {study}": "text, prompts, replies and ratings of one pair",
+    "serve {export}": "its rewards over HTTP",
+    "ingest --help": "your own preference pairs",
+    "train --help": "a reward model on a backbone of your own",
 }
 #: Of these it is said which the pairs tell apart.
 _COMPARED = ("uniform", "encore (τ 2)", "encore (τ 5)", "encore (τ 10)")
@@ -62,18 +69,23 @@ def demo(config: DemoConfig) -> None:
 
     began, study = time.monotonic(), config.study
     say("ENCORE demo: everything in it is synthetic, made for this demo by a seeded script")
-    judge = {"backend": config.backend or _available_backend()}
-    recipe = changed(load_recipe("demo"), {"rating": {"judge": judge}})
+    backend = config.backend or "vllm"
+    if config.backend is None and find_spec("vllm") is None:
+        warn("vLLM is not installed; --backend transformers gives the same, several times slower")
+        backend = "transformers"
+    recipe = changed(load_recipe("demo"), {"rating": {"judge": {"backend": backend}}})
     result = run_recipe(recipe, study, call=_explained, on_note=say)
     written = report(study, out=default_folder(study))
     say(f"all of it on a page: {written.page}")
     if not result.done_now:
         say("nothing was rated, trained or scored: all of it was there")
     say(f"done in {time.monotonic() - began:.0f} s; next:")
-    for call, purpose in _next_steps(study, export=result.export):
-        out.print(
-            Text.assemble(f"  {_program()} {call}  ", (f"# {purpose}", "dim")), soft_wrap=True
-        )
+    program = (
+        "encore" if which("encore") else os.path.relpath(Path(sys.executable).parent / "encore")
+    )
+    for call, purpose in _NEXT_STEPS.items():
+        filled = call.format(study=study, export=result.export)
+        out.print(f"  {program} {filled}  # {purpose}", soft_wrap=True)
 
 
 def _explained(stage: str, work: Work) -> Any:
@@ -86,34 +98,21 @@ def _explained(stage: str, work: Work) -> Any:
         from encore.cli.ingest import print_report
 
         print_report(result)
-    elif stage == "rate":
-        say(f"shards: {result[1].summary}; ratings in {result[0]}")
     elif stage == "weigh":
         from encore.cli.weight_tables import weights_tables
 
         out.print(*weights_tables(result))
-        out.print(Text(_SYNTHETIC, "bold"))
+        out.print(_SYNTHETIC)
     elif stage.startswith("train"):
-        _print_training(result)
-    elif stage == "score":
-        say(f"{result.num_scores:,} scores in {result.out}")
+        from encore.cli.train import heads_table
+
+        if stage == "train":
+            out.print(heads_table(result.final_evaluation))
+        done = f"trained in {result.seconds:.0f} s" if result.is_new else "trained before"
+        say(f"{done}: {result.num_steps} steps; model {result.model_dir}")
     elif stage == "benchmark":
         print_table(result)
     return result
-
-
-def _print_training(result: TrainingResult) -> None:
-    from encore.cli.train import heads_table
-
-    found = result.final_evaluation
-    assert found is not None, "pairs are held out"
-    if found.accuracy_half is None:
-        out.print(heads_table(found))
-    else:
-        share = f"{found.accuracy_half:.1%}"
-        say(f"sides with the labels on the {found.num_pairs} held-out pairs: {share}")
-    done = f"trained in {result.seconds:.0f} s" if result.is_new else "trained before"
-    say(f"{done}: {result.num_steps} steps; model {result.model_dir}")
 
 
 def print_table(run: BenchmarkRun) -> None:
@@ -124,10 +123,15 @@ def print_table(run: BenchmarkRun) -> None:
     shown = [row for row in table.own_rows if row.own.method is not None or row.kind != "scheme"]
     about, mark = table.benchmark, ", SYNTHETIC" if table.synthetic else ""
     title = f"{about.headline}, % of {about.num_pairs} pairs{mark}: the paper's methods"
-    columns = ("row", "score", "95 %", f"Δ {table.reference}", "95 % of Δ")
-    out.print(compact_table(columns, [_cells(row) for row in shown], title=title))
+    columns: TableColumns = {
+        "row": "name",
+        "score": percent_of("own.headline.score"),
+        "95 %": span_of("own.headline.ci"),
+        f"Δ {table.reference} (95 %)": _difference,
+    }
+    out.print(record_table(shown, columns, title=title))
     if table.synthetic:
-        out.print(Text(_SYNTHETIC, "bold"))
+        out.print(_SYNTHETIC)
     compared = [row for row in run.rows if row.name in _COMPARED]
     if len(compared) > 1:
         say(f"{told_apart(compared, pairs=run.pairs)} (95 % intervals of paired differences)")
@@ -135,42 +139,11 @@ def print_table(run: BenchmarkRun) -> None:
     say(f"every pair under every row: {run.results_path}")
 
 
-def _cells(row: TableLine) -> tuple[str, ...]:
-    from encore.report.words import NONE, interval, number, points
+def _difference(row: TableLine) -> str | None:
+    from encore.report.words import points
 
-    headline, found = row.own.headline, row.own.comparison
-    score = number(100 * headline.score, digits=1)
-    own = interval(100 * headline.ci_low, 100 * headline.ci_high, digits=1)
+    found = row.own.comparison
     if found is None:
-        return (row.name, score, own, NONE, NONE)
-    low, high = (points(end, digits=1) for end in (found.ci_low, found.ci_high))
-    return (row.name, score, own, points(found.difference, digits=1), f"{low} to {high}")
-
-
-def _available_backend() -> Literal["vllm", "transformers"]:
-    if find_spec("vllm") is not None:
-        return "vllm"
-    warn(
-        "vLLM is not installed on this machine (it needs Linux); the demo uses the transformers "
-        "backend instead: the same replies, several times slower"
-    )
-    return "transformers"
-
-
-def _program() -> str:
-    """How `encore` can be called again: by name where the shell finds it, else by path."""
-    beside = Path(sys.executable).with_name("encore")
-    return "encore" if which("encore") else os.path.relpath(beside)
-
-
-def _next_steps(study: Path, *, export: Path) -> tuple[tuple[str, str], ...]:
-    return (
-        (f"analyze {study} --by-source", "entropy, four accuracies, their correlation"),
-        (f"weights {study} --tau 0.5", "a sharper preference for low-entropy rules"),
-        (f"compare {study}", "every row of the benchmark's table, sorted"),
-        (f"status {study}", "every rating shard, its digest checked"),
-        (f"show PAIR --study {study}", "text, prompts, replies and ratings of one pair"),
-        (f"serve {export}", "its rewards over HTTP"),
-        ("ingest --help", "your own preference pairs"),
-        ("train --help", "a reward model on a backbone of your own"),
-    )
+        return None
+    low, high = points(found.ci_low, digits=1), points(found.ci_high, digits=1)
+    return f"{points(found.difference, digits=1)} ({low} to {high})"
