@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pydantic import ByteSize, TypeAdapter
 
 from encore.errors import EncoreError, InputError
 from encore.query.query_files import query_files
@@ -28,8 +29,6 @@ from encore.query.sql_worker import EXIT_ERROR, EXIT_INPUT, EXIT_MEMORY, EXIT_TI
 from encore.query.study_database import encoded
 from encore.query.study_tables import StudyTables
 from encore.settings import duckdb_config
-
-_UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +70,18 @@ def run_query(
     config = duckdb_config(memory=memory)
     request = {
         "sql": sql,
-        "tables": {name: encoded(table) for name, table in found.tables.items()},
         "views": list(found.views),
         "config": config,
         "seconds": seconds,
-        "num_bytes": _bytes_of(config["memory_limit"]),
+        "num_bytes": int(TypeAdapter(ByteSize).validate_python(config["memory_limit"])),
     }
     with tempfile.TemporaryDirectory(prefix="encore-sql-") as folder:
+        tables = {
+            name: encoded(table, Path(folder, f"{name}.parquet"))
+            for name, table in found.tables.items()
+        }
         file = Path(folder, "request")
-        file.write_text(json.dumps(request), encoding="utf-8")
+        file.write_text(json.dumps({**request, "tables": tables}), encoding="utf-8")
         with (
             file.open("rb") as stdin,
             subprocess.Popen(
@@ -104,12 +106,6 @@ def run_query(
             finally:
                 worker.kill()
                 worker.wait()
-
-
-def _bytes_of(size: str) -> int:
-    """A size such as ``2GB`` or ``1.5 GiB`` in bytes, at least as many as DuckDB takes it for."""
-    number, unit = re.fullmatch(r"([\d.]+)\s?([KMGT])i?B", size, re.ASCII).groups()  # type: ignore[union-attr]  # checked by the config
-    return int(float(number) * 2 ** _UNITS[unit])
 
 
 def _batches(

@@ -23,31 +23,31 @@ _SLACK_BYTES = 256 << 20
 
 
 class _NoPandas:
+    """Keeps `pyarrow.dataset` from importing pandas, which is most of this process's start."""
+
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> None:
         if name == "pandas":
             raise ModuleNotFoundError(name)
 
 
-def skip_pandas() -> None:
-    """Keep `pyarrow.dataset` from importing pandas, which is most of this process's start."""
-    sys.meta_path.insert(0, _NoPandas)
-
-
 def main() -> None:
     """Answer the request on stdin."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    skip_pandas()
+    sys.meta_path.insert(0, _NoPandas)
     import pyarrow as pa
 
     from encore.errors import EncoreError, InputError
-    from encore.query.study_database import decoded, open_database, refuse
+    from encore.query.study_database import decoded, named_errors, open_database
 
     request: dict[str, Any] = json.load(sys.stdin.buffer)
     _watch(seconds=request["seconds"], num_bytes=request["num_bytes"])
     tables = {name: decoded(content) for name, content in request["tables"].items()}
     try:
-        with open_database(tables, views=request["views"], config=request["config"]) as database:
+        with (
+            open_database(tables, views=request["views"], config=request["config"]) as database,
+            named_errors(),
+        ):
             reader = database.select(request["sql"])
             try:
                 with pa.ipc.new_stream(sys.stdout.buffer, reader.schema) as stream:
@@ -56,8 +56,6 @@ def main() -> None:
                 sys.stdout.buffer.flush()
             except BrokenPipeError:
                 os._exit(0)  # the reader has seen enough
-            except (pa.ArrowException, OSError) as error:  # OSError: a late batch fails
-                refuse(error)
     except EncoreError as error:
         sys.stderr.write(f"\n{error}\n")
         sys.exit(EXIT_INPUT if isinstance(error, InputError) else EXIT_ERROR)

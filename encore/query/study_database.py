@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 import tempfile
-from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from encore.errors import EncoreError, InputError
@@ -54,28 +55,23 @@ class FilePart:
 StudyTable: TypeAlias = pa.Table | tuple[FilePart, ...]
 
 
-def encoded(table: StudyTable) -> str | list[dict[str, Any]]:
-    """A table as JSON, for another process."""
+def encoded(table: StudyTable, spare: Path) -> list[dict[str, Any]]:
+    """A table as JSON, for another process; rows that are in no file are written to ``spare``."""
     if isinstance(table, pa.Table):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table)
-        return _base64(sink.getvalue())
-    return [{**asdict(part), "schema": _base64(part.schema.serialize())} for part in table]
+        pq.write_table(table, spare)
+        table = (FilePart(paths=(str(spare),), schema=table.schema),)
+    return [
+        {**asdict(part), "schema": part.schema.serialize().to_pybytes().hex()} for part in table
+    ]
 
 
-def decoded(content: str | list[dict[str, Any]]) -> StudyTable:
+def decoded(content: list[dict[str, Any]]) -> tuple[FilePart, ...]:
     """What `encoded` was given."""
-    if isinstance(content, str):
-        return pa.ipc.open_stream(b64decode(content)).read_all()
-    return tuple(
-        FilePart(**part | {"schema": pa.ipc.read_schema(pa.py_buffer(b64decode(part["schema"])))})
-        for part in content
-    )
-
-
-def _base64(data: pa.Buffer) -> str:
-    return b64encode(data).decode()
+    parts = []
+    for part in content:
+        schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(part["schema"])))
+        parts.append(FilePart(**part | {"schema": schema}))
+    return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +82,12 @@ class StudyDatabase:
 
     def execute(self, sql: str) -> None:
         """Run a statement of our own."""
-        with _in_our_words():
+        with named_errors():
             self._connection.execute(sql)
 
     def fetch(self, sql: str, **parameters: Any) -> pa.Table:
         """All rows of a query of our own."""
-        with _in_our_words():
+        with named_errors():
             return self._connection.sql(sql, params=parameters).to_arrow_table()
 
     def select(self, sql: str) -> pa.RecordBatchReader:
@@ -101,7 +97,7 @@ class StudyDatabase:
             InputError: Not one SELECT, or a mistake in it.
             EncoreError: Out of memory.
         """
-        with _in_our_words():
+        with named_errors():
             kinds = [one.type.name for one in self._connection.extract_statements(sql)]
             if len(kinds) != 1 or kinds[0] not in _KINDS:
                 raise InputError(
@@ -162,21 +158,25 @@ def _show(connection: duckdb.DuckDBPyConnection, name: str, table: StudyTable) -
     connection.execute(f"create temp view {name} as {' union all '.join(selects)}")
 
 
-def refuse(error: Exception) -> NoReturn:
-    """Raise what DuckDB or Arrow say about a query as one line.
+@contextmanager
+def named_errors() -> Iterator[None]:
+    """Say what DuckDB or Arrow say about a query as one line.
 
     Raises:
         EncoreError: Out of memory or temporary disk space.
         InputError: Everything else.
     """
-    text = re.split(r"\n\s*(?=LINE \d+:)", str(error).strip())[0]
-    problem = " ".join(text.split("Stack Trace:")[0].split())
-    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in problem:
-        raise EncoreError(
-            f"query: not enough memory or temporary disk space ({problem}); narrow it, or give "
-            "a larger --memory-limit"
-        ) from error
-    raise InputError(f"query: {problem}") from error
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError) as error:  # OSError: a late batch fails
+        text = re.split(r"\n\s*(?=LINE \d+:)", str(error).strip())[0]
+        problem = " ".join(text.split("Stack Trace:")[0].split())
+        if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in problem:
+            raise EncoreError(
+                f"query: not enough memory or temporary disk space ({problem}); narrow it, or give "
+                "a larger --memory-limit"
+            ) from error
+        raise InputError(f"query: {problem}") from error
 
 
 def quoted(name: str) -> str:
@@ -187,11 +187,3 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """A text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
-
-
-@contextmanager
-def _in_our_words() -> Iterator[None]:
-    try:
-        yield
-    except (duckdb.Error, pa.ArrowException) as error:
-        refuse(error)

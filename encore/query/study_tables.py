@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -206,12 +206,7 @@ def _chosen(
     return of_folder[chosen_run(study.path, tuple(of_folder), run=run, judge=judge)]
 
 
-# --- rows -----------------------------------------------------------------------------------------
-
-
-def _taken(record: object, names: str) -> dict[str, Any]:
-    """These attributes, which are called as the columns are."""
-    return {name: getattr(record, name) for name in names.split()}
+# --- rows: a table takes the columns of its schema and passes over other keys ---------------------
 
 
 def _json(value: Any) -> str:
@@ -232,28 +227,31 @@ def _aside_rows(study: Study, labels: Sequence[str]) -> Iterator[dict[str, Any]]
         path = study.path / pair_files(label).set_aside
         if not path.is_file():  # `sources` counts them even where the file was deleted
             continue
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    record = json.loads(line)
-                    values = {name: record[name] for name in SET_ASIDE_FIELDS}
-                except (ValueError, KeyError, TypeError) as error:
-                    raise InputError(
-                        f"{path}: line {number} is no record that was set aside ({error}); ingest "
-                        "again with --replace"
-                    ) from error
-                # An excerpt of broken input may hold half a surrogate pair: as an escape.
-                for name, value in values.items():
-                    if isinstance(value, str):
-                        values[name] = value.encode(errors="backslashreplace").decode()
-                yield values
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+            try:
+                record = json.loads(line)
+                values = {name: _escaped(record[name]) for name in SET_ASIDE_FIELDS}
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(
+                    f"{path}: line {number} is no record that was set aside ({error}); ingest "
+                    "again with --replace"
+                ) from error
+            yield values
+
+
+def _escaped(value: Any) -> Any:
+    """Half a surrogate pair, which an excerpt of broken input may hold, as an escape."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _run_row(found: RatingStatus) -> dict[str, Any]:
     manifest, identity = found.manifest, found.manifest.identity
     return {
         **identity,  # the digests
-        **_taken(manifest, "run_key judge rule_set num_pairs"),
+        "run_key": manifest.run_key,
+        "judge": manifest.judge,
+        "rule_set": manifest.rule_set,
+        "num_pairs": manifest.num_pairs,
         "judge_backend": identity["judge"].get("backend"),
         "judge_revision": identity["judge"].get("revision"),
         "num_rules": len(manifest.rules),
@@ -277,13 +275,12 @@ def _shard_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
     for found in statuses:
         for planned, state in zip(found.manifest.shards, found.shards, strict=True):
             yield {
+                **state.footer,  # counts
                 "run_key": found.manifest.run_key,
                 "shard": state.index,
                 "state": state.state,
                 "detail": state.detail or None,
                 "num_pairs": planned.num_pairs,
-                "num_ratings": state.footer.get("num_ratings"),
-                "num_nulls": state.footer.get("num_nulls"),
                 "sha256": state.sha256 or None,
             }
 
@@ -291,25 +288,24 @@ def _shard_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
 def _benchmark_rows(folders: Sequence[Path]) -> Iterator[dict[str, Any]]:
     for folder in folders:
         table = read_table(folder)
-        about = table.benchmark
         for place, line in enumerate(table.own_rows):
-            own, headline, found = line.own, line.own.headline, line.own.comparison
+            own, found = line.own, line.own.comparison
             synthetic = own.synthetic or table.synthetic
             yield {
+                **dict(own),
+                **asdict(own.headline),
+                **dict(table.benchmark),
+                **dict(table),
                 "table_key": folder.name,
-                "benchmark": about.name,
-                **_taken(about, "version headline is_partial"),
-                **_taken(table, "model reference"),
-                "data_digest": about.digest,
+                "benchmark": table.benchmark.name,
+                "data_digest": table.benchmark.digest,
                 "place": place,
                 "row": line.name,
                 "kind": line.kind,
-                **_taken(own, "method uses_labels is_mean"),
                 "params": _json(dict(own.params)),
                 "tau": own.params.get("tau"),
                 "k": own.params.get("k"),
-                "num_units": headline.num_pairs,
-                **_taken(headline, "score ci_low ci_high"),
+                "num_units": own.headline.num_pairs,
                 "difference": found and found.difference,  # null for the reference
                 "difference_ci_low": found and found.ci_low,
                 "difference_ci_high": found and found.ci_high,
