@@ -15,7 +15,7 @@ import pytest
 
 from encore.analysis.analyze import Analysis, analyze
 from encore.errors import InputError
-from encore.warehouse import Warehouse, open_ratings, read_pair_ratings
+from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
 from tests.ratings_files import random_table, ratings_table
 
 # Two rules over three pairs; rule a: win, tie, loss.
@@ -94,7 +94,7 @@ def test_a_name_that_looks_like_a_pattern_means_that_file_only(
 
 def test_pairs_read_in_parts_are_those_of_all_rows() -> None:
     source = open_ratings(random_table(np.random.default_rng(50), max_rows=3000))
-    with Warehouse(source) as whole, Warehouse(source, part_rows=200) as parts:
+    with open_warehouse(source) as whole, open_warehouse(source, part_rows=200) as parts:
         assert len(list(parts.query_parts("rule_ids"))) > 1
         rule_ids = whole.rule_ids()[::-1]
         one, other = (read_pair_ratings(each, rule_ids=rule_ids) for each in (whole, parts))
@@ -122,8 +122,8 @@ def test_of_several_runs_or_judges_one_must_be_chosen(tmp_path: Path) -> None:
         ("judge", {"run": "x"}, r"no values of run_key match.*abc1, abd2"),
         ("run_key", {}, r"--judge: large, small"),
         ("run_key", {"judge": "sm"}, "judge match"),
-        ("run_key", {"run": "abc"}, "no column run_key"),
-        ("judge", {"run": "abc", "judge": "small"}, "no column judge"),
+        ("run_key", {"run": "abc"}, "no values of run_key"),
+        ("judge", {"run": "abc", "judge": "small"}, "no values of judge"),
     ):
         table = two_runs().drop_columns([dropped])
         for ratings in (table, write(table, tmp_path / "r.parquet")):

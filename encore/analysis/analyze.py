@@ -14,7 +14,7 @@ from encore.analysis.notes import analysis_notes
 from encore.analysis.paper_figures import PaperComparison, paper_comparisons
 from encore.analysis.statistics import POOLED, RuleStats, rating_statistics
 from encore.errors import InputError
-from encore.warehouse import Ratings, Warehouse, open_ratings
+from encore.warehouse import Ratings, open_ratings, open_warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def analyze(ratings: str | Path | Ratings | Any, *, by_source: bool = False) -> 
         InputError: Not a ratings table: which file, column and value, and what was expected.
     """
     opened = open_ratings(ratings)
-    with Warehouse(opened) as warehouse:
+    with open_warehouse(opened) as warehouse:
         statistics = rating_statistics(warehouse)
     sources = [part.source for part in statistics[:-1]]
     if not by_source:

@@ -87,8 +87,6 @@ class RunComparison:
         num_draws: How many resamples.
         sentence: The result in words.
         notes: Plain sentences on what limits these figures.
-        num_missing_shards: Shards of either run's plan that are not in it.
-        num_shards: Shards of both plans.
     """
 
     rules: tuple[RuleComparison, ...]
@@ -98,8 +96,6 @@ class RunComparison:
     num_draws: int
     sentence: str
     notes: tuple[str, ...]
-    num_missing_shards: int
-    num_shards: int
 
 
 def compare_runs(
@@ -140,8 +136,6 @@ def compare_runs(
         num_draws=num_draws,
         sentence=_sentence(rules, num_pairs),
         notes=tuple(_notes(both, num_pairs)),
-        num_missing_shards=sum(one.num_missing_shards for one in opened),
-        num_shards=sum(one.num_shards for one in opened),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from encore.errors import InputError
-from encore.warehouse.connection import load_query, query_names
+from encore.warehouse.connection import load_query, query_paths
 
 _SENTENCE_END = re.compile(r"(?<=[.?]) ")
 
@@ -52,7 +52,7 @@ class QueryFile:
 
 def query_files() -> tuple[QueryFile, ...]:
     """Every file of `sql/`, sorted by name."""
-    return tuple(query_file(name) for name in query_names())
+    return tuple(query_file(name) for name in query_paths())
 
 
 def query_file(name: str) -> QueryFile:

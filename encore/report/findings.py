@@ -22,7 +22,14 @@ from encore.evidence.ratings_needed import ratings_needed
 from encore.report.drawing import Missing
 from encore.report.provenance import Provenance, provenance_of, study_of
 from encore.report.words import count, printable, sentence
-from encore.warehouse import PairRatings, Ratings, Warehouse, open_ratings, read_pair_ratings
+from encore.warehouse import (
+    PairRatings,
+    Ratings,
+    Warehouse,
+    open_ratings,
+    open_warehouse,
+    read_pair_ratings,
+)
 from encore.weighting.scheme import Evidence, SchemeOptions
 from encore.weighting.scheme_comparison import SchemeComparison, TauSweep, compare, sweep
 from encore.weighting.weigh import evidence_of
@@ -198,7 +205,7 @@ def gather(
     analysis, notes = _analyze(source)
     pooled = tuple(rule for rule in analysis.rules if rule.source == POOLED)
     rule_ids = tuple(rule.rule_id for rule in pooled)
-    with Warehouse(source) as warehouse:
+    with open_warehouse(source) as warehouse:
         histograms = _histograms(warehouse, pooled)
         on_step("reading pairs")
         evidence = _attempt(partial(evidence_of, warehouse, source))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encore.warehouse.connection import Warehouse
+from encore.warehouse.connection import Warehouse, open_warehouse
 from encore.warehouse.pair_ratings import PairRatings, read_pair_ratings, read_pairs_of
 from encore.warehouse.ratings import Ratings, open_other_ratings, open_ratings
 
@@ -12,6 +12,7 @@ __all__ = [
     "Warehouse",
     "open_other_ratings",
     "open_ratings",
+    "open_warehouse",
     "read_pair_ratings",
     "read_pairs_of",
 ]

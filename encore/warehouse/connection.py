@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Collection, Generator, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -39,58 +39,53 @@ def load_query(name: str) -> str:
     Raises:
         InputError: There is no such query; the names that there are.
     """
-    path = _query_paths().get(name)
-    if path is None:
-        raise InputError(f"query {name!r}: unknown; expected one of {', '.join(query_names())}")
-    return path.read_text(encoding="utf-8")
+    paths = query_paths()
+    if name not in paths:
+        raise InputError(f"query {name!r}: unknown; expected one of {', '.join(paths)}")
+    return paths[name].read_text(encoding="utf-8")
 
 
-def query_names() -> tuple[str, ...]:
-    """The names of all files of `sql/`, sorted."""
-    return tuple(sorted(_query_paths()))
-
-
-def _query_paths() -> dict[str, Path]:
+def query_paths() -> dict[str, Path]:
+    """All files of `sql/`, sorted by name."""
     folder = next(folder for folder in _FOLDERS if folder.is_dir())
-    return {path.stem: path for path in folder.glob("*.sql")}
+    return {path.stem: path for path in sorted(folder.glob("*.sql"))}
+
+
+@contextlib.contextmanager
+def open_warehouse(ratings: Ratings, *, part_rows: int = PART_ROWS) -> Iterator[Warehouse]:
+    """The warehouse of some ratings, whose input is checked.
+
+    Raises:
+        InputError: The input is not a ratings table: which file, column, value, what was expected.
+    """
+    with tempfile.TemporaryDirectory(prefix="encore-duckdb-") as spill_dir:
+        settings = {"temp_directory": spill_dir, "preserve_insertion_order": False}
+        with duckdb.connect(config=duckdb_config() | settings) as connection:
+            yield Warehouse(connection, ratings, part_rows=part_rows)
 
 
 class Warehouse:
     """An in-memory DuckDB connection with a view ``ratings`` over one input.
 
-    The view has the five columns of the ratings contract, ids as text and rating as double. Use it
-    as a context manager. Opening checks the input; one thread may use it at a time.
-
-    Raises:
-        InputError: The input is not a ratings table: which file, column, value, what was expected.
+    The view has the five columns of the ratings contract, ids as text and rating as double. Get one
+    from `open_warehouse`; one thread may use it at a time.
     """
 
-    def __init__(self, ratings: Ratings, *, part_rows: int = PART_ROWS) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, ratings: Ratings, *, part_rows: int
+    ) -> None:
+        self._connection = connection
         self._input = ratings
         self._part_rows = part_rows
         self._relation = "_table"
         #: What leaves one run and one judge.
         self._row_filter = "true"
         self._shown: str | None = None
-
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            spill = tempfile.TemporaryDirectory(prefix="encore-duckdb-")
-            config = duckdb_config() | {
-                "temp_directory": stack.enter_context(spill),
-                "preserve_insertion_order": False,
-            }
-            self._connection = stack.enter_context(duckdb.connect(config=config))
-            columns = self._open_input()
-            if self._input.run_dir is None:  # a run's own shards hold no other
-                self._keep_one("run_key", self._input.run, columns)
-                self._keep_one("judge", self._input.judge, columns)
-            self._refuse_invalid_rows()
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        columns = self._open_input()
+        if ratings.run_dir is None:  # a run's own shards hold no other
+            self._keep_one("run_key", ratings.run, columns)
+            self._keep_one("judge", ratings.judge, columns)
+        self._refuse_invalid_rows()
 
     def query(self, name: str) -> pa.Table:
         """The result of ``sql/<name>.sql`` over all rows."""
@@ -190,24 +185,21 @@ class Warehouse:
         Raises:
             InputError: Several and none chosen, or none that matches.
         """
-        if column not in columns:
-            if chosen is not None:
-                raise InputError(
-                    f"{self._input.label}: {_CHOSEN_BY[column]} {chosen!r} was given, but there is "
-                    f"no column {column}"
-                )
+        values: list[str | None] = []
+        if column in columns:
+            values = self._fetch(
+                f"select distinct {column}::varchar as value from {self._relation} "  # noqa: S608 - our own text
+                f"where {self._row_filter} order by all nulls last"
+            )["value"].to_pylist()
+        elif chosen is None:
             return
-        values: list[str | None] = self._fetch(
-            f"select distinct {column}::varchar as value from {self._relation} "  # noqa: S608 - our own text
-            f"where {self._row_filter} order by all nulls last"
-        )["value"].to_pylist()
         matches = [value for value in values if chosen in (None, value)]
         if not matches and column == "run_key":
             matches = [value for value in values if value and value.startswith(chosen or "")]
         if len(matches) != 1:
             raise InputError(
                 f"{self._input.label}: {len(matches) or 'no'} values of {column} match; choose one "
-                f"with {_CHOSEN_BY[column]}: {', '.join(map(str, values))}"
+                f"with {_CHOSEN_BY[column]}: {', '.join(map(str, values)) or 'there is none'}"
             )
         if len(values) > 1:
             value = "null" if matches[0] is None else _literal(matches[0])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from encore.warehouse.connection import Warehouse
+from encore.warehouse.connection import Warehouse, open_warehouse
 from encore.warehouse.ratings import Ratings
 
 # Suffixes: P pairs, R rules, N rows of a query.
@@ -71,7 +71,7 @@ class PairRatings:
 
 def read_pairs_of(ratings: Ratings) -> PairRatings:
     """Every pair of some ratings under all their rules; parameters as `read_pair_ratings`."""
-    with Warehouse(ratings) as warehouse:
+    with open_warehouse(ratings) as warehouse:
         return read_pair_ratings(warehouse, rule_ids=warehouse.rule_ids())
 
 
@@ -101,7 +101,9 @@ def read_pair_ratings(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> PairR
 
 def _side_by_side(rows: pa.Table, rule_ids: tuple[str, ...]) -> PairRatings:
     """The pairs of a result of ``pair_ratings.sql``, which is sorted by pair."""
-    is_first_N = _runs(rows["source"]) | _runs(rows["pair_id"])
+    ids = (rows[name].combine_chunks().dictionary_encode() for name in ("source", "pair_id"))
+    changes = [np.diff(one.indices.to_numpy()) != 0 for one in ids]
+    is_first_N = np.r_[True, changes[0] | changes[1]]
     first_P = np.flatnonzero(is_first_N)
     pair_N = np.cumsum(is_first_N) - 1
     places = pc.index_in(rows["rule_id"], value_set=pa.array(rule_ids, pa.string()))
@@ -118,9 +120,3 @@ def _side_by_side(rows: pa.Table, rule_ids: tuple[str, ...]) -> PairRatings:
         chosen_PR=rating_2PR[0],
         rejected_PR=rating_2PR[1],
     )
-
-
-def _runs(column: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """True where a value differs from the one before it, and at the start."""
-    code_N = column.combine_chunks().dictionary_encode().indices.to_numpy()
-    return np.asarray(np.r_[True, code_N[1:] != code_N[:-1]], dtype=np.bool_)

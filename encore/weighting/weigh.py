@@ -14,7 +14,14 @@ from typing import Any
 from encore.analysis.statistics import RuleStats, rating_statistics
 from encore.data.study import MARKER, open_study
 from encore.files import file_sha256
-from encore.warehouse import PairRatings, Ratings, Warehouse, open_ratings, read_pair_ratings
+from encore.warehouse import (
+    PairRatings,
+    Ratings,
+    Warehouse,
+    open_ratings,
+    open_warehouse,
+    read_pair_ratings,
+)
 from encore.weighting import load_scheme
 from encore.weighting.composed import margin_sds_of
 from encore.weighting.folds import HeldOut, held_out
@@ -127,7 +134,7 @@ def open_evidence(ratings: str | Path | Ratings | Any) -> Iterator[Evidence]:
         InputError: No ratings table, or a rule without ratings.
     """
     opened = open_ratings(ratings)
-    with Warehouse(opened) as warehouse:
+    with open_warehouse(opened) as warehouse:
         yield evidence_of(warehouse, opened)
 
 

@@ -103,6 +103,6 @@ class WeightChoice(StageConfig):
 
     def unused(self) -> dict[str, object]:
         """Options that were given and that the chosen scheme does not read."""
-        used = load_scheme(self.scheme).options if self.scheme else ("tau", "seed", "k")
-        given = {name: getattr(self, name) for name in ("tau", "seed", "k") if name not in used}
-        return {name: value for name, value in given.items() if value is not None}
+        given = self.model_dump(include={"tau", "seed", "k"}, exclude_none=True)
+        used = load_scheme(self.scheme).options if self.scheme else given
+        return {name: value for name, value in given.items() if name not in used}

@@ -11,13 +11,13 @@ import scipy.stats
 
 from encore.analysis.intervals import RuleInterval, entropy_interval, rule_intervals
 from encore.analysis.statistics import TIE_POLICIES, SourceStatistics, rating_statistics
-from encore.warehouse import Warehouse, open_ratings
+from encore.warehouse import open_ratings, open_warehouse
 from tests.ratings_files import random_table
 from tests.weighting.evidence_for_tests import table_of
 
 
 def statistics_of(table: pa.Table) -> SourceStatistics:
-    with Warehouse(open_ratings(table)) as warehouse:
+    with open_warehouse(open_ratings(table)) as warehouse:
         return rating_statistics(warehouse)[-1]
 
 

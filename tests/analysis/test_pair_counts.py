@@ -12,7 +12,7 @@ import pytest
 
 from encore.analysis.pair_counts import count_pairs
 from encore.errors import EncoreError, InputError
-from encore.warehouse import Warehouse, connection, open_ratings
+from encore.warehouse import Warehouse, connection, open_ratings, open_warehouse
 from encore.warehouse.connection import load_query
 from tests.ratings_files import random_table, ratings_table
 from tests.reference import reference_signs, rows_of
@@ -40,7 +40,7 @@ ORDERS: tuple[Order, ...] = (pair_by_pair, rule_by_rule, shuffled)
 
 
 def counted(ratings: pa.Table | Path, *, part_rows: int = 3_000_000) -> dict:
-    with Warehouse(open_ratings(ratings), part_rows=part_rows) as opened:
+    with open_warehouse(open_ratings(ratings), part_rows=part_rows) as opened:
         rows = opened.query("rule_statistics").to_pylist()
         levels = {row["rule_id"]: row["levels"] for row in rows if row["source"] is None}
         return count_pairs(

@@ -36,7 +36,7 @@ from encore.rating.rating_run import open_run
 from encore.rating_runs import RatingManifest, null_reasons, run_status
 from encore.reporting import SILENT, Reporter
 from encore.shard_runner import work_through
-from encore.warehouse import PairRatings, Warehouse, open_ratings, read_pair_ratings
+from encore.warehouse import PairRatings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.composed import credits_of
 from encore.weighting.vector import Origin as WeightsOrigin
 from encore.weighting.vector import WeightVector
@@ -100,7 +100,7 @@ def rate_pairs(
     run = open_run(study, config.rating, judge=judge)
     report = work_through(run.job(reporter=reporter), reporter=reporter)
     refuse_failures(study.path, report, run.manifest)
-    with Warehouse(open_ratings(study.path, run=run.manifest.run_key)) as warehouse:
+    with open_warehouse(open_ratings(study.path, run=run.manifest.run_key)) as warehouse:
         ratings = read_pair_ratings(warehouse, rule_ids=tuple(weights))
     row_of = {pair_id: row for row, pair_id in enumerate(ratings.pair_id_P.tolist())}
     rated = ratings.take(np.array([row_of[pair.pair_id] for pair in pairs.pairs], dtype=np.intp))
