@@ -90,6 +90,5 @@ def margin_sds_of(margin_PR: _Floats) -> tuple[float | None, ...]:
     Args:
         margin_PR: Shape [P, R]; NaN where a rating is missing.
     """
-    known_PR = np.ma.masked_array(margin_PR, np.isnan(margin_PR))
-    sds: list[float | None] = known_PR.std(axis=0, ddof=1).tolist()
-    return tuple(sds)
+    known = [margin_P[~np.isnan(margin_P)] for margin_P in margin_PR.T]
+    return tuple(float(np.std(one, ddof=1)) if len(one) > 1 else None for one in known)
