@@ -103,10 +103,8 @@ class Exported:
             "kind": self.kind,
             "labels": list(self.written.labels),
             "head_ids": list(self.mean_by_rule),
-            "weights": dict(made.weights) or None,
-            "scheme": made.scheme,
-            "params": dict(made.params),
-            "entropy_nats": dict(made.entropy_nats),
+            **made.model_dump(include={"scheme", "params", "entropy_nats"}),
+            "weights": made.weights or None,
             "weights_provenance": made.provenance,
             "mean": dict(self.mean_by_rule),
             "mean_of_reward": self.mean_of_reward,
@@ -133,10 +131,9 @@ def model_card(export: Exported) -> ModelCard:
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         trim_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - Markdown; cells are escaped by their own filter
+        autoescape=False,  # noqa: S701 - Markdown; cells are escaped by their own macro
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["cell"] = _cell
     words = environment.get_template("model_card.md.jinja").render(
         export=export,
         example=probes()[0],
@@ -144,9 +141,3 @@ def model_card(export: Exported) -> ModelCard:
         has_rewardbench=export.minimum_transformers == OLDEST_TESTED,
     )
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{words}")
-
-
-def _cell(value: object) -> str:
-    """A text that stays within its cell of a table and is read as text."""
-    text = str(value).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-    return " ".join(text.split())

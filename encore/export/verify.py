@@ -188,15 +188,12 @@ def _compare_tokens(written: Written, tokenizer: Any) -> list[tuple[str, _TokenI
         turns = (*prompt, Message(role="assistant", content=response))
         messages = [asdict(turn) for turn in turns]
         text = tokenizer.apply_chat_template(messages, tokenize=False)
-        ways = {
-            "its text": tokenizer(text),
-            # What `apply_chat_template` with tokens and vLLM do.
-            "its text without special tokens added": tokenizer(text, add_special_tokens=False),
-        }
-        for way, theirs in ways.items():
+        # Without special tokens: as `apply_chat_template` with tokens and vLLM do.
+        for way, is_added in (("", True), (" without special tokens added", False)):
+            theirs = tokenizer(text, add_special_tokens=is_added)
             if theirs["input_ids"] != encoded.token_ids.tolist():
                 raise written.wrong(
-                    f"{way} gives for {response[:40]!r} tokens other than the "
+                    f"its text{way} gives for {response[:40]!r} tokens other than the "
                     f"{len(encoded.token_ids)} that the model was trained on"
                 )
         found.append((text, encoded.token_ids))

@@ -80,13 +80,15 @@ def export_model(
         pairs: On which to count the rankings that this dtype flips.
 
     Raises:
-        EncoreError: A model that no plain classifier can say; weights for other rules; a folder
-            with something else in it; what was written does not score as the model does.
+        EncoreError: A model or weights that cannot be exported; what was written scores otherwise.
     """
-    if isinstance(weights, Mapping):
-        weights = Composition(weights=dict(weights))
+    weights = Composition(weights=dict(weights)) if isinstance(weights, Mapping) else weights
     refuse_occupied(out)
-    _refuse_rounded(model)
+    if found := {parameter.dtype for parameter in model.model.parameters()} - {torch.float32}:
+        raise InputError(
+            f"model {model.name!r}: opened in {', '.join(map(str, found))}; expected torch.float32 "
+            '(open_reward_model(…, dtype="float32")), whatever the export is written in'
+        )
     place = out.resolve()  # a link stays a link to the new one
     place.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(place) as temporary:
@@ -140,15 +142,6 @@ def _write(
     )
     write_json(folder / "config.json", config)
     return written
-
-
-def _refuse_rounded(model: OpenedModel) -> None:
-    """What is compared to 1e-5 has to be computed in float32."""
-    if found := {parameter.dtype for parameter in model.model.parameters()} - {torch.float32}:
-        raise InputError(
-            f"model {model.name!r}: opened in {', '.join(map(str, found))}; expected torch.float32 "
-            '(open_reward_model(…, dtype="float32")), whatever the export is written in'
-        )
 
 
 def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:

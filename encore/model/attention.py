@@ -152,9 +152,8 @@ def segment_attention(
             "is not computed here; give a max_length of at most the window"
         )
     if segment_plan is None:
-        output, _ = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling
-        )
+        inputs = (query, key, value, attention_mask)
+        output, _ = sdpa_attention_forward(module, *inputs, dropout=dropout, scaling=scaling)
         return output, None
     if query.is_cuda and kernel_takes(
         query.dtype,

@@ -30,7 +30,7 @@ def has_compiler(environ: Mapping[str, str] = os.environ, *, headers: Path | Non
     """
     names = (environ.get("CC"), "cc", "gcc", "clang")
     folder = headers or Path(sysconfig.get_paths()["include"])
-    found = any(name is not None and shutil.which(name) is not None for name in names)
+    found = any(map(shutil.which, filter(None, names)))
     return found and (folder / "Python.h").is_file()
 
 

@@ -53,18 +53,14 @@ def load_tokenizer(
         )
     template = None
     if config.chat_template is not None:
-        try:
+        problem = "cannot be read; expected a Jinja text file"
+        with loading(f"chat_template {config.chat_template!r}: {problem}"):
             template = Path(config.chat_template).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"chat_template {config.chat_template!r}: cannot be read ({error}); expected a "
-                "Jinja text file"
-            ) from error
     own = max_positions(files.config, kind)
     return ConversationTokenizer(
         tokenizer,
         num_embeddings=files.config.get("vocab_size"),
-        max_length=config.max_length if own is None else min(config.max_length, own),
+        max_length=min(config.max_length, own or config.max_length),
         template=template,
         is_as_downloaded=is_as_downloaded,
     )

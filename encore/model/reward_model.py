@@ -55,7 +55,10 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         position_offset: int = 0,
     ) -> None:
         super().__init__()
-        _check_heads(head_ids)
+        if not head_ids or len(set(head_ids)) != len(head_ids):
+            raise InputError(
+                f"heads {list(head_ids)!r}: expected at least one, each with its own name"
+            )
         if pooling == "class-token" and is_causal:
             raise InputError(
                 "pooling 'class-token': this trunk is causal, so its first token has seen nothing; "
@@ -67,10 +70,10 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         self.is_causal = is_causal
         self.position_offset = position_offset
         # Without torch's own first values, which would draw from the caller's random state.
-        size = trunk.config.hidden_size, len(self.head_ids)
+        size = self.hidden_size, len(head_ids)
         self.heads = nn.utils.skip_init(nn.Linear, *size, bias=False, dtype=torch.float32)
         nn.init.zeros_(self.heads.weight)
-        self.register_buffer("mean_R", torch.zeros(len(self.head_ids), dtype=torch.float64))
+        self.register_buffer("mean_R", torch.zeros(len(head_ids), dtype=torch.float64))
 
     def forward(self, microbatch: Microbatch) -> Any:
         """Centred scores score_NR, float32, in the order of the sequences given to `lay_out`."""
@@ -160,14 +163,9 @@ class WholeClassifier(MultiHeadRewardModel):
     """
 
     def __init__(self, classifier: Any, *, head_ids: Sequence[str], pad_token_id: int) -> None:
-        nn.Module.__init__(self)
-        _check_heads(head_ids)
-        self.trunk = classifier
-        self.head_ids = tuple(head_ids)
-        self.pooling = "last"
-        self.is_causal = False
+        super().__init__(classifier, head_ids=head_ids, pooling="last", is_causal=False)
+        del self.heads
         self.pad_token_id = pad_token_id
-        self.register_buffer("mean_R", torch.zeros(len(self.head_ids), dtype=torch.float64))
         for config in (classifier.config, classifier.config.get_text_config()):
             config.pad_token_id = pad_token_id
         linear = [module for module in classifier.modules() if isinstance(module, nn.Linear)]
@@ -205,9 +203,3 @@ class WholeClassifier(MultiHeadRewardModel):
                 first = getattr(module, "offset", 0) if padding is None else padding + 1
                 sizes.append(module.num_embeddings - int(first))
         return min(sizes, default=None)
-
-
-def _check_heads(head_ids: Sequence[str]) -> None:
-    """Refuse heads that no name tells apart."""
-    if not head_ids or len(set(head_ids)) != len(head_ids):
-        raise InputError(f"heads {list(head_ids)!r}: expected at least one, each with its own name")
