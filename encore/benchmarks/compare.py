@@ -62,9 +62,19 @@ class StoredRow:
         names = (about.name, about.version, about.headline)
         return (*names, ties, about.weighting, about.digest)
 
+    @property
+    def identity(self) -> object:
+        """The same for a row that two tables of a study have in common."""
+        if self.pairs is None:
+            return self.row_id
+        credit = self.pairs.credit_P.tobytes()
+        return (self.definition, self.study, self.table.model, self.line.name, credit)
+
 
 def read_studies(studies: Sequence[Path], *, benchmark: str | None = None) -> tuple[StoredRow, ...]:
-    """The rows of the tables of all studies; two directories of one name are called by their paths.
+    """The rows of the tables of all studies; what two tables of one study have in common, once.
+
+    Two directories of one name are called by their paths.
 
     Args:
         studies: One that is given twice is read once.
@@ -76,7 +86,7 @@ def read_studies(studies: Sequence[Path], *, benchmark: str | None = None) -> tu
     """
     paths = list(dict.fromkeys(study.resolve() for study in studies))
     names = [path.name for path in paths]
-    rows: list[StoredRow] = []
+    rows: dict[object, StoredRow] = {}
     for path in paths:
         folders = table_folders(open_study(path).path)
         if not folders:
@@ -85,10 +95,11 @@ def read_studies(studies: Sequence[Path], *, benchmark: str | None = None) -> tu
             )
         label = path.name if names.count(path.name) == 1 else str(path)
         for folder in folders:
-            rows += _rows(folder, study=label)
-    found = tuple(row for row in rows if benchmark in (None, row.table.benchmark.name))
+            for row in _rows(folder, study=label):
+                rows.setdefault(row.identity, row)
+    found = tuple(row for row in rows.values() if benchmark in (None, row.table.benchmark.name))
     if not found:
-        known = ", ".join(sorted({row.table.benchmark.name for row in rows})) or "none"
+        known = ", ".join(sorted({row.table.benchmark.name for row in rows.values()}))
         raise InputError(f"benchmark {benchmark!r}: no table of it here (there are: {known})")
     return found
 
@@ -144,8 +155,7 @@ def compare_two(
         InputError: No such row, several of this name, rows on different pairs or by different
             definitions, or one without results of its pairs.
     """
-    distinct = _distinct(rows)
-    one, other = both = find_row(distinct, first), find_row(distinct, second)
+    one, other = both = find_row(rows, first), find_row(rows, second)
     if one is other:
         raise InputError(f"rows {first!r} and {second!r} are one and the same; give two")
     if one.definition != other.definition:
@@ -207,16 +217,6 @@ def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
         )
 
 
-def _distinct(rows: Sequence[StoredRow]) -> list[StoredRow]:
-    """The rows; what two tables of one study have in common, once."""
-    found: dict[tuple[object, ...], StoredRow] = {}
-    for row in rows:
-        credit = b"" if row.pairs is None else row.pairs.credit_P.tobytes()
-        key = (row.definition, row.study, row.table.model, row.line.name, credit)
-        found.setdefault(key if credit else (row.row_id,), row)
-    return list(found.values())
-
-
 def _other_definitions(what: str, *rows: StoredRow) -> InputError:
     parts = (row.definition for row in rows)
     shown = "; ".join(
@@ -233,12 +233,12 @@ def _other_definitions(what: str, *rows: StoredRow) -> InputError:
 def _compared(
     rows: Sequence[StoredRow], *, by: str | None, reference: str | None, seed: int
 ) -> dict[str, Any]:
-    own, about = _distinct(rows), rows[0].table.benchmark
+    about = rows[0].table.benchmark
     names = {name.casefold(): name for name in rows[0].line.own.figures}
     figure = names.get((by or about.headline).casefold())
     if figure is None:
         raise InputError(f"--by {by!r}: no such figure (there are: {', '.join(names.values())})")
-    chosen = rows[0] if reference is None else find_row(own, reference)
+    chosen = rows[0] if reference is None else find_row(rows, reference)
     compared = [
         {
             "row_id": row.row_id,
@@ -253,7 +253,7 @@ def _compared(
             },
             "comparison": None if row is chosen else _comparison(row, chosen, seed=seed),
         }
-        for row in sorted(own, key=lambda row: -row.line.own.figures[figure].score)
+        for row in sorted(rows, key=lambda row: -row.line.own.figures[figure].score)
     ]
     return {
         **{name: getattr(about, name) for name in ("version", "weighting", "digest")},

@@ -4,7 +4,7 @@ What is counted is a *unit*: a row of the benchmark with one chosen response. Ne
 one pair. Where it has several rejected responses, its pairs are one choice among them all, right or
 wrong as a whole.
 
-Suffixes: P pairs, U units, S units of one subset, V models or weight vectors.
+Suffixes: P pairs, U units, S units of one subset.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def units_of_pairs(pairs: BenchmarkPairs) -> Units:
     return units_of(pairs.keys)
 
 
-def unit_credits(credit_VP: _Floats, *, units: Units) -> _Floats:
-    """Credit of each unit, shape [U] or [V, U]: that of its pair, or of its choice among several.
+def unit_credits(credit_P: _Floats, *, units: Units) -> _Floats:
+    """Credit of each unit, shape [U]: that of its pair, or of its choice among several.
 
     With credits c of the chosen response against each rejected one, the choice is worth
     1 / (1 + sum of (1 - c) / c), and 0 if any c is 0: the chance that the chosen response is taken
@@ -137,16 +137,15 @@ def unit_credits(credit_VP: _Floats, *, units: Units) -> _Floats:
     RewardBench 2's rule: 1 if it has the highest reward alone, 1/k if k share it, else 0.
 
     Args:
-        credit_VP: 0 to 1 for each pair, shape [P] or [V, P].
+        credit_P: 0 to 1 for each pair.
         units: Of those pairs.
     """
-    if len(units.subset_U) == credit_VP.shape[-1]:
-        return credit_VP  # one pair each, in its order
-    sorted_VP = credit_VP[..., units.order_P]
+    if len(units.subset_U) == len(credit_P):
+        return credit_P  # one pair each, in its order
+    sorted_P = credit_P[units.order_P]
     with np.errstate(divide="ignore"):
-        odds_VP = (1 - sorted_VP) / sorted_VP
-    against_VU = np.add.reduceat(odds_VP, units.start_U, axis=-1)
-    return np.asarray(1 / (1 + against_VU), dtype=np.float64)
+        against_U = np.add.reduceat((1 - sorted_P) / sorted_P, units.start_U)
+    return np.asarray(1 / (1 + against_U), dtype=np.float64)
 
 
 def unit_weights(subset_U: Sequence[str], *, weighting: Weighting) -> _Floats:

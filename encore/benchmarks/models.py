@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -155,17 +154,14 @@ class Scorer:
     def _open(self, model: str, *, revision: str | None) -> OpenedModel:
         gc.collect()  # what is left of the model before makes room on the device
         torch.cuda.empty_cache()
-        config = self.config.model_dump(include={"device", "dtype", "max_length"})
-        return open_reward_model(model, revision=revision, **config)
+        how = self.config.model_dump(include={"device", "dtype", "max_length"})
+        return open_reward_model(model, revision=revision, **how)
 
     def score(self, opened: OpenedModel, *, shown: str) -> ScoredModel:
         """The head scores of the pairs, in ``root/<key>``: computed, or found there.
 
         The same model and pairs always mean the same key: the data's own order changes no shard.
-
-        Args:
-            opened: The model.
-            shown: What rows and the reporter call it.
+        Rows and the reporter call the model what is ``shown``.
 
         Raises:
             InputError: A pair that the model's template refuses; the folder holds something else.
@@ -173,28 +169,23 @@ class Scorer:
             KeyboardInterrupt: Finished shards are kept.
         """
         pairs, config, metadata = self.pairs, self.config, opened.metadata
-        further: dict[str, Any] = {
-            "benchmark": pairs.benchmark.model_dump(include={"name", "version"})
-        }
-        if config.truncation != "encore":
-            further["truncation"] = config.truncation
+        definition = pairs.benchmark.model_dump(include={"name", "version"})
+        cut = {} if config.truncation == "encore" else {"truncation": config.truncation}
         manifest = score_manifest(
             opened,
             data_sha256=pairs.digest,
             num_pairs=pairs.num_pairs,
             shard_size=self.shard_size,
-            further=further,
+            further={"benchmark": definition, **cut},
         )
         folder = self.root / manifest.score_key
         keys = [(pair.pair_id, pair.source) for pair in pairs.pairs]
         plan = sorted(range(len(keys)), key=keys.__getitem__)
+        planned = [(pairs.pairs[place], pairs.subset_P[place]) for place in plan]
         report = score_run(
             folder,
             manifest,
-            lambda shard: [
-                (pairs.pairs[place], pairs.subset_P[place])
-                for place in plan[shard.start : shard.stop]
-            ],
+            lambda shard: planned[shard.start : shard.stop],
             opened=opened,
             how=config,
             encode=partial(encoded_pairs, opened, truncation=config.truncation),
@@ -204,6 +195,7 @@ class Scorer:
         if report.failures:
             index, error = min(report.failures.items())
             raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")
+        about = {"name": opened.name, "digest": opened.digest}
         return ScoredModel(
             folder=folder,
             name=opened.name,
@@ -212,12 +204,7 @@ class Scorer:
             num_computed=sum(one.num_rows // 2 for one in report.outcomes if one.counts),
             notes=tuple(_notes(opened, report, pairs, truncation=config.truncation)),
             synthetic=tuple(f"model {shown}: {part}" for part in metadata.get("synthetic", ())),
-            behind={
-                "name": opened.name,
-                "digest": opened.digest,
-                "revision": metadata.get("revision"),
-                "gate": None,
-            },
+            behind={**about, "revision": metadata.get("revision"), "gate": None},
             backbone=metadata.get("backbone_identity", {}).get("revision"),
         )
 

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from encore.benchmarks.definition import Ties, Weighting
 from encore.benchmarks.pairs import BenchmarkPairs
@@ -60,22 +59,19 @@ class PairResults:
     keys: list[tuple[str, str, str]]
     rows: tuple[TableRow, ...]
 
-    def order_of(self, keys: Sequence[tuple[str, str, str]]) -> NDArray[np.int64]:
+    def order_of(self, keys: Sequence[tuple[str, str, str]]) -> list[int]:
         """Where the pair of each key stands: files may differ in order."""
         place = {key: index for index, key in enumerate(self.keys)}
-        return np.array([place[key] for key in keys], dtype=np.int64)
+        return [place[key] for key in keys]
 
 
 def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: BenchmarkPairs) -> Path:
     """Write what a table's rows gave every pair to one Parquet file, whole or not at all.
 
     Args:
-        path: The file; its folder must exist.
+        path: The file, which is returned; its folder must exist.
         rows: In the table's order, each with a name of its own.
         pairs: What they are results on.
-
-    Returns:
-        ``path``.
 
     Raises:
         OSError: As the file system reports it.
@@ -83,12 +79,10 @@ def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: Benchmark
     benchmark = pairs.benchmark
     footer = {
         "benchmark": benchmark.name,
-        "version": benchmark.version,
-        "revision": benchmark.revision,
+        **benchmark.model_dump(include={"version", "revision", "weighting"}),
         "data_digest": pairs.digest,
         "num_pairs": pairs.num_pairs,
         "is_partial": pairs.is_partial,
-        "weighting": benchmark.weighting,
         "ties": {row.name: row.ties for row in rows},
         "rows": {row.name: row.about.model_dump(mode="json") for row in rows},
     }
@@ -102,9 +96,9 @@ def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: Benchmark
         for row in rows:
             chosen, rejected = (nulls, nulls) if row.reward_P2 is None else row.reward_P2.T
             columns = {
-                "benchmark": pa.repeat(benchmark.name, pairs.num_pairs),
-                "data_digest": pa.repeat(pairs.digest, pairs.num_pairs),
-                "row": pa.repeat(row.name, pairs.num_pairs),
+                "benchmark": [benchmark.name] * pairs.num_pairs,
+                "data_digest": [pairs.digest] * pairs.num_pairs,
+                "row": [row.name] * pairs.num_pairs,
                 "subset": subset_P,
                 "pair_id": pair_id_P,
                 "row_id": row_id_P,

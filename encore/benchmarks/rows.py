@@ -1,7 +1,6 @@
 """A row of a benchmark's table: what a scheme's weights, a reward model or a judge gave every pair.
 
-Suffixes: P pairs, U units (`encore.benchmarks.metrics`), 2 responses (chosen, rejected), R heads,
-V weight vectors, B vectors of one block.
+Suffixes: P pairs, U units (`encore.benchmarks.metrics`), 2 responses (chosen, rejected), R heads.
 """
 
 from __future__ import annotations
@@ -23,9 +22,6 @@ from encore.benchmarks.metrics import (
     units_of_pairs,
 )
 from encore.benchmarks.pairs import BenchmarkPairs
-
-#: Margins held at a time: 32 MB.
-_BLOCK_CELLS = 4_000_000
 
 RowKind = Literal["scheme", "model", "judge", "paper-only"]
 _Floats = NDArray[np.float64]
@@ -185,21 +181,18 @@ def mean_row(
         method: As in `TableRow`.
         **params: The scheme's.
     """
-    weight_VR = np.array(drawn)
     units, ties = units_of_pairs(pairs), pairs.benchmark.ties
     weight_U = unit_weights(units.subset_U, weighting=pairs.benchmark.weighting)
-    num_vectors, num_pairs = len(weight_VR), len(margin_PR)
-    total_P, total_U = np.zeros(num_pairs), np.zeros(len(weight_U))
-    headline_V = np.empty(num_vectors)
-    block = max(_BLOCK_CELLS // max(num_pairs, 1), 1)  # 1,000 vectors x 70,000 pairs do not fit
-    for start in range(0, num_vectors, block):
-        credit_BP = credit_of(weight_VR[start : start + block] @ margin_PR.T, ties=ties)
-        credit_BU = unit_credits(credit_BP, units=units)
-        headline_V[start : start + block] = credit_BU @ weight_U
-        total_P += credit_BP.sum(axis=0)
-        total_U += credit_BU.sum(axis=0)
-    low, high = np.quantile(headline_V, [0.025, 0.975]).tolist()
-    draws = DrawSpread(num_draws=num_vectors, mean=float(headline_V.mean()), low=low, high=high)
+    num_vectors, headlines = len(drawn), []
+    total_P, total_U = np.zeros(len(margin_PR)), np.zeros(len(weight_U))
+    for weight_R in drawn:
+        credit_P = credit_of(margin_PR @ weight_R, ties=ties)
+        credit_U = unit_credits(credit_P, units=units)
+        headlines.append(credit_U @ weight_U)
+        total_P += credit_P
+        total_U += credit_U
+    low, high = np.quantile(headlines, [0.025, 0.975]).tolist()
+    draws = DrawSpread(num_draws=num_vectors, mean=float(np.mean(headlines)), low=low, high=high)
     return TableRow(
         name=name,
         ties=ties,

@@ -112,8 +112,11 @@ def run_benchmark(
         data=config.pairs.data,
         allow_partial=config.pairs.allow_partial,
     )
-    files = config.named_results
-    stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
+    stored = [
+        row
+        for name, path in config.named_results
+        for row in stored_rows(path, pairs=pairs, name=name)
+    ]
     _check_names([*config.named_models, *(row.name for row in stored)], config)
     root = study.path / BENCHMARKS_DIR
     scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
@@ -135,20 +138,7 @@ def run_benchmark(
         synthetic=(f"benchmark {name}",) if name.startswith(SYNTHETIC_LABEL) else (),
         seed=config.rows.seed,
     )
-    # What a table contains: its folder is named after it, so two tables never share one.
-    identity = {
-        "format": 1,
-        "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
-        "data_sha256": pairs.digest,
-        "model": None if heads is None else heads.behind,
-        "reward_models": {
-            name: one.behind for name, one in zip(config.named_models, models, strict=True)
-        },
-        "results": [[name, file_sha256(path)] for name, path in files],
-        "ratings": weighed.origin and asdict(weighed.origin),
-        "rows": identity_of(config.rows),
-        "paper": config.paper,
-    }
+    identity = _identity(config, pairs, weighed, models)
     num_computed = sum(one.num_computed for one in every)
     out = config.out or root / run_key_of(identity)
     run = BenchmarkRun(table=table, rows=rows, pairs=pairs, out=out, num_computed=num_computed)
@@ -166,10 +156,12 @@ def _weighed(study: Study, scorer: Scorer) -> _Weighed:
         no_weights = dict.fromkeys(evidence.rule_ids, 0.0)
         heads = scorer.heads(check_heads=partial(head_weights, no_weights))
         rows, notes = scheme_rows(heads.scores, scorer.pairs, evidence=evidence, config=config.rows)
-        marks: tuple[str, ...] = ()
-        if evidence.study is not None:
-            found = synthetic_in(evidence.study.path, run=evidence.origin.run_key)
-            marks = tuple(f"training {part}" for part in found)
+        study_of, run = evidence.study, evidence.origin.run_key
+        marks = (
+            [f"training {part}" for part in synthetic_in(study_of.path, run=run)]
+            if study_of
+            else []
+        )
         uses_labels = any(row.about.uses_labels for row in rows)
         return _Weighed(
             heads=heads,
@@ -178,6 +170,24 @@ def _weighed(study: Study, scorer: Scorer) -> _Weighed:
             origin=evidence.origin,
             learnt=evidence.read_pairs().pair_id_P.tolist() if uses_labels else (),
         )
+
+
+def _identity(
+    config: BenchmarkConfig, pairs: BenchmarkPairs, weighed: _Weighed, models: Sequence[ScoredModel]
+) -> dict[str, Any]:
+    """What a table contains; its folder is named after it, so two tables never share one."""
+    heads, origin, names = weighed.heads, weighed.origin, config.named_models
+    return {
+        "format": 1,
+        "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
+        "data_sha256": pairs.digest,
+        "model": None if heads is None else heads.behind,
+        "reward_models": {name: one.behind for name, one in zip(names, models, strict=True)},
+        "results": [[name, file_sha256(path)] for name, path in config.named_results],
+        "ratings": None if origin is None else asdict(origin),
+        "rows": identity_of(config.rows),
+        "paper": config.paper,
+    }
 
 
 def _check_models(config: BenchmarkConfig) -> None:

@@ -169,7 +169,6 @@ def make_table(
     Raises:
         InputError: Two rows of one name.
     """
-    of_pairs = {name: getattr(pairs, name) for name in ("num_pairs", "digest", "is_partial")}
     names = [row.name for row in rows]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"table: several rows {twice[0]!r}; give every row a name of its own")
@@ -191,7 +190,12 @@ def make_table(
             "beside these"
         )
     return BenchmarkTable(
-        benchmark=TableBenchmark(**pairs.benchmark.model_dump(), **of_pairs),
+        benchmark=TableBenchmark(
+            **pairs.benchmark.model_dump(),
+            num_pairs=pairs.num_pairs,
+            digest=pairs.digest,
+            is_partial=pairs.is_partial,
+        ),
         model=model,
         reference=names[0] if names else None,
         rows=tuple(lines),

@@ -116,6 +116,6 @@ def test_weights_of_units_add_up_to_one_and_subsets_weigh_alike(subsets):
 def test_the_pairs_of_a_row_are_found_wherever_they_stand():
     units = units_of([("s", "1"), ("s", "2"), ("t", "1"), ("s", "1")])
     assert units.subset_U == ("s", "s", "t")
-    # Row 1 of s: places 0 and 3, of which the second is lost; both models at once.
-    worth_VU = unit_credits(np.array([[1.0, 1.0, 0.5, 0.0], [1, 0, 1, 0.5]]), units=units)
-    assert worth_VU.tolist() == [[0.0, 1.0, 0.5], [0.5, 0.0, 1.0]]
+    # Row 1 of s: places 0 and 3, of which the second is lost, then tied.
+    assert unit_credits(np.array([1.0, 1.0, 0.5, 0.0]), units=units).tolist() == [0.0, 1.0, 0.5]
+    assert unit_credits(np.array([1.0, 0.0, 1.0, 0.5]), units=units).tolist() == [0.5, 0.0, 1.0]

@@ -65,7 +65,8 @@ def test_rows_of_chance_are_means_over_their_seeds(rows):
     three, fifty = (alone(rows[name], PAIRS) for name in names)
     assert three.headline.score == pytest.approx(np.mean(each[:3]))
     assert (three.draws.num_draws, three.method, fifty.method) == (3, "random", None)
-    assert fifty.draws.mean == fifty.headline.score == pytest.approx(np.mean(each))
+    expected = pytest.approx(np.mean(each))
+    assert fifty.draws.mean == expected == fifty.headline.score
     assert (fifty.draws.low, fifty.draws.high) == pytest.approx(np.quantile(each, [0.025, 0.975]))
     for subset in fifty.subsets:  # what is neither right nor wrong is no loss
         assert subset.num_wins + subset.num_losses < subset.num_pairs

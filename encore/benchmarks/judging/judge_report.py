@@ -16,11 +16,9 @@ import numpy as np
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig, JudgeBy
 from encore.benchmarks.definition import load_benchmark
-from encore.benchmarks.judging.judged_pairs import judge_pairs, plan_of
+from encore.benchmarks.judging.judged_pairs import judge_pairs
 from encore.benchmarks.judging.rated_pairs import RatedPairs, check_weights, origin_of, rate_pairs
 from encore.benchmarks.judging.verdict_summary import (
-    CHOSEN,
-    REJECTED,
     VerdictSummary,
     pair_credits,
     reliability,
@@ -173,13 +171,12 @@ def _by_pair(
     summary, credit_P = summarize(verdict_P2), pair_credits(verdict_P2)
     low, high = (
         benchmark_score(pair_credits(verdict_P2, missing=one), pairs=pairs, ties="half").headline
-        for one in (REJECTED, CHOSEN)
+        for one in (0, 1)
     )
     shown = f"{low.name} would be {low.score:.1%} or {high.score:.1%}"
     said = remarks(summary, null_reasons, range_shown=shown)
     notes = tuple(f"judge {name}: {one}" for one in said)
-    plan, single_P = plan_of(pairs), np.empty(pairs.num_pairs)
-    single_P[plan] = single_order_credits(verdict_P2[plan], seed=config.seed)
+    single_P = single_order_credits(verdict_P2, seed=config.seed)
     about = RowAbout(
         kind="judge",
         synthetic=_synthetic(pairs, judge),

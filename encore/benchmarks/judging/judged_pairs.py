@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
@@ -30,7 +31,6 @@ from encore.benchmarks.judging.pairwise_protocol import (
     prompt_digest,
     render_comparison,
 )
-from encore.benchmarks.judging.verdict_summary import CHOSEN, NEITHER, REJECTED
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.errors import InputError, StudyIncompleteError
 from encore.judges.base import Judge, ask
@@ -53,7 +53,6 @@ VERDICTS = pa.schema(
         *(pa.field(name, _TEXT, nullable=False) for name in ("judge", "run_key")),
     ]
 )
-_NUMBER_OF = {"chosen": CHOSEN, "rejected": REJECTED, None: NEITHER}
 
 
 class JudgingManifest(RunManifest):
@@ -92,12 +91,7 @@ class JudgingManifest(RunManifest):
         return len(ORDERS)
 
 
-Verdicts = tuple[JudgingManifest, NDArray[np.int8], Mapping[str, int]]
-
-
-def plan_of(pairs: BenchmarkPairs) -> list[int]:
-    """The places of the pairs in the order of a judging, which no file's order changes."""
-    return sorted(range(pairs.num_pairs), key=pairs.keys.__getitem__)
+Verdicts = tuple[JudgingManifest, NDArray[np.float64], Mapping[str, int]]
 
 
 def rows_digest(pairs: BenchmarkPairs) -> str:
@@ -117,8 +111,7 @@ def judge_pairs(
 
     The protocol is RewardBench's pairwise one (verdicts ``[[A]]`` and ``[[B]]``, half credit where
     there is none) in our own words, with these differences: both orders instead of one drawn
-    unseeded, one user message instead of a system and a user one (any judge can read it), and a
-    conversation of several turns is judged, not skipped.
+    unseeded, one user message instead of two (any judge reads it), and several turns are judged.
 
     Args:
         pairs: The benchmark's.
@@ -128,12 +121,11 @@ def judge_pairs(
 
     Returns:
         The judging's manifest; verdict_P2 in the order of the pairs, 1 where the chosen answer is
-        named, -1 where the rejected one, 0 without verdict; replies without a verdict, by reason.
+        named, 0 where the rejected one, NaN without verdict; replies without a verdict, by reason.
 
     Raises:
         InputError: Replies longer than the judge's context.
         StudyIncompleteError: Shards failed; the same call judges only these.
-        EncoreError: The judge does not load.
     """
     protocol = config.protocol or "explained"
     most = config.max_reply_tokens or MAX_REPLY_TOKENS[protocol]
@@ -144,7 +136,8 @@ def judge_pairs(
             f"{context}; give --max-reply-tokens, or --protocol verdict-only"
         )
     manifest = _manifest(pairs, judge, config, protocol=protocol, most=most)
-    plan = plan_of(pairs)
+    # The places of the pairs in an order that no file's order changes.
+    plan = sorted(range(pairs.num_pairs), key=pairs.keys.__getitem__)
 
     def start() -> int:
         reporter.started("starting the judge's engine")
@@ -242,9 +235,9 @@ def _read(folder: Path, manifest: JudgingManifest, plan: list[int]) -> Verdicts:
     paths = run_status(folder, JudgingManifest).paths
     columns = ["preferred", "null_reason"]
     table = pa.concat_tables([pq.ParquetFile(path).read(columns=columns) for path in paths])
-    number_N = np.array([_NUMBER_OF[one] for one in table["preferred"].to_pylist()], dtype=np.int8)
-    verdict_P2 = np.empty((len(plan), len(ORDERS)), dtype=np.int8)
-    verdict_P2[plan] = number_N.reshape(verdict_P2.shape)
+    is_chosen_N = pc.equal(table["preferred"], "chosen").cast(pa.float64()).to_numpy()
+    verdict_P2 = np.empty((len(plan), len(ORDERS)))
+    verdict_P2[plan] = is_chosen_N.reshape(verdict_P2.shape)
     reasons = Counter(table["null_reason"].drop_null().to_pylist())
     return manifest, verdict_P2, dict(sorted(reasons.items()))
 

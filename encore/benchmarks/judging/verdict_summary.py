@@ -21,33 +21,29 @@ _WORDS_OF_REASON: Mapping[str, str] = {
     "reply_cut_off": "the token limit cut the reply off (give a larger --max-reply-tokens)",
     "prompt_too_long": "the prompt is too long for the judge's context and was not asked",
 }
-#: Which answer a verdict names, as numbers that can be added up.
-CHOSEN, NEITHER, REJECTED = 1, 0, -1
 #: A judge whose verdicts name one place at least this often hardly looks at the answers.
 _ALMOST_ALWAYS = 0.95
 
-_Verdicts = NDArray[np.int8]
 _Floats = NDArray[np.float64]
 
 
-def pair_credits(verdict_P2: _Verdicts, *, missing: int = NEITHER) -> _Floats:
+def pair_credits(verdict_P2: _Floats, *, missing: float = 0.5) -> _Floats:
     """The mean credit of both orders: 0, 1/4, 1/2, 3/4 or 1, shape [P].
 
-    An order that names the chosen answer counts 1, the other 0, one without a verdict one half, as
-    in RewardBench. A judge that follows the place gets one half for the pair, as for a tie.
+    A judge that follows the place gets one half for the pair, as for a tie.
 
     Args:
-        verdict_P2: CHOSEN, REJECTED or NEITHER.
-        missing: What stands for NEITHER.
+        verdict_P2: 1 where the chosen answer is named, 0 where the rejected one, NaN for neither.
+        missing: What an order without a verdict counts; one half, as in RewardBench.
     """
-    filled_P2 = np.where(verdict_P2 == NEITHER, missing, verdict_P2)
-    return np.asarray((1 + filled_P2.astype(np.float64)).mean(axis=1) / 2, dtype=np.float64)
+    return np.asarray(np.nan_to_num(verdict_P2, nan=missing).mean(axis=1))
 
 
-def single_order_credits(verdict_P2: _Verdicts, *, seed: int) -> _Floats:
+def single_order_credits(verdict_P2: _Floats, *, seed: int) -> _Floats:
     """The credit of one order a pair, drawn by chance: RewardBench's own protocol, but seeded."""
     order_P = np.random.default_rng(seed).integers(0, 2, size=len(verdict_P2))
-    return np.asarray((1 + verdict_P2[np.arange(len(order_P)), order_P].astype(np.float64)) / 2)
+    chosen_P: _Floats = verdict_P2[np.arange(len(order_P)), order_P]
+    return np.nan_to_num(chosen_P, nan=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,19 +76,19 @@ class VerdictSummary:
     always: Place | None
 
 
-def summarize(verdict_P2: _Verdicts) -> VerdictSummary:
+def summarize(verdict_P2: _Floats) -> VerdictSummary:
     """The figures of verdicts on at least one pair."""
-    is_twice_P = (verdict_P2 != NEITHER).all(axis=1)
-    num_verdicts, num_twice = int((verdict_P2 != NEITHER).sum()), int(is_twice_P.sum())
-    num_first = int((verdict_P2 == (CHOSEN, REJECTED)).sum())
-    num_consistent = int((is_twice_P & (verdict_P2[:, 0] == verdict_P2[:, 1])).sum())
+    is_verdict_P2 = ~np.isnan(verdict_P2)
+    num_verdicts, num_twice = int(is_verdict_P2.sum()), int(is_verdict_P2.all(axis=1).sum())
+    num_first = int((verdict_P2 == (1, 0)).sum())
+    num_consistent = int((verdict_P2[:, 0] == verdict_P2[:, 1]).sum())
     always: Mapping[int, Place] = {0: "B", num_verdicts: "A"} if num_verdicts > 1 else {}
     return VerdictSummary(
         num_pairs=len(verdict_P2),
         num_unparsed=verdict_P2.size - num_verdicts,
         accuracy=float(pair_credits(verdict_P2).mean()),
-        accuracy_low=float(pair_credits(verdict_P2, missing=REJECTED).mean()),
-        accuracy_high=float(pair_credits(verdict_P2, missing=CHOSEN).mean()),
+        accuracy_low=float(pair_credits(verdict_P2, missing=0).mean()),
+        accuracy_high=float(pair_credits(verdict_P2, missing=1).mean()),
         num_answered_twice=num_twice,
         consistency=num_consistent / num_twice if num_twice else None,
         share_first=num_first / num_verdicts if num_verdicts else None,
