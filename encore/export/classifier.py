@@ -40,8 +40,6 @@ _PHI3_SCALING = ("long_factor", "short_factor")
 _MOVED = ("rope_theta", "partial_rotary_factor")
 _ORIGINAL = "original_max_position_embeddings"
 _PROBE = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}]
-#: Part of a post-processor that changes offsets and no token.
-_HARMLESS_PROCESSOR = "ByteLevel"
 _OPEN = "{%- set whole_text -%}"
 _CLOSE = (
     "{%- endset -%}"
@@ -248,7 +246,8 @@ def write_tokenizer(tokenizer: ConversationTokenizer, folder: Path) -> None:
     """
     hf_tokenizer, template = tokenizer.hf_tokenizer, _ending_template(tokenizer)
     content: dict[str, Any] = json.loads(hf_tokenizer.backend_tokenizer.to_str())
-    content["post_processor"] = _without_special_tokens(content.get("post_processor"))
+    # It would add special tokens, and the template has written them already.
+    content["post_processor"] = None
     special = {
         name: str(token)
         for name, token in hf_tokenizer.special_tokens_map.items()
@@ -284,12 +283,3 @@ def _ending_template(tokenizer: ConversationTokenizer) -> str:
         return tokenizer.template
     # Jinja drops one line break at a template's very end; inside it would be kept.
     return _OPEN + tokenizer.template.removesuffix("\n") + _CLOSE
-
-
-def _without_special_tokens(processor: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The post-processor without what adds tokens: the template has written them already."""
-    if processor is None or processor["type"] == _HARMLESS_PROCESSOR:
-        return processor
-    parts = processor["processors"] if processor["type"] == "Sequence" else []
-    kept = [part for part in parts if part["type"] == _HARMLESS_PROCESSOR]
-    return {"type": "Sequence", "processors": kept} if kept else None

@@ -21,6 +21,7 @@ from encore.data.records import Message, PreferencePair
 from encore.errors import EncoreError, InputError
 from encore.export.classifier import ExportDtype, rounded
 from encore.export.weights_input import Composition
+from encore.model.layouts import TokenIds
 from encore.model.loading import load_weights, loading
 from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
@@ -35,7 +36,6 @@ REWARD_LABEL = "reward"
 #: A prompt and its response.
 Conversation = tuple[tuple[Message, ...], str]
 
-_TokenIds = NDArray[np.int32]
 _Scores = NDArray[np.float64]
 
 
@@ -96,7 +96,7 @@ class Written:
         """The names of the scores, in order."""
         return (REWARD_LABEL,) if self.composition.weights else self.source.model.head_ids
 
-    def scores(self, sequences: Sequence[_TokenIds]) -> _Scores:
+    def scores(self, sequences: Sequence[TokenIds]) -> _Scores:
         """The labels' scores by the model in memory, [N, K]."""
         model, pad_token_id = self.source.model, self.source.tokenizer.pad_token_id
         score_NR = score_sequences(model, sequences, pad_token_id=pad_token_id).astype(np.float64)
@@ -124,7 +124,7 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
         EncoreError: The folder says something else than the model: what, and by how much.
     """
     with loading(f"export of {written.source.name!r}: its tokenizer does not load"):
-        tokenizer = AutoTokenizer.from_pretrained(written.folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(written.folder)
     plain = _open(written, "float32")
     _compare_weights(written, plain)
     if written.dtype != "float32":
@@ -157,7 +157,6 @@ def _open(written: Written, dtype: ExportDtype) -> Any:
         written.folder,
         name=f"export of {written.source.name!r}",
         dtype=getattr(torch, dtype),
-        trust_remote_code=False,
     )
     return model.eval().to(written.source.model.device)
 
@@ -175,7 +174,7 @@ def _compare_weights(written: Written, plain: Any) -> None:
         )
 
 
-def _compare_tokens(written: Written, tokenizer: Any) -> list[tuple[str, _TokenIds]]:
+def _compare_tokens(written: Written, tokenizer: Any) -> list[tuple[str, TokenIds]]:
     """Text and tokens of the probes this model's template renders, without those that are cut."""
     found = []
     for prompt, response in probes():
@@ -203,7 +202,7 @@ def _compare_tokens(written: Written, tokenizer: Any) -> list[tuple[str, _TokenI
 
 
 def _compare_scores(
-    written: Written, tokenizer: Any, plain: Any, probes: Sequence[tuple[str, _TokenIds]]
+    written: Written, tokenizer: Any, plain: Any, probes: Sequence[tuple[str, TokenIds]]
 ) -> float:
     """The largest difference over the probes, padded beside one another."""
     texts = [text for text, _ in probes]
@@ -222,7 +221,7 @@ def _compare_scores(
     return float(difference_K.max())
 
 
-def _plain_scores(plain: Any, sequences: Sequence[_TokenIds]) -> _Scores:
+def _plain_scores(plain: Any, sequences: Sequence[TokenIds]) -> _Scores:
     """By plain transformers, one conversation at a time, so that no padding takes part."""
     rows = []
     with torch.inference_mode():

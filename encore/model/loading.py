@@ -101,11 +101,11 @@ def load_reward_model(
         trunk = _random_trunk(config, files, device, seed=seed, **options)
     else:
         trunk, _ = _load(AutoModel, config, files, device, **options)
-    own_pooling: Pooling = "last" if kind.is_causal else "mean"
+    pooling: Pooling = "last" if kind.is_causal else "mean"
     model = MultiHeadRewardModel(
         trunk,
         head_ids=head_ids,
-        pooling=own_pooling if config.pooling == "auto" else config.pooling,
+        pooling=pooling if config.pooling == "auto" else config.pooling,
         is_causal=kind.is_causal,
         position_offset=position_offset(files.config, kind),
     )

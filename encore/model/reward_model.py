@@ -124,11 +124,9 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         return int(self.trunk.config.get_text_config().hidden_size)
 
     def _pool(self, hidden_TD: Any, microbatch: Microbatch) -> Any:
-        if self.pooling == "last":
-            return hidden_TD[microbatch.last_N].float()
-        if self.pooling == "class-token":
-            return hidden_TD[microbatch.first_N].float()
         first_N, last_N = microbatch.first_N, microbatch.last_N
+        if self.pooling != "mean":
+            return hidden_TD[last_N if self.pooling == "last" else first_N].float()
         length_N = last_N - first_N + 1
         num_tokens = microbatch.num_tokens
         # The flat index of every real token, sequence by sequence.

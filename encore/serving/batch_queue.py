@@ -18,11 +18,12 @@ import torch
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
+from encore.model.layouts import TokenIds
+
 # Legend: N texts, R rules.
 
 _log = logging.getLogger(__name__)
 
-TokenIds = NDArray[np.int32]
 _Scores = NDArray[np.float32]
 
 #: How long a batch that is not full waits for clients that were answered together.
@@ -107,8 +108,6 @@ class BatchQueue:
                 batch = self._take()
                 if batch:
                     await self._compute(batch)
-        except Exception:  # noqa: BLE001 - a fault of ours
-            _log.exception("the queue has ended; start the server again")
         finally:  # no client waits for ever
             self._is_closed = True
             _fail([*batch, *self.texts], stopping())

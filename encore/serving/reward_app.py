@@ -22,9 +22,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from encore.export.weights_input import Composition
 from encore.model.conversation import EncodedResponse
+from encore.model.layouts import TokenIds
 from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
-from encore.serving.batch_queue import BatchQueue, TokenIds, stopping
+from encore.serving.batch_queue import BatchQueue, stopping
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import RewardRequest, ScoreRequest, Texts, read_request
 from encore.serving.serve_config import ServeLimits

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable
@@ -41,7 +40,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 def is_loopback(listener: socket.socket) -> bool:
     """Whether only this machine reaches the socket."""
-    return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+    address: str = listener.getsockname()[0]
+    return address == "::1" or address.startswith("127.")
 
 
 def url_of(listener: socket.socket) -> str:
