@@ -51,8 +51,11 @@ def test_a_users_own_set_loads_by_path_and_keeps_its_order(tmp_path):
         (({"titel": "x"},), "line 3, rule 0 ('no title'), unknown key 'titel'; did you mean title"),
         ((RULE, {"titel": "x"}), "line 8, rule 1 ('no title'), unknown key 'titel'"),
         (({**RULE, "description": 3},), "key 'description': Input should be a valid string"),
-        (({**RULE, "rule_id": "Not A Slug"},), "rule_id 'Not A Slug': expected lower-case"),
-        (({**RULE, "title": "日本"},), "rule 0 ('日本'), rule_id '': expected"),
+        (
+            ({**RULE, "rule_id": "Not A Slug"},),
+            "key 'rule_id': String should match pattern '^[a-z0-9]+",
+        ),
+        (({**RULE, "title": "日本"},), "rule 0 ('日本'), key 'rule_id': String should match"),
         (({"title": "Kindness"},), "line 2, rule 0 ('Kindness'), key 'description': Field"),
         ((), "key 'rules': Field required"),
     ],

@@ -13,9 +13,6 @@ from encore.data.pairs import PairsManifest
 from encore.publish.publication import origin_text, provenance
 from encore.query.study_tables import StudyTables
 
-_SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"))
-
-
 # --- licences -----------------------------------------------------------------------------------
 
 
@@ -44,12 +41,13 @@ def licences_of(source: PairsManifest) -> list[Licence]:
     """The licence of each origin of a source, in order; one for a synthetic source."""
     if source.synthetic:
         return [_SYNTHETIC]
-    licences = []
-    for origin in source.origins:
-        where = "data set" if origin.kind == "hub" else "local file"
-        note = f"not known ({where} {origin.name}): state it before you pass this on"
-        known = _OF_REPOSITORY.get(origin.name) if origin.kind == "hub" else None
-        licences.append(known or Licence("unknown", note))
+    licences = [
+        _OF_REPOSITORY.get(
+            origin.name,
+            Licence("unknown", f"not known ({origin.name}): state it before you pass this on"),
+        )
+        for origin in source.origins
+    ]
     return list(dict.fromkeys(licences))
 
 
@@ -118,7 +116,6 @@ def data_set_card(
     metadata = DatasetCardData(
         pretty_name=name,
         license=identifiers.pop() if len(identifiers) == 1 else "other",
-        size_categories=[next((size for limit, size in _SIZES if num_pairs < limit), "n>1M")],
         tags=[
             *("preference", "reward-model", "safety", "rule-ratings"),
             *(["synthetic"] if found.synthetic_parts else []),

@@ -110,7 +110,7 @@ def _write(path: Path, found: StudyTables) -> tuple[dict[str, int], tuple[str, .
         if name != "all_ratings"
     }
     tables["other_ratings"] = (ratings_of(others), _OTHER_RATINGS_ABOUT)
-    columns = [pa.array(values, pa.string()) for values in zip(*provenance(found), strict=True)]
+    columns = list(map(pa.array, zip(*provenance(found), strict=True)))
     facts = pa.table(columns, names=["about", "name", "value"])
     tables["provenance"] = (facts, "Where this comes from. One row per (about, name).")
     given = {f"{_PREFIX}{name}": table for name, (table, _) in tables.items()}

@@ -118,8 +118,7 @@ class World:
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
         """The items in random order."""
-        order = sorted((self.random(), place) for place in range(len(items)))
-        return [items[place] for _, place in order]
+        return sorted(items, key=lambda _: self.random())
 
     def response(self, stances: Mapping[str, str], *, num_filler: int = 1) -> Turn:
         """An assistant turn with a sentence or two per touched rule, in random order, and filler.

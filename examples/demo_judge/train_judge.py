@@ -47,7 +47,6 @@ from encore.demo import judge_path
 from encore.rating.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
 from examples.demo_judge.make_data import (
     STANCES,
-    Sentence,
     Turn,
     World,
     split_words,
@@ -195,17 +194,6 @@ def draw_conversation(world: World) -> list[Turn]:
     return turns
 
 
-def odd_conversation(world: World) -> list[Turn]:
-    """Random letters of any script: text that touches no rule; a rating follows."""
-
-    def letters() -> tuple[Sentence]:
-        start = world.pick((0x21, 0xC0, 0x390, 0x410, 0x5D0, 0x900, 0x4E00, 0x1F600))
-        length = int(1 + world.random() * 50)
-        return (Sentence("".join(chr(start + int(world.random() * 48)) for _ in range(length))),)
-
-    return [Turn("user", letters()), Turn("assistant", letters())]
-
-
 def row_of(
     tokenizer: Tokenizer, turns: Sequence[Turn], *, rule_id: str | None = None, wording: str = ""
 ) -> Tensor:
@@ -252,8 +240,7 @@ def draw_rows(tokenizer: Tokenizer, *, has_answers: bool, seed: int) -> Iterator
     world, rules = World("train", seed), load_rule_set("encore-20").rules
     known, unknown = rules[: len(world.rule_ids)], rules[len(world.rule_ids) :]
     while True:
-        is_odd = has_answers and world.random() < 0.05
-        turns = odd_conversation(world) if is_odd else draw_conversation(world)
+        turns = draw_conversation(world)
         if not has_answers:
             yield row_of(tokenizer, turns)
             continue

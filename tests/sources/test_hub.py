@@ -16,7 +16,7 @@ import pytest
 
 from encore.data.ingestion import ingest
 from encore.data.sources.hub import resolve_commit, stream_records
-from encore.data.sources.locate import HUB_SOURCES, Source
+from encore.data.sources.locate import Source, hub_sources
 from encore.errors import InputError
 from tests.sources.mini_hub import HubRepo, mini_hub
 from tests.sources.test_formats import record_of
@@ -43,12 +43,12 @@ def reachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
 
 
-PAPER_HH, PAPER_PKU = HUB_SOURCES["hh-pku"]
+PAPER_HH, PAPER_PKU = hub_sources()["hh-pku"]
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    [hh] = HUB_SOURCES["hh"]
+    [hh] = hub_sources()["hh"]
     hh_files = {"harmless-base/train": "ab", "harmless-base/test": "c", "helpful-base/train": "d"}
     with mini_hub(
         hub_repo(PAPER_HH, HEAD, train="abcde", test="e"),

@@ -17,7 +17,6 @@ from encore.data.records import Rule, RuleSet, slug
 from encore.errors import InputError, did_you_mean
 
 SHIPPED_RULE_SETS = ("encore-10", "encore-20")
-_RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def load_rule_set(name_or_path: str | Path) -> RuleSet:
@@ -47,19 +46,13 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
         file = _RuleFile.model_validate(data)
     except ValidationError as error:
         raise InputError(f"rule set {path}: {_problem(error, data, text)}") from error
-    rules = tuple(
-        Rule(**rule.model_dump() | {"rule_id": rule.rule_id or slug(rule.title)})
-        for rule in file.rules
-    )
+    rules = tuple(Rule(**rule.model_dump()) for rule in file.rules)
     for index, rule in enumerate(rules):
-        place = f"rule set {path}: rule {index} ({rule.title!r}), rule_id {rule.rule_id!r}"
-        if not _RULE_ID.fullmatch(rule.rule_id):
-            raise InputError(
-                f"{place}: expected lower-case ASCII letters, digits and hyphens; without one it "
-                "is made of the title"
-            )
         if rule.rule_id in [other.rule_id for other in rules[:index]]:
-            raise InputError(f"{place} is used twice; set rule_id or change a title")
+            raise InputError(
+                f"rule set {path}: rule {index} ({rule.title!r}), rule_id {rule.rule_id!r} is used "
+                "twice; set rule_id or change a title"
+            )
     digest = rules_digest([asdict(rule) for rule in rules])
     return RuleSet(name=file.name, rules=rules, digest=digest)
 
@@ -74,7 +67,11 @@ class _RuleTable(BaseModel):
     description: _Text
     preference_rule: _Text
     rating_rule: _Text
-    rule_id: _Text | None = None
+    rule_id: str = Field(
+        pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$",
+        default_factory=lambda rule: slug(rule.get("title", "")),
+        validate_default=True,
+    )
 
 
 class _RuleFile(BaseModel):

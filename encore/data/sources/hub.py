@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 from encore.data.sources.raw_records import RawRecord
 from encore.errors import InputError
@@ -24,11 +23,10 @@ def resolve_commit(repo_id: str, revision: str | None) -> str:
     Raises:
         InputError: hub not reachable; no such repository or revision.
     """
-    _require_hub_packages(repo_id)
-    from huggingface_hub import HfApi
-
-    api = HfApi()
     with _hub_errors(repo_id, revision):
+        from huggingface_hub import HfApi
+
+        api = HfApi()
         if revision is not None and _SHORT_COMMIT.fullmatch(revision):
             commits = api.list_repo_commits(repo_id, repo_type="dataset")
             found = [one.commit_id for one in commits if one.commit_id.startswith(revision)]
@@ -56,11 +54,10 @@ def stream_records(
     Raises:
         InputError: not reachable; no such split or subset; damaged data.
     """
-    _require_hub_packages(path)
-    import datasets
-
     number = 0
     with _hub_errors(path, revision):
+        import datasets
+
         for part in split.split("+"):
             stream = datasets.load_dataset(
                 path, revision=revision, split=part.strip(), data_dir=subset, streaming=True
@@ -70,21 +67,17 @@ def stream_records(
                 yield RawRecord(number=number, value=record)
 
 
-def _require_hub_packages(repo_id: str) -> None:
-    missing = [name for name in ("huggingface_hub", "datasets") if find_spec(name) is None]
-    if missing:
-        raise InputError(
-            f"{repo_id}: loading from the hub needs the package {missing[0]}; "
-            "install it with pip install 'encore-reward[hub]', or give a local copy as FORMAT:PATH"
-        )
-
-
 @contextmanager
 def _hub_errors(repo_id: str, revision: str | None) -> Iterator[None]:
     """Turn what the hub libraries raise into one line that says what to do."""
-    from datasets.exceptions import DatasetsError
-    from huggingface_hub.errors import HfHubHTTPError
-
+    try:
+        from datasets.exceptions import DatasetsError
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError as error:
+        raise InputError(
+            f"{repo_id}: loading from the hub needs the package {error.name}; install it with "
+            "pip install 'encore-reward[hub]', or give a local copy as FORMAT:PATH"
+        ) from error
     # A hub that cannot be reached raises the error of the HTTP library underneath, as it is.
     http_errors = HfHubHTTPError.__bases__
     try:

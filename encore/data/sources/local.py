@@ -153,7 +153,8 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[RawRecord]:
 
 def _rows(batch: pa.RecordBatch, *, first_number: int) -> Iterator[RawRecord]:
     try:
-        values = batch.to_pylist()
+        for number, value in enumerate(batch.to_pylist(), start=first_number):
+            yield RawRecord(number=number, value=value)
     except UnicodeDecodeError as error:
         # Arrow does not check text when it reads; look for the row that is to blame.
         if batch.num_rows > 1:
@@ -162,6 +163,3 @@ def _rows(batch: pa.RecordBatch, *, first_number: int) -> Iterator[RawRecord]:
         else:
             problem = MalformedRecordError("not-utf8", f"row {first_number}: {error.reason}")
             yield RawRecord(number=first_number, problem=problem, raw=bytes(error.object))
-    else:
-        for offset, value in enumerate(values):
-            yield RawRecord(number=first_number + offset, value=value)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,45 +69,13 @@ class Source:
         )
 
 
-#: Data sets on the hub under short names, pinned to their main branches as their pages and other
-#: projects' pins name them. Of RLHFlow's only the first seven digits are known to us: the hub has
-#: to know exactly one such commit. ``hh-pku`` is the paper's combined data (paper notes, decision
-#: 9).
-HUB_SOURCES: Mapping[str, tuple[Source, ...]] = {
-    "hh": (
-        Source(
-            label="hh",
-            format="hh",
-            repo_id="Anthropic/hh-rlhf",
-            revision="09be8c5bbc57cb3887f3a9732ad6aa7ec602a1fa",
-        ),
-    ),
-    "pku": (
-        Source(
-            label="pku",
-            format="pku",
-            repo_id="PKU-Alignment/PKU-SafeRLHF",
-            revision="9421ffafec3fa40a1f1a7d567b4d525079477ecb",
-        ),
-    ),
-    "hh-pku": (
-        Source(
-            label="hh",
-            format="rlhflow",
-            repo_id="RLHFlow/HH-RLHF-Harmless-and-RedTeam-standard",
-            revision="b1c5623",
-        ),
-        Source(
-            label="pku",
-            format="rlhflow",
-            repo_id="RLHFlow/PKU-SafeRLHF-30K-standard",
-            revision="d92dda2",
-        ),
-    ),
-}
-_SUBSETS = {
-    "hh": ("harmless-base", "helpful-base", "helpful-online", "helpful-rejection-sampled"),
-}
+@cache
+def hub_sources() -> dict[str, tuple[Source, ...]]:
+    """Data sets on the hub under short names, of ``hub_sources.toml``."""
+    text = Path(__file__).with_name("hub_sources.toml").read_text(encoding="utf-8")
+    return {
+        name: tuple(Source(**one) for one in some) for name, some in tomllib.loads(text).items()
+    }
 
 
 # --- what an argument names ---------------------------------------------------------------------
@@ -114,7 +84,7 @@ _SUBSETS = {
 def locate(argument: str) -> tuple[Source, ...]:
     """What a SOURCE argument names: one source, or the several of a combination.
 
-    A registered name (``hh``, ``hh/harmless-base``, ``pku``, ``hh-pku``), a file or folder, or a
+    A name in `hub_sources`, a file or folder, or a
     hub id; in front of it optionally ``FORMAT:``, and in front of that ``LABEL=``.
 
     Raises:
@@ -122,14 +92,25 @@ def locate(argument: str) -> tuple[Source, ...]:
     """
     label, rest = _split_label(argument)
     format_name, where = _split_format(rest)
-    if format_name is None and (registered := _registered(where, label=label)):
-        return registered
-    path = Path(where)
-    if where and path.exists():
+    path, is_there = Path(where), bool(where) and Path(where).exists()
+    if format_name is None and (registered := hub_sources().get(where)):
+        if is_there:
+            raise InputError(
+                f"source {where!r} is a registered name and also a path here; write './{where}' "
+                "for the path, or FORMAT:OWNER/NAME for the data set"
+            )
+        if label is not None and len(registered) > 1:
+            raise InputError(
+                f"source {where!r} stands for {len(registered)} data sets with labels of their "
+                f"own; leave out {label + '='!r}"
+            )
+        return tuple(replace(one, label=label or one.label) for one in registered)
+    if is_there:
         return (Source(label=label, format=format_name, path=path),)
     repo_id, _, revision = where.partition("@")
-    if _HUB_ID.fullmatch(repo_id) and data_suffix(Path(repo_id)) is None:
-        every = (source for sources in HUB_SOURCES.values() for source in sources)
+    is_hub_id = _HUB_ID.fullmatch(repo_id) and data_suffix(Path(repo_id)) is None
+    if is_hub_id and Path(repo_id).parts[0] not in hub_sources():
+        every = (source for sources in hub_sources().values() for source in sources)
         known = next((one for one in every if one.repo_id == repo_id), Source(repo_id=repo_id))
         source = replace(
             known,
@@ -139,15 +120,11 @@ def locate(argument: str) -> tuple[Source, ...]:
         )
         return (source,)
     near = [str(entry) for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    if data_suffix(path):
-        raise InputError(f"{where}: no such file{did_you_mean(where, near)}")
-    expected = (
-        f"{where} is a format; say of what, as {where}:PATH or {where}:HUB_ID"
-        if where in FORMATS
-        else f"expected {', '.join(HUB_SOURCES)}, a file ({', '.join(SUFFIXES)}), a folder of "
-        f"such files, or a hub id OWNER/NAME{did_you_mean(where, [*HUB_SOURCES, *near])}"
+    raise InputError(
+        f"unknown source {argument!r}: expected {', '.join(hub_sources())}, a file that exists "
+        f"({', '.join(SUFFIXES)}), a folder of such files, or a hub id OWNER/NAME, each also as "
+        f"FORMAT:SOURCE{did_you_mean(where, [*hub_sources(), *near])}"
     )
-    raise InputError(f"unknown source {argument!r}: {expected}")
 
 
 def _checked_label(label: str) -> str:
@@ -179,33 +156,6 @@ def _split_format(text: str) -> tuple[FormatName | None, str]:
     return cast(FormatName, name), where
 
 
-def _registered(where: str, *, label: str | None) -> tuple[Source, ...] | None:
-    name, _, subset = where.partition("/")
-    sources = HUB_SOURCES.get(name)
-    if sources is None:
-        return None
-    subsets = _SUBSETS.get(name, ())
-    is_known = not subset or subset in subsets
-    if Path(where).exists():
-        if not is_known:
-            return None  # a file in a folder that happens to be called hh
-        raise InputError(
-            f"source {where!r} is a registered name and also a path here; write './{where}' for "
-            f"the path, or '{sources[0].format}:{sources[0].repo_id}' for the data set"
-        )
-    if not is_known:
-        raise InputError(
-            f"source {where!r}: {name} has no subset {subset!r} (subsets: "
-            f"{', '.join(subsets) or 'none'}){did_you_mean(subset, list(subsets))}"
-        )
-    if label is not None and len(sources) > 1:
-        raise InputError(
-            f"source {where!r} stands for {len(sources)} data sets with labels of their own "
-            f"({', '.join(str(source.label) for source in sources)}); leave out {label + '='!r}"
-        )
-    return tuple(replace(one, label=label or one.label, subset=subset or None) for one in sources)
-
-
 # --- what can be read ---------------------------------------------------------------------------
 
 
@@ -227,12 +177,10 @@ def resolve_sources(
     if not located:
         raise InputError("no source given; name one, for example hh or a JSON-lines file")
     num_hubs = sum(one.repo_id is not None for one in located)
-    if split is not None and not num_hubs:
-        raise InputError(f"split {split!r}: no source is on the hub; leave out --split")
-    if revision is not None and num_hubs != 1:
+    if (split is not None and not num_hubs) or (revision is not None and num_hubs != 1):
         raise InputError(
-            f"revision {revision!r}: {num_hubs} sources are on the hub, expected one; "
-            "write OWNER/NAME@REVISION for each instead"
+            f"{num_hubs} sources are on the hub: --split needs one at least, --revision one and no "
+            "more; for several write OWNER/NAME@REVISION"
         )
     sources = []
     for one in located:
@@ -274,14 +222,16 @@ def _told_format(source: Source, *, on_note: Callable[[str], None]) -> FormatNam
 
 def detect_format(record: Mapping[str, Any]) -> FormatName | None:
     """The format of a record by its columns and types; None where it is none of ours."""
-    is_there = {name: record.keys() >= set(form.columns) for name, form in FORMATS.items()}
-    if is_there["pku"]:
-        return "pku"
-    if is_there["pairs"]:
-        return "pairs"
-    if is_there["rlhflow"] and isinstance(record["chosen"], list):
+    fitting = [name for name, form in FORMATS.items() if record.keys() >= set(form.columns)]
+    for name in ("pku", "pairs"):
+        if name in fitting:
+            return name
+    if not fitting:
+        return None
+    chosen = record["chosen"]  # hh and rlhflow have the same columns
+    if isinstance(chosen, list):
         return "rlhflow"
-    return "hh" if is_there["hh"] and is_transcript(record["chosen"]) else None
+    return "hh" if is_transcript(chosen) else None
 
 
 def _refuse_repeats(sources: Sequence[Source]) -> None:

@@ -26,20 +26,17 @@ def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:
     Raises:
         MalformedRecordError: a column is missing; a response repeats another prompt; …
     """
-    prompt = _prompt(record)
+    asked = field(record, "prompt")
+    if isinstance(asked, list):
+        prompt = messages_of(asked, name="prompt")
+    else:
+        prompt = (Message(role="user", content=text_field(record, "prompt")),)
     return build_pair(
         prompt=prompt,
         chosen=_response(record, "chosen", prompt=prompt),
         rejected=_response(record, "rejected", prompt=prompt),
         source=source,
     )
-
-
-def _prompt(record: Mapping[str, Any]) -> tuple[Message, ...]:
-    value = field(record, "prompt")
-    if isinstance(value, list):
-        return messages_of(value, name="prompt")
-    return (Message(role="user", content=text_field(record, "prompt")),)
 
 
 def _response(record: Mapping[str, Any], name: str, *, prompt: Sequence[Message]) -> str:

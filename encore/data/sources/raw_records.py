@@ -6,9 +6,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from itertools import zip_longest
+from typing import Any, Literal
 
-from encore.data.records import Message, PreferencePair, Role, pair_id_of
+from pydantic import TypeAdapter, ValidationError
+
+from encore.data.records import Message, PreferencePair, pair_id_of
 
 Reason = Literal[
     "not-utf8",  # bytes that are no UTF-8
@@ -29,7 +32,12 @@ Reason = Literal[
     "unstorable-text",  # a null character or half of a surrogate pair
 ]
 
-_ROLES: frozenset[Role] = frozenset(get_args(Role))
+_MESSAGES = TypeAdapter(list[Message])
+#: Of what pydantic finds wrong with messages; everything else is ``wrong-type``.
+_REASON_OF_ERROR: Mapping[str, Reason] = {
+    "missing": "missing-column",
+    "literal_error": "unknown-role",
+}
 #: Half a surrogate pair has no UTF-8; C libraries end a text at a null character.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _EXCERPT_CHARACTERS = 200
@@ -77,26 +85,20 @@ def text_field(record: Mapping[str, Any], name: str) -> str:
     """The text in a column."""
     value = field(record, name)
     if not isinstance(value, str):
-        raise _wrong_type(name, value, expected="text")
+        kind = "null" if value is None else type(value).__name__
+        raise MalformedRecordError("wrong-type", f"{name} is {kind}, expected text")
     return value
 
 
 def messages_of(value: Any, *, name: str) -> tuple[Message, ...]:
     """A list of ``{"role", "content"}`` objects as messages; other keys are ignored."""
-    if not isinstance(value, list):
-        raise _wrong_type(name, value, expected="messages")
-    messages = []
-    for index, item in enumerate(value):
-        if not isinstance(item, Mapping):
-            raise _wrong_type(f"{name}[{index}]", item, expected="a message")
-        role, content = field(item, "role"), text_field(item, "content")
-        if not isinstance(role, str) or role not in _ROLES:
-            raise MalformedRecordError(
-                "unknown-role",
-                f"{name}[{index}] has role {role!r:.40}, expected system, user or assistant",
-            )
-        messages.append(Message(role=role, content=content))
-    return tuple(messages)
+    try:
+        return tuple(_MESSAGES.validate_python(value))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        reason = _REASON_OF_ERROR.get(problem["type"], "wrong-type")
+        where = ".".join(map(str, (name, *problem["loc"])))
+        raise MalformedRecordError(reason, f"{where}: {problem['msg']}") from error
 
 
 def split_final_response(
@@ -115,13 +117,10 @@ def pair_of_conversations(
     prompt, chosen_text = split_final_response(chosen, name="chosen")
     other, rejected_text = split_final_response(rejected, name="rejected")
     if prompt != other:
-        both = zip(prompt, other, strict=False)
-        shorter = min(len(prompt), len(other))
-        differs = next((n for n, (left, right) in enumerate(both) if left != right), shorter)
+        both = enumerate(zip_longest(prompt, other), start=1)
+        turn = next(number for number, (left, right) in both if left != right)
         raise MalformedRecordError(
-            "prefix-mismatch",
-            f"chosen has {len(prompt)} turns before its response, rejected {len(other)}; "
-            f"they differ from turn {differs + 1} on",
+            "prefix-mismatch", f"chosen and rejected differ from turn {turn} on"
         )
     return build_pair(prompt=prompt, chosen=chosen_text, rejected=rejected_text, source=source)
 
@@ -157,11 +156,6 @@ def build_pair(
         chosen=chosen,
         rejected=rejected,
     )
-
-
-def _wrong_type(name: str, value: Any, *, expected: str) -> MalformedRecordError:
-    kind = "null" if value is None else type(value).__name__
-    return MalformedRecordError("wrong-type", f"{name} is {kind}, expected {expected}")
 
 
 def _last_turn(messages: Sequence[Message]) -> str:
