@@ -1,8 +1,8 @@
 """How far two runs over the same pairs agree: two judges, two repeats or two layouts.
 
 Compared are the ratings that are a number in both. Intervals come from resampling whole pairs: all
-figures of a sample follow from sums over its pairs and from counts of levels, so that a thousand
-samples cost little. (scikit-learn's kappa for each of them would take minutes; a test compares.)
+figures of a sample follow from how often each pair is in it and from counts of levels.
+(scikit-learn's kappa for each sample would take minutes; a test compares.)
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.encore import entropy_weights
 from encore.weighting.scheme import SchemeOptions
 
-# Suffixes: P pairs, R rules, D draws, K sums, N rows taken; 2 before PR: chosen and rejected, and
+# Suffixes: P pairs, R rules, D draws, N rows taken; 2 before PR: chosen and rejected, and
 # before that the two runs.
 
-NUM_DRAWS = 1000
-_MIN_DRAWS = 100
+NUM_DRAWS = 500
+_MIN_DRAWS = 50
 #: Ratings that all draws together may go through: seconds, tens at the worst.
-_WORK = 2_000_000_000
+_WORK = 1_000_000_000
 #: Resampling fewer pairs than these gives intervals that are too narrow.
 _FEW_PAIRS = 30
 #: A variance below this is rounding.
@@ -125,7 +125,7 @@ def compare_runs(
     opened = [open_ratings(one) for one in (ratings, other)]
     both = [read_pairs_of(one) for one in opened]
     rule_ids, rating_22PR = _in_common(both, labels=[one.label for one in opened])
-    num_pairs = rating_22PR.shape[2]
+    num_pairs = int(rating_22PR.shape[2])
     num_draws = min(num_draws, max(_MIN_DRAWS, _WORK // rating_22PR.size))
     rules = _compare(rule_ids, rating_22PR, tau=tau, seed=seed, num_draws=num_draws)
     return RunComparison(
@@ -142,8 +142,8 @@ def compare_runs(
 def _in_common(both: Sequence[PairRatings], *, labels: Sequence[str]) -> tuple[list[str], _Floats]:
     """The rules in both, and of each run the ratings that both have, shape [2, 2, P, R]."""
     rule_ids = [rule_id for rule_id in both[0].rule_ids if rule_id in both[1].rule_ids]
-    keys = [one.source_P + "\0" + one.pair_id_P for one in both]
-    _, *rows = np.intersect1d(keys[0], keys[1], return_indices=True)
+    first, second = (one.source_P + "\0" + one.pair_id_P for one in both)
+    _, *rows = np.intersect1d(first, second, return_indices=True)
     if not rule_ids or not len(rows[0]):
         raise InputError(
             f"{labels[0]} and {labels[1]}: no {'pair' if rule_ids else 'rule'} in common, so "
@@ -152,7 +152,7 @@ def _in_common(both: Sequence[PairRatings], *, labels: Sequence[str]) -> tuple[l
         )
     rating_22PR = np.stack(
         [
-            one.rating_2PR[:, row_P][:, :, [one.rule_ids.index(rule_id) for rule_id in rule_ids]]
+            one.take(row_P).rating_2PR[:, :, [one.rule_ids.index(rule) for rule in rule_ids]]
             for one, row_P in zip(both, rows, strict=True)
         ]
     )
@@ -162,19 +162,17 @@ def _in_common(both: Sequence[PairRatings], *, labels: Sequence[str]) -> tuple[l
 def _compare(
     rule_ids: Sequence[str], rating_22PR: _Floats, *, tau: float, seed: int, num_draws: int
 ) -> tuple[RuleComparison, ...]:
-    sums_PKR = _sums_of_pairs(*rating_22PR)
     codes = [LevelCodes.of(rating_2PR) for rating_2PR in rating_22PR]
-    num_pairs = len(sums_PKR)
-    flat_PK = sums_PKR.reshape(num_pairs, -1)
-    num_pairs_R, _, _, num_ratings_R = sums_PKR[:, :4].sum(axis=0)
+    num_pairs = int(rating_22PR.shape[2])
+    is_there_2PR = ~np.isnan(rating_22PR[0])
 
     def figures(row_N: NDArray[np.intp]) -> dict[str, _Floats]:
-        times_P = np.bincount(row_N, minlength=num_pairs).astype(np.float64)
         entropy_2R = np.stack([entropies_of(one.count(row_N)) for one in codes])
         # A rule without ratings has no weight.
         weight_2R = entropy_weights(np.nan_to_num(entropy_2R, nan=1e300), tau=tau)
         weight_2R[np.isnan(entropy_2R)] = np.nan
-        return _figures((times_P @ flat_PK).reshape(sums_PKR.shape[1:])) | {
+        times_P = np.bincount(row_N, minlength=num_pairs).astype(np.float64)
+        return _figures(rating_22PR[0], rating_22PR[1], times_P) | {
             "entropy_difference": entropy_2R[1] - entropy_2R[0],
             "weight_difference": weight_2R[1] - weight_2R[0],
         }
@@ -185,8 +183,8 @@ def _compare(
     return tuple(
         RuleComparison(
             rule_id=rule_id,
-            num_ratings=int(num_ratings_R[place]),
-            num_pairs=int(num_pairs_R[place]),
+            num_ratings=int(is_there_2PR[:, :, place].sum()),
+            num_pairs=int(is_there_2PR[:, :, place].all(axis=0).sum()),
             **{
                 name: _estimate(value_R[place], np.array([draw[name][place] for draw in draws]))
                 for name, value_R in found.items()
@@ -196,34 +194,27 @@ def _compare(
     )
 
 
-def _sums_of_pairs(first_2PR: _Floats, second_2PR: _Floats) -> _Floats:
-    """What each pair adds to the sums of `_figures`, shape [P, K, R]."""
-    is_there_2PR = ~np.isnan(first_2PR)
-    # Ratings from their mean on: of squares of small numbers less is lost.
-    num_R = np.maximum(is_there_2PR.sum(axis=(0, 1)), 1)
-    middle_R = np.nansum(first_2PR, axis=(0, 1)) / num_R
-    x, y = (np.nan_to_num(one - middle_R) for one in (first_2PR, second_2PR))
-    half_credits = [
-        np.nan_to_num((np.sign(one[0] - one[1]) + 1) / 2) for one in (first_2PR, second_2PR)
-    ]
-    equal = is_there_2PR & (first_2PR == second_2PR)
-    sums = [one.sum(axis=0) for one in (is_there_2PR, equal, x, y, x * x, y * y, x * y)]
-    return np.stack([is_there_2PR.all(axis=0), *half_credits, *sums], axis=1).astype(np.float64)
+def _figures(x_2PR: _Floats, y_2PR: _Floats, times_P: _Floats) -> dict[str, _Floats]:
+    """The figures of each rule, shape [R], over pairs that count so often; NaN if not defined."""
 
+    def mean(value_PR: _Floats) -> _Floats:
+        """Of what is known of [.., P, R]."""
+        total_R = (times_P @ np.nan_to_num(value_PR)).reshape(-1, value_PR.shape[-1]).sum(axis=0)
+        known_R = (times_P @ ~np.isnan(value_PR)).reshape(-1, value_PR.shape[-1]).sum(axis=0)
+        return np.asarray(total_R / known_R, dtype=np.float64)
 
-def _figures(sums_KR: _Floats) -> dict[str, _Floats]:
-    """The figures of each rule, shape [R]; NaN where one is not defined."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        credit, other_credit = sums_KR[1:3] / sums_KR[0]
-        equal, x, y, xx, yy, xy = sums_KR[4:] / sums_KR[3]
-        var_x, var_y, cov = xx - x * x, yy - y * y, xy - x * y
-        by_chance = var_x + var_y + (x - y) ** 2
+        mean_x, mean_y = mean(x_2PR), mean(y_2PR)
+        x, y = x_2PR - mean_x, y_2PR - mean_y
+        var_x, var_y, cov = mean(x * x), mean(y * y), mean(x * y)
+        by_chance = var_x + var_y + (mean_x - mean_y) ** 2
+        wins = [np.sign(one[0] - one[1]) / 2 for one in (x_2PR, y_2PR)]
         return {
-            "agreement": equal,
+            "agreement": mean(np.where(np.isnan(x), np.nan, x_2PR == y_2PR)),
             "correlation": np.clip(cov / np.sqrt(_above_0(var_x) * _above_0(var_y)), -1, 1),
             "kappa": 2 * cov / _above_0(by_chance),
-            "mean_difference": y - x,
-            "accuracy_difference": other_credit - credit,
+            "mean_difference": mean_y - mean_x,
+            "accuracy_difference": mean(wins[1] - wins[0]),
         }
 
 
