@@ -127,7 +127,7 @@ def _print_list(*, as_json: bool) -> None:
     queries = [
         {
             "name": file.name,
-            "kind": "macro" if file.is_macro else "query",
+            "kind": "macro" if file.call else "query",
             **{name: getattr(file, name) for name in ("question", "grain", "reads", "call")},
         }
         for file in files

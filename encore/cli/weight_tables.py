@@ -102,7 +102,7 @@ def sweep_tables(sweep: TauSweep) -> Iterator[Table]:
         [percent(one.half) for one in accuracies],
         ["", *spans, ""],
         [percent(one.untied) for one in accuracies],
-        ["", *(number(max(weights)) for weights in sweep.weights_TR), ""],
+        ["", *(number(max(weights)) for weights in sweep.weights), ""],
         strict=True,
     )
     columns = ("τ", "half", "95 %", "untied", "largest weight")

@@ -19,7 +19,6 @@ from encore.errors import InputError
 from encore.evidence.level_codes import LevelCodes, entropies_of
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.encore import entropy_weights
-from encore.weighting.scheme import SchemeOptions
 
 # Suffixes: P pairs, R rules, D draws, N rows taken; 2 before PR: chosen and rejected, and
 # before that the two runs.
@@ -60,7 +59,7 @@ class RuleComparison:
         mean_difference: Of the ratings: which run is stricter.
         entropy_difference: Of the entropies, in nats.
         accuracy_difference: Of the half-credit accuracies, over ``num_pairs``.
-        weight_difference: Of ENCORE's weights.
+        weight_difference: Of ENCORE's weights at the paper's temperature.
     """
 
     rule_id: str
@@ -82,7 +81,6 @@ class RunComparison:
     Attributes:
         rules: One row for each rule that is in both.
         num_pairs: Pairs that are in both: what the intervals resample.
-        tau: Temperature of the weights.
         seed: Of the resampling.
         num_draws: How many resamples.
         sentence: The result in words.
@@ -91,7 +89,6 @@ class RunComparison:
 
     rules: tuple[RuleComparison, ...]
     num_pairs: int
-    tau: float
     seed: int
     num_draws: int
     sentence: str
@@ -102,7 +99,6 @@ def compare_runs(
     ratings: str | Path | Ratings | Any,
     other: str | Path | Ratings | Any,
     *,
-    tau: float = 2.0,
     seed: int = 0,
     num_draws: int = NUM_DRAWS,
 ) -> RunComparison:
@@ -114,24 +110,21 @@ def compare_runs(
     Args:
         ratings: As for `encore.analysis.analyze.analyze`.
         other: The other run, likewise; it may hold fewer pairs, or others besides.
-        tau: Temperature of the weights (the paper's default).
         seed: Of the resampling.
         num_draws: Resamples; fewer where the two share millions of ratings.
 
     Raises:
         InputError: No ratings table, no rule or no pair in common.
     """
-    tau = SchemeOptions(tau=tau).tau
     opened = [open_ratings(one) for one in (ratings, other)]
     both = [read_pairs_of(one) for one in opened]
     rule_ids, rating_22PR = _in_common(both, labels=[one.label for one in opened])
     num_pairs = int(rating_22PR.shape[2])
     num_draws = min(num_draws, max(_MIN_DRAWS, _WORK // rating_22PR.size))
-    rules = _compare(rule_ids, rating_22PR, tau=tau, seed=seed, num_draws=num_draws)
+    rules = _compare(rule_ids, rating_22PR, seed=seed, num_draws=num_draws)
     return RunComparison(
         rules=rules,
         num_pairs=num_pairs,
-        tau=tau,
         seed=seed,
         num_draws=num_draws,
         sentence=_sentence(rules, num_pairs),
@@ -160,7 +153,7 @@ def _in_common(both: Sequence[PairRatings], *, labels: Sequence[str]) -> tuple[l
 
 
 def _compare(
-    rule_ids: Sequence[str], rating_22PR: _Floats, *, tau: float, seed: int, num_draws: int
+    rule_ids: Sequence[str], rating_22PR: _Floats, *, seed: int, num_draws: int
 ) -> tuple[RuleComparison, ...]:
     codes = [LevelCodes.of(rating_2PR) for rating_2PR in rating_22PR]
     num_pairs = int(rating_22PR.shape[2])
@@ -169,7 +162,7 @@ def _compare(
     def figures(row_N: NDArray[np.intp]) -> dict[str, _Floats]:
         entropy_2R = np.stack([entropies_of(one.count(row_N)) for one in codes])
         # A rule without ratings has no weight.
-        weight_2R = entropy_weights(np.nan_to_num(entropy_2R, nan=1e300), tau=tau)
+        weight_2R = entropy_weights(np.nan_to_num(entropy_2R, nan=1e300))
         weight_2R[np.isnan(entropy_2R)] = np.nan
         times_P = np.bincount(row_N, minlength=num_pairs).astype(np.float64)
         return _figures(rating_22PR[0], rating_22PR[1], times_P) | {

@@ -205,9 +205,8 @@ class Theory:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore theory --json``: the examination's fields beside the rest."""
-        found: dict[str, Any] = dataclasses.asdict(self)
-        examination: dict[str, Any] = found.pop("examination")
-        return examination | found
+        found = dataclasses.asdict(self)
+        return {**found.pop("examination"), **found}
 
 
 def theory(

@@ -112,8 +112,7 @@ def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composit
     options = SchemeOptions(**choice.model_dump(include={"tau", "seed", "k"}, exclude_none=True))
     ratings = open_ratings(choice.ratings, run=choice.run, judge=choice.judge)
     weighed = weigh_rules(ratings, scheme=choice.scheme, options=options)
-    entropies = {"entropy_nats": weighed.entropy_by_rule}
-    return _composition(weighed.vector.as_dict() | entropies, head_ids)
+    return _composition(weighed.as_dict(), head_ids)
 
 
 def one_rule(rule: str, *, head_ids: Sequence[str]) -> Composition:

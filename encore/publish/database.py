@@ -137,7 +137,7 @@ def _create_views(database: StudyDatabase) -> tuple[str, ...]:
     abouts = {"all_ratings": table_docs()["all_ratings"].about}
     for file in query_files():
         database.execute(file.definition)
-        if not file.is_macro:
+        if not file.call:
             abouts[file.name] = f"{file.question} Grain: {file.grain}."
     for name, about in abouts.items():
         database.execute(f"comment on view {quoted(name)} is {literal(about)}")

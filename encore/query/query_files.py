@@ -40,14 +40,9 @@ class QueryFile:
     text: str
 
     @property
-    def is_macro(self) -> bool:
-        """Whether the file creates a table macro rather than being a query."""
-        return self.call is not None
-
-    @property
     def definition(self) -> str:
         """The statement that makes a view or macro of it."""
-        return self.text if self.is_macro else f'create view "{self.name}" as {self.text}'
+        return self.text if self.call else f'create view "{self.name}" as {self.text}'
 
 
 def query_files() -> tuple[QueryFile, ...]:
@@ -83,7 +78,7 @@ def named_query(name: str) -> str:
         InputError: There is none of this name, or it is a macro: how to call it.
     """
     file = query_file(name)
-    if file.is_macro:
+    if file.call:
         raise InputError(
             f"query {name!r}: a macro with parameters; call it in a query: "
             f'encore sql "from {file.call}"'

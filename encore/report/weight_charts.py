@@ -201,7 +201,7 @@ def tau_sweep(findings: Findings) -> Chart | Missing:
     numbers = (str(findings.place(rule_id)) for rule_id in sweep.rule_ids)
     rows = tuple(
         (f"{tau:g}", percent(one.half), percent(one.untied), *map(percent, weight_R))
-        for tau, one, weight_R in zip(sweep.taus, sweep.accuracies, sweep.weights_TR, strict=True)
+        for tau, one, weight_R in zip(sweep.taus, sweep.accuracies, sweep.weights, strict=True)
     )
     return Chart(panels, DataTable(("τ", "half", "untied", *numbers), rows))
 
@@ -212,7 +212,7 @@ def _weights_panel(findings: Findings, sweep: TauSweep) -> Panel:
     named = {ranked[-1]: "C1", ranked[0]: "C0"}
 
     def draw(axes: Axes) -> None:
-        for rule_id, weight_T in zip(sweep.rule_ids, np.array(sweep.weights_TR).T, strict=True):
+        for rule_id, weight_T in zip(sweep.rule_ids, np.array(sweep.weights).T, strict=True):
             [line] = axes.plot(sweep.taus, weight_T, color=MUTED, linewidth=1.1)
             if rule_id in named:
                 line.set(color=named[rule_id], linewidth=2.2, zorder=3)

@@ -168,10 +168,9 @@ class Warehouse:
             is_own = self._input.run_dir is not None
             schemas = [RATINGS] if is_own else [read_schema(path) for path in self._input.files]
             files = ", ".join(_literal(glob.escape(str(path))) for path in self._input.files)
-            is_mixed = any(not schema.equals(schemas[0]) for schema in schemas)
             # hive_partitioning off: columns come from files, never from the names of folders.
             self._relation = (
-                f"read_parquet([{files}], hive_partitioning = false, union_by_name = {is_mixed})"
+                f"read_parquet([{files}], hive_partitioning = false, union_by_name = {not is_own})"
             )
         counted = self._fetch(f"select count(*) as num_rows from {self._relation}")  # noqa: S608 - our own text
         self._num_rows = counted["num_rows"][0].as_py()

@@ -137,7 +137,7 @@ def read_schema(path: Path) -> pa.Schema:
         InputError: Not a whole Parquet file, or a column is missing or of a wrong type.
     """
     try:
-        schema = pq.read_metadata(path).schema.to_arrow_schema()
+        schema = pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"{path}: cannot be read as a Parquet file of ratings ({error}); copy or write it again"

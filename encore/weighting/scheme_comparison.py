@@ -68,12 +68,6 @@ class SchemeRow:
     held_out_high: float | None
     beats_random: float | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """The row as JSON has it: the vector's keys beside the others."""
-        found = dataclasses.asdict(self)
-        del found["vector"]
-        return self.vector.as_dict() | found
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
@@ -124,7 +118,9 @@ class SchemeComparison:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --compare --json``."""
-        return dataclasses.asdict(self) | {"rows": [row.as_dict() for row in self.rows]}
+        found = dataclasses.asdict(self)
+        # The vector's keys stand beside the others of a row.
+        return {**found, "rows": [{**row.pop("vector"), **row} for row in found["rows"]]}
 
 
 def compare_schemes(
@@ -295,7 +291,7 @@ class TauSweep:
     Attributes:
         rule_ids: The rules.
         taus: The temperatures.
-        weights_TR: Weights at each, in the order of the rules.
+        weights: Weights at each, in the order of the rules.
         accuracies: Of the composed ratings at each, over the same pairs.
         accuracy_lows: Lower end of the 95 % interval of half-credit accuracy; None without pairs.
         accuracy_highs: Upper end.
@@ -308,7 +304,7 @@ class TauSweep:
 
     rule_ids: tuple[str, ...]
     taus: tuple[float, ...]
-    weights_TR: tuple[tuple[float, ...], ...]
+    weights: tuple[tuple[float, ...], ...]
     accuracies: tuple[Accuracy, ...]
     accuracy_lows: tuple[float | None, ...]
     accuracy_highs: tuple[float | None, ...]
@@ -320,8 +316,7 @@ class TauSweep:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --sweep --json``."""
-        found = dataclasses.asdict(self)
-        return {"weights": found.pop("weights_TR"), **found}
+        return dataclasses.asdict(self)
 
 
 def sweep(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> TauSweep:
@@ -347,7 +342,7 @@ def sweep(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> TauSwe
     return TauSweep(
         rule_ids=evidence.rule_ids,
         taus=taus,
-        weights_TR=tuple(map(tuple, weight_TR.tolist())),
+        weights=tuple(map(tuple, weight_TR.tolist())),
         accuracies=tuple(outcome.accuracy for outcome in outcomes),
         accuracy_lows=lows,
         accuracy_highs=highs,

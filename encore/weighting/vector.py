@@ -121,19 +121,17 @@ def head_weights(weights: Mapping[str, float], *, head_ids: Sequence[str]) -> ND
     Raises:
         InputError: Weights for other rules than the heads, or one that is no finite number.
     """
-    strangers = sorted(set(weights) - set(head_ids))
-    unweighed = [head_id for head_id in head_ids if head_id not in weights]
+    strangers, unweighed = sorted(set(weights) - set(head_ids)), set(head_ids) - set(weights)
     if strangers or unweighed:
         raise InputError(
             "weights for other rules than the model's heads: "
             f"{', '.join(strangers) or 'nothing'} among the weights but no head, "
-            f"{', '.join(unweighed) or 'nothing'} among the heads but not weighed; give one "
-            "weight for each head (0 leaves a rule out)"
+            f"{', '.join(sorted(unweighed)) or 'nothing'} among the heads but not weighed; give "
+            "one weight for each head (0 leaves a rule out)"
         )
     weight_R = np.array([weights[head_id] for head_id in head_ids], dtype=np.float64)
-    for head_id, weight in zip(head_ids, weight_R, strict=True):
-        if not np.isfinite(weight):
-            raise InputError(f"weights: {weight} for rule {head_id}; expected a finite number")
+    if not np.isfinite(weight_R).all():
+        raise InputError(f"weights: {dict(weights)}; expected finite numbers")
     return weight_R
 
 

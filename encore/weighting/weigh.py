@@ -54,13 +54,6 @@ class WeighedRules:
     num_shards: int
     num_missing_shards: int
 
-    @property
-    def entropy_by_rule(self) -> dict[str, float]:
-        """Entropy in nats of each rule's ratings, where it is known."""
-        return {
-            rule.rule_id: rule.entropy_nats for rule in self.rules if rule.entropy_nats is not None
-        }
-
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --json``: the vector, for schemes with labels also a test.
 
@@ -68,7 +61,8 @@ class WeighedRules:
         weights can state them. A scheme that learns from labels has the key ``held_out``: its
         accuracy by cross-validation, None where there are too few pairs.
         """
-        found = self.vector.as_dict() | {"entropy_nats": self.entropy_by_rule}
+        found = self.vector.as_dict()
+        found["entropy_nats"] = {rule.rule_id: rule.entropy_nats for rule in self.rules}
         if self.uses_labels:
             found["held_out"] = self.held_out and dataclasses.asdict(self.held_out)
         return found

@@ -54,10 +54,10 @@ def test_the_tables_are_real_and_hold_what_the_study_does(published: Path, one_r
 
 def test_every_query_is_there_and_answers_as_in_the_study(published: Path, one_run: Path) -> None:
     for file in query_files():
-        text = f"from {file.name}(2)" if file.is_macro else f"from {file.name}"
+        text = f"from {file.name}(2)" if file.call else f"from {file.name}"
         expected = comparable(ask_in_study(one_run, text))
         assert comparable(ask(published, text)) == expected, file.name
-        if not file.is_macro:
+        if not file.call:
             assert comparable(ask(published, file.text)) == expected, file.name
 
 

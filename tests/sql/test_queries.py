@@ -18,7 +18,7 @@ from tests.ratings_files import random_table, ratings_table
 from tests.reference import Row, rows_of
 
 #: The queries of which the five columns of a ratings table are enough.
-QUERIES = [file.name for file in query_files() if file.reads == ("ratings",) and not file.is_macro]
+QUERIES = [file.name for file in query_files() if file.reads == ("ratings",) and not file.call]
 
 # One source, three rules. Rule a: chosen 0.9 beats 0.1, ties at 0.5, loses 0.1 : 0.9; one null.
 # Rule b: a loss on p1 and a win on p2. Rule c: constant, without a rating of one response of p2.
