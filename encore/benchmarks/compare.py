@@ -59,8 +59,7 @@ class StoredRow:
         The fourth: what a tie is worth to the row that others of its table are compared with.
         """
         about, ties = self.table.benchmark, self.table.own_rows[0].own.ties
-        names = (about.name, about.version, about.headline)
-        return (*names, ties, about.weighting, about.digest)
+        return (about.name, about.version, about.headline, ties, about.weighting, about.digest)
 
     @property
     def identity(self) -> object:
@@ -165,11 +164,12 @@ def compare_two(
         raise InputError(
             f"rows {first!r} and {second!r}: a mean of choices has no results of pairs"
         )
-    marks: list[str] = []
-    for row in both:
-        of_any = {part for line in row.table.own_rows for part in line.own.synthetic}
-        marks += [part for part in row.table.synthetic if part not in of_any]  # not another row's
-        marks += row.line.own.synthetic
+    marks = [
+        part
+        for row in both
+        for part in row.table.synthetic  # not another row's
+        if part.startswith("benchmark ") or part in row.line.own.synthetic
+    ]
     return {
         "first": one.row_id,
         "second": other.row_id,
@@ -218,11 +218,7 @@ def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
 
 
 def _other_definitions(what: str, *rows: StoredRow) -> InputError:
-    parts = (row.definition for row in rows)
-    shown = "; ".join(
-        f"{name} {version} {digest[:12]}, {headline}, ties: {ties}, all {weighting} alike"
-        for name, version, headline, ties, weighting, digest in parts
-    )
+    shown = "; ".join(" ".join(row.definition) for row in rows)
     return InputError(
         f"{what}: on different pairs or by different definitions of one benchmark ({shown}); only "
         "results on the same pairs, counted alike, can be compared: run all on the same data, or "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -99,11 +99,9 @@ def load_benchmark(name: str | Path) -> Benchmark:
         known = ", ".join(BENCHMARK_NAMES)
         raise InputError(f"benchmark {str(name)!r}: expected {known} or the path of a TOML file")
     try:
-        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return Benchmark.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise InputError(f"benchmark {path}: not valid TOML: {error}") from error
-    try:
-        return Benchmark.model_validate(data)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         said = f"field {'.'.join(map(str, problem['loc'])) or '(all)'}: {problem['msg']}"

@@ -14,7 +14,7 @@ import gc
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from encore.shard_runner import RunReport
 from encore.training.embeddings import embed, prompt_table
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, GatingNetwork, load_gate
+from encore.weighting.vector import head_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,14 +99,14 @@ class Scorer:
     reporter: Reporter = SILENT
     shard_size: int = 1000
 
-    def heads(self, *, check_heads: Callable[..., object]) -> ScoredModel:
+    def heads(self, rule_ids: Sequence[str]) -> ScoredModel:
         """Score the model whose heads are weighed, and its prompts where a gate reads them.
 
         Args:
-            check_heads: Told ``head_ids`` before anything is scored; raises where they are wrong.
+            rule_ids: The rules that weigh the heads.
 
         Raises:
-            InputError: No such model, a single head, a gate of another model.
+            InputError: No such model, a single head, heads of other rules, a gate of another model.
             EncoreError: As `score`.
         """
         config = self.config
@@ -116,7 +117,7 @@ class Scorer:
                 f"model {opened.name}: its only head is {opened.model.head_ids[0]!r}, there is "
                 "nothing to weigh; give it as a reward model (--reward-model NAME=…)"
             )
-        check_heads(head_ids=opened.model.head_ids)
+        head_weights(dict.fromkeys(rule_ids, 0.0), head_ids=opened.model.head_ids)
         gate = None if config.gate is None else open_gate(config.gate, opened, config.model)
         scored = self.score(opened, shown=opened.name)
         if config.gate is None or gate is None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from encore.benchmarks.definition import Benchmark
+from encore.benchmarks.benchmark_config import PairsConfig
+from encore.benchmarks.definition import Benchmark, load_benchmark
+from encore.data.pairs import SYNTHETIC_LABEL
 from encore.data.records import PreferencePair
 from encore.data.sources.hub import resolve_commit, stream_records
 from encore.data.sources.local import data_files, read_records
@@ -55,10 +57,22 @@ class BenchmarkPairs:
         return len(self.pairs)
 
     @property
+    def synthetic(self) -> tuple[str, ...]:
+        """The mark of a synthetic benchmark: its name says so."""
+        name = self.benchmark.name
+        return (f"benchmark {name}",) if name.startswith(SYNTHETIC_LABEL) else ()
+
+    @property
     def keys(self) -> list[tuple[str, str, str]]:
         """Subset, row id and pair id of each pair, in order."""
         ids = (pair.pair_id for pair in self.pairs)
         return list(zip(self.subset_P, self.row_id_P, ids, strict=True))
+
+
+def pairs_of(config: PairsConfig) -> BenchmarkPairs:
+    """The pairs that a config names (`read_benchmark_pairs`)."""
+    benchmark = load_benchmark(config.benchmark)
+    return read_benchmark_pairs(benchmark, data=config.data, allow_partial=config.allow_partial)
 
 
 def read_benchmark_pairs(
@@ -72,9 +86,8 @@ def read_benchmark_pairs(
 
     Args:
         benchmark: What to read.
-        data: JSON lines, JSON or Parquet in these columns, or a folder of such files (of its
-            ``data`` folder, and of the benchmark's split, where names say so). None: the hub, at
-            the benchmark's revision.
+        data: JSON lines, JSON or Parquet in these columns, or a folder of such files. None: the
+            hub, at the benchmark's revision.
         allow_partial: Accept other counts than the definition's: the result is marked as partial.
 
     Raises:
@@ -171,7 +184,9 @@ def _pairs_of_row(
 
 def _records(benchmark: Benchmark, data: Path | None) -> Iterator[RawRecord]:
     if data is not None:
-        for file in _files(data, split=benchmark.split):
+        if not data.exists():
+            raise InputError("no such file or folder; give its columns as JSON or Parquet")
+        for file in data_files(data):
             yield from read_records(file)
         return
     if benchmark.dataset is None or benchmark.split is None:
@@ -181,15 +196,6 @@ def _records(benchmark: Benchmark, data: Path | None) -> Iterator[RawRecord]:
         yield from stream_records(benchmark.dataset, revision=commit, split=benchmark.split)
     except InputError as error:
         raise InputError(f"{error}; here: --data PATH") from error
-
-
-def _files(path: Path, *, split: str | None) -> Sequence[Path]:
-    if not path.exists():
-        raise InputError("no such file or folder; give RewardBench's columns as JSON or Parquet")
-    if path.is_dir() and (path / "data").is_dir():
-        path = path / "data"  # a clone of a hub repository
-    files = data_files(path)
-    return [one for one in files if one.name.startswith((f"{split}-", f"{split}."))] or files
 
 
 def _responses(row: Mapping[str, Any], name: str) -> list[Any]:

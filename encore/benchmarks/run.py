@@ -6,16 +6,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig
-from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.models import ScoredModel, Scorer
-from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
+from encore.benchmarks.pairs import BenchmarkPairs, pairs_of
 from encore.benchmarks.render import render
 from encore.benchmarks.results import stored_rows, write_pair_results
 from encore.benchmarks.rows import TableRow
@@ -29,7 +27,7 @@ from encore.benchmarks.table import (
     make_table,
 )
 from encore.config import identity_of
-from encore.data.pairs import SYNTHETIC_LABEL, labels_of, verified_path
+from encore.data.pairs import labels_of, verified_path
 from encore.data.study import Study
 from encore.errors import InputError
 from encore.files import atomic_write_bytes, file_sha256
@@ -38,7 +36,7 @@ from encore.runs import run_key_of
 from encore.synthetic import synthetic_in
 from encore.training.disk import named_when_full
 from encore.warehouse import open_ratings
-from encore.weighting.vector import Origin, head_weights
+from encore.weighting.vector import Origin
 from encore.weighting.weigh import open_evidence
 
 #: What a table is made of: its key, and the model behind each row.
@@ -107,11 +105,7 @@ def run_benchmark(
     """
     # What can be wrong without a model is looked at before hours of scoring.
     _check_models(config)
-    pairs = read_benchmark_pairs(
-        load_benchmark(config.pairs.benchmark),
-        data=config.pairs.data,
-        allow_partial=config.pairs.allow_partial,
-    )
+    pairs = pairs_of(config.pairs)
     stored = [
         row
         for name, path in config.named_results
@@ -128,14 +122,13 @@ def run_benchmark(
     own = (*weighed.rows, *(one.row for one in every if one.row is not None))
     seen = overlap_notes(study, pairs, learnt=weighed.learnt)
     rows = (*(row.noted(notes=(*row.about.notes, *seen)) for row in own), *stored)
-    name = pairs.benchmark.name
     table = make_table(
         rows,
         pairs=pairs,
         model=None if heads is None else heads.name,
         paper=config.paper,
         notes=(*weighed.notes, *initial_notes(heads, models, rows)),
-        synthetic=(f"benchmark {name}",) if name.startswith(SYNTHETIC_LABEL) else (),
+        synthetic=pairs.synthetic,
         seed=config.rows.seed,
     )
     identity = _identity(config, pairs, weighed, models)
@@ -153,19 +146,15 @@ def _weighed(study: Study, scorer: Scorer) -> _Weighed:
         return _Weighed()
     ratings = open_ratings(config.ratings or study.path, run=config.run, judge=config.judge)
     with open_evidence(ratings) as evidence:
-        no_weights = dict.fromkeys(evidence.rule_ids, 0.0)
-        heads = scorer.heads(check_heads=partial(head_weights, no_weights))
+        heads = scorer.heads(evidence.rule_ids)
         rows, notes = scheme_rows(heads.scores, scorer.pairs, evidence=evidence, config=config.rows)
-        study_of, run = evidence.study, evidence.origin.run_key
-        marks = (
-            [f"training {part}" for part in synthetic_in(study_of.path, run=run)]
-            if study_of
-            else []
-        )
+        trained, run = evidence.study, evidence.origin.run_key
+        marks = () if trained is None else synthetic_in(trained.path, run=run)
+        training = tuple(f"training {part}" for part in marks)
         uses_labels = any(row.about.uses_labels for row in rows)
         return _Weighed(
             heads=heads,
-            rows=[heads.noted(row.noted(synthetic=marks)) for row in rows],
+            rows=[heads.noted(row.noted(synthetic=training)) for row in rows],
             notes=notes,
             origin=evidence.origin,
             learnt=evidence.read_pairs().pair_id_P.tolist() if uses_labels else (),

@@ -124,7 +124,7 @@ class BenchmarkTable(TablePart):
         reference: The row that all others are compared with; None without rows.
         rows: Ours in their order, then those that the paper alone has.
         notes: What a reader should know, a sentence each.
-        synthetic: What of data and models is synthetic, in words.
+        synthetic: What of data, models and rows is synthetic, in words.
     """
 
     benchmark: TableBenchmark
@@ -138,11 +138,6 @@ class BenchmarkTable(TablePart):
     def own_rows(self) -> tuple[TableLine, ...]:
         """Those with figures of ours; the first is the reference."""
         return tuple(line for line in self.rows if line.ours is not None)
-
-    @property
-    def synthetic_parts(self) -> tuple[str, ...]:
-        """What is synthetic of the table or of any of its rows, each said once."""
-        return _once(self.synthetic, *(line.own.synthetic for line in self.own_rows))
 
 
 def make_table(

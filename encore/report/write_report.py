@@ -155,7 +155,7 @@ def draw_all(
         else:  # marked by what of the table itself is synthetic, whatever the ratings are
             title = f"{printable(table.benchmark.headline)}: {printable(table.benchmark.name)}"
             made = weight_charts.interval_chart(table)
-            charts[name] = (title, made, bool(table.synthetic_parts))
+            charts[name] = (title, made, bool(table.synthetic))
     drawn: dict[str, DrawnChart | Missing] = {}
     for name, (title, chart, is_marked) in charts.items():
         on_step(f"drawing {name}")

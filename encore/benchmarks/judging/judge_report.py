@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig, JudgeBy
-from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.judging.judged_pairs import judge_pairs
 from encore.benchmarks.judging.rated_pairs import RatedPairs, check_weights, origin_of, rate_pairs
 from encore.benchmarks.judging.verdict_summary import (
@@ -27,11 +26,10 @@ from encore.benchmarks.judging.verdict_summary import (
     summarize,
 )
 from encore.benchmarks.metrics import BenchmarkScore, benchmark_score
-from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
+from encore.benchmarks.pairs import BenchmarkPairs, pairs_of
 from encore.benchmarks.results import write_pair_results
 from encore.benchmarks.rows import RowAbout, TableRow
 from encore.config import MAX_RATING_REPLY_TOKENS
-from encore.data.pairs import SYNTHETIC_LABEL
 from encore.data.records import slug
 from encore.data.rules import load_rule_set
 from encore.errors import InputError
@@ -126,11 +124,7 @@ def judge_benchmark(
         EncoreError: The judge does not load.
     """
     _check_way(config)
-    pairs = read_benchmark_pairs(
-        load_benchmark(config.pairs.benchmark),
-        data=config.pairs.data,
-        allow_partial=config.pairs.allow_partial,
-    )
+    pairs = pairs_of(config.pairs)
     weights = None if config.by == "pair" else _weights(pairs, config)  # before any judge opens
     with contextlib.ExitStack() as stack:
         opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge)))
@@ -159,7 +153,7 @@ def _weights(pairs: BenchmarkPairs, config: JudgeBenchmarkConfig) -> WeightVecto
     ratings = open_ratings(config.weights_from, run=config.weights_run)
     given = config.model_dump(include={"scheme", "tau", "k", "rule", "seed"}, exclude_none=True)
     weights = weigh(ratings, **given)
-    check_weights(weights, load_rule_set(config.rating.rules), pairs, out=config.out)
+    check_weights(weights, load_rule_set(config.rating.rules), pairs)
     return weights
 
 
@@ -272,9 +266,9 @@ def _synthetic(pairs: BenchmarkPairs, judge: Judge) -> tuple[str, ...]:
 
     The benchmark counts by its name in this call: the same pairs may have had another one before.
     """
-    name, about = pairs.benchmark.name, judge.identity
-    parts = [f"benchmark {name}"] if name.casefold().startswith(SYNTHETIC_LABEL) else []
-    return (*parts, *([f"judge {about.name}"] if is_demo_judge(about.revision) else []))
+    about = judge.identity
+    is_demo = is_demo_judge(about.revision)
+    return (*pairs.synthetic, *([f"judge {about.name}"] if is_demo else []))
 
 
 def _report(

@@ -41,18 +41,10 @@ from encore.versions import package_versions
 
 ORDERS = ("chosen-first", "rejected-first")
 
-_TEXT = pa.string()
+_OF_REPLY = ("verdict", "preferred", "null_reason", "raw_reply")
+_COLUMNS = ("row_id", "subset", "pair_id", "order", "criterion", *_OF_REPLY, "judge", "run_key")
 #: Grain: one row per (pair of the benchmark in the plan's order, order), sorted so.
-VERDICTS = pa.schema(
-    [
-        *(
-            pa.field(name, _TEXT, nullable=False)
-            for name in ("row_id", "subset", "pair_id", "order", "criterion")
-        ),
-        *(pa.field(name, _TEXT) for name in ("verdict", "preferred", "null_reason", "raw_reply")),
-        *(pa.field(name, _TEXT, nullable=False) for name in ("judge", "run_key")),
-    ]
-)
+VERDICTS = pa.schema([pa.field(name, pa.string(), nullable=name in _OF_REPLY) for name in _COLUMNS])
 
 
 class JudgingManifest(RunManifest):
@@ -127,15 +119,7 @@ def judge_pairs(
         InputError: Replies longer than the judge's context.
         StudyIncompleteError: Shards failed; the same call judges only these.
     """
-    protocol = config.protocol or "explained"
-    most = config.max_reply_tokens or MAX_REPLY_TOKENS[protocol]
-    context = judge.identity.max_model_len
-    if most >= context:
-        raise InputError(
-            f"replies of up to {most} tokens leave no room for a prompt in the judge's context of "
-            f"{context}; give --max-reply-tokens, or --protocol verdict-only"
-        )
-    manifest = _manifest(pairs, judge, config, protocol=protocol, most=most)
+    manifest = _manifest(pairs, judge, config)
     # The places of the pairs in an order that no file's order changes.
     plan = sorted(range(pairs.num_pairs), key=pairs.keys.__getitem__)
 
@@ -156,9 +140,15 @@ def judge_pairs(
     return _read(folder, manifest, plan)
 
 
-def _manifest(
-    pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig, *, protocol: str, most: int
-) -> JudgingManifest:
+def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig) -> JudgingManifest:
+    protocol = config.protocol or "explained"
+    most = config.max_reply_tokens or MAX_REPLY_TOKENS[protocol]
+    context = judge.identity.max_model_len
+    if most >= context:
+        raise InputError(
+            f"replies of up to {most} tokens leave no room for a prompt in the judge's context of "
+            f"{context}; give --max-reply-tokens, or --protocol verdict-only"
+        )
     identity = {
         "format": 1,
         "judge": dataclasses.asdict(judge.identity),
