@@ -28,7 +28,7 @@ from encore.errors import InputError
 
 _ROUNDING = 1e-9
 _FIGURE = ("score", "ci_low", "ci_high", "num_pairs")
-_KEPT = {"params", "uses_labels", "synthetic", "notes"}
+_KEPT = {"uses_labels", "synthetic", "notes"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -242,6 +242,10 @@ def _compared(
             "model": row.table.model,
             "name": row.line.name,
             "kind": row.line.kind,
+            "params": {
+                name: value if isinstance(value, str) else float(value)
+                for name, value in row.line.own.params.items()
+            },
             **row.line.own.model_dump(mode="json", include=_KEPT),
             "figures": {
                 name: {key: getattr(one, key) for key in _FIGURE}
