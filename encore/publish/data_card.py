@@ -71,25 +71,12 @@ def data_set_card(
         num_unrated_pairs: Pairs of the study that the run has not rated.
         nulls: Null ratings: ``rule_id``, ``null_reason``, ``num_nulls``.
     """
-    status, num_pairs = found.the_run(), sum(num_pairs_of_source.values())
+    status = found.the_run()
     run = status.manifest
-    sources = [
-        {
-            "label": f"{source.label} (synthetic)" if source.synthetic else source.label,
-            "num_pairs": num_pairs_of_source.get(source.label, 0),
-            "origins": "; ".join(map(origin_text, source.origins)),
-            "licences": "; ".join(licence.note for licence in licences_of(source)),
-        }
-        for source in found.sources
-    ]
     judge = run.identity["judge"]
     settings = {name: judge[name] for name in ("revision", "backend", "dtype") if name in judge}
     overlong = run.identity["plan"].get("overlong", "unknown")
-    wanted = {
-        "publication",
-        f"run {run.run_key}",
-        *(f"source {one.label}" for one in found.sources),
-    }
+    others = {f"run {one.manifest.run_key}" for one in found.statuses if one is not status}
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=False,  # noqa: S701  # Markdown; cells of tables are escaped by the filter
@@ -98,34 +85,33 @@ def data_set_card(
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["cell"] = _cell
+    environment.filters |= {"cell": _cell, "origin": origin_text, "licences": licences_of}
     words = environment.get_template("data_card.md.jinja").render(
         name=name,
-        num_pairs=num_pairs,
+        num_pairs_of_source=num_pairs_of_source,
         num_unrated_pairs=num_unrated_pairs,
         nulls=nulls,
+        found=found,
+        status=status,
         run=run,
-        synthetic=found.synthetic_parts,
-        num_shards=len(status.shards),
-        num_open=len(status.problems),
-        sources=sources,
         settings=settings | run.identity.get("decoding", {}) | {"over-long prompts": overlong},
-        provenance=[fact for fact in provenance(found) if fact[0] in wanted],
+        provenance=[fact for fact in provenance(found) if fact[0] not in others],
     )
+    return DatasetCard(f"---\n{_metadata(found, name).to_yaml()}\n---\n\n{words}")
+
+
+def _metadata(found: StudyTables, name: str) -> DatasetCardData:
     identifiers = {one.identifier for source in found.sources for one in licences_of(source)}
-    metadata = DatasetCardData(
+    synthetic = ["synthetic"] if found.synthetic_parts else []
+    return DatasetCardData(
         pretty_name=name,
         license=identifiers.pop() if len(identifiers) == 1 else "other",
-        tags=[
-            *("preference", "reward-model", "safety", "rule-ratings"),
-            *(["synthetic"] if found.synthetic_parts else []),
-        ],
+        tags=["preference", "reward-model", "safety", "rule-ratings", *synthetic],
         configs=[
             {"config_name": "default", "default": True, "data_files": "data/train-*.parquet"},
             {"config_name": "rules", "data_files": "rules/train-*.parquet"},
         ],
     )
-    return DatasetCard(f"---\n{metadata.to_yaml()}\n---\n\n{words}")
 
 
 def _cell(text: object) -> str:

@@ -129,12 +129,11 @@ class World:
         for rule_id, stance in stances.items():
             kinds = self.shuffled((True, False))[: 2 if self.random() < 0.4 else 1]
             for is_framed in kinds:
-                template = (
-                    self._framed(rule_id, stance)
-                    if is_framed
-                    else self.pick(self.words[rule_id]["says"][stance])
-                )
-                text = self._fill(rule_id, template)
+                if is_framed:
+                    template, act = self._framed(rule_id, stance)
+                else:
+                    template, act = self.pick(self.words[rule_id]["says"][stance]), ""
+                text = self._fill(rule_id, template, act)
                 sentences.append(Sentence(text[0].upper() + text[1:], rule_id, stance))
         sentences += [Sentence(self.pick(self.talk["filler"])) for _ in range(num_filler)]
         ordered = self.shuffled(sentences)
@@ -149,7 +148,7 @@ class World:
         else:
             template = self.pick(self.talk["ask_deed"])
             act = self.pick(self.words[rule_id]["good"]["acts"])
-        texts = (self._fill(rule_id, _with_act(template, act)), self.pick(self.talk["ask_more"]))
+        texts = (self._fill(rule_id, template, act), self.pick(self.talk["ask_more"]))
         return Turn("user", tuple(Sentence(text) for text in texts if text))
 
     def small_talk(self, num_exchanges: int) -> list[Turn]:
@@ -181,8 +180,8 @@ class World:
         act: str = self.pick(bad[self.pick(BREACHES)])
         return act
 
-    def _framed(self, rule_id: str, stance: str) -> str:
-        """A stance frame around a verb phrase: a bad act approved or refused, a good one advised.
+    def _framed(self, rule_id: str, stance: str) -> tuple[str, str]:
+        """A stance frame and the verb phrase for it: a bad act approved or refused, a good advised.
 
         Of moderate breaches, some dismiss a good act.
         """
@@ -200,14 +199,14 @@ class World:
             frame, heads, act = "advise", stance, good
         head = self.pick(self.words["frames"][frame][heads])
         tail = self.pick(self.words["frames"][frame]["tails"])
-        return ", ".join(filter(None, (_with_act(head, act), tail))) + "."
+        return (f"{head}, {tail}." if tail else f"{head}."), act
 
-    def _fill(self, rule_id: str, text: str) -> str:
+    def _fill(self, rule_id: str, text: str, act: str) -> str:
         """Fill the slots; a slot named twice gets the same word twice, except ``{adj}``.
 
         A rule's own words win over the common ones.
         """
-        chosen: dict[str, str] = {}
+        chosen = {"act": act, "deed": act}
         while match := _SLOT.search(text):
             name = match.group(1)
             if name == "adj" or name not in chosen:
@@ -231,10 +230,6 @@ class World:
             if kind >= 0.2:
                 second[rule_id] = other
         return first, second
-
-
-def _with_act(template: str, act: str) -> str:
-    return template.replace("{act}", act).replace("{deed}", act)
 
 
 def safety_worth(stances: Mapping[str, str]) -> float:

@@ -37,12 +37,13 @@ def data_files(path: Path) -> tuple[Path, ...]:
     Raises:
         InputError: not a data file; a folder without one; not readable.
     """
-    if path.is_file():
-        found: tuple[Path, ...] = (path,) if data_suffix(path) else ()
-    else:
-        with _readable(path):
-            entries = [one for one in sorted(path.iterdir()) if one.is_file()]
-        found = tuple(one for one in entries if data_suffix(one) and not one.name.startswith("."))
+    with _readable(path):
+        entries = [path] if path.is_file() else sorted(path.iterdir())
+    found = tuple(
+        one
+        for one in entries
+        if one.is_file() and data_suffix(one) and (one == path or not one.name.startswith("."))
+    )
     if not found:
         raise InputError(
             f"{path}: no data file; expected one that ends in {', '.join(SUFFIXES)}, or a folder "
