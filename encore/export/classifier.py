@@ -59,16 +59,13 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
         InputError: An encoder or another pooling than the last token's, a sigmoid after the head,
             an architecture without such a class: why, and what would do.
     """
-    if isinstance(model, WholeClassifier):
-        raise InputError(
-            f"model {name!r}: a classifier of transformers that is run whole; there is no linear "
-            "layer to fold, and its folder is one that other tools read already: give them that"
-        )
     config = model.trunk.config
     settings, found = config.to_dict(), _CLASSIFIERS.get(type(config), None)
     activated = [one for one in _ACTIVATION_KEYS if "sigmoid" in str(settings.get(one)).casefold()]
     problem = None
-    if not model.is_causal or model.pooling != "last":
+    if isinstance(model, WholeClassifier):
+        problem = "it is a classifier that is run whole, in a folder that other tools read already"
+    elif not model.is_causal or model.pooling != "last":
         kind = "a causal backbone" if model.is_causal else "an encoder"
         problem = (
             f"{kind} with pooling {model.pooling!r}; the classifier of {config.model_type!r} in "

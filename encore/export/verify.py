@@ -134,20 +134,20 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
     if written.dtype != "float32":
         del plain  # two large models in memory are enough
         plain = _open(written, written.dtype)
-    source = written.source.tokenizer
-    [example_K] = _plain_scores(plain, [source.encode(*probes()[0]).token_ids])
-    sequences = [one.token_ids for pair in source.encode_pairs(pairs) for one in pair]
-    num_flipped = 0
-    if sequences:
-        scores = written.scores(sequences), _plain_scores(plain, sequences)
-        ours_PK, theirs_PK = (np.sign(score_NK[::2] - score_NK[1::2]) for score_NK in scores)
-        num_flipped = int((ours_PK != theirs_PK).sum())
+    source, labels = written.source.tokenizer, written.labels
+    ranked = [one.token_ids for pair in source.encode_pairs(pairs) for one in pair]
+    sequences = [source.encode(*probes()[0]).token_ids, *ranked]
+    theirs_NK = _plain_scores(plain, sequences)
+    ours_PK, theirs_PK = (
+        np.sign(score_NK[1::2] - score_NK[2::2])
+        for score_NK in (written.scores(sequences), theirs_NK)
+    )
     return Verification(
         num_probes=len(compared),
         max_difference=difference,
-        example_scores=dict(zip(written.labels, example_K.tolist(), strict=True)),
-        num_margins=len(pairs) * len(written.labels),
-        num_flipped=num_flipped,
+        example_scores=dict(zip(labels, theirs_NK[0].tolist(), strict=True)),
+        num_margins=ours_PK.size,
+        num_flipped=int((ours_PK != theirs_PK).sum()),
     )
 
 

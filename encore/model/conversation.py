@@ -61,8 +61,6 @@ _PAD_TOKENS = (
 _MARKER = "ENCORE-FRAME-{}-MARKER"
 _MARKERS = re.compile(r"ENCORE-FRAME-(\d+)-MARKER")
 _RESPONSE = "ENCORE-RESPONSE-MARKER"
-#: The tokenizer keeps about 100 bytes a token until a call ends.
-_CHUNK_PAIRS = 1000
 _QUESTION = Message(role="user", content="Hi.")
 _PROBES = ("", "Yes.", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d", "\n  a  \n")
 #: What templates do to a message's text: nothing, trim it (Llama, Gemma), drop newlines before it
@@ -169,20 +167,20 @@ class ConversationTokenizer:
         return self._encode(self._render(prompt, [response]))[0]
 
     def encode_pairs(self, pairs: Sequence[PreferencePair]) -> list[EncodedPair]:
-        """Token ids of both responses of every pair, in batched calls of the tokenizer.
+        """Token ids of both responses of every pair, in one call of the tokenizer.
+
+        The tokenizer keeps about 100 bytes a token until the call ends.
 
         Raises:
             InputError: the template refuses a pair's conversation; the message names the pair.
         """
-        encoded: list[EncodedResponse] = []
-        for start in range(0, len(pairs), _CHUNK_PAIRS):
-            rendered: list[_Rendered] = []
-            for pair in pairs[start : start + _CHUNK_PAIRS]:
-                try:
-                    rendered += self._render(pair.prompt, [pair.chosen, pair.rejected])
-                except InputError as error:
-                    raise InputError(f"pair {pair.pair_id}: {error}") from error
-            encoded += self._encode(rendered)
+        rendered: list[_Rendered] = []
+        for pair in pairs:
+            try:
+                rendered += self._render(pair.prompt, [pair.chosen, pair.rejected])
+            except InputError as error:
+                raise InputError(f"pair {pair.pair_id}: {error}") from error
+        encoded = self._encode(rendered)
         return [EncodedPair(*two) for two in zip(encoded[::2], encoded[1::2], strict=True)]
 
     def encode_rendered(self, texts: Sequence[str]) -> list[EncodedResponse]:

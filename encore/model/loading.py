@@ -186,8 +186,9 @@ def loading(problem: str) -> Iterator[None]:
 
 
 def _find(config: BackboneConfig) -> ModelFiles:
-    needs_weights = config.init == "pretrained"
-    return _BACKBONE.find(config.model, revision=config.revision, needs_weights=needs_weights)
+    return _BACKBONE.find(
+        config.model, revision=config.revision, needs_weights=config.init == "pretrained"
+    )
 
 
 def _dtype(config: BackboneConfig, device: str) -> torch.dtype:

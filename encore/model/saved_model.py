@@ -83,12 +83,12 @@ def save_model(
     )
     if model.is_causal:  # readers that look for the last real token need the true padding
         model.trunk.config.pad_token_id = tokenizer.pad_token_id
-    heads = {"weight": model.heads.weight.detach().cpu(), "mean": model.mean_R.cpu()}
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(folder) as temporary:
         with quiet_transformers():
             model.trunk.save_pretrained(temporary)
             tokenizer.hf_tokenizer.save_pretrained(temporary)
+        heads = {"weight": model.heads.weight.detach().cpu(), "mean": model.mean_R.cpu()}
         save_file(heads, temporary / HEADS_FILE)
         text = about.model_dump_json(indent=2) + "\n"
         (temporary / ABOUT_FILE).write_text(text, encoding="utf-8")

@@ -78,8 +78,7 @@ PAIRS = [
 ]
 
 
-def test_pairs_are_encoded_as_each_response_alone(monkeypatch):
-    monkeypatch.setattr("encore.model.conversation._CHUNK_PAIRS", 2)
+def test_pairs_are_encoded_as_each_response_alone():
     tokenizer = TOKENIZERS["trimmed"]
     for pair, encoded in zip(PAIRS, tokenizer.encode_pairs(PAIRS), strict=True):
         for text, one in zip((pair.chosen, pair.rejected), encoded, strict=True):
