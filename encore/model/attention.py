@@ -10,6 +10,7 @@ recomputation in the backward pass sees the same plan; a context variable would 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -38,23 +39,29 @@ def register_segment_attention() -> str:
     return SEGMENT_ATTENTION
 
 
+@dataclass(eq=False)
 class SegmentPlan:
     """The segments of one packed row in the forms attention wants, each made once, on first use.
 
-    Args:
+    Attributes:
         segments: In order, together the whole row.
         is_causal: Whether a token sees only what comes before it.
         device: Where masks and indices go.
     """
 
-    def __init__(
-        self, segments: Sequence[Segment], *, is_causal: bool, device: torch.device
-    ) -> None:
-        self.segments = tuple(segments)
-        self.is_causal = is_causal
-        self.device = device
-        self.length_S = [segment.num_queries for segment in self.segments]
-        self.max_keys = max(segment.num_keys for segment in self.segments)
+    segments: Sequence[Segment]
+    is_causal: bool
+    device: torch.device
+
+    @cached_property
+    def length_S(self) -> list[int]:
+        """Tokens of each segment."""
+        return [segment.num_queries for segment in self.segments]
+
+    @cached_property
+    def max_keys(self) -> int:
+        """Keys of the segment that has most."""
+        return max(segment.num_keys for segment in self.segments)
 
     @cached_property
     def context_S(self) -> list[int | None]:

@@ -260,11 +260,11 @@ class ConversationTokenizer:
 
     def _find_put(self, head: str, tail: str) -> Callable[[str], str]:
         """How the template puts a response in: as it is, or without the space around it."""
-        own = [self._apply([_QUESTION, Message(role="assistant", content=p)]) for p in _PROBES]
         for put in _PUTS:
             if all(
-                text.rstrip() == (head + put(probe) + tail).rstrip()
-                for text, probe in zip(own, _PROBES, strict=True)
+                self._apply([_QUESTION, Message(role="assistant", content=probe)]).rstrip()
+                == (head + put(probe) + tail).rstrip()
+                for probe in _PROBES
             ):
                 return put
         raise self._changed()

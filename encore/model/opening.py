@@ -223,10 +223,13 @@ def _refuse_if_padding_counts(
     XLNet's head reads the last place of a row, FNet mixes all.
     """
     short, long = (tokenizer.encode(_PROBE, text).token_ids for text in _PROBE_RESPONSES)
-    how: dict[str, Any] = {"pad_token_id": model.pad_token_id, "is_causal": False}
     with torch.inference_mode():
         alone_NR, beside_NR = (
-            model(lay_out(row, layout="sorted", **how).to(model.device))
+            model(
+                lay_out(row, layout="sorted", pad_token_id=model.pad_token_id, is_causal=False).to(
+                    model.device
+                )
+            )
             for row in ([short], [short, long])
         )
     scale = alone_NR.abs().max().clamp(min=1.0)

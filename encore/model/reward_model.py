@@ -86,15 +86,13 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
             InputError: a shared beginning with another pooling than ``last``.
         """
         segments = microbatch.segments
-        plan = None
-        if segments is not None:
-            if self.pooling != "last" and any(segment.context for segment in segments):
-                raise InputError(
-                    f"layout 'prefix-shared': pooling {self.pooling!r} reads a sequence's "
-                    "beginning, which is shared there; expected pooling 'last', or use 'packed'"
-                )
-            device = microbatch.token_ids_BL.device
-            plan = SegmentPlan(segments, is_causal=self.is_causal, device=device)
+        if self.pooling != "last" and any(segment.context for segment in segments or ()):
+            raise InputError(
+                f"layout 'prefix-shared': pooling {self.pooling!r} reads a sequence's "
+                "beginning, which is shared there; expected pooling 'last', or use 'packed'"
+            )
+        device = microbatch.token_ids_BL.device
+        plan = segments and SegmentPlan(segments, is_causal=self.is_causal, device=device)
         output = self.trunk(
             input_ids=microbatch.token_ids_BL,
             position_ids=microbatch.position_ids_BL + self.position_offset,
