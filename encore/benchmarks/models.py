@@ -28,6 +28,7 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import RowAbout, TableRow, reward_row
 from encore.data.records import PreferencePair
 from encore.errors import EncoreError, InputError
+from encore.files import file_sha256
 from encore.model.conversation import EncodedPair, EncodedResponse
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
@@ -125,9 +126,8 @@ class Scorer:
         trained, about = gate
         reward_P2 = self._gated_rewards(scored, opened, trained)
         row = reward_row("moe gate", reward_P2, pairs=self.pairs, method="moe", about=about)
-        parts = ((config.gate / name).read_bytes() for name in (GATE_FILE, WEIGHTS_FILE))
-        digests = b"".join(hashlib.sha256(part).digest() for part in parts)
-        row = scored.noted(row, gate=hashlib.sha256(digests).hexdigest())
+        digests = "".join(file_sha256(config.gate / name) for name in (GATE_FILE, WEIGHTS_FILE))
+        row = scored.noted(row, gate=hashlib.sha256(bytes.fromhex(digests)).hexdigest())
         return replace(scored, row=row, behind=row.behind or {})
 
     def reward_model(self, name: str, model: str) -> ScoredModel:

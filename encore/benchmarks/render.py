@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Literal
 
 from encore.benchmarks.table import BenchmarkTable, OwnFigures, PaperFigures
@@ -12,10 +11,6 @@ NONE = "–"
 MINUS = "−"
 #: Would end a cell or a line of a Markdown table.
 _MARKDOWN = str.maketrans({"|": "\\|", "\\": "\\\\", "\r": " ", "\n": " "})
-#: What a terminal would act on, and JSON lets stand.
-_CONTROL = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
-
 #: What a tie is worth, by whether the row is a judge's.
 _TIES = {
     (False, "loss"): "a reward model's tie is a loss",
@@ -31,7 +26,10 @@ def render(table: BenchmarkTable, *, form: Literal["markdown", "json"]) -> str:
         table: The rows.
         form: ``markdown`` (a title, the table, a list of notes) or ``json``.
     """
-    return _markdown(table) if form == "markdown" else _json(table)
+    if form == "markdown":
+        return _markdown(table)
+    content = table.model_dump(mode="json")
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def title_of(table: BenchmarkTable) -> str:
@@ -149,9 +147,3 @@ def _markdown(table: BenchmarkTable) -> str:
     notes = [f"- {note.translate(_MARKDOWN)}" for note in notes_of(table)]
     title = f"**{title_of(table).translate(_MARKDOWN)}**"
     return "\n".join([title, "", *lines, "", *notes]) + "\n"
-
-
-def _json(table: BenchmarkTable) -> str:
-    text = json.dumps(table.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False)
-    # They can only stand inside strings here, where an escape means the same to every reader.
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"

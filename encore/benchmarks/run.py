@@ -191,11 +191,11 @@ def _check_models(config: BenchmarkConfig) -> None:
 def _check_names(names: Sequence[str], config: BenchmarkConfig) -> None:
     """Refuse names that two rows would have, those of schemes among them."""
     for name in names:
-        is_scheme = config.model is not None and bool(ROW_NAMES.fullmatch(name))
-        if names.count(name) > 1 or is_scheme:
-            problem = "the model's own rows are called like that" if is_scheme else "there twice"
+        is_own = config.model is not None and ROW_NAMES.fullmatch(name)
+        if is_own or names.count(name) > 1:
             raise InputError(
-                f"row {name!r}: {problem}; give a name (--reward-model NAME=…, --results NAME=FILE)"
+                f"row {name!r}: another row is called like that; give a name of its own "
+                "(--reward-model NAME=…, --results NAME=FILE)"
             )
 
 

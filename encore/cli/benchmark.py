@@ -42,11 +42,12 @@ def benchmark(
 
     with terminal_reporter() as reporter:
         run = run_benchmark(open_study(config.study), config, reporter=reporter)
-    form = "json" if json else table
-    sys.stdout.write(visible(render(run.table, form=form)))
-    if form != "markdown":  # Markdown ends with them
+    if json or table == "json":
+        sys.stdout.write(render(run.table, form="json"))
         for note in notes_of(run.table):
             say(f"note: {note}")
+    else:  # it ends with its notes
+        sys.stdout.write(visible(render(run.table, form="markdown")))
     warn_of(synthetic=run.table.synthetic)
     if run.pairs.is_partial:
         warn("partial: not all pairs that the benchmark defines; no figure compares with others")

@@ -341,8 +341,11 @@ def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_pa
     one = {"initial": "x"}
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("no results of a benchmark", {"results": (str(tmp_path / "missing.parquet"),)}),
-        ("row 'uniform': the model's own rows are called like", {"reward_models": {"uniform": 1}}),
-        ("row 'initial': there", {"reward_models": one, "results": (f"{first.results_path}",)}),
+        ("row 'uniform': another row is called like", {"reward_models": {"uniform": 1}}),
+        (
+            "row 'initial': another row",
+            {"reward_models": one, "results": (f"{first.results_path}",)},
+        ),
         ("no-ratings", {"ratings": tmp_path / "no-ratings"}),
         ("no model to benchmark", {"model": None}),
         ("give it as --model", {"model": None, "reward_models": one, "gate": tmp_path}),
