@@ -150,7 +150,7 @@ def refusal(ratings: Any) -> str:
 
 def test_what_is_no_parquet_file_or_broken_or_empty(tmp_path: Path) -> None:
     assert "int" in refusal(42)
-    assert "no such file" in refusal(tmp_path / "none")
+    assert "no Parquet file" in refusal(tmp_path / "none")
     (tmp_path / "a.csv").write_text("x")
     assert "no Parquet file" in refusal(tmp_path)
     assert "0 rows" in refusal(TABLE.slice(0, 0))

@@ -39,9 +39,9 @@ _Floats = NDArray[np.float64]
 class Estimate:
     """A figure and its 95 % interval over resampled pairs; None where it is not defined."""
 
-    value: float | None
-    low: float | None
-    high: float | None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ def _estimate(value: float, drawn_D: _Floats) -> Estimate:
     """A figure with the 2.5 and 97.5 % quantiles of the draws in which it is defined."""
     known_D = drawn_D[np.isfinite(drawn_D)]
     if not np.isfinite(value) or not len(known_D):
-        return Estimate(value=None, low=None, high=None)
+        return Estimate()
     low, high = np.quantile(known_D, [0.025, 0.975])
     return Estimate(value=float(value), low=float(low), high=float(high))
 

@@ -505,7 +505,7 @@ def counter_examples(*, tau: float = 2.0) -> tuple[CounterExample, ...]:
                 f"same entropy and knows nothing: gradient {abs(dice.gradient_at_zero):.3f}. "
                 f"ENCORE gives both the same weight, {perfect.encore_weight:.3f}."
             ),
-            rule_ids=(perfect.rule_id, dice.rule_id),
+            rule_ids=("uniform-and-perfect", "uniform-and-random"),
             examination=equal,
         ),
         CounterExample(
@@ -517,7 +517,7 @@ def counter_examples(*, tau: float = 2.0) -> tuple[CounterExample, ...]:
                 "every pair and ranks nothing. Its gradient is exactly "
                 f"{abs(constant.gradient_at_zero):g} at any weights: the loss never gives it any."
             ),
-            rule_ids=(constant.rule_id,),
+            rule_ids=("constant",),
             examination=equal,
         ),
         CounterExample(
@@ -531,7 +531,7 @@ def counter_examples(*, tau: float = 2.0) -> tuple[CounterExample, ...]:
                 "two together rank every pair right. The proof needs independence of the other "
                 "rules too."
             ),
-            rule_ids=(disturbed.rule_id, noise.rule_id),
+            rule_ids=("disturbed", "disturbance"),
             examination=shared,
         ),
     )

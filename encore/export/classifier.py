@@ -22,7 +22,7 @@ from transformers.modeling_layers import GenericForSequenceClassification
 from encore.errors import InputError
 from encore.model.conversation import ConversationTokenizer
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
-from encore.weighting.vector import reward_weights
+from encore.weighting.vector import head_weights
 
 ExportDtype = Literal["float32", "bfloat16"]
 
@@ -103,7 +103,7 @@ def fold(weight_RD: Any, weights: Mapping[str, float], head_ids: Sequence[str]) 
     Raises:
         InputError: Weights for other rules than the heads, or that are no finite numbers, or all 0.
     """
-    weight_R = torch.from_numpy(reward_weights(weights, head_ids=head_ids))
+    weight_R = torch.from_numpy(head_weights(weights, head_ids=head_ids))
     return weight_R[None] @ weight_RD.detach().cpu().double()
 
 

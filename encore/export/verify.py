@@ -25,7 +25,7 @@ from encore.model.layouts import TokenIds
 from encore.model.loading import load_weights, loading
 from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
-from encore.weighting.vector import reward_weights
+from encore.weighting.vector import head_weights
 
 #: The most that two computations of one score in float32 may differ; for a label whose scores go
 #: beyond 1, relative to its largest.
@@ -102,7 +102,7 @@ class Written:
         score_NR = score_sequences(model, sequences, pad_token_id=pad_token_id).astype(np.float64)
         weights = self.composition.weights
         if weights:
-            score_NR = score_NR @ reward_weights(weights, head_ids=model.head_ids)[:, np.newaxis]
+            score_NR = score_NR @ head_weights(weights, head_ids=model.head_ids)[:, np.newaxis]
         return score_NR
 
     def wrong(self, problem: str) -> EncoreError:

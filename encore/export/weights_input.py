@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 from encore.errors import InputError
 from encore.warehouse import open_ratings
 from encore.weighting.scheme import SchemeOptions
-from encore.weighting.vector import reward_weights
+from encore.weighting.vector import head_weights
 from encore.weighting.weigh import weigh_rules
 from encore.weighting.weights_config import WeightChoice
 
@@ -93,7 +93,7 @@ def _composition(content: Any, head_ids: Sequence[str]) -> Composition:
         if len(content["weights"]) != len(rule_ids):
             raise InputError("a rule is there twice")
     composition = Composition.model_validate({"scheme": "given"} | content, strict=True)
-    reward_weights(composition.weights, head_ids=head_ids)
+    head_weights(composition.weights, head_ids=head_ids)
     return composition
 
 

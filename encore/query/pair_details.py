@@ -27,14 +27,11 @@ def find_pair(study: Study, pair_id: str) -> tuple[PreferencePair, ...]:
     pairs = read_pairs(study)
     found = records_of(pairs.filter(pc.starts_with(pairs["pair_id"], pattern=pair_id.lower())))
     ids = sorted({pair.pair_id for pair in found})
-    if not ids:
+    if len(ids) != 1:
         raise InputError(
-            f"pair {pair_id!r}: not in {study.path}; ids are the pair_id column of its "
-            "pairs/*.parquet files"
+            f"pair {pair_id!r}: {len(ids)} pairs of {study.path} match ({', '.join(ids[:4])}); "
+            "give enough digits of one pair_id of its pairs/*.parquet files"
         )
-    if len(ids) > 1:
-        shown = ", ".join(ids[:4])
-        raise InputError(f"pair {pair_id!r}: {len(ids)} pairs match ({shown}, …); give more digits")
     return tuple(found)
 
 

@@ -29,7 +29,7 @@ from encore.serving.batch_queue import BatchQueue, stopping
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import RewardRequest, ScoreRequest, Texts, read_request
 from encore.serving.serve_config import ServeLimits
-from encore.weighting.vector import reward_weights
+from encore.weighting.vector import head_weights
 
 # Legend: N texts, R rules.
 
@@ -69,7 +69,7 @@ class RewardApp:
         self.opened = opened
         self.composition = composition
         self._head_ids = opened.model.head_ids
-        self._weight_R = reward_weights(composition.weights, head_ids=self._head_ids)
+        self._weight_R = head_weights(composition.weights, head_ids=self._head_ids)
         self._mean_R = np.array(opened.model.mean_R.tolist())
         self._limits = limits
         self._on_ready = on_ready

@@ -93,8 +93,6 @@ def open_ratings(
             ) from error
         return Ratings(label="table", table=table, run=run, judge=judge)
     path = Path(ratings)
-    if not path.exists():
-        raise InputError(f"ratings {path}: no such file or directory")
     run_dirs = _run_dirs(path)
     if run_dirs is not None:
         return _of_run(path, chosen_run(path, run_dirs, run=run, judge=judge))
@@ -106,8 +104,8 @@ def open_ratings(
     )
     if not files:
         raise InputError(
-            f"ratings {path}: no Parquet file in it; expected files that end in .parquet and do "
-            'not begin with "." or "_"'
+            f"ratings {path}: no Parquet file there; expected one, or a folder of files that end "
+            'in .parquet and do not begin with "." or "_"'
         )
     return Ratings(label=str(path), files=files, run=run, judge=judge)
 
@@ -125,9 +123,8 @@ def open_other_ratings(ratings: str | Path, other: str) -> Ratings:
     if Path(other).exists():
         return open_ratings(other)
     runs = _run_dirs(Path(ratings)) or ()
-    if any(run_dir.name.startswith(other) for run_dir in runs):
-        return open_ratings(ratings, run=other)
-    return open_ratings(ratings, judge=other)
+    is_key = any(run_dir.name.startswith(other) for run_dir in runs)
+    return open_ratings(ratings, **{"run" if is_key else "judge": other})
 
 
 def read_schema(path: Path) -> pa.Schema:

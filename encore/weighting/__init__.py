@@ -10,17 +10,17 @@ from encore.errors import InputError
 if TYPE_CHECKING:
     from encore.weighting.scheme import WeightingScheme
 
-#: Name on the command line -> module with a ``SCHEME``. Loaded when asked for.
-SCHEMES = {
-    "encore": "encore.weighting.encore",
-    "uniform": "encore.weighting.uniform",
-    "random": "encore.weighting.random",
-    "single": "encore.weighting.single",
-    "top-k": "encore.weighting.top_k",
-    "random-k": "encore.weighting.random_k",
-    "inverse-sd": "encore.weighting.inverse_sd",
-    "bradley-terry": "encore.weighting.bradley_terry",
-}
+#: Names on the command line. Each is that of a module with a ``SCHEME``, loaded when asked for.
+SCHEMES = (
+    "encore",
+    "uniform",
+    "random",
+    "single",
+    "top-k",
+    "random-k",
+    "inverse-sd",
+    "bradley-terry",
+)
 
 
 def load_scheme(name: str) -> WeightingScheme:
@@ -34,5 +34,5 @@ def load_scheme(name: str) -> WeightingScheme:
             f"weighting scheme {name!r}: there is none of this name; expected one of "
             f"{', '.join(SCHEMES)}"
         )
-    scheme: WeightingScheme = import_module(SCHEMES[name]).SCHEME
+    scheme: WeightingScheme = import_module(f"{__name__}.{name.replace('-', '_')}").SCHEME
     return scheme

@@ -119,7 +119,7 @@ def head_weights(weights: Mapping[str, float], *, head_ids: Sequence[str]) -> ND
         head_ids: The R heads, in order.
 
     Raises:
-        InputError: Weights for other rules than the heads, or one that is no finite number.
+        InputError: Weights for other rules than the heads, one that is no finite number, or all 0.
     """
     strangers, unweighed = sorted(set(weights) - set(head_ids)), set(head_ids) - set(weights)
     if strangers or unweighed:
@@ -132,16 +132,6 @@ def head_weights(weights: Mapping[str, float], *, head_ids: Sequence[str]) -> ND
     weight_R = np.array([weights[head_id] for head_id in head_ids], dtype=np.float64)
     if not np.isfinite(weight_R).all():
         raise InputError(f"weights: {dict(weights)}; expected finite numbers")
-    return weight_R
-
-
-def reward_weights(weights: Mapping[str, float], *, head_ids: Sequence[str]) -> NDArray[np.float64]:
-    """The same for a reward that is given away or served, which has to tell responses apart.
-
-    Raises:
-        InputError: As `head_weights`; all weights are 0.
-    """
-    weight_R = head_weights(weights, head_ids=head_ids)
     if not weight_R.any():
         raise InputError("weights: all are 0, so every response would score the same; weigh a rule")
     return weight_R
