@@ -117,7 +117,7 @@ def test_an_export_does_not_replace_the_model_it_is_made_from(
         (2, ("--rule", "be-kind", "--ratings", "."), "--ratings belongs to --scheme"),
         (1, ("--rule", "be-late"), "--rule be-late: the model has no such head"),
         (1, ("--weights", "none.json"), "weights none.json: cannot be used"),
-        (1, ("--scheme", "encore", "--ratings", "nowhere"), "ratings nowhere: no such file"),
+        (1, ("--scheme", "encore", "--ratings", "nowhere"), "ratings nowhere: no Parquet file"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(export, tmp_path, code, arguments, message):
