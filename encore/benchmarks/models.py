@@ -118,7 +118,7 @@ class Scorer:
                 f"model {opened.name}: its only head is {opened.model.head_ids[0]!r}, there is "
                 "nothing to weigh; give it as a reward model (--reward-model NAME=…)"
             )
-        head_weights(dict.fromkeys(rule_ids, 0.0), head_ids=opened.model.head_ids)
+        head_weights(dict.fromkeys(rule_ids, 1.0), head_ids=opened.model.head_ids)
         gate = None if config.gate is None else open_gate(config.gate, opened, config.model)
         scored = self.score(opened, shown=opened.name)
         if config.gate is None or gate is None:
