@@ -38,8 +38,7 @@ from encore.recipes.recipe import (
 )
 from encore.recipes.recipe_run import Work, check_names, check_within_reach, run_recipe
 from encore.reporting import SILENT
-from encore.training.config import TrainingConfig
-from encore.training.gate import GateConfig
+from encore.training.config import GateConfig, TrainingConfig
 from tests.tiny_judge import make_tiny_judge
 from tests.training.studies import backbone_config, make_backbone
 

@@ -36,7 +36,7 @@ from encore.reporting import SILENT, Reporter
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.scoring.scoring_run import score_manifest, score_run
 from encore.shard_runner import RunReport
-from encore.training.embeddings import embed, prompt_table
+from encore.training.embeddings import embed, prompt_of
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, GatingNetwork, load_gate
 from encore.weighting.vector import head_weights
@@ -220,18 +220,14 @@ class Scorer:
         title = f"{opened.name}, prompts of the gate"
         self.reporter.started(title, total=self.pairs.num_pairs)
         encoded = encoded_pairs(opened, self.pairs.pairs, truncation=self.config.truncation)
-        chosen = [pair.chosen for pair in encoded]
-        prompts = prompt_table(
-            [one.token_ids for one in chosen], [one.num_prompt for one in chosen]
-        )
-        states = embed(
+        state_P1D = embed(
             opened.model,
-            {"prompt": prompts},
+            [(prompt_of(pair.chosen.token_ids, pair.chosen.num_prompt),) for pair in encoded],
             cache=scored.folder / "prompts",
             pad_token_id=opened.tokenizer.pad_token_id,
             reporter=self.reporter,
         )
-        weight_PR = gate.weights(states["prompt"]).astype(np.float64)
+        weight_PR = gate.weights(state_P1D[:, 0]).astype(np.float64)
         score_P2R = scored.scores.score_P2R.astype(np.float64)
         return np.asarray(np.einsum("pr,pcr->pc", weight_PR, score_P2R), dtype=np.float64)
 

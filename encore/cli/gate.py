@@ -7,7 +7,7 @@ import dataclasses
 from encore.cli.output import compact_table, warn_of
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, terminal_reporter
-from encore.training.gate import TrainGateConfig
+from encore.training.config import TrainGateConfig
 
 
 @command

@@ -17,8 +17,7 @@ from encore.config import RatingConfig, StageConfig, option
 from encore.data.sources.pku import Prefer
 from encore.errors import InputError
 from encore.model.config import BackboneConfig
-from encore.training.config import TrainingConfig
-from encore.training.gate import GateConfig
+from encore.training.config import GateConfig, TrainingConfig
 from encore.weighting import SCHEMES
 from encore.weighting.weights_config import SchemeOptions
 

@@ -47,8 +47,7 @@ from encore.recipes.machine import (
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.reporting import SILENT, Reporter
 from encore.shard_runner import RunReport, work_through
-from encore.training.config import TrainConfig, TrainingConfig
-from encore.training.gate import GateConfig
+from encore.training.config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules
 
@@ -334,7 +333,7 @@ class _RecipeRun:
 
     def gate(self, gate: GateConfig, model: Path) -> Path:
         """The gate over the model's heads."""
-        from encore.training.gate import TrainGateConfig, train_gate
+        from encore.training.gate import train_gate
 
         study, out, limit = open_study(self.study), model.parent / "gate", self.recipe.limit
         config = TrainGateConfig(study=self.study, model=model, gate=gate, limit=limit, out=out)

@@ -191,11 +191,11 @@ def plan_rows(
     """
     both = [(examples.chosen[row], examples.rejected[row]) for row in row_P]
     sequences = [sequence for pair in both for sequence in pair]
-    sides = (examples.target_chosen_PR[row_P], examples.target_rejected_PR[row_P])
+    target_PSR = examples.target_PSR[row_P]
     return PlannedRows(
         row_P=row_P,
         sequences=sequences,
-        target_NR=np.stack(sides, axis=1).reshape(len(sequences), sides[0].shape[1]),
+        target_NR=target_PSR.reshape(len(sequences), target_PSR.shape[2]),
         plans=cut_step(
             [len(sequence) for sequence in sequences],
             layout=config.layout,

@@ -1,4 +1,4 @@
-"""How a reward model is trained: frozen parameters that are part of a run's identity.
+"""How a reward model, or a gate over its heads, is trained: frozen parameters.
 
 Defaults are the paper's where it states them (section "Training": one epoch, learning rate 2e-5),
 elsewhere usual choices of the field: the paper is silent on batch, schedule and optimizer.
@@ -195,3 +195,31 @@ class TrainConfig(TrainingConfig):
     def training(self) -> TrainingConfig:
         """The part that is hashed into the run's key."""
         return TrainingConfig(**{name: getattr(self, name) for name in TrainingConfig.model_fields})
+
+
+class GateConfig(StageConfig):
+    """How a gate is built and trained; defaults as in ArmoRM (Wang et al., 2024)."""
+
+    hidden_size: int = option(1024, hidden=True, ge=1, help="Units of a hidden layer.")
+    num_hidden_layers: int = option(3, hidden=True, ge=1, help="Hidden layers.")
+    dropout: float = option(0.2, hidden=True, ge=0, lt=1, help="After each hidden layer.")
+    temperature: float = option(10.0, hidden=True, gt=0, help="Of the softmax over heads.")
+    learning_rate: float = option(1e-3, hidden=True, gt=0, help="AdamW's, falling as a cosine.")
+    weight_decay: float = option(0.0, hidden=True, ge=0, help="AdamW's.")
+    num_steps: int = option(2000, name="steps", ge=1, help="Optimizer steps.")
+    batch_pairs: int = option(1024, hidden=True, ge=1, help="Pairs a step, drawn anew each time.")
+    seed: int = option(0, ge=0, help="Of initial weights, batches and dropout.")
+
+
+class TrainGateConfig(StageConfig):
+    """`encore gate`: a gate over the heads of one model."""
+
+    study: Path = option(positional=True, identity=False, help="The study directory.")
+    model: Path = option(
+        metavar="MODEL", help="What `encore train` wrote, e.g. study/training/KEY/model."
+    )
+    gate: GateConfig = GateConfig()
+    limit: int | None = option(None, ge=1, help="Pilot: this many pairs, by content hash.")
+    out: Path | None = option(
+        None, metavar="DIR", identity=False, help="The gate's folder; default: beside MODEL."
+    )

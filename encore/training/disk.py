@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -12,9 +11,8 @@ from pathlib import Path
 from safetensors import SafetensorError
 from torch import Tensor
 
-from encore.errors import EncoreError
+from encore.errors import NO_ROOM, EncoreError
 
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 #: Headers, JSON and what else is written meanwhile (logs, other runs' notes).
 _SPARE_BYTES = 16 << 20
 
@@ -66,7 +64,7 @@ def named_when_full(folder: Path, *, purpose: str, kept: str) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         # Safetensors names the system's error number only in words.
         found = re.search(r"(?:Errno|os error|code:) (\d+)", str(error))
-        if found is None or int(found[1]) not in _NO_ROOM:
+        if found is None or int(found[1]) not in NO_ROOM:
             raise
         raise NoRoomError(
             f"{folder}: the disk was full while {purpose} was written; {kept}; make room and run "

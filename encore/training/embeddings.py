@@ -1,6 +1,6 @@
 """The pooled states that a frozen backbone gives sequences: computed once, kept on disk in pieces.
 
-Suffixes: P rows of the tables, N sequences, D hidden.
+Suffixes: P rows, K sequences of a row, N sequences, D hidden.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,133 +17,118 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from encore.files import atomic_path
-from encore.model.layouts import LayoutName
+from encore.model.layouts import TokenIds
 from encore.model.opening import architecture_text, parameter_digest
 from encore.model.reward_model import MultiHeadRewardModel
-from encore.model.scoring import computed_batches
+from encore.model.scoring import best_layout, computed_batches
 from encore.reporting import SILENT, Reporter
 from encore.training.disk import named_when_full
-from encore.training.examples import TokenTable
+from encore.training.examples import add_sequences
 
 _log = logging.getLogger(__name__)
 
 #: Rows in one file of the cache: what a stopped process loses at most.
-PAIRS_PER_CHUNK = 512
+ROWS_PER_CHUNK = 512
+_STATES = "states"
 
 _Floats = NDArray[np.float32]
-_States = dict[str, _Floats]
+_Rows = Sequence[Sequence[TokenIds]]
 
 
 def embed(
     model: MultiHeadRewardModel,
-    tables: Mapping[str, TokenTable],
+    rows: _Rows,
     *,
-    layout: LayoutName = "packed",
-    cache: Path | None = None,
-    tokens_per_microbatch: int = 16_384,
-    pad_token_id: int = 0,
+    cache: Path,
+    pad_token_id: int,
+    tokens_per_microbatch: int | None = None,
     reporter: Reporter = SILENT,
-) -> dict[str, NDArray[np.float32]]:
-    """The pooled state of every sequence of some tables, which heads would read: [P, D] by table.
+) -> _Floats:
+    """The pooled state of every sequence of some rows, which heads would read: [P, K, D].
 
     Args:
         model: Its trunk is used as it is, its heads are not.
-        tables: By name, of one length: each row has a sequence in every table. In the layout
-            prefix-shared the sequences of a row share their beginning.
-        layout: How sequences are batched; it changes speed, not results beyond rounding.
+        rows: At least one, each of as many sequences, which may begin alike.
         cache: A folder. States found there for this trunk and these tokens are read instead of
-            computed; computed ones are written there, `PAIRS_PER_CHUNK` rows a file.
-        tokens_per_microbatch: The most to compute at once; a longer sequence goes alone.
+            computed; computed ones are written there, `ROWS_PER_CHUNK` rows a file.
         pad_token_id: Any valid token: nothing attends to it.
+        tokens_per_microbatch: See `encore.model.scoring.score_sequences`.
         reporter: Hears of the rows of each finished file.
 
     Raises:
         NoRoomError: The disk is full.
     """
-    num_rows = len(next(iter(tables.values())))
-    if layout == "prefix-shared" and len(tables) == 1:
-        layout = "packed"
-    how: dict[str, Any] = {"layout": layout, "tokens_per_microbatch": tokens_per_microbatch}
-    how["pad_token_id"] = pad_token_id
-    digest = "" if cache is None else _digest(model, tables)
-    chunks: list[_States] = []
-    for start in range(0, num_rows, PAIRS_PER_CHUNK):
-        rows = range(start, min(start + PAIRS_PER_CHUNK, num_rows))
-        path = cache and cache / digest[:16] / f"chunk-{start:08d}.safetensors"
-        states = path and _read(path, names=list(tables), digest=digest)
-        if not states:
-            states = _compute(model, tables, rows, how)
-            if path:
-                _write(path, states, digest=digest)
-        chunks.append(states)
-        reporter.advanced(len(rows))
-    chunks = chunks or [_compute(model, tables, range(0), how)]
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in tables}
+    digest = _digest(model, rows)
+    chunks: list[_Floats] = []
+    for start in range(0, len(rows), ROWS_PER_CHUNK):
+        chunk = rows[start : start + ROWS_PER_CHUNK]
+        path = cache / digest[:16] / f"chunk-{start:08d}.safetensors"
+        state_PKD = _read(path, digest=digest)
+        if state_PKD is None:
+            state_PKD = _compute(model, chunk, pad_token_id, tokens_per_microbatch)
+            _write(path, state_PKD, digest=digest)
+        chunks.append(state_PKD)
+        reporter.advanced(len(chunk))
+    return np.concatenate(chunks)
 
 
-def prompt_table(
-    sequences: Sequence[NDArray[np.int32]] | TokenTable, num_prompt_P: Sequence[int]
-) -> TokenTable:
-    """The rendered prompts that sequences begin with, to `embed` what a gate reads.
+def prompt_of(token_ids: TokenIds, num_prompt: int) -> TokenIds:
+    """The rendered prompt that a sequence begins with, to `embed` what a gate reads.
 
-    Of a causal backbone their state is the one where the assistant's turn begins. A prompt that was
-    cut away whole counts as its sequence's first token.
-
-    Args:
-        sequences: One of each pair.
-        num_prompt_P: How many of their tokens are the prompt.
+    Of a causal backbone its state is the one where the assistant's turn begins. A prompt that was
+    cut away whole counts as the sequence's first token.
     """
-    return TokenTable.of(sequences[row][: max(1, num)] for row, num in enumerate(num_prompt_P))
+    return token_ids[: max(1, num_prompt)]
 
 
 def _compute(
-    model: MultiHeadRewardModel, tables: Mapping[str, TokenTable], rows: range, how: dict[str, Any]
-) -> _States:
-    sequences = [table[row] for row in rows for table in tables.values()]
+    model: MultiHeadRewardModel, rows: _Rows, pad_token_id: int, tokens_per_microbatch: int | None
+) -> _Floats:
+    sequences = [sequence for row in rows for sequence in row]
+    width = len(rows[0])
     state_ND = np.empty((len(sequences), model.hidden_size), dtype=np.float32)
-    width = len(tables)
-    groups = [range(first, first + width) for first in range(0, len(sequences), width)]
-    for batch in computed_batches(model, sequences, compute=model.embed, groups=groups, **how):
+    for batch in computed_batches(
+        model,
+        sequences,
+        compute=model.embed,
+        pad_token_id=pad_token_id,
+        tokens_per_microbatch=tokens_per_microbatch,
+        layout=best_layout(model),
+        groups=[range(first, first + width) for first in range(0, len(sequences), width)],
+    ):
         state_ND[batch.indices] = batch.value_NX
-    return {name: np.ascontiguousarray(state_ND[i::width]) for i, name in enumerate(tables)}
+    return state_ND.reshape(len(rows), width, -1)
 
 
-def _digest(model: MultiHeadRewardModel, tables: Mapping[str, TokenTable]) -> str:
-    """What the result depends on: weights, architecture, pooling, tokens. Not the layout."""
+def _digest(model: MultiHeadRewardModel, rows: _Rows) -> str:
+    """What the result depends on: weights, architecture, pooling, tokens."""
     parts = [architecture_text(model), model.pooling, parameter_digest(model.trunk)]
     digest = hashlib.sha256("\n".join(parts).encode())
-    for name, table in tables.items():
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(table.offsets).data)
-        digest.update(np.ascontiguousarray(table.flat).data)
+    for sequences in zip(*rows, strict=True):
+        add_sequences(digest, sequences)
     return digest.hexdigest()
 
 
-def _metadata(states: _States, digest: str) -> dict[str, str]:
-    content = hashlib.sha256()
-    for name, state_ND in sorted(states.items()):
-        content.update(f"{name} {state_ND.shape}\n".encode())
-        content.update(np.ascontiguousarray(state_ND).data)
-    return {"embeddings": digest, "content": content.hexdigest()}
+def _metadata(state_PKD: _Floats, digest: str) -> dict[str, str]:
+    return {"embeddings": digest, "content": hashlib.sha256(state_PKD.data).hexdigest()}
 
 
-def _read(path: Path, *, names: Sequence[str], digest: str) -> _States | None:
+def _read(path: Path, *, digest: str) -> _Floats | None:
     """The states of a file; None where it is not there, damaged or another's."""
     if not path.is_file():
         return None
     with contextlib.suppress(SafetensorError), safe_open(path, framework="numpy") as file:
-        states = {name: file.get_tensor(name) for name in names}
-        if file.metadata() == _metadata(states, digest):
-            return states
+        state_PKD: _Floats = file.get_tensor(_STATES)
+        if file.metadata() == _metadata(state_PKD, digest):
+            return state_PKD
     _log.warning("%s: not what was written; its embeddings are computed again", path)
     return None
 
 
-def _write(path: Path, states: _States, *, digest: str) -> None:
+def _write(path: Path, state_PKD: _Floats, *, digest: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = "finished pieces are kept"
-    with (
-        named_when_full(path.parent, purpose="a piece of the hidden states", kept=kept),
-        atomic_path(path) as temporary,
-    ):
-        save_file(states, temporary, metadata=_metadata(states, digest))
+    full = named_when_full(
+        path.parent, purpose="a piece of the hidden states", kept="finished pieces are kept"
+    )
+    with full, atomic_path(path) as temporary:
+        save_file({_STATES: state_PKD}, temporary, metadata=_metadata(state_PKD, digest))

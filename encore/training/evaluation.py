@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -123,7 +123,7 @@ def evaluate(
         bad = examples.pair_id_P[row_P[is_bad_P]].tolist()
         raise TrainingDivergedError(what="a held-out score is not finite", step=step, pair_ids=bad)
     is_multi_head = config.objective == "multi-head"
-    accuracies = [accuracy_half(score_N[::2], score_N[1::2]) for score_N in score_NR.T]
+    accuracies = [accuracy_half(margin_P) for margin_P in (score_NR[::2] - score_NR[1::2]).T]
     terms = num_terms(rows.target_NR, objective=config.objective)
     scores, targets = torch.from_numpy(score_NR), torch.from_numpy(rows.target_NR)
     total = float(loss_terms(scores, targets, objective=config.objective).sum())
@@ -169,8 +169,6 @@ def r_squared(score_N: _Floats, target_N: _Floats) -> float | None:
     return float(1 - np.square(error).sum() / np.square(target - target.mean()).sum())
 
 
-def accuracy_half(chosen_P: _Floats, rejected_P: _Floats) -> float | None:
+def accuracy_half(margin_P: NDArray[Any]) -> float | None:
     """Share of pairs whose chosen response scores higher, a tie half; None without pairs."""
-    if not len(chosen_P):
-        return None
-    return float((1 + np.sign(chosen_P.astype(np.float64) - rejected_P)).mean() / 2)
+    return float((1 + np.sign(margin_P)).mean() / 2) if len(margin_P) else None

@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,8 @@ from encore.warehouse import PairRatings, open_ratings
 from encore.weighting.weigh import open_evidence
 
 if TYPE_CHECKING:
-    from encore.model.conversation import ConversationTokenizer
+    from encore.model.conversation import ConversationTokenizer, EncodedPair
+    from encore.model.layouts import TokenIds
 
 #: The one head of a model that learns from preferences instead of ratings.
 REWARD_HEAD = "reward"
@@ -39,78 +40,36 @@ _Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TokenTable:
-    """Sequences of token ids in one flat array: 4 bytes a token and 8 a sequence.
-
-    Attributes:
-        flat: The ids of all sequences, shape [tokens], int32.
-        offsets: Where each sequence begins, and at the end where the last one stops, shape
-            [N + 1], int64.
-    """
-
-    flat: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, sequences: Iterable[NDArray[np.int32] | Sequence[int]]) -> Self:
-        """A table of these sequences."""
-        arrays = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
-        lengths = np.array([len(array) for array in arrays], dtype=np.int64)
-        flat = np.concatenate([np.empty(0, dtype=np.int32), *arrays])
-        return cls(flat=flat, offsets=np.r_[np.int64(0), np.cumsum(lengths)])
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each sequence, shape [N]."""
-        return np.diff(self.offsets)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index: int) -> NDArray[np.int32]:
-        """One sequence: a view, not a copy."""
-        return self.flat[self.offsets[index] : self.offsets[index + 1]]
-
-    def take(self, row_N: _Rows | Sequence[int]) -> TokenTable:
-        """Some sequences, in the order asked for."""
-        return TokenTable.of(self[row] for row in row_N)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingExamples:
     """Pairs of a study, tokenised, in the order of (pair_id, source).
 
     The order does not depend on how the study was made. A rating is its target plus the mean of its
-    head: ``target_*_PR + mean_R``. `read_examples` gives ratings and means of 0; `centre` moves the
+    head: ``target_PSR + mean_R``. `read_examples` gives ratings and means of 0; `centre` moves the
     means over.
 
     Attributes:
         head_ids: The R heads: rules in rule-set order, or `REWARD_HEAD` alone.
-        source_P: Data set of each pair, shape [P], text.
         pair_id_P: Id of each pair, shape [P], text.
         group_P: `group_of` each pair, shape [P].
         chosen: Tokens of prompt and preferred response.
         rejected: Tokens of prompt and other response.
         prompt_tokens_P: How many tokens of ``chosen`` are the rendered prompt, shape [P].
-        target_chosen_PR: What each head is to say of the preferred response, shape [P, R], NaN
-            where a rating is missing; [P, 0] for objective bradley-terry.
-        target_rejected_PR: The same of the other response.
+        target_PSR: What each head is to say of each response, shape [P, 2, R], NaN where a rating
+            is missing; [P, 2, 0] for objective bradley-terry.
         mean_R: Taken off each head's ratings, shape [R].
-        digest: SHA-256 of all of this before centring.
+        digest: SHA-256 of all of this, and of the pairs' sources, before centring.
         notes: What was left out, cut or missing, counted, a sentence each.
     """
 
     head_ids: tuple[str, ...]
-    source_P: NDArray[np.object_]
     pair_id_P: NDArray[np.object_]
     group_P: NDArray[np.int64]
-    chosen: TokenTable
-    rejected: TokenTable
+    chosen: Sequence[TokenIds]
+    rejected: Sequence[TokenIds]
     prompt_tokens_P: NDArray[np.int32]
-    target_chosen_PR: _Floats
-    target_rejected_PR: _Floats
+    target_PSR: _Floats
     mean_R: NDArray[np.float64]
-    digest: str
+    digest: str = ""
     notes: tuple[str, ...] = ()
 
     @property
@@ -121,7 +80,8 @@ class TrainingExamples:
     @property
     def length_P(self) -> NDArray[np.int64]:
         """Tokens of both responses of each pair, each as if it stood alone, shape [P]."""
-        return self.chosen.lengths + self.rejected.lengths
+        both = zip(self.chosen, self.rejected, strict=True)
+        return np.array([len(chosen) + len(rejected) for chosen, rejected in both], dtype=np.int64)
 
 
 def read_examples(
@@ -210,59 +170,55 @@ def _encode(
     notes: list[str],
 ) -> TrainingExamples:
     """The examples, of which only one chunk's texts are in memory at a time."""
-    chosen, rejected, prompt_tokens, groups = [], [], [], []
-    num_cut: list[int] = []
+    encoded: list[EncodedPair] = []
+    groups: list[int] = []
     for start in range(0, pairs.num_rows, _PAIRS_PER_CHUNK):
         records = records_of(pairs.slice(start, _PAIRS_PER_CHUNK))
-        groups += [group_of(pair) for pair in records]
-        for encoded in tokenizer.encode_pairs(records):
-            chosen.append(np.asarray(encoded.chosen.token_ids, dtype=np.int32))
-            rejected.append(np.asarray(encoded.rejected.token_ids, dtype=np.int32))
-            prompt_tokens.append(encoded.chosen.num_prompt)
-            num_cut += [encoded.chosen.num_cut, encoded.rejected.num_cut]
+        groups += map(group_of, records)
+        encoded += tokenizer.encode_pairs(records)
+    num_cut = [response.num_cut for pair in encoded for response in pair]
     if any(num_cut):
         notes.append(
-            f"{sum(num > 0 for num in num_cut)} of {len(num_cut)} sequences were too long and lost "
+            f"{np.count_nonzero(num_cut)} of {len(num_cut)} sequences were too long and lost "
             f"{sum(num_cut)} tokens of their oldest text"
         )
     examples = TrainingExamples(
         head_ids=head_ids,
-        source_P=np.array(pairs["source"].to_pylist(), dtype=np.object_),
         pair_id_P=np.array(pairs["pair_id"].to_pylist(), dtype=np.object_),
         group_P=np.array(groups, dtype=np.int64),
-        chosen=TokenTable.of(chosen),
-        rejected=TokenTable.of(rejected),
-        prompt_tokens_P=np.array(prompt_tokens, dtype=np.int32),
-        target_chosen_PR=target_PSR[:, 0],
-        target_rejected_PR=target_PSR[:, 1],
+        chosen=[pair.chosen.token_ids for pair in encoded],
+        rejected=[pair.rejected.token_ids for pair in encoded],
+        prompt_tokens_P=np.array([pair.chosen.num_prompt for pair in encoded], dtype=np.int32),
+        target_PSR=target_PSR,
         mean_R=np.zeros(len(head_ids)),
-        digest="",
         notes=tuple(notes),
     )
-    return dataclasses.replace(examples, digest=_digest(examples))
+    return dataclasses.replace(examples, digest=_digest(examples, pairs["source"].to_pylist()))
 
 
-def _digest(examples: TrainingExamples) -> str:
-    keys = [examples.head_ids, examples.source_P.tolist(), examples.pair_id_P.tolist()]
+def _digest(examples: TrainingExamples, sources: Sequence[str]) -> str:
+    keys = [examples.head_ids, sources, examples.pair_id_P.tolist()]
     digest = hashlib.sha256(json.dumps(keys).encode())
-    for array in (
-        examples.chosen.offsets,
-        examples.chosen.flat,
-        examples.rejected.offsets,
-        examples.rejected.flat,
-        examples.prompt_tokens_P,
-        examples.target_chosen_PR,
-        examples.target_rejected_PR,
-    ):
-        digest.update(np.ascontiguousarray(array).data)
+    add_sequences(digest, examples.chosen)
+    add_sequences(digest, examples.rejected)
+    digest.update(examples.prompt_tokens_P.data)
+    for side in (0, 1):
+        digest.update(np.ascontiguousarray(examples.target_PSR[:, side]).data)
     return digest.hexdigest()
+
+
+def add_sequences(digest: hashlib._Hash, sequences: Sequence[TokenIds]) -> None:
+    """Make sequences part of a digest: where each one ends, and every token."""
+    ends = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
+    digest.update(ends.data)
+    for token_ids in sequences:
+        digest.update(token_ids.data)
 
 
 # --- held-out pairs and centres -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Split:
+class Split(NamedTuple):
     """Rows of examples to learn from and to measure on, ascending; no prompt group is in both."""
 
     train_rows: _Rows
@@ -311,9 +267,7 @@ def split(examples: TrainingExamples, *, evaluation_share: float, seed: int) -> 
             f"evaluation_share {evaluation_share}: all {examples.num_pairs} pairs fall into the "
             "evaluation and none is left to learn from; give a smaller share or more pairs"
         )
-    return Split(
-        train_rows=np.flatnonzero(~is_evaluated_P), evaluation_rows=np.flatnonzero(is_evaluated_P)
-    )
+    return Split(np.flatnonzero(~is_evaluated_P), np.flatnonzero(is_evaluated_P))
 
 
 def centre(examples: TrainingExamples, *, train_rows: _Rows) -> TrainingExamples:
@@ -326,17 +280,17 @@ def centre(examples: TrainingExamples, *, train_rows: _Rows) -> TrainingExamples
     Raises:
         InputError: A head without a rating in any training pair.
     """
-    if examples.target_chosen_PR.shape[1] == 0:
+    if examples.target_PSR.size == 0:
         return examples
-    sides = [side[train_rows] for side in (examples.target_chosen_PR, examples.target_rejected_PR)]
-    num_R = sum((~np.isnan(side)).sum(axis=0) for side in sides)
+    target_TSR = examples.target_PSR[train_rows]
+    num_R = (~np.isnan(target_TSR)).sum(axis=(0, 1))
     for head_id in compress(examples.head_ids, num_R == 0):
         raise InputError(
             f"rule {head_id}: it has no rating in any of the {len(train_rows)} training pairs, so "
             "its head has nothing to learn; leave the rule out of the ratings, rate more pairs or "
             "take another seed"
         )
-    sum_R = sum(np.nansum(side, axis=0, dtype=np.float64) for side in sides)
+    sum_R = np.nansum(target_TSR, axis=(0, 1), dtype=np.float64)
     return move_centres(examples, sum_R / num_R)
 
 
@@ -344,7 +298,6 @@ def move_centres(examples: TrainingExamples, offset_R: NDArray[np.float64]) -> T
     """The same ratings, counted from centres that lie ``offset_R`` higher, shape [R]."""
     return dataclasses.replace(
         examples,
-        target_chosen_PR=(examples.target_chosen_PR - offset_R).astype(np.float32),
-        target_rejected_PR=(examples.target_rejected_PR - offset_R).astype(np.float32),
+        target_PSR=(examples.target_PSR - offset_R).astype(np.float32),
         mean_R=examples.mean_R + offset_R,
     )

@@ -2,64 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from encore.config import StageConfig, option
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from encore.data.study import Study
 from encore.errors import InputError
-from encore.files import atomic_write_bytes
+from encore.model.saved_model import load_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
-from encore.training.config import TrainingConfig
+from encore.synthetic import synthetic_in_training
+from encore.training.config import TrainGateConfig, TrainingConfig
+from encore.training.embeddings import embed, prompt_of
+from encore.training.evaluation import accuracy_half
+from encore.training.examples import read_examples, split
+from encore.training.gating_network import (
+    GatingNetwork,
+    best_constant_weights,
+    fit_gate,
+    save_gate,
+)
+from encore.training.run_folder import write_json
 from encore.versions import package_versions
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from encore.data.study import Study
-    from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.examples import Split, TrainingExamples
-    from encore.training.gating_network import GatingNetwork
-
-    _Floats = NDArray[np.float32]
 
 RESULT_FILE = "gate-result.json"
 #: A head with more of the mean weight than this is all that the gate reads.
 _COLLAPSED_SHARE = 0.99
 _LOSS_TOLERANCE = 1e-3
 
-
-class GateConfig(StageConfig):
-    """How a gate is built and trained; defaults as in ArmoRM (Wang et al., 2024)."""
-
-    hidden_size: int = option(1024, hidden=True, ge=1, help="Units of a hidden layer.")
-    num_hidden_layers: int = option(3, hidden=True, ge=1, help="Hidden layers.")
-    dropout: float = option(0.2, hidden=True, ge=0, lt=1, help="After each hidden layer.")
-    temperature: float = option(10.0, hidden=True, gt=0, help="Of the softmax over heads.")
-    learning_rate: float = option(1e-3, hidden=True, gt=0, help="AdamW's, falling as a cosine.")
-    weight_decay: float = option(0.0, hidden=True, ge=0, help="AdamW's.")
-    num_steps: int = option(2000, name="steps", ge=1, help="Optimizer steps.")
-    batch_pairs: int = option(1024, hidden=True, ge=1, help="Pairs a step, drawn anew each time.")
-    seed: int = option(0, ge=0, help="Of initial weights, batches and dropout.")
-
-
-class TrainGateConfig(StageConfig):
-    """`encore gate`: a gate over the heads of one model."""
-
-    study: Path = option(positional=True, identity=False, help="The study directory.")
-    model: Path = option(
-        metavar="MODEL", help="What `encore train` wrote, e.g. study/training/KEY/model."
-    )
-    gate: GateConfig = GateConfig()
-    limit: int | None = option(None, ge=1, help="Pilot: this many pairs, by content hash.")
-    out: Path | None = option(
-        None, metavar="DIR", identity=False, help="The gate's folder; default: beside MODEL."
-    )
+_Floats = NDArray[np.float32]
+_Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +83,6 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
         InputError: No such model, a model with a single head, or one that does not say how it was
             trained.
     """
-    import torch
-
-    from encore.model.saved_model import load_model
-    from encore.training.examples import read_examples, split
-    from encore.training.gating_network import fit_gate, save_gate
-
     began = time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer, metadata = load_model(config.model, device=device)
@@ -119,27 +91,46 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
         study, tokenizer=tokenizer, objective="bradley-terry", limit=config.limit
     )
     # The model's own: what it learnt from must not be held out here, nor the other way round.
-    parts = split(examples, evaluation_share=training.evaluation_share, seed=training.seed)
+    rows, held_out = split(examples, evaluation_share=training.evaluation_share, seed=training.seed)
     out = config.out or config.model.parent / "gate"
-    states = _states_and_scores(model, examples, tokenizer.pad_token_id, out, reporter)
+    reporter.started("embedding", total=examples.num_pairs)
+    texts = zip(examples.chosen, examples.rejected, examples.prompt_tokens_P, strict=True)
+    state_P3D = embed(
+        model,
+        [(chosen, rejected, prompt_of(chosen, num)) for chosen, rejected, num in texts],
+        cache=out / "embeddings",
+        pad_token_id=tokenizer.pad_token_id,
+        reporter=reporter,
+    )
+    head_DR = model.heads.weight.detach().cpu().numpy().T
+    prompt_PD, margin_PR = state_P3D[:, 2], (state_P3D[:, 0] - state_P3D[:, 1]) @ head_DR
     reporter.started("gate", total=config.gate.num_steps)
     gate = fit_gate(
-        *(array[parts.train_rows] for array in states),
+        prompt_PD[rows],
+        margin_PR[rows],
         head_ids=model.head_ids,
         config=config.gate,
         device=device,
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
-    result = _measured(gate, parts, *states, out=out, study=study)
-    notes = (*gate_warnings(result), *examples.notes)
-    result = replace(result, notes=notes, seconds=time.monotonic() - began)
+    result = GateResult(
+        out=out,
+        num_pairs=len(rows),
+        num_evaluation_pairs=len(held_out),
+        **_figures(gate, prompt_PD, margin_PR, rows=rows, held_out=held_out),
+        synthetic=synthetic_in_training(
+            study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
+        ),
+        notes=examples.notes,
+        seconds=time.monotonic() - began,
+    )
+    result = replace(result, notes=(*gate_warnings(result), *result.notes))
     save_gate(out, gate)
     # No machine's path: the model is named by its content.
-    origin = {"model": f"sha256:{folder_digest(config.model)}", "data_sha256": examples.digest}
-    content = asdict(result) | origin | {"versions": package_versions()}
-    del content["out"]
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    atomic_write_bytes(out / RESULT_FILE, text.encode())
+    content = {name: value for name, value in asdict(result).items() if name != "out"}
+    content["model"] = f"sha256:{folder_digest(config.model)}"
+    content |= {"data_sha256": examples.digest, "versions": package_versions()}
+    write_json(out / RESULT_FILE, content)
     reporter.saved(out, kind="gate")
     return result
 
@@ -162,65 +153,19 @@ def _training_of(
     return TrainingConfig.model_validate(recorded)
 
 
-def _states_and_scores(
-    model: MultiHeadRewardModel,
-    examples: TrainingExamples,
-    pad_token_id: int,
-    out: Path,
-    reporter: Reporter,
-) -> tuple[_Floats, _Floats, _Floats]:
-    """States where the assistant's turn begins, and the head scores of both responses."""
-    from encore.training.embeddings import embed, prompt_table
-
-    prompts = prompt_table(examples.chosen, examples.prompt_tokens_P.tolist())
-    tables = {"chosen": examples.chosen, "rejected": examples.rejected, "prompt": prompts}
-    reporter.started("embedding", total=examples.num_pairs)
-    cache = out / "embeddings"
-    found = embed(model, tables, cache=cache, pad_token_id=pad_token_id, reporter=reporter)
-    head_DR = model.heads.weight.detach().cpu().numpy().T
-    return found["prompt"], found["chosen"] @ head_DR, found["rejected"] @ head_DR
-
-
-def _measured(
-    gate: GatingNetwork,
-    parts: Split,
-    prompt_PD: _Floats,
-    chosen_PR: _Floats,
-    rejected_PR: _Floats,
-    *,
-    out: Path,
-    study: Study,
-) -> GateResult:
+def _figures(
+    gate: GatingNetwork, prompt_PD: _Floats, margin_PR: _Floats, *, rows: _Rows, held_out: _Rows
+) -> dict[str, Any]:
     """The losses on the pairs learnt from, weights and accuracies on those held out."""
-    import numpy as np
-
-    from encore.synthetic import synthetic_in_training
-    from encore.training.evaluation import accuracy_half
-    from encore.training.gating_network import best_constant_weights
-
-    rows, held_out = parts.train_rows, parts.evaluation_rows
-    margin_PR = chosen_PR - rejected_PR
     weight_PR = gate.weights(prompt_PD)
     mean_R = weight_PR[held_out if len(held_out) else rows].mean(axis=0, dtype=np.float64)
-    gated, uniform = (
-        accuracy_half(
-            *((by * side_PR)[held_out].sum(axis=1) for side_PR in (chosen_PR, rejected_PR))
-        )
-        for by in (weight_PR, 1 / len(mean_R))
-    )
-    return GateResult(
-        out=out,
-        num_pairs=len(rows),
-        num_evaluation_pairs=len(held_out),
-        accuracy_gated=gated,
-        accuracy_uniform=uniform,
-        mean_weights=dict(zip(gate.head_ids, mean_R.tolist(), strict=True)),
-        training_loss=gate.mean_loss(prompt_PD[rows], margin_PR[rows]),
-        best_constant_loss=best_constant_weights(margin_PR[rows])[1],
-        synthetic=synthetic_in_training(
-            study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
-        ),
-    )
+    return {
+        "accuracy_gated": accuracy_half((weight_PR * margin_PR)[held_out].sum(axis=1)),
+        "accuracy_uniform": accuracy_half(margin_PR[held_out].mean(axis=1)),
+        "mean_weights": dict(zip(gate.head_ids, mean_R.tolist(), strict=True)),
+        "training_loss": gate.mean_loss(prompt_PD[rows], margin_PR[rows]),
+        "best_constant_loss": best_constant_weights(margin_PR[rows])[1],
+    }
 
 
 def gate_warnings(result: GateResult) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_path, atomic_write_bytes
-from encore.training.gate import GateConfig
+from encore.training.config import GateConfig
 from encore.training.probe import minimise_logistic
 
 GATE_FILE = "gate.json"
@@ -97,15 +97,14 @@ def best_constant_weights(margin_PR: NDArray[Any]) -> tuple[NDArray[np.float64],
 
 def fit_gate(
     prompt_PD: _Floats,
-    score_chosen_PR: _Floats,
-    score_rejected_PR: _Floats,
+    margin_PR: _Floats,
     *,
     head_ids: Sequence[str],
     config: GateConfig,
     device: str = "cpu",
     on_step: Callable[[float], object] = lambda _loss: None,
 ) -> GatingNetwork:
-    """Train a gate on pairs whose head scores are known; it is on the CPU, in evaluation mode.
+    """Train a gate on pairs whose margins are known; it is on the CPU, in evaluation mode.
 
     The loss sees the gated margins times a scale, which changes no ranking. The scale starts where
     it is best for uniform weights, is trained as a logarithm, and is set to its optimum for the
@@ -113,9 +112,8 @@ def fit_gate(
     CPU.
 
     Args:
-        prompt_PD: State where the assistant's turn begins, [P, D]: see `prompt_table`.
-        score_chosen_PR: Centred head scores of the preferred responses, shape [P, R].
-        score_rejected_PR: The same of the other responses.
+        prompt_PD: State where the assistant's turn begins, [P, D]: see `prompt_of`.
+        margin_PR: Head scores of the preferred responses minus those of the others, shape [P, R].
         head_ids: The R heads.
         config: Its shape and training.
         device: Where to train.
@@ -124,7 +122,6 @@ def fit_gate(
     Raises:
         EncoreError: A loss that is not finite.
     """
-    margin_PR = score_chosen_PR - score_rejected_PR
     prompt, margin = _tensor(prompt_PD).to(device), _tensor(margin_PR).to(device)
     with torch.random.fork_rng(devices=[prompt.device] if prompt.is_cuda else []):
         torch.manual_seed(config.seed)

@@ -59,7 +59,7 @@ def solve_heads(
         model: Its trunk is read, its heads are written.
         examples: Centred.
         row_P: The pairs to learn from.
-        config: Objective, layout and microbatches are read.
+        config: Objective, microbatches and seed are read.
         cache: The folder for hidden states.
         pad_token_id: For padded rows.
         reporter: Hears of embedded pairs.
@@ -67,25 +67,26 @@ def solve_heads(
     Returns:
         What belongs to the heads' centres, shape [R]: see `encore.training.examples.move_centres`.
     """
-    states = embed(
+    state_PSD = embed(
         model,
-        {"chosen": examples.chosen.take(row_P), "rejected": examples.rejected.take(row_P)},
-        layout=config.layout,
+        [(examples.chosen[row], examples.rejected[row]) for row in row_P],
         cache=cache,
-        tokens_per_microbatch=config.microbatch_tokens(model.heads.weight.device.type),
         pad_token_id=pad_token_id,
+        tokens_per_microbatch=config.tokens_per_microbatch,
         reporter=reporter,
     )
-    chosen_PD, rejected_PD = states["chosen"], states["rejected"]
     if config.objective == "bradley-terry":
         head_D = fit_bradley_terry(
-            chosen_PD, rejected_PD, group_P=examples.group_P[row_P], seed=config.seed
+            state_PSD[:, 0] - state_PSD[:, 1],
+            group_P=examples.group_P[row_P],
+            seed=config.seed,
         )
         head_RD, offset_R = head_D[np.newaxis], np.zeros(1)
     else:
+        target_PSR = examples.target_PSR[row_P]
         head_RD, offset_R = fit_ridge(
-            np.concatenate([chosen_PD, rejected_PD]),
-            np.concatenate([examples.target_chosen_PR[row_P], examples.target_rejected_PR[row_P]]),
+            state_PSD.reshape(-1, model.hidden_size),
+            target_PSR.reshape(-1, target_PSR.shape[2]),
         )
     with torch.no_grad():
         model.heads.weight.copy_(torch.from_numpy(head_RD))
@@ -100,8 +101,8 @@ def fit_ridge(
     Target = head · embedding + constant. Every head is fitted to the rows that have its target, in
     float64. Its penalty is the one with the least generalised cross-validation error,
     n |y - Xw|² / (n - parameters fitted)² (Golub, Heath and Wahba, 1979). Constants are not shrunk.
-    They rank nothing: `splits.move_centres` makes them part of the centres, so that heads stay free
-    of bias and fold exactly.
+    They rank nothing: `encore.training.examples.move_centres` makes them part of the centres, so
+    that heads stay free of bias and fold exactly.
 
     Args:
         hidden_ND: What the heads read, shape [N, D].
@@ -119,60 +120,54 @@ def fit_ridge(
     patterns, pattern_R = np.unique(is_valid_NR, axis=1, return_inverse=True)
     for place, is_valid_N in enumerate(patterns.T):
         heads = np.flatnonzero(pattern_R.reshape(-1) == place)
-        rows = np.flatnonzero(is_valid_N)
-        if not len(rows):
+        if not is_valid_N.any():
             raise InputError(
                 f"head {heads[0]}: none of the {len(is_valid_N)} responses has a target for it; "
                 "leave the head out"
             )
-        head_RD[heads], offset_R[heads] = _solve(hidden_ND, target_NR[:, heads], rows, penalties)
+        target_NK = target_NR[:, heads]
+        head_RD[heads], offset_R[heads] = _solve(hidden_ND, target_NK, is_valid_N, penalties)
     return head_RD, offset_R
 
 
 def _solve(
     hidden_ND: _AnyFloats,
     target_NK: _AnyFloats,
-    rows: NDArray[np.intp],
+    is_valid_N: NDArray[np.bool_],
     penalties: Sequence[float],
 ) -> tuple[_Floats, _Floats]:
     """Heads [K, D] and constants [K] over some rows, in the basis V of X'X = V diag(e) V'."""
-    blocks = [rows[start : start + ROWS_PER_BLOCK] for start in range(0, len(rows), ROWS_PER_BLOCK)]
     # Means are taken off before anything is squared, so that no digits are lost.
-    hidden_mean_D, target_mean_K = np.zeros(hidden_ND.shape[1]), np.zeros(target_NK.shape[1])
-    for block in blocks:
-        hidden_mean_D += hidden_ND[block].sum(axis=0, dtype=np.float64) / len(rows)
-        target_mean_K += target_NK[block].sum(axis=0, dtype=np.float64) / len(rows)
+    rows = np.flatnonzero(is_valid_N)
+    hidden_mean_D = hidden_ND.mean(axis=0, dtype=np.float64, where=is_valid_N[:, np.newaxis])
+    target_mean_K = target_NK[rows].mean(axis=0, dtype=np.float64)
+    target_NK = target_NK[rows] - target_mean_K
     gram_DD = np.zeros((len(hidden_mean_D), len(hidden_mean_D)))
     product_DK = np.zeros((len(hidden_mean_D), len(target_mean_K)))
-    square_K = np.zeros(len(target_mean_K))
-    for block in blocks:
-        hidden = hidden_ND[block] - hidden_mean_D
-        target = target_NK[block] - target_mean_K
+    for start in range(0, len(rows), ROWS_PER_BLOCK):
+        block = slice(start, start + ROWS_PER_BLOCK)
+        hidden = hidden_ND[rows[block]] - hidden_mean_D
         gram_DD += hidden.T @ hidden
-        product_DK += hidden.T @ target
-        square_K += np.square(target).sum(axis=0)
+        product_DK += hidden.T @ target_NK[block]
     eigenvalue_D, basis_DD = np.linalg.eigh(gram_DD)
     eigenvalue_D = np.maximum(eigenvalue_D, 0.0)
     product_DK = basis_DD.T @ product_DK
     ridge_S = np.array(penalties) * (eigenvalue_D.mean() or 1.0)
-    errors_SK = []
-    for ridge in ridge_S:
-        kept_D = eigenvalue_D / (eigenvalue_D + ridge)
-        # |y - Xw|² = y'y - sum of (V'X'y)² (2 - kept) / (e + ridge)
-        gain_D = (2 - kept_D) / (eigenvalue_D + ridge)
-        residual_K = np.maximum(square_K - gain_D @ product_DK**2, 0.0)
-        freedom = max(len(rows) - kept_D.sum() - 1, 1e-9 * len(rows))
-        errors_SK.append(len(rows) * residual_K / freedom**2)
-    ridge_K = ridge_S[np.argmin(errors_SK, axis=0)]
-    head_KD = (basis_DD @ (product_DK / (eigenvalue_D[:, None] + ridge_K))).T
+    damped_SD = eigenvalue_D + ridge_S[:, np.newaxis]
+    kept_SD = eigenvalue_D / damped_SD
+    # |y - Xw|² = y'y - sum of (V'X'y)² (2 - kept) / (e + ridge)
+    gain_SK = ((2 - kept_SD) / damped_SD) @ product_DK**2
+    residual_SK = np.maximum(np.square(target_NK).sum(axis=0) - gain_SK, 0.0)
+    freedom_S = np.maximum(len(rows) - kept_SD.sum(axis=1) - 1, 1e-9 * len(rows))
+    best_K = (residual_SK / np.square(freedom_S)[:, np.newaxis]).argmin(axis=0)
+    head_KD = (basis_DD @ (product_DK / damped_SD[best_K].T)).T
     return head_KD, target_mean_K - head_KD @ hidden_mean_D
 
 
 def fit_bradley_terry(
-    chosen_PD: _AnyFloats,
-    rejected_PD: _AnyFloats,
+    difference_PD: _AnyFloats,
     *,
-    group_P: NDArray[np.int64] | None = None,
+    group_P: NDArray[np.int64],
     penalties: Sequence[float] = BRADLEY_TERRY_PENALTIES,
     seed: int = 0,
 ) -> _Floats:
@@ -183,9 +178,8 @@ def fit_bradley_terry(
     |w|². The penalty is the one with the least loss in a cross-validation of five folds.
 
     Args:
-        chosen_PD: Embeddings of the preferred responses, shape [P, D].
-        rejected_PD: Embeddings of the other responses.
-        group_P: Pairs of one group are never parted between folds (None: every pair by itself).
+        difference_PD: Embeddings of the preferred responses minus those of the others.
+        group_P: Pairs of one group are never parted between folds.
         penalties: To choose from, for differences scaled to mean square 1.
         seed: Draws the folds.
 
@@ -193,15 +187,11 @@ def fit_bradley_terry(
         InputError: Fewer than two groups, embeddings that are not finite.
         EncoreError: No optimum found.
     """
-    _check(chosen_PD, rejected_PD)
-    difference_PD = np.subtract(chosen_PD, rejected_PD, dtype=np.float64)
-    scale = float(np.sqrt(np.square(difference_PD).mean())) or 1.0
-    difference_PD /= scale
-    penalty = penalties[0]
-    if len(penalties) > 1:
-        groups = np.arange(len(difference_PD)) if group_P is None else group_P
-        penalty = _choose_penalty(difference_PD, groups, penalties=penalties, seed=seed)
-    head_D, _ = minimise_logistic(difference_PD, np.zeros(chosen_PD.shape[1]), penalty=penalty)
+    _check(difference_PD)
+    scale = float(np.sqrt(np.square(difference_PD).mean(dtype=np.float64))) or 1.0
+    scaled_PD = np.divide(difference_PD, scale, dtype=np.float64)
+    penalty = _choose_penalty(scaled_PD, group_P, penalties=penalties, seed=seed)
+    head_D, _ = minimise_logistic(scaled_PD, np.zeros(scaled_PD.shape[1]), penalty=penalty)
     return head_D / scale
 
 
@@ -213,7 +203,7 @@ def _choose_penalty(
     if len(groups) < 2:
         raise InputError(
             f"bradley-terry probe: {len(groups)} group of pairs; expected two or more to choose "
-            "the penalty by, or a single penalty"
+            "the penalty by"
         )
     num_folds = min(_NUM_FOLDS, len(groups))
     fold_P = (np.random.default_rng(seed).permutation(len(groups)) % num_folds)[index_P]
@@ -267,11 +257,10 @@ def minimise_logistic(
     return np.asarray(found.x, dtype=np.float64), float(found.fun)
 
 
-def _check(*embeddings: _AnyFloats) -> None:
-    for hidden_ND in embeddings:
-        is_finite_N = np.isfinite(hidden_ND).all(axis=1)
-        if not is_finite_N.all():
-            raise InputError(
-                f"embedding {is_finite_N.argmin()} of {len(hidden_ND)} is not finite; the backbone "
-                "overflows on it: load it with dtype float32 or bfloat16"
-            )
+def _check(hidden_ND: _AnyFloats) -> None:
+    is_finite_N = np.isfinite(hidden_ND).all(axis=1)
+    if not is_finite_N.all():
+        raise InputError(
+            f"embedding {is_finite_N.argmin()} of {len(hidden_ND)} is not finite; the backbone "
+            "overflows on it: load it with dtype float32 or bfloat16"
+        )

@@ -33,7 +33,8 @@ from encore.files import file_sha256
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
 from encore.scoring.head_scores import read_head_scores
-from encore.training.gate import RESULT_FILE, GateConfig
+from encore.training.config import GateConfig
+from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import fit_gate, save_gate
 from tests.benchmarks.table_world import benchmark_pairs, jsonl_rows, turned, write_jsonl
 from tests.model.test_opening import make_classifier
@@ -63,12 +64,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def small_gate(num_inputs: int = HIDDEN_SIZE, head_ids: tuple[str, ...] = RULES):
     rng = np.random.default_rng(0)
-    prompt_PD, chosen_PR, rejected_PR = (
-        rng.normal(size=(16, width)).astype(np.float32)
-        for width in (num_inputs, len(head_ids), len(head_ids))
+    prompt_PD, margin_PR = (
+        rng.normal(size=(16, width)).astype(np.float32) for width in (num_inputs, len(head_ids))
     )
     config = GateConfig(hidden_size=8, num_hidden_layers=1, num_steps=3, temperature=1.0)
-    return fit_gate(prompt_PD, chosen_PR, rejected_PR, head_ids=head_ids, config=config)
+    return fit_gate(prompt_PD, margin_PR, head_ids=head_ids, config=config)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from encore.cli import demo as command
 from encore.data.rules import load_rule_set
 from encore.demo import benchmark_data_path, benchmark_path, data_paths, initial_pairs_path
 from encore.recipes.recipe import DemoConfig, load_recipe
-from encore.training.gate import GateConfig
+from encore.training.config import GateConfig
 from encore.training.run_folder import RESULT_FILE
 from flows import demo as flow
 from tests.tasks.mlflow_store import Logged

@@ -33,7 +33,7 @@ from encore.model.loading import load_reward_model, load_tokenizer
 from encore.training.backbone_shape import find_shape
 from encore.training.checkpoints import CheckpointManager
 from encore.training.config import TrainingConfig
-from encore.training.examples import Split, TokenTable, TrainingExamples
+from encore.training.examples import Split, TrainingExamples
 from encore.training.loop import Steps, run_steps
 from encore.training.optimizers import make_optimizer
 from encore.training.plan import PlanTrainConfig, plan_training
@@ -144,19 +144,15 @@ def synthetic_examples(num_pairs: int, vocabulary: int) -> TrainingExamples:
 
 def _examples(chosen: Any, rejected: Any) -> TrainingExamples:
     names = np.array([f"pair-{row}" for row in range(len(chosen))], dtype=np.object_)
-    no_target_PR = np.empty((len(names), 0), dtype=np.float32)
     return TrainingExamples(
         head_ids=("reward",),
-        source_P=names,
         pair_id_P=names,
         group_P=np.arange(len(names)),
-        chosen=TokenTable.of(chosen),
-        rejected=TokenTable.of(rejected),
+        chosen=chosen,
+        rejected=rejected,
         prompt_tokens_P=np.zeros(len(names), dtype=np.int32),
-        target_chosen_PR=no_target_PR,
-        target_rejected_PR=no_target_PR,
+        target_PSR=np.empty((len(names), 2, 0), dtype=np.float32),
         mean_R=np.zeros(1),
-        digest="",
     )
 
 

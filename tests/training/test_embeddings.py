@@ -11,7 +11,6 @@ import torch
 from encore.model.layouts import lay_out
 from encore.reporting import SilentReporter
 from encore.training import embeddings
-from encore.training.embeddings import embed
 from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
 
 NUM_PAIRS = 10
@@ -20,15 +19,19 @@ NUM_PAIRS = 10
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """Chunks of 4, 4 and 2 pairs."""
-    monkeypatch.setattr(embeddings, "PAIRS_PER_CHUNK", 4)
+    monkeypatch.setattr(embeddings, "ROWS_PER_CHUNK", 4)
 
 
-def tables_of(seed=3):
+def rows_of(seed=3):
     examples = random_examples(NUM_PAIRS, seed=seed)
-    return {"chosen": examples.chosen, "rejected": examples.rejected}
+    return list(zip(examples.chosen, examples.rejected, strict=True))
 
 
-TABLES = tables_of()
+ROWS = rows_of()
+
+
+def embed(model, rows=ROWS, **how):
+    return embeddings.embed(model, rows, pad_token_id=PAD, **how)
 
 
 class Counting(SilentReporter):
@@ -63,69 +66,58 @@ def alone(model, tokens):
         return model.embed(one)[0].numpy()
 
 
-def same(found, expected) -> bool:
-    return all(np.array_equal(found[name], expected[name]) for name in expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "layout"),
-    [
-        *(("llama", layout) for layout in ("packed", "prefix-shared", "sorted", "single")),
-        ("bert", "packed"),
-    ],
-)
-def test_every_layout_gives_each_response_its_own_embedding_within_the_budget(name, layout):
+@pytest.mark.parametrize("name", ["llama", "bert"])
+def test_each_response_has_its_own_embedding_within_the_budget(name, tmp_path):
     model = tiny_llama(["a"]) if name == "llama" else tiny_bert(["a"], dropout=0.5)
     model.train()
     forwards = Forwards(model)
-    found = embed(model, TABLES, layout=layout, tokens_per_microbatch=50)
+    found = embed(model, cache=tmp_path, tokens_per_microbatch=50)
     assert model.training
-    if layout != "prefix-shared":  # a pair stays together there
-        assert forwards.most_tokens <= 50
-        assert (forwards.num < 2 * NUM_PAIRS) == (layout != "single")
-    for key, table in TABLES.items():
-        assert found[key].shape == (NUM_PAIRS, 32)
-        assert found[key].dtype == np.float32
-        for row in range(NUM_PAIRS):
-            assert found[key][row] == pytest.approx(alone(model, table[row]), abs=1e-5)
+    assert forwards.most_tokens <= 50
+    assert forwards.num < 2 * NUM_PAIRS
+    assert (found.shape, found.dtype) == ((NUM_PAIRS, 2, 32), np.float32)
+    for row, sequences in enumerate(ROWS):
+        for place, tokens in enumerate(sequences):
+            assert found[row, place] == pytest.approx(alone(model, tokens), abs=1e-5)
 
 
 def test_a_stopped_embedding_goes_on_where_it_was(tmp_path):
     model = tiny_llama(["a"])
-    whole = embed(model, TABLES)
+    whole = embed(model, cache=tmp_path / "whole")
+    cache = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
-        embed(model, TABLES, cache=tmp_path, reporter=Counting(stops=True))
+        embed(model, cache=cache, reporter=Counting(stops=True))
     forwards = Forwards(model)
-    resumed = embed(model, TABLES, cache=tmp_path, tokens_per_microbatch=1)
-    assert forwards.num == 2 * (NUM_PAIRS - 4)  # the first chunk of 4 pairs was there
-    assert np.array_equal(resumed["chosen"][:4], whole["chosen"][:4])
-    assert resumed["chosen"] == pytest.approx(whole["chosen"], abs=1e-5)
+    resumed = embed(model, cache=cache, tokens_per_microbatch=1)
+    assert forwards.num == NUM_PAIRS - 4  # the first chunk of 4 pairs was there
+    assert np.array_equal(resumed[:4], whole[:4])
+    assert resumed == pytest.approx(whole, abs=1e-5)
     forwards, reporter = Forwards(model), Counting()
-    assert same(embed(model, TABLES, cache=tmp_path, reporter=reporter), resumed)
+    assert np.array_equal(embed(model, cache=cache, reporter=reporter), resumed)
     assert (forwards.num, reporter.counts) == (0, [4, 4, 2])
 
 
 def test_a_damaged_file_is_computed_again(tmp_path, caplog):
     model = tiny_llama(["a"])
-    first = embed(model, TABLES, cache=tmp_path)
+    first = embed(model, cache=tmp_path)
     one_bit, cut_short, _ = sorted(tmp_path.rglob("*.safetensors"))
     data = one_bit.read_bytes()
     one_bit.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     cut_short.write_bytes(cut_short.read_bytes()[:100])
     with caplog.at_level(logging.WARNING):
-        assert same(embed(model, TABLES, cache=tmp_path), first)
+        assert np.array_equal(embed(model, cache=tmp_path), first)
     assert caplog.text.count("computed again") == 2
 
 
 @pytest.mark.parametrize(
-    ("seed", "tables"),
-    [(1, TABLES), (0, tables_of(seed=4)), (0, {"prompt": TABLES["chosen"]})],
-    ids=["weights", "tokens", "names"],
+    ("seed", "rows"),
+    [(1, ROWS), (0, rows_of(seed=4)), (0, [row[::-1] for row in ROWS])],
+    ids=["weights", "tokens", "order"],
 )
-def test_other_weights_or_tokens_find_nothing(tmp_path, seed, tables):
-    embed(tiny_llama(["a"], seed=0), TABLES, cache=tmp_path)
+def test_other_weights_or_tokens_find_nothing(tmp_path, seed, rows):
+    embed(tiny_llama(["a"], seed=0), cache=tmp_path)
     model = tiny_llama(["a"], seed=seed)
     forwards = Forwards(model)
-    kept = embed(model, tables, cache=tmp_path)
+    kept = embed(model, rows, cache=tmp_path)
     assert forwards.num > 0
-    assert same(kept, embed(model, tables))
+    assert np.array_equal(kept, embed(model, rows, cache=tmp_path / "none"))

@@ -65,8 +65,8 @@ def test_r_squared_by_hand(scores, targets, expected):
 
 def test_a_tie_is_half_right():
     # Right, wrong, tie, right: 2.5 of 4.
-    assert accuracy_half(np.float32([1, 0, 3, 2]), np.float32([0, 1, 3, 1])) == 0.625
-    assert accuracy_half(np.float32([]), np.float32([])) is None
+    assert accuracy_half(np.float32([1, -1, 0, 1])) == 0.625
+    assert accuracy_half(np.float32([])) is None
 
 
 def evaluation_of(model, examples, **settings):

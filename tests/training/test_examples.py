@@ -66,15 +66,14 @@ def test_every_pair_has_its_own_tokens_ratings_and_group(study, ratings):
     for row, pair_id in enumerate(examples.pair_id_P):
         pair = pairs[pair_id]
         groups.setdefault(pair.prompt[0].content, set()).add(int(examples.group_P[row]))
-        for response, table, target_PR in (
-            ("chosen", examples.chosen, examples.target_chosen_PR),
-            ("rejected", examples.rejected, examples.target_rejected_PR),
+        for side, (response, sequences) in enumerate(
+            (("chosen", examples.chosen), ("rejected", examples.rejected))
         ):
             expected = tokenizer.encode(pair.prompt, pair.response_text(response))
-            assert table[row].tolist() == expected.token_ids.tolist()
+            assert sequences[row].tolist() == expected.token_ids.tolist()
             assert examples.prompt_tokens_P[row] == expected.num_prompt
             own = [text_rating(pair, response, rule_id) for rule_id in examples.head_ids]
-            assert target_PR[row].tolist() == pytest.approx(own)
+            assert examples.target_PSR[row, side].tolist() == pytest.approx(own)
     # 12 pairs, three to a first turn: four turns, each one number, and no number twice.
     assert all(len(numbers) == 1 for numbers in groups.values())
     assert len(set.union(*groups.values())) == len(groups) == 4
@@ -92,7 +91,7 @@ def test_the_order_of_the_data_changes_nothing(study, ratings, tmp_path):
 def test_a_preference_objective_reads_no_ratings(study):
     examples = read(study, objective="bradley-terry")
     assert examples.head_ids == (REWARD_HEAD,)
-    assert examples.target_chosen_PR.shape == examples.target_rejected_PR.shape == (12, 0)
+    assert examples.target_PSR.shape == (12, 2, 0)
     assert centre(examples, train_rows=np.arange(4)).mean_R.tolist() == [0.0]
     assert read(study, objective="bradley-terry", limit=5).num_pairs == 5
     with pytest.raises(InputError, match="no ratings yet; run `encore rate"):
@@ -157,8 +156,7 @@ def test_a_missing_rating_is_missing_for_its_rule_alone(study, tmp_path):
     assert examples.num_pairs == 11
     (row,) = np.flatnonzero(examples.pair_id_P == pairs[4].pair_id)
     place = examples.head_ids.index("be-true")
-    assert np.argwhere(np.isnan(examples.target_chosen_PR)).tolist() == [[row, place]]
-    assert not np.isnan(examples.target_rejected_PR).any()
+    assert np.argwhere(np.isnan(examples.target_PSR)).tolist() == [[row, 0, place]]
     assert examples.notes == (
         "1 of the study's 12 pairs have no rating and are left out",
         "3 rated pairs are not in the study and are passed over",
@@ -209,15 +207,14 @@ def test_means_come_from_the_ratings_of_training_pairs_alone():
     examples = random_examples(40, head_ids=RULES, missing_share=0.3, seed=1)
     train_rows, others = np.arange(0, 40, 2), np.arange(1, 40, 2)
     centred = centre(examples, train_rows=train_rows)
-    both = [centred.target_chosen_PR[train_rows], centred.target_rejected_PR[train_rows]]
-    assert np.nanmean(np.concatenate(both), axis=0) == pytest.approx(0, abs=1e-6)
+    assert np.nanmean(centred.target_PSR[train_rows], axis=(0, 1)) == pytest.approx(0, abs=1e-6)
     # A rating is its target plus the mean, wherever it stands.
     moved = move_centres(centred, np.array([0.5, -1.0, 0.0]))
     for one in (centred, moved):
-        again = one.target_rejected_PR + one.mean_R
-        assert np.allclose(again, examples.target_rejected_PR, atol=1e-6, equal_nan=True)
-    examples.target_chosen_PR[others] += 100
+        again = one.target_PSR + one.mean_R
+        assert np.allclose(again, examples.target_PSR, atol=1e-6, equal_nan=True)
+    examples.target_PSR[others, 0] += 100
     assert np.array_equal(centre(examples, train_rows=train_rows).mean_R, centred.mean_R)
-    examples.target_chosen_PR[train_rows, 1] = examples.target_rejected_PR[train_rows, 1] = np.nan
+    examples.target_PSR[train_rows, :, 1] = np.nan
     with pytest.raises(InputError, match="rule be-brief: it has no rating in any of the 20 train"):
         centre(examples, train_rows=train_rows)

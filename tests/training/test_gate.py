@@ -11,12 +11,10 @@ import pytest
 from encore.cli.gate import gate as gate_command
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
-from encore.training.config import TrainConfig
+from encore.training.config import GateConfig, TrainConfig, TrainGateConfig
 from encore.training.gate import (
     RESULT_FILE,
-    GateConfig,
     GateResult,
-    TrainGateConfig,
     gate_warnings,
     train_gate,
 )
@@ -51,8 +49,7 @@ def world(num_pairs=800, seed=0):
     expert_P = (prompt_PD[:, 0] > 0).astype(int)
     rows = np.arange(num_pairs)
     margin_PR[rows, expert_P] = 0.3 + 0.3 * generator.normal(size=num_pairs)
-    chosen_PR = generator.normal(size=(num_pairs, 3))
-    return prompt_PD, chosen_PR.astype(np.float32), (chosen_PR - margin_PR).astype(np.float32)
+    return prompt_PD, margin_PR.astype(np.float32)
 
 
 def small_margins(num_pairs=600):
@@ -60,9 +57,8 @@ def small_margins(num_pairs=600):
     generator = np.random.default_rng(3)
     mean_R = np.linspace(0.01, 0.09, 5)
     margin_PR = (mean_R + 0.15 * generator.normal(size=(num_pairs, 5))).astype(np.float32)
-    rejected_PR = generator.normal(size=(num_pairs, 5)).astype(np.float32)
     prompt_PD = generator.normal(size=(num_pairs, 8)).astype(np.float32)
-    return prompt_PD, rejected_PR + margin_PR, rejected_PR
+    return prompt_PD, margin_PR
 
 
 def fitted(data, *, head_ids=HEADS, **settings):
@@ -75,8 +71,7 @@ def gate():
 
 
 def test_a_gate_finds_the_head_that_knows_each_kind_of_prompt(gate):
-    prompt_PD, chosen_PR, rejected_PR = world(seed=1)
-    margin_PR = chosen_PR - rejected_PR
+    prompt_PD, margin_PR = world(seed=1)
     weight_PR = gate.weights(prompt_PD)
     # An expert alone is right in Phi(0.3 / 0.3) = 84 % of pairs; a uniform mean in
     # Phi(0.3 / sqrt(0.09 + 2)) = 58 %.
@@ -89,9 +84,8 @@ def test_a_gate_finds_the_head_that_knows_each_kind_of_prompt(gate):
 
 
 def test_small_margins_do_not_make_a_gate_one_hot():
-    prompt_PD, chosen_PR, rejected_PR = small_margins()
-    gate = fitted((prompt_PD, chosen_PR, rejected_PR), head_ids="abcde")
-    margin_PR = chosen_PR - rejected_PR
+    prompt_PD, margin_PR = small_margins()
+    gate = fitted((prompt_PD, margin_PR), head_ids="abcde")
     _, best_loss = best_constant_weights(margin_PR)
     assert gate.mean_loss(prompt_PD, margin_PR) <= best_loss + 1e-3
     assert gate.weights(prompt_PD).mean(axis=0).max() < 0.5
@@ -113,8 +107,8 @@ def test_a_gate_that_is_a_single_head_or_worse_than_constant_weights_is_reported
     def warned(share, loss):
         figures = {"mean_weights": {"a": share, "b": 1 - share}, "training_loss": loss}
         figures |= {"accuracy_gated": None, "accuracy_uniform": None, "best_constant_loss": 0.6}
-        nothing = {"out": Path(), "num_pairs": 1, "num_evaluation_pairs": 0, "synthetic": ()}
-        return gate_warnings(GateResult(**figures, **nothing))
+        nothing = {"num_pairs": 1, "num_evaluation_pairs": 0, "synthetic": (), "notes": ()}
+        return gate_warnings(GateResult(**figures, **nothing, out=Path(), seconds=0.0))
 
     assert warned(0.98, 0.6) == ()
     one_hot, worse = warned(0.995, 0.602)
@@ -146,10 +140,10 @@ def test_a_gate_comes_back_as_it_was_and_what_is_missing_damaged_or_of_others_is
 
 
 def test_scores_that_are_no_numbers_are_refused():
-    prompt_PD, chosen_PR, rejected_PR = world()
-    chosen_PR[17, 1] = np.nan
+    prompt_PD, margin_PR = world()
+    margin_PR[17, 1] = np.nan
     with pytest.raises(EncoreError, match="the loss is nan at step 1; expected a finite number"):
-        fitted((prompt_PD, chosen_PR, rejected_PR), batch_pairs=800)
+        fitted((prompt_PD, margin_PR), batch_pairs=800)
 
 
 # --- over the heads of a trained model ----------------------------------------------------------

@@ -114,7 +114,7 @@ def test_a_loss_that_is_not_finite_stops_before_any_weight_changes_and_names_ste
     examples = random_examples(12, head_ids=RULES)
     config = TrainingConfig(batch_pairs=3, tokens_per_microbatch=1)
     bad = step_rows(12, batch_pairs=3, seed=config.seed, epoch=0)[2][1]  # in the third step
-    examples.target_rejected_PR[bad, 1] = math.inf
+    examples.target_PSR[bad, 1, 1] = math.inf
     model = tiny_llama(examples.head_ids)
     optimizer = WatchedOptimizer(model)
     with pytest.raises(TrainingDivergedError) as caught:

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 from encore.model.attention import register_segment_attention
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.config import TrainingConfig
-from encore.training.examples import Split, TokenTable, TrainingExamples
+from encore.training.examples import Split, TrainingExamples
 from encore.training.loop import Steps, run_steps
 from encore.training.optimizers import StepOptimizer
 from encore.training.ranks import Ranks
@@ -73,21 +73,18 @@ def random_examples(
         prompt = generator.integers(2, VOCABULARY, generator.integers(1, max_tokens // 2))
         for responses in (chosen, rejected):
             response = generator.integers(2, VOCABULARY, generator.integers(1, max_tokens // 2))
-            responses.append(np.concatenate([prompt, response]))
+            responses.append(np.concatenate([prompt, response]).astype(np.int32))
     target_PSR = generator.normal(size=(num_pairs, 2, len(head_ids))).astype(np.float32)
     target_PSR[generator.random(target_PSR.shape) < missing_share] = np.nan
     return TrainingExamples(
         head_ids=tuple(head_ids) or ("reward",),
-        source_P=np.full(num_pairs, "random", dtype=np.object_),
         pair_id_P=np.array([f"pair-{pair}" for pair in range(num_pairs)], dtype=np.object_),
         group_P=np.arange(num_pairs),
-        chosen=TokenTable.of(chosen),
-        rejected=TokenTable.of(rejected),
+        chosen=chosen,
+        rejected=rejected,
         prompt_tokens_P=np.ones(num_pairs, dtype=np.int32),
-        target_chosen_PR=target_PSR[:, 0],
-        target_rejected_PR=target_PSR[:, 1],
+        target_PSR=target_PSR,
         mean_R=np.zeros(max(1, len(head_ids))),
-        digest="random",
     )
 
 
