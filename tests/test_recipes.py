@@ -255,13 +255,11 @@ def done(finished: Path, tmp_path: Path) -> Path:
 
 
 def contents(study: Path) -> dict[str, str]:
-    """Digest of every file of a study but locks, and plans that say where a process went on."""
+    """Digest of every file of a study but locks."""
     return {
         name: file_sha256(path)
         for path in sorted(study.rglob("*"))
-        if path.is_file()
-        and "lock" not in (name := path.relative_to(study).as_posix())
-        and path.name != "plan.json"
+        if path.is_file() and "lock" not in (name := path.relative_to(study).as_posix())
     }
 
 

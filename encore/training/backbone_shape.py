@@ -104,7 +104,7 @@ def flops_per_token(shape: BackboneShape, *, sequence_length: float = 0.0) -> fl
 
     Args:
         shape: The backbone.
-        sequence_length: Length in tokens as a token sees it (`attention_length`); 0 leaves
+        sequence_length: Length in tokens as a token sees it; 0 leaves
             attention over the sequence out, 0.6 % of the whole at 300 tokens of Llama 3.1 8B.
     """
     attended = sequence_length / 2 if shape.is_causal else sequence_length
@@ -112,10 +112,15 @@ def flops_per_token(shape: BackboneShape, *, sequence_length: float = 0.0) -> fl
     return 6 * (shape.num_matrix_parameters + attention)
 
 
-def attention_length(lengths: Sequence[float]) -> float:
-    """The length of the sequence that an average token is in: Σ l² / Σ l, in tokens."""
-    total = sum(lengths)
-    return sum(length * length for length in lengths) / total if total else 0.0
+def useful_flops(shape: BackboneShape, length_N: Sequence[int], *, num_computed: int) -> float:
+    """Operations of a step over sequences of these lengths, as MFU counts them.
+
+    Where prompts are shared fewer token positions are computed than the sequences have, and only
+    these count as work; padding is none. An average token is in a sequence of Σ l² / Σ l tokens.
+    """
+    num_tokens = sum(length_N)
+    mean_length = sum(length * length for length in length_N) / num_tokens
+    return min(num_tokens, num_computed) * flops_per_token(shape, sequence_length=mean_length)
 
 
 def shape_from_config(config: Mapping[str, Any], *, name: str) -> BackboneShape:

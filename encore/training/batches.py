@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,7 @@ from encore.training.ranks import Ranks
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.examples import TrainingExamples
+    from encore.training.examples import Split, TrainingExamples
 
 #: Steps whose pairs are sorted by length among each other before padded rows are cut from them.
 WINDOW_STEPS = 50
@@ -70,6 +70,55 @@ def step_rows(
         dealt = np.split(by_length, np.cumsum([len(batch) for batch in window])[:-1])
         sorted_batches += [dealt[index] for index in generator.permutation(len(dealt))]
     return sorted_batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Training:
+    """A model and what it learns from.
+
+    Attributes:
+        model: On its device, adapters and gradient checkpointing set up; trained in place.
+        examples: Centred on the training pairs.
+        split: Training and held-out rows; without held-out rows nothing is evaluated.
+        config: Of the run.
+        pad_token_id: For padded rows.
+        ranks: The processes that train together; all of them run the same code.
+    """
+
+    model: MultiHeadRewardModel
+    examples: TrainingExamples
+    split: Split
+    config: TrainingConfig
+    pad_token_id: int
+    ranks: Ranks = field(default_factory=Ranks)
+
+    @property
+    def device(self) -> torch.device:
+        """The model's."""
+        return self.model.heads.weight.device
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of one pass over the training pairs."""
+        return steps_per_epoch(len(self.split.train_rows), batch_pairs=self.config.batch_pairs)
+
+    @property
+    def num_steps(self) -> int:
+        """Of the whole run."""
+        of_epochs = self.config.epochs * self.steps_per_epoch
+        return min(of_epochs, self.config.max_steps or of_epochs)
+
+    def rows_of_epoch(self, epoch: int) -> list[_Ints]:
+        """The rows of each step of an epoch."""
+        rows = self.split.train_rows
+        places = step_rows(
+            len(rows),
+            batch_pairs=self.config.batch_pairs,
+            seed=self.config.seed,
+            epoch=epoch,
+            pair_tokens_P=self.examples.length_P[rows] if self.config.layout == "sorted" else None,
+        )
+        return [rows[place_P] for place_P in places]
 
 
 # --- microbatches -------------------------------------------------------------------------------
@@ -177,18 +226,12 @@ class PlannedRows:
     plans: Sequence[MicrobatchPlan]
 
 
-def plan_rows(
-    examples: TrainingExamples,
-    row_P: _Ints,
-    *,
-    config: TrainingConfig,
-    device: str,
-    ranks: Ranks | None = None,
-) -> PlannedRows:
-    """The sequences and targets of some pairs, and how they are cut for a kind of device.
+def plan_rows(training: Training, row_P: _Ints) -> PlannedRows:
+    """The sequences and targets of some pairs, and how they are cut for the model's device.
 
     All of them are here in every process; ``plans`` are this process's share.
     """
+    examples, config = training.examples, training.config
     both = [(examples.chosen[row], examples.rejected[row]) for row in row_P]
     sequences = [sequence for pair in both for sequence in pair]
     target_PSR = examples.target_PSR[row_P]
@@ -199,21 +242,16 @@ def plan_rows(
         plans=cut_step(
             [len(sequence) for sequence in sequences],
             layout=config.layout,
-            tokens_per_microbatch=config.microbatch_tokens(device),
+            tokens_per_microbatch=config.microbatch_tokens(training.device.type),
             is_paired=config.objective == "bradley-terry",
             shared_P=list(map(shared_length, both)) if config.layout == "prefix-shared" else None,
-            ranks=ranks,
+            ranks=training.ranks,
         ),
     )
 
 
 def score_microbatch(
-    model: MultiHeadRewardModel,
-    rows: PlannedRows,
-    plan: MicrobatchPlan,
-    *,
-    config: TrainingConfig,
-    pad_token_id: int,
+    training: Training, rows: PlannedRows, plan: MicrobatchPlan
 ) -> tuple[_Ints, Tensor, int]:
     """What the model says of one microbatch, differentiable, on its device.
 
@@ -221,7 +259,7 @@ def score_microbatch(
         Which of the rows' sequences were scored (where the loss is over pairs, a chosen one is
         followed by its rejected one); their scores, float32, shape [N, R]; computed positions.
     """
-    device = model.heads.weight.device
+    model, config = training.model, training.config
     scores: list[Tensor] = []
     num_computed = 0
     for part in plan.parts:
@@ -231,15 +269,15 @@ def score_microbatch(
             [rows.sequences[sequence] for sequence in part],
             layout=config.layout,
             groups=pairs,
-            pad_token_id=pad_token_id,
+            pad_token_id=training.pad_token_id,
             is_causal=model.is_causal,
         )
-        scores.append(model(microbatch.to(device)))
+        scores.append(model(microbatch.to(training.device)))
         num_computed += microbatch.num_computed
     sequences = np.array(plan.sequences, dtype=np.int64)
     score_NR = scores[0] if len(scores) == 1 else torch.cat(scores)
     # Only rows sorted by length part the two of a pair; elsewhere the device waits for no order.
     if config.objective == "bradley-terry" and config.layout == "sorted":
         order = np.argsort(sequences)
-        return sequences[order], score_NR[torch.from_numpy(order).to(device)], num_computed
+        return sequences[order], score_NR[torch.from_numpy(order).to(training.device)], num_computed
     return sequences, score_NR, num_computed

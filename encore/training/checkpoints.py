@@ -28,7 +28,8 @@ from encore.training.ranks import local_part
 from encore.training.run_folder import TrainingRun, refuse_other_identity
 
 if TYPE_CHECKING:
-    from encore.training.loop import Steps
+    from encore.training.batches import Training
+    from encore.training.optimizers import StepOptimizer
 
 logger = logging.getLogger(__name__)
 
@@ -50,16 +51,17 @@ class CheckpointManager:
     Of several processes each reads a checkpoint, whole, and keeps its shards; rank 0 writes.
 
     Args:
-        steps: Adapters and shards set up; the optimizer is of the trainable parameters.
+        training: Adapters and shards set up.
+        optimizer: Of the trainable parameters.
         run: Whose checkpoints.
     """
 
-    def __init__(self, steps: Steps, run: TrainingRun) -> None:
-        self._optimizer, self._ranks = steps.optimizer, steps.ranks
-        self._folder, self._keep = run.checkpoints_dir, steps.config.keep_checkpoints
-        self.weights = {name: p for name, p in steps.model.named_parameters() if p.requires_grad}
+    def __init__(self, training: Training, optimizer: StepOptimizer, run: TrainingRun) -> None:
+        self._optimizer, self._ranks = optimizer, training.ranks
+        self._folder, self._keep = run.checkpoints_dir, training.config.keep_checkpoints
+        self.weights = {name: p for name, p in training.model.named_parameters() if p.requires_grad}
         # The same settings mean other formats on other devices: a GPU's bfloat16 is not for a CPU.
-        dtype = str(next(steps.model.trunk.parameters()).dtype).removeprefix("torch.")
+        dtype = str(next(training.model.trunk.parameters()).dtype).removeprefix("torch.")
         self._identity = {**run.identity, "weights": {"dtype": dtype}}
 
     def restore(self) -> Mapping[str, Any] | None:

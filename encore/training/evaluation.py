@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from encore.errors import EncoreError
-from encore.training.batches import PlannedRows, plan_rows, score_microbatch
-from encore.training.config import Objective, TrainingConfig
-from encore.training.ranks import Ranks
+from encore.training.batches import Training, plan_rows, score_microbatch
+from encore.training.config import Objective
 from encore.training.run_folder import EvaluationRecord
-
-if TYPE_CHECKING:
-    from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.examples import TrainingExamples
 
 _Floats = NDArray[np.float32]
 _NAMED_PAIRS = 5
@@ -90,46 +85,44 @@ def num_terms(target_NR: _Floats, *, objective: Objective) -> int:
 # --- held-out pairs -----------------------------------------------------------------------------
 
 
-def evaluate(
-    model: MultiHeadRewardModel,
-    examples: TrainingExamples,
-    row_P: NDArray[np.int64],
-    config: TrainingConfig,
-    *,
-    pad_token_id: int,
-    step: int,
-    ranks: Ranks | None = None,
-) -> EvaluationRecord:
+def evaluate(training: Training, *, step: int) -> EvaluationRecord | None:
     """Score held-out pairs in training's layout, without dropout and gradients, and sum up.
 
-    The model is left in the mode in which it came. Each of several processes scores its share of
-    the pairs, at least one, and gets the whole record.
+    None where no pair is held out. The model is left in the mode in which it came. Each of several
+    processes scores its share of the pairs, at least one, and gets the whole record.
 
     Raises:
         TrainingDivergedError: A score is not finite.
     """
-    began, ranks = time.monotonic(), ranks or Ranks()
-    device = model.heads.weight.device.type
-    rows = plan_rows(examples, row_P, config=config, device=device, ranks=ranks)
+    began, model, row_P = time.monotonic(), training.model, training.split.evaluation_rows
+    if not len(row_P):
+        return None
+    objective, rows = training.config.objective, plan_rows(training, row_P)
+    # 0 where another process says it.
+    score_NR = np.zeros((len(rows.sequences), len(model.head_ids)), dtype=np.float32)
     was_training = model.training
     model.eval()
     try:
-        score_NR = _scores(model, rows, config, pad_token_id=pad_token_id)
+        for plan in rows.plans:
+            with torch.no_grad():
+                sequences, found_NR, _ = score_microbatch(training, rows, plan)
+            if plan.weight:
+                score_NR[sequences] = found_NR.float().cpu().numpy()
     finally:
         model.train(was_training)
-    score_NR = ranks.summed(torch.from_numpy(score_NR)).numpy()
+    scores = training.ranks.summed(torch.from_numpy(score_NR))
+    score_NR = scores.numpy()
     is_bad_P = ~np.isfinite(score_NR).all(axis=1).reshape(-1, 2).all(axis=1)
     if is_bad_P.any():
-        bad = examples.pair_id_P[row_P[is_bad_P]].tolist()
+        bad = training.examples.pair_id_P[row_P[is_bad_P]].tolist()
         raise TrainingDivergedError(what="a held-out score is not finite", step=step, pair_ids=bad)
-    is_multi_head = config.objective == "multi-head"
+    is_multi_head = objective == "multi-head"
     accuracies = [accuracy_half(margin_P) for margin_P in (score_NR[::2] - score_NR[1::2]).T]
-    terms = num_terms(rows.target_NR, objective=config.objective)
-    scores, targets = torch.from_numpy(score_NR), torch.from_numpy(rows.target_NR)
-    total = float(loss_terms(scores, targets, objective=config.objective).sum())
+    terms = num_terms(rows.target_NR, objective=objective)
+    total = loss_terms(scores, torch.from_numpy(rows.target_NR), objective=objective).sum()
     return EvaluationRecord(
         step=step,
-        loss=total / terms if terms else None,
+        loss=float(total) / terms if terms else None,
         r2_by_head={
             head_id: r_squared(score_NR[:, head], rows.target_NR[:, head])
             for head, head_id in enumerate(model.head_ids if is_multi_head else ())
@@ -139,21 +132,6 @@ def evaluate(
         accuracy_half_by_head=dict(zip(model.head_ids, accuracies, strict=True)),
         seconds=time.monotonic() - began,
     )
-
-
-def _scores(
-    model: MultiHeadRewardModel, rows: PlannedRows, config: TrainingConfig, *, pad_token_id: int
-) -> _Floats:
-    """What this process's passes say; 0 where another process will say it. Shape [N, R]."""
-    score_NR = np.zeros((len(rows.sequences), len(model.head_ids)), dtype=np.float32)
-    for plan in rows.plans:
-        with torch.no_grad():
-            sequences, found_NR, _ = score_microbatch(
-                model, rows, plan, config=config, pad_token_id=pad_token_id
-            )
-        if plan.weight:
-            score_NR[sequences] = found_NR.float().cpu().numpy()
-    return score_NR
 
 
 def r_squared(score_N: _Floats, target_N: _Floats) -> float | None:

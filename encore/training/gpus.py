@@ -36,6 +36,10 @@ class Gpu(NamedTuple):
         """What tensors can have: without the CUDA context and what the allocator cannot fill."""
         return (self.memory_gib - _CONTEXT_GIB) * (1 - _FRAGMENTED_SHARE)
 
+    def peak_flops(self, *, weight_bytes: int) -> float:
+        """Dense peak operations per second on weights of 4 bytes (without TF32) or of 2."""
+        return 1e12 * (self.fp32_tflops if weight_bytes == 4 else self.bf16_tflops)
+
 
 GPUS = (
     Gpu("h100-80", 79.2, 989.4, 66.9, ("NVIDIA H100 80GB HBM3",)),
@@ -67,16 +71,3 @@ def gpu_named(name: str) -> Gpu:
             return gpu
     names = ", ".join(gpu.name for gpu in GPUS)
     raise InputError(f"GPU {name!r}: not in the table; expected one of {names}")
-
-
-def peak_flops(device_name: str, *, dtype: str) -> float | None:
-    """Dense peak operations per second of a device, None where it is not known (a CPU).
-
-    Args:
-        device_name: As ``torch.cuda.get_device_name()`` says it.
-        dtype: torch.bfloat16, torch.float16 (the same) or torch.float32 (without TF32).
-    """
-    for gpu in GPUS:
-        if device_name in gpu.device_names:
-            return 1e12 * (gpu.fp32_tflops if dtype == "torch.float32" else gpu.bf16_tflops)
-    return None

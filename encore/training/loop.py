@@ -12,11 +12,8 @@ import contextlib
 import hashlib
 import math
 import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,30 +22,13 @@ from torch import Tensor
 
 from encore.errors import InputError
 from encore.model.layouts import check_layout
-from encore.training.backbone_shape import (
-    BackboneShape,
-    attention_length,
-    flops_per_token,
-    shape_from_config,
-)
-from encore.training.batches import (
-    PlannedRows,
-    plan_rows,
-    score_microbatch,
-    step_rows,
-    steps_per_epoch,
-)
+from encore.training.backbone_shape import BackboneShape, shape_from_config, useful_flops
+from encore.training.batches import PlannedRows, Training, plan_rows, score_microbatch
 from encore.training.config import TrainingConfig
 from encore.training.evaluation import TrainingDivergedError, evaluate, loss_terms, num_terms
-from encore.training.gpus import peak_flops
-from encore.training.optimizers import NonFiniteGradientError
-from encore.training.ranks import Ranks
+from encore.training.gpus import gpu_named
+from encore.training.optimizers import NonFiniteGradientError, StepOptimizer
 from encore.training.run_folder import EvaluationRecord, Record, StepRecord
-
-if TYPE_CHECKING:
-    from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.examples import Split, TrainingExamples
-    from encore.training.optimizers import StepOptimizer
 
 _EVALUATIONS_PER_EPOCH = 4
 #: Low-rank adapters: frozen weights need gradients of activations (2 a weight and token) but none
@@ -56,81 +36,9 @@ _EVALUATIONS_PER_EPOCH = 4
 _LORA_SHARE = 4 / 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Steps:
-    """What the steps of a run are taken with.
-
-    Attributes:
-        model: On its device, adapters and gradient checkpointing set up; trained in place.
-        examples: Centred on the training pairs.
-        split: Training and held-out rows; without held-out rows nothing is evaluated.
-        config: Of the run.
-        optimizer: With the state that belongs to the step to start from.
-        pad_token_id: For padded rows.
-        ranks: The processes that take every step together; all of them run the loop.
-    """
-
-    model: MultiHeadRewardModel
-    examples: TrainingExamples
-    split: Split
-    config: TrainingConfig
-    optimizer: StepOptimizer
-    pad_token_id: int
-    ranks: Ranks = field(default_factory=Ranks)
-
-    @property
-    def device(self) -> torch.device:
-        """The model's."""
-        return self.model.heads.weight.device
-
-    @property
-    def device_peak(self) -> tuple[BackboneShape, float] | None:
-        """The trunk's shape and what the devices can do, operations of full training a second.
-
-        None where the device's peak or the kind of model is unknown.
-        """
-        if self.device.type != "cuda":
-            return None
-        trunk = self.model.trunk
-        dtype = str(next(trunk.parameters()).dtype)
-        peak = peak_flops(torch.cuda.get_device_name(self.device), dtype=dtype)
-        with contextlib.suppress(InputError):
-            shape = shape_from_config(trunk.config.to_dict(), name="trunk")
-            share = _LORA_SHARE if self.config.method == "lora" else 1.0
-            return None if peak is None else (shape, peak * self.ranks.count / share)
-        return None
-
-    @property
-    def per_epoch(self) -> int:
-        """Steps of one pass over the training pairs."""
-        return steps_per_epoch(len(self.split.train_rows), batch_pairs=self.config.batch_pairs)
-
-    @property
-    def total(self) -> int:
-        """Steps of the whole run."""
-        return min(self.config.epochs * self.per_epoch, self.config.max_steps or sys.maxsize)
-
-    def evaluate(self, step: int) -> EvaluationRecord:
-        """The model on the held-out pairs, after some steps."""
-        rows, pad = self.split.evaluation_rows, self.pad_token_id
-        how: dict[str, Any] = {"pad_token_id": pad, "step": step, "ranks": self.ranks}
-        return evaluate(self.model, self.examples, rows, self.config, **how)
-
-    def rows_of_epoch(self, epoch: int) -> list[NDArray[np.int64]]:
-        """The examples of each step of an epoch."""
-        rows = self.split.train_rows
-        places = step_rows(
-            len(rows),
-            batch_pairs=self.config.batch_pairs,
-            seed=self.config.seed,
-            epoch=epoch,
-            pair_tokens_P=self.examples.length_P[rows] if self.config.layout == "sorted" else None,
-        )
-        return [rows[place_P] for place_P in places]
-
-
 def run_steps(
-    steps: Steps,
+    training: Training,
+    optimizer: StepOptimizer,
     *,
     start_step: int,
     on_record: Callable[[Record], None],
@@ -142,7 +50,8 @@ def run_steps(
     evaluated, so that it has its figures.
 
     Args:
-        steps: See `Steps`.
+        training: The model is trained in place.
+        optimizer: With the state that belongs to the step to start from.
         start_step: Steps already done.
         on_record: Called after each step and each evaluation.
         save: Writes a checkpoint of a step, given the evaluation of the same step if there is one.
@@ -152,20 +61,22 @@ def run_steps(
             gradient is not. Nothing is saved.
         InputError: A layout that does not fit the model.
     """
-    model, config, last_step = steps.model, steps.config, steps.total
+    model, config, last_step = training.model, training.config, training.num_steps
     check_layout(config.layout, is_causal=model.is_causal)
-    evaluate_every = config.evaluate_every or math.ceil(steps.per_epoch / _EVALUATIONS_PER_EPOCH)
+    per_epoch = training.steps_per_epoch
+    evaluate_every = config.evaluate_every or math.ceil(per_epoch / _EVALUATIONS_PER_EPOCH)
     checkpoint_every = config.checkpoint_every or evaluate_every
-    peak, epoch_rows = steps.device_peak, list[NDArray[np.int64]]()
+    peak, epoch_rows = device_peak(training), list[NDArray[np.int64]]()
     model.train()
     for step in range(start_step + 1, last_step + 1):
-        epoch, place = divmod(step - 1, steps.per_epoch)
+        epoch, place = divmod(step - 1, per_epoch)
         if place == 0 or not epoch_rows:
-            epoch_rows = steps.rows_of_epoch(epoch)
-        on_record(_take_step(steps, step, epoch_rows[place], peak=peak))
+            epoch_rows = training.rows_of_epoch(epoch)
+        on_record(_take_step(training, optimizer, step, epoch_rows[place], peak=peak))
         evaluation, is_last = None, step == last_step
-        if len(steps.split.evaluation_rows) and (is_last or step % evaluate_every == 0):
-            evaluation = steps.evaluate(step)
+        if is_last or step % evaluate_every == 0:
+            evaluation = evaluate(training, step=step)
+        if evaluation is not None:
             on_record(evaluation)
         if is_last or step % checkpoint_every == 0:
             save(step, evaluation)
@@ -190,37 +101,47 @@ def learning_rate_at(step: int, *, config: TrainingConfig, num_steps: int) -> fl
 
 
 def _take_step(
-    steps: Steps, step: int, row_P: NDArray[np.int64], *, peak: tuple[BackboneShape, float] | None
+    training: Training,
+    optimizer: StepOptimizer,
+    step: int,
+    row_P: NDArray[np.int64],
+    *,
+    peak: tuple[BackboneShape, float] | None,
 ) -> StepRecord:
     """Forward and backward passes over some pairs, the finite check, the update."""
     began = time.monotonic()
-    config, device = steps.config, steps.device
-    rows = plan_rows(steps.examples, row_P, config=config, device=device.type, ranks=steps.ranks)
-    rate = learning_rate_at(step, config=config, num_steps=steps.total)
-    mean_loss, num_computed = _backward(steps, rows, step=step, learning_rate=rate)
+    device, rows = training.device, plan_rows(training, row_P)
+    rate = learning_rate_at(step, config=training.config, num_steps=training.num_steps)
+    mean_loss, num_computed = _backward(
+        training, rows, step=step, arm=lambda: optimizer.arm(step=step, learning_rate=rate)
+    )
     try:
-        grad_norm = steps.optimizer.finish()
+        grad_norm = optimizer.finish()
     except NonFiniteGradientError as error:
         raise TrainingDivergedError(
             what=f"the gradient of {error.names[0]} is not finite",
             step=step,
-            pair_ids=steps.examples.pair_id_P[row_P].tolist(),
+            pair_ids=training.examples.pair_id_P[row_P].tolist(),
         ) from error
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # or the step's last work would be timed as another's
     seconds = time.monotonic() - began
     lengths = [len(sequence) for sequence in rows.sequences]
-    work = None if peak is None else useful_flops(peak[0], lengths, num_computed=num_computed)
+    mfu = None
+    if peak is not None:
+        shape, flops_per_second = peak
+        work = useful_flops(shape, lengths, num_computed=num_computed)
+        mfu = work / seconds / flops_per_second
     return StepRecord(
         step=step,
-        epoch=step / steps.per_epoch,
+        epoch=step / training.steps_per_epoch,
         loss=mean_loss,
         learning_rate=rate,
         num_tokens=sum(lengths),
         num_computed=num_computed,
         seconds=seconds,
         tokens_per_second=sum(lengths) / seconds,
-        mfu=None if peak is None or work is None else work / seconds / peak[1],
+        mfu=mfu,
         peak_memory_bytes=peak_memory_bytes(device),
         grad_norm=grad_norm,
         num_pairs=len(row_P),
@@ -228,10 +149,10 @@ def _take_step(
 
 
 def _backward(
-    steps: Steps, rows: PlannedRows, *, step: int, learning_rate: float
+    training: Training, rows: PlannedRows, *, step: int, arm: Callable[[], None]
 ) -> tuple[float, int]:
     """All passes of a step; its loss and computed token positions over all processes."""
-    config, ranks = steps.config, steps.ranks
+    config, ranks = training.config, training.ranks
     # Every pair has a rating somewhere, so a step has terms; 1 keeps an empty one harmless.
     terms = max(1, num_terms(rows.target_NR, objective=config.objective))
     # Of each pass: its loss, which sequences it scored, and the terms of the loss.
@@ -240,25 +161,23 @@ def _backward(
     for index, plan in enumerate(rows.plans):
         # All processes have as many passes, each with dropout masks of its own.
         _seed_dropout(config.seed, step=step, microbatch=ranks.rank * len(rows.plans) + index)
-        sequences, score_NR, num_positions = score_microbatch(
-            steps.model, rows, plan, config=config, pad_token_id=steps.pad_token_id
-        )
+        sequences, score_NR, num_positions = score_microbatch(training, rows, plan)
         num_computed += num_positions
         target_NR = torch.from_numpy(rows.target_NR[sequences])
-        target_NR = target_NR.to(steps.device, non_blocking=True)
+        target_NR = target_NR.to(training.device, non_blocking=True)
         term_T = loss_terms(score_NR, target_NR, objective=config.objective)
         loss = term_T.sum() * plan.weight / terms
         passes.append((loss.detach(), sequences, term_T.detach()))
         if index == len(rows.plans) - 1:
             # From here on weights may change, in the backward pass itself.
-            found = _finite_sum(steps, rows, passes, num_computed, step=step)
-            steps.optimizer.arm(step=step, learning_rate=learning_rate)
+            found = _finite_sum(training, rows, passes, num_computed, step=step)
+            arm()
         loss.backward()
     return found
 
 
 def _finite_sum(
-    steps: Steps,
+    training: Training,
     rows: PlannedRows,
     passes: Sequence[tuple[Tensor, NDArray[np.int64], Tensor]],
     num_computed: int,
@@ -268,20 +187,20 @@ def _finite_sum(
     """The step's loss and computed positions: the one place where the device is waited for."""
     loss_M = torch.stack([loss for loss, _, _ in passes]).double().cpu().numpy()
     sums = torch.tensor([float(loss_M.sum()), num_computed], dtype=torch.float64)
-    mean_loss, num_computed_by_all = steps.ranks.summed(sums).tolist()
+    mean_loss, num_computed_by_all = training.ranks.summed(sums).tolist()
     if math.isfinite(mean_loss):
         return mean_loss, int(num_computed_by_all)
-    steps.model.zero_grad(set_to_none=True)
+    training.model.zero_grad(set_to_none=True)
     is_bad_P = np.zeros(len(rows.row_P), dtype=np.int64)
     for _, sequences, term_T in passes:
         # One term a response or, of a pair's two neighbours, a pair.
         own = sequences.reshape(len(term_T), -1)[~torch.isfinite(term_T).cpu().numpy()]
         is_bad_P[own // 2] = 1
-    is_bad = steps.ranks.summed(torch.from_numpy(is_bad_P)).numpy() > 0
+    is_bad = training.ranks.summed(torch.from_numpy(is_bad_P)).numpy() > 0
     raise TrainingDivergedError(
         what=f"the loss is {mean_loss}",
         step=step,
-        pair_ids=steps.examples.pair_id_P[rows.row_P[is_bad]].tolist(),
+        pair_ids=training.examples.pair_id_P[rows.row_P[is_bad]].tolist(),
     )
 
 
@@ -291,17 +210,21 @@ def _seed_dropout(seed: int, *, step: int, microbatch: int) -> None:
     torch.manual_seed(int.from_bytes(digest, "big") >> 1)
 
 
-# --- speed and memory ---------------------------------------------------------------------------
+def device_peak(training: Training) -> tuple[BackboneShape, float] | None:
+    """The trunk's shape and what the devices can do, operations of full training a second.
 
-
-def useful_flops(shape: BackboneShape, length_N: Sequence[int], *, num_computed: int) -> float:
-    """Operations of a step over sequences of these lengths, as MFU counts them.
-
-    Where prompts are shared fewer token positions are computed than the sequences have, and only
-    these count as work; padding is none.
+    None where the device or the kind of model is unknown.
     """
-    per_token = flops_per_token(shape, sequence_length=attention_length(length_N))
-    return min(sum(length_N), num_computed) * per_token
+    if training.device.type != "cuda":
+        return None
+    trunk = training.model.trunk
+    with contextlib.suppress(InputError):
+        gpu = gpu_named(torch.cuda.get_device_name(training.device))
+        shape = shape_from_config(trunk.config.to_dict(), name="trunk")
+        peak = gpu.peak_flops(weight_bytes=next(trunk.parameters()).element_size())
+        share = _LORA_SHARE if training.config.method == "lora" else 1.0
+        return shape, peak * training.ranks.count / share
+    return None
 
 
 def peak_memory_bytes(device: torch.device) -> int:

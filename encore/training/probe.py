@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,12 +19,8 @@ from scipy.special import expit
 
 from encore.errors import EncoreError, InputError
 from encore.reporting import Reporter
+from encore.training.batches import Training
 from encore.training.embeddings import embed
-
-if TYPE_CHECKING:
-    from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.config import TrainingConfig
-    from encore.training.examples import TrainingExamples
 
 #: Penalties of the ridge to choose from, as multiples of the mean eigenvalue of X'X: from no
 #: shrinkage to almost nothing left.
@@ -41,37 +36,27 @@ _Floats = NDArray[np.float64]
 _AnyFloats = NDArray[np.float32] | NDArray[np.float64]
 
 
-def solve_heads(
-    model: MultiHeadRewardModel,
-    examples: TrainingExamples,
-    row_P: NDArray[np.int64],
-    config: TrainingConfig,
-    *,
-    cache: Path,
-    pad_token_id: int,
-    reporter: Reporter,
-) -> _Floats:
+def solve_heads(training: Training, *, cache: Path, reporter: Reporter) -> _Floats:
     """Put the best linear heads on the frozen backbone into the model.
 
     Hidden states are kept on disk as they come: a killed process loses at most one file of them.
 
     Args:
-        model: Its trunk is read, its heads are written.
-        examples: Centred.
-        row_P: The pairs to learn from.
-        config: Objective, microbatches and seed are read.
+        training: The trunk is read, the heads are written.
         cache: The folder for hidden states.
-        pad_token_id: For padded rows.
         reporter: Hears of embedded pairs.
 
     Returns:
         What belongs to the heads' centres, shape [R]: see `encore.training.examples.move_centres`.
     """
+    model, examples, config = training.model, training.examples, training.config
+    row_P = training.split.train_rows
+    reporter.started("embedding", total=len(row_P))
     state_PSD = embed(
         model,
         [(examples.chosen[row], examples.rejected[row]) for row in row_P],
         cache=cache,
-        pad_token_id=pad_token_id,
+        pad_token_id=training.pad_token_id,
         tokens_per_microbatch=config.tokens_per_microbatch,
         reporter=reporter,
     )

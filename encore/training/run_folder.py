@@ -3,7 +3,6 @@
 Files, in the order in which they are written:
 
 - ``training.json``: the run key, the identity that it is a digest of, and notes for people;
-- ``plan.json``: what the newest process set out to do (steps, pairs, tokens, parameters);
 - ``embeddings/``: hidden states of the frozen backbone (method and head_init ``probe``);
 - ``log.jsonl``, ``evaluations.jsonl``: a line each step and each evaluation, a record below as
   JSON. No step is there twice: a run that goes on from a checkpoint first cuts both files back to
@@ -34,7 +33,6 @@ from encore.training.config import TrainingConfig
 
 TRAINING_DIR = "training"
 MANIFEST_FILE = "training.json"
-PLAN_FILE = "plan.json"
 RESULT_FILE = "result.json"
 LOG_FILE = "log.jsonl"
 EVALUATIONS_FILE = "evaluations.jsonl"

@@ -22,10 +22,10 @@ from encore.runs import run_key_of
 from encore.synthetic import synthetic_in_training
 from encore.training import run_folder
 from encore.training.backbone_shape import find_shape
-from encore.training.batches import steps_per_epoch
+from encore.training.batches import Training
 from encore.training.checkpoints import CheckpointManager, checkpoint_steps
 from encore.training.config import TrainConfig
-from encore.training.disk import check_room, named_when_full, tensor_bytes
+from encore.training.disk import check_room, named_when_full
 from encore.training.evaluation import evaluate
 from encore.training.examples import (
     Split,
@@ -35,7 +35,7 @@ from encore.training.examples import (
     read_examples,
     split,
 )
-from encore.training.loop import Steps, run_steps
+from encore.training.loop import run_steps
 from encore.training.lora import add_adapters, merge_adapters
 from encore.training.optimizers import make_optimizer
 from encore.training.probe import solve_heads
@@ -65,6 +65,14 @@ class _Job:
     device: str
     ranks: Ranks
     reporter: Reporter
+
+    def keep(self, record: Record) -> None:
+        """Log and report a step or an evaluation."""
+        if self.ranks.is_rank_zero:
+            run_folder.append_record(self.run.folder, record)
+        self.reporter.measured(run_folder.metrics_of(record), step=record.step)
+        if isinstance(record, run_folder.StepRecord):
+            self.reporter.advanced(note=record.summary)
 
 
 def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> TrainingResult:
@@ -161,7 +169,7 @@ def _job(
 
 def _fit_and_save(job: _Job, *, about: Mapping[str, Any]) -> dict[str, Any]:
     """Fit, save the model, and say last of all that the run has ended."""
-    _check_room_for_backbone(job)
+    _check_room(job)
     model, num_steps, evaluation = _fit(job)
     run = job.run
     ended = {"num_steps": num_steps, "evaluation": evaluation}
@@ -198,88 +206,62 @@ def _fit(job: _Job) -> _Fitted:
         head_init="own" if config.head_init == "own" else "zero",
         device=device,
     )
-    if config.method == "probe" or config.head_init == "probe":
-        # Also before going on from a checkpoint: the centres follow from the probe. States of the
-        # untouched backbone are on disk by then.
-        job.reporter.started("embedding", total=len(job.split.train_rows))
-        offset_R = solve_heads(
-            model,
-            job.examples,
-            job.split.train_rows,
-            config,
-            cache=job.run.embeddings_dir,
-            pad_token_id=job.tokenizer.pad_token_id,
-            reporter=job.reporter,
-        )
-        job = replace(job, examples=move_centres(job.examples, offset_R))
-    model.mean_R.copy_(torch.from_numpy(job.examples.mean_R))
-    return (_evaluate_probe if config.method == "probe" else _take_steps)(model, job)
-
-
-def _evaluate_probe(model: MultiHeadRewardModel, job: _Job) -> _Fitted:
-    _say_plan(model, job, num_steps=0, start_step=0, num_trained=model.heads.weight.numel())
-    # Its one evaluation is of step 0: a line that a killed process left goes, too.
-    run_folder.cut_logs(job.run.folder, step=-1)
-    if not len(job.split.evaluation_rows):
-        return model, 0, None
-    evaluation = evaluate(
-        model,
-        job.examples,
-        job.split.evaluation_rows,
-        job.config,
-        pad_token_id=job.tokenizer.pad_token_id,
-        step=0,
-    )
-    run_folder.append_record(job.run.folder, evaluation)
-    job.reporter.measured(run_folder.metrics_of(evaluation), step=0)
-    return model, 0, dataclasses.asdict(evaluation)
-
-
-def _take_steps(model: MultiHeadRewardModel, job: _Job) -> _Fitted:
-    config, ranks, reporter = job.config, job.ranks, job.reporter
-    _prepare(model, job)
-    steps = Steps(
+    training = Training(
         model=model,
         examples=job.examples,
         split=job.split,
         config=config,
-        optimizer=make_optimizer(model, config),
         pad_token_id=job.tokenizer.pad_token_id,
-        ranks=ranks,
+        ranks=job.ranks,
     )
-    manager = CheckpointManager(steps, job.run)
+    if config.method == "probe" or config.head_init == "probe":
+        # Also before going on from a checkpoint: the centres follow from the probe. States of the
+        # untouched backbone are on disk by then.
+        offset_R = solve_heads(training, cache=job.run.embeddings_dir, reporter=job.reporter)
+        training = replace(training, examples=move_centres(job.examples, offset_R))
+    model.mean_R.copy_(torch.from_numpy(training.examples.mean_R))
+    return (_evaluate_probe if config.method == "probe" else _take_steps)(training, job)
+
+
+def _evaluate_probe(training: Training, job: _Job) -> _Fitted:
+    model = training.model
+    _say_plan(job, model, num_trained=model.heads.weight.numel())
+    # Its one evaluation is of step 0: a line that a killed process left goes, too.
+    run_folder.cut_logs(job.run.folder, step=-1)
+    evaluation = evaluate(training, step=0)
+    if evaluation is None:
+        return model, 0, None
+    job.keep(evaluation)
+    return model, 0, dataclasses.asdict(evaluation)
+
+
+def _take_steps(training: Training, job: _Job) -> _Fitted:
+    model, config, ranks, reporter = training.model, job.config, job.ranks, job.reporter
+    _prepare(model, job)
+    optimizer = make_optimizer(model, config)
+    manager = CheckpointManager(training, optimizer, job.run)
     state = manager.restore() or {"step": 0, "evaluation": None}
     start_step, evaluation = state["step"], state["evaluation"]
-    model_bytes = tensor_bytes(dict(model.named_parameters()))
-    checkpoint_bytes = tensor_bytes(manager.weights) + tensor_bytes(steps.optimizer.state())
-    _check_room(job, checkpoint_bytes=checkpoint_bytes, model_bytes=model_bytes)
     num_trained = sum(tensor.numel() for tensor in manager.weights.values())
-    _say_plan(model, job, num_steps=steps.total, start_step=start_step, num_trained=num_trained)
-    reporter.started("training", total=steps.total, done=start_step)
-    folder = job.run.folder
+    going_on = f"; going on after step {start_step:,} of {training.num_steps:,}"
+    _say_plan(job, model, num_trained=num_trained, then=going_on if start_step else "")
+    reporter.started("training", total=training.num_steps, done=start_step)
     if ranks.is_rank_zero:
-        run_folder.cut_logs(folder, step=start_step)
-
-    def keep(record: Record) -> None:
-        if ranks.is_rank_zero:
-            run_folder.append_record(folder, record)
-        reporter.measured(run_folder.metrics_of(record), step=record.step)
-        if isinstance(record, run_folder.StepRecord):
-            reporter.advanced(note=record.summary)
+        run_folder.cut_logs(job.run.folder, step=start_step)
 
     def save(step: int, found: EvaluationRecord | None) -> None:
         if ranks.is_rank_zero:
-            run_folder.sync_logs(folder)  # a checkpoint is never ahead of the logs
+            run_folder.sync_logs(job.run.folder)  # a checkpoint is never ahead of the logs
         nonlocal evaluation
         evaluation = None if found is None else dataclasses.asdict(found)
         reporter.saved(manager.save(step, evaluation=evaluation), kind="checkpoint")
 
-    run_steps(steps, start_step=start_step, on_record=keep, save=save)
+    run_steps(training, optimizer, start_step=start_step, on_record=job.keep, save=save)
     reporter.finished()
     ranks.gather(model)
     if config.method == "lora":
         merge_adapters(model)
-    return model, steps.total, evaluation
+    return model, training.num_steps, evaluation
 
 
 def _prepare(model: MultiHeadRewardModel, job: _Job) -> None:
@@ -297,53 +279,32 @@ def _prepare(model: MultiHeadRewardModel, job: _Job) -> None:
     job.ranks.shard(model)
 
 
-def _say_plan(
-    model: MultiHeadRewardModel, job: _Job, *, num_steps: int, start_step: int, num_trained: int
-) -> None:
-    """Write `plan.json` and say it in a line."""
-    train_rows = job.split.train_rows
-    plan = {
-        "num_steps": num_steps,
-        "steps_per_epoch": steps_per_epoch(len(train_rows), batch_pairs=job.config.batch_pairs),
-        "num_pairs": len(train_rows),
-        "num_evaluation_pairs": len(job.split.evaluation_rows),
-        "num_tokens_per_epoch": int(job.examples.length_P[train_rows].sum()),
-        "num_parameters": model.num_parameters,
-        "num_trained_parameters": num_trained,
-        "device": job.device,
-        "start_step": start_step,
-    }
-    if job.ranks.is_rank_zero:
-        run_folder.write_json(job.run.folder / run_folder.PLAN_FILE, plan)
+def _say_plan(job: _Job, model: MultiHeadRewardModel, *, num_trained: int, then: str = "") -> None:
+    """Say in a line what is trained on what."""
+    rows, held_out = job.split
     job.reporter.finished(
-        f"training on {job.device}: {len(train_rows):,} pairs ({plan['num_tokens_per_epoch']:,} "
-        f"tokens an epoch), {plan['num_evaluation_pairs']:,} held out; {len(model.head_ids)} "
-        f"heads, {num_trained:,} of {model.num_parameters:,} weights are trained"
-        + (f"; going on after step {start_step:,} of {num_steps:,}" if start_step else "")
+        f"training on {job.device}: {len(rows):,} pairs ({job.examples.length_P[rows].sum():,} "
+        f"tokens an epoch), {len(held_out):,} held out; {len(model.head_ids)} heads, "
+        f"{num_trained:,} of {model.num_parameters:,} weights are trained{then}"
     )
 
 
-def _check_room_for_backbone(job: _Job) -> None:
+def _check_room(job: _Job) -> None:
     """Refuse a run that cannot end on this disk, from config.json alone: at the least.
 
-    A backbone of an unknown kind is passed over here; its tensors are counted once it is loaded.
+    A backbone of an unknown kind is passed over; its checkpoints and model are refused one by one.
     """
+    config = job.config
     try:
-        shape = find_shape(job.config.backbone.model, revision=job.config.backbone.revision)
+        shape = find_shape(config.backbone.model, revision=config.backbone.revision)
     except InputError:
         return
-    dtype = job.config.backbone.dtype
+    dtype = config.backbone.dtype
     is_half = dtype == "bfloat16" or (dtype == "auto" and job.device == "cuda")
     model_bytes = shape.num_parameters * (2 if is_half else 4)
     # Weights and AdamW's two averages in the format of the weights.
-    checkpoint_bytes = 3 * model_bytes if job.config.method == "full" else 0
-    _check_room(job, checkpoint_bytes=checkpoint_bytes, model_bytes=model_bytes)
-
-
-def _check_room(job: _Job, *, checkpoint_bytes: int, model_bytes: int) -> None:
-    """Refuse a run that cannot end on this disk: `NoRoomError`."""
+    checkpoint_bytes = 3 * model_bytes if config.method == "full" else 0
     # The model is written beside the kept checkpoints; a new checkpoint before an old one goes.
-    keep = job.config.keep_checkpoints
-    num_new = keep - min(len(checkpoint_steps(job.run.checkpoints_dir)), keep)
+    num_new = max(0, config.keep_checkpoints - len(checkpoint_steps(job.run.checkpoints_dir)))
     needed = num_new * checkpoint_bytes + max(checkpoint_bytes, model_bytes)
     check_room(job.run.folder, needed, purpose="this run (its checkpoints and its model)")

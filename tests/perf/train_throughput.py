@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.training.backbone_shape import find_shape
+from encore.training.batches import Training
 from encore.training.checkpoints import CheckpointManager
 from encore.training.config import TrainingConfig
 from encore.training.examples import Split, TrainingExamples
-from encore.training.loop import Steps, run_steps
-from encore.training.optimizers import make_optimizer
+from encore.training.loop import run_steps
+from encore.training.optimizers import StepOptimizer, make_optimizer
 from encore.training.plan import PlanTrainConfig, plan_training
 from encore.training.run_folder import StepRecord, TrainingRun
 from tests.perf.harness import in_turn, sample_pairs, seconds_of, show, spread, write_llama
@@ -54,10 +55,10 @@ def main() -> None:
     options = _options()
     with tempfile.TemporaryDirectory() as temporary:
         model, examples = (_on_gpu if options.gpu else _on_cpu)(options, Path(temporary))
-        steps = _steps(model, examples, options)
-        sides = {layout: partial(_round, one) for layout, one in steps.items()}
+        trainings, optimizer = _trainings(model, examples, options)
+        sides = {layout: partial(_round, one, optimizer) for layout, one in trainings.items()}
         found = in_turn(sides, rounds=options.rounds)
-        rows = [_row(layout, found[layout], steps[layout], options) for layout in LAYOUTS]
+        rows = [_row(layout, found[layout], trainings[layout], options) for layout in LAYOUTS]
         device = torch.cuda.get_device_name() if options.gpu else "CPU"
         tokens = examples.length_P.mean() / 2
         show(
@@ -66,7 +67,7 @@ def main() -> None:
             rows,
         )
         if options.resume or not options.gpu:
-            _resume(steps["packed"], Path(temporary))
+            _resume(trainings["packed"], optimizer, Path(temporary))
 
 
 def _options() -> argparse.Namespace:
@@ -156,7 +157,9 @@ def _examples(chosen: Any, rejected: Any) -> TrainingExamples:
     )
 
 
-def _steps(model: Any, examples: TrainingExamples, options: argparse.Namespace) -> dict[str, Steps]:
+def _trainings(
+    model: Any, examples: TrainingExamples, options: argparse.Namespace
+) -> tuple[dict[str, Training], StepOptimizer]:
     never = 10**9  # no pair is held out and nothing is saved: both would be timed as training
     configs = {
         layout: TrainingConfig(
@@ -168,34 +171,36 @@ def _steps(model: Any, examples: TrainingExamples, options: argparse.Namespace) 
         )
         for layout in LAYOUTS
     }
-    optimizer = make_optimizer(model, configs["packed"])
     rows = np.arange(examples.num_pairs)
-    return {
-        layout: Steps(
+    trainings = {
+        layout: Training(
             model=model,
             examples=examples,
             split=Split(train_rows=rows, evaluation_rows=rows[:0]),
             config=config,
-            optimizer=optimizer,
             pad_token_id=0,
         )
         for layout, config in configs.items()
     }
+    return trainings, make_optimizer(model, configs["packed"])
 
 
 # --- what is measured ---------------------------------------------------------------------------
 
 
-def _round(steps: Steps, *, start_step: int = 0) -> list[StepRecord]:
-    if steps.device.type == "cuda":
+def _round(
+    training: Training, optimizer: StepOptimizer, *, start_step: int = 0
+) -> list[StepRecord]:
+    if training.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     records: list[Any] = []
-    run_steps(steps, start_step=start_step, on_record=records.append, save=lambda *_: None)
+    how = {"on_record": records.append, "save": lambda *_: None}
+    run_steps(training, optimizer, start_step=start_step, **how)
     return records
 
 
 def _row(
-    layout: str, rounds: list[list[StepRecord]], steps: Steps, options: argparse.Namespace
+    layout: str, rounds: list[list[StepRecord]], training: Training, options: argparse.Namespace
 ) -> dict[str, object]:
     speeds = [sum(r.num_tokens for r in one) / sum(r.seconds for r in one) for one in rounds]
     last = rounds[-1]
@@ -207,7 +212,7 @@ def _row(
         "peak GiB": max(record.peak_memory_bytes for record in last) / 2**30,
     }
     if options.gpu:
-        mean = steps.examples.length_P.mean() / 2
+        mean = training.examples.length_P.mean() / 2
         plan = PlanTrainConfig(
             backbone=SHAPE,
             gpu=torch.cuda.get_device_name(),
@@ -223,14 +228,14 @@ def _row(
     return row
 
 
-def _resume(steps: Steps, folder: Path) -> None:
+def _resume(training: Training, optimizer: StepOptimizer, folder: Path) -> None:
     """Seconds to save and to restore a checkpoint, and the step after it, taken twice."""
-    manager = CheckpointManager(steps, TrainingRun(folder=folder, identity={}))
-    last = steps.total - 1
+    manager = CheckpointManager(training, optimizer, TrainingRun(folder=folder, identity={}))
+    last = training.num_steps - 1
     saving = seconds_of(lambda: manager.save(last, evaluation=None))
-    (first,) = _round(steps, start_step=last)
+    (first,) = _round(training, optimizer, start_step=last)
     restoring = seconds_of(manager.restore)
-    (again,) = _round(steps, start_step=last)
+    (again,) = _round(training, optimizer, start_step=last)
     print(
         f"checkpoint: saved in {saving:.1f} s, restored in {restoring:.1f} s; the next step's "
         f"losses are {first.loss!r} and {again.loss!r}, its gradients' norms {first.grad_norm!r} "

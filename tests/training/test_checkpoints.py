@@ -50,8 +50,8 @@ def write(
     model.trunk = nn.Linear(1, 1)
     held = SimpleNamespace(state=lambda: optimizer or tensors(step + 1000))
     config = TrainingConfig(keep_checkpoints=keep)
-    steps = SimpleNamespace(model=model, optimizer=held, config=config, ranks=Ranks())
-    manager = CheckpointManager(steps, TrainingRun(folder=folder, identity=CONFIG))
+    training = SimpleNamespace(model=model, config=config, ranks=Ranks())
+    manager = CheckpointManager(training, held, TrainingRun(folder=folder, identity=CONFIG))
     manager.weights = weights or tensors(step)
     return manager.save(step, evaluation={"loss": 0.25})
 

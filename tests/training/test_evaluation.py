@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from encore.training.batches import Training
 from encore.training.config import TrainingConfig
 from encore.training.evaluation import (
     TrainingDivergedError,
@@ -17,6 +18,7 @@ from encore.training.evaluation import (
     num_terms,
     r_squared,
 )
+from encore.training.examples import Split
 from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
 
 NAN = math.nan
@@ -70,8 +72,10 @@ def test_a_tie_is_half_right():
 
 
 def evaluation_of(model, examples, **settings):
-    rows = np.arange(2, examples.num_pairs)
-    return evaluate(model, examples, rows, TrainingConfig(**settings), pad_token_id=PAD, step=7)
+    rows = Split(train_rows=np.arange(2), evaluation_rows=np.arange(2, examples.num_pairs))
+    config = TrainingConfig(**settings)
+    training = Training(model=model, examples=examples, split=rows, config=config, pad_token_id=PAD)
+    return evaluate(training, step=7)
 
 
 @pytest.mark.parametrize("layout", ["prefix-shared", "sorted"])

@@ -9,11 +9,11 @@ import math
 import pytest
 import torch
 
-from encore.training.backbone_shape import find_shape, flops_per_token
+from encore.training.backbone_shape import find_shape, flops_per_token, useful_flops
 from encore.training.batches import step_rows
 from encore.training.config import TrainingConfig
 from encore.training.evaluation import TrainingDivergedError
-from encore.training.loop import learning_rate_at, useful_flops
+from encore.training.loop import learning_rate_at
 from encore.training.optimizers import make_optimizer
 from tests.training.tiny_training import (
     OneOf,
@@ -80,7 +80,7 @@ def test_a_step_follows_from_its_number_alone_even_with_dropout(objective):
 def test_every_step_microbatch_and_process_draws_dropout_masks_of_its_own():
     """The same pair four times over, computed by two processes: no two scores are equal."""
     examples = random_examples(4)
-    same = {name: getattr(examples, name).take([0] * 4) for name in ("chosen", "rejected")}
+    same = {"chosen": examples.chosen[:1] * 4, "rejected": examples.rejected[:1] * 4}
     examples = dataclasses.replace(examples, **same)
     scores: list[torch.Tensor] = []
     config = TrainingConfig(

@@ -152,10 +152,10 @@ def test_a_run_reports_logs_and_leaves_a_model_that_says_where_it_comes_from(
     train, world, tmp_path, monkeypatch
 ):
     result, heard = train()
-    plan = json.loads((result.out / "plan.json").read_text())
-    assert plan["num_pairs"] + plan["num_evaluation_pairs"] == NUM_PAIRS
-    assert plan["num_steps"] == -(-plan["num_pairs"] // 8) == result.num_steps
-    assert f"training on {plan['device']}: {plan['num_pairs']} pairs" in heard.summaries[0]
+    about = json.loads((result.out / "training.json").read_text())
+    assert about["num_pairs"] + about["num_evaluation_pairs"] == NUM_PAIRS
+    assert result.num_steps == -(-about["num_pairs"] // 8)
+    assert f"training on cpu: {about['num_pairs']} pairs" in heard.summaries[0]
     told = [values["train/loss"] for _, values in heard.metrics if "train/loss" in values]
     assert [record["loss"] for record in read_log(result.out / "log.jsonl")] == told
     evaluations = read_log(result.out / "evaluations.jsonl")

@@ -10,9 +10,10 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 from encore.model.attention import register_segment_attention
 from encore.model.reward_model import MultiHeadRewardModel
+from encore.training.batches import Training
 from encore.training.config import TrainingConfig
 from encore.training.examples import Split, TrainingExamples
-from encore.training.loop import Steps, run_steps
+from encore.training.loop import run_steps
 from encore.training.optimizers import StepOptimizer
 from encore.training.ranks import Ranks
 from encore.training.run_folder import StepRecord
@@ -154,12 +155,11 @@ def train(
     watched = optimizer or WatchedOptimizer(model)
     rows = np.arange(examples.num_pairs)
     cut = len(rows) - num_held_out
-    steps = Steps(
+    training = Training(
         model=model,
         examples=examples,
         split=Split(train_rows=rows[:cut], evaluation_rows=rows[cut:]),
         config=config.model_copy(update={"max_steps": num_steps, "epochs": 100}),
-        optimizer=watched,
         pad_token_id=PAD,
         ranks=ranks or Ranks(),
     )
@@ -167,5 +167,5 @@ def train(
     def save(*checkpoint: object) -> None:
         taken.heard.append(checkpoint)
 
-    run_steps(steps, start_step=start_step, on_record=taken.heard.append, save=save)
+    run_steps(training, watched, start_step=start_step, on_record=taken.heard.append, save=save)
     return taken, watched
