@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _GIB = 1024**3
 _FLOAT32 = 4
+#: The recipe whose optimizer updates a weight in the backward pass.
+_IN_BACKWARD = "full-stochastic"
 #: cuBLAS keeps 32 MiB on Hopper.
 _LIBRARY_BYTES = 32 * 1024**2
 #: Of full training's operations: four a frozen weight instead of six; a probe only goes forward.
@@ -70,11 +72,6 @@ class PlanTrainConfig(StageConfig):
         0.4, ge=0.01, le=1, help="Share of the GPU's dense peak that useful arithmetic gets."
     )
 
-    @property
-    def microbatch(self) -> int:
-        """Tokens of one pass."""
-        return self.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"]
-
 
 class Recipe(NamedTuple):
     """One way to train: bytes of a weight (and of activations), its gradient, AdamW's two means.
@@ -82,7 +79,6 @@ class Recipe(NamedTuple):
     ``options`` are those of `encore train`.
     """
 
-    name: str
     method: Method
     weight_bytes: int
     gradient_bytes: int
@@ -91,22 +87,21 @@ class Recipe(NamedTuple):
 
 
 #: In the order in which they are recommended: the first that fits is named.
-_RECIPES = (
-    Recipe("full-stochastic", "full", 2, 2, 4, "--method full --optimizer adamw-stochastic"),
-    Recipe("lora", "lora", 2, 0, 0, "--method lora"),
-    Recipe("probe", "probe", 2, 0, 0, "--method probe"),
+RECIPES = {
+    "full-stochastic": Recipe("full", 2, 2, 4, "--method full --optimizer adamw-stochastic"),
+    "lora": Recipe("lora", 2, 0, 0, "--method lora"),
+    "probe": Recipe("probe", 2, 0, 0, "--method probe"),
     # At a learning rate of 2e-5 rounding leaves most weights unchanged.
-    Recipe("full-bfloat16", "full", 2, 2, 4, "--method full --optimizer adamw"),
-    Recipe("full-float32", "full", 4, 4, 8, "--method full --dtype float32 --optimizer adamw"),
-)
+    "full-bfloat16": Recipe("full", 2, 2, 4, "--method full --optimizer adamw"),
+    "full-float32": Recipe("full", 4, 4, 8, "--method full --dtype float32 --optimizer adamw"),
+}
 
 
-RECIPES = {one.name: one for one in _RECIPES}
+class _Run(NamedTuple):
+    """What is trained on what; ``mean_length`` is of a response with its prompt, in tokens."""
 
-
-class _Lengths(NamedTuple):
-    """Mean tokens of a response with its prompt."""
-
+    config: PlanTrainConfig
+    shape: BackboneShape
     num_pairs: int
     mean_length: float
     origin: str
@@ -115,6 +110,23 @@ class _Lengths(NamedTuple):
     def shared(self) -> float:
         """Tokens that the two responses of a pair have in common."""
         return 2 * self.mean_length * _SHARED_SHARE
+
+    @property
+    def microbatch(self) -> int:
+        """Tokens of one pass."""
+        return self.config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"]
+
+    @property
+    def largest_step(self) -> int:
+        """Tokens of the fullest of some thousand steps: the mean and four deviations.
+
+        Conversations are spread about as widely as their mean.
+        """
+        pairs = min(self.config.batch_pairs, self.num_pairs)
+        step = 2 * self.mean_length * (pairs + 4 * pairs**0.5)
+        if self.config.layout == "prefix-shared":
+            step -= pairs * self.shared
+        return int(min(step, 2 * pairs * self.config.max_length))
 
 
 def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[str, Any]:
@@ -125,27 +137,26 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
     gpu, shape = gpu_named(config.gpu), find_shape(config.backbone, revision=config.revision)
     if config.recipe not in RECIPES:
         raise InputError(f"recipe {config.recipe!r}: expected one of {', '.join(RECIPES)}")
-    recipe = RECIPES[config.recipe]
     if config.layout == "prefix-shared" and not shape.is_causal:
         raise InputError(f"layout prefix-shared: backbone {shape.name!r} is an encoder; use packed")
     max_length = min(config.max_length, shape.max_length)
     config = config.model_copy(update={"max_length": max_length})
     lengths = _lengths_of_study(study, max_length) if study else _lengths_from_average(config)
+    run, recipe = _Run(config, shape, *lengths), RECIPES[config.recipe]
     limit = gpu.usable_gib
-    memory = {name: _memory_of(one, shape, config, lengths) for name, one in RECIPES.items()}
+    memory = {name: _memory_of(name, run) for name in RECIPES}
     recipes = [
         {"name": name, "options": RECIPES[name].options, "fits": one["total_gib"] <= limit, **one}
         for name, one in memory.items()
     ]
-    fits = memory[recipe.name]["total_gib"] <= limit
-    advised = None if fits else next((one for one in recipes if one["fits"]), None)
-    notes, step = [], _largest_step(config, lengths)
-    if recipe.name == "full-stochastic" and step > config.microbatch:
+    fits = memory[config.recipe]["total_gib"] <= limit
+    best = next((row for row in recipes if row["fits"]), None)
+    notes = []
+    if config.recipe == _IN_BACKWARD and run.largest_step > run.microbatch:
         notes.append(
-            f"a step has up to about {step:,} tokens, in microbatches of {config.microbatch:,}: "
-            "the gradients of all weights are kept between them"
+            f"a step has up to about {run.largest_step:,} tokens, in microbatches of "
+            f"{run.microbatch:,}: the gradients of all weights are kept between them"
         )
-    peak = 1e12 * (gpu.fp32_tflops if recipe.weight_bytes == _FLOAT32 else gpu.bf16_tflops)
     return {
         "model": {
             "name": shape.name,
@@ -153,29 +164,21 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
             "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
         },
         "gpu": gpu._asdict() | {"usable_gib": round(limit, 3)},
-        "recipe": recipe.name,
+        "recipe": config.recipe,
         "fits": fits,
-        "memory": memory[recipe.name],
-        "advice": advised
-        and {"recipe": advised["name"], **{key: advised[key] for key in ("options", "total_gib")}},
+        "memory": memory[config.recipe],
+        "advice": None if fits or best is None else {"recipe": best["name"], **best},
         "recipes": recipes,
-        "tokens": lengths._asdict() | {"max_length": max_length},
+        "tokens": {
+            "num_pairs": run.num_pairs,
+            "mean_length": run.mean_length,
+            "origin": run.origin,
+            "max_length": max_length,
+        },
         "utilisation": config.utilisation,
-        "hours": _hours(recipe, shape, config, lengths, peak * config.utilisation),
+        "hours": _hours(recipe, run, gpu.peak_flops(weight_bytes=recipe.weight_bytes)),
         "notes": notes,
     }
-
-
-def _largest_step(config: PlanTrainConfig, lengths: _Lengths) -> int:
-    """Tokens of the fullest of some thousand steps: the mean and four deviations.
-
-    Conversations are spread about as widely as their mean.
-    """
-    pairs = min(config.batch_pairs, lengths.num_pairs)
-    step = 2 * lengths.mean_length * (pairs + 4 * pairs**0.5)
-    if config.layout == "prefix-shared":
-        step -= pairs * lengths.shared
-    return int(min(step, 2 * pairs * config.max_length))
 
 
 def refusal(plan: dict[str, Any]) -> str:
@@ -190,9 +193,7 @@ def refusal(plan: dict[str, Any]) -> str:
     return f"{needs}; with {advice['total_gib']:.1f} fits: {advice['options']}"
 
 
-def _memory_of(
-    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, lengths: _Lengths
-) -> dict[str, float]:
+def _memory_of(name: str, run: _Run) -> dict[str, float]:
     """The memory that a recipe needs on one GPU, by part, in GiB.
 
     With gradient checkpointing a pass keeps the input of every layer and everything of the one
@@ -200,12 +201,12 @@ def _memory_of(
     the scores of all pairs of tokens. Stochastic rounding updates a weight in the backward pass and
     frees its gradient, where a step is one pass.
     """
+    recipe, shape, config, step = RECIPES[name], run.shape, run.config, run.largest_step
     e, hidden, inner = recipe.weight_bytes, shape.hidden_size, shape.intermediate_size
-    step = _largest_step(config, lengths)
-    budget = max(config.microbatch, 2 * config.max_length)  # a longer pair is a microbatch alone
+    budget = max(run.microbatch, 2 * config.max_length)  # a longer pair is a microbatch alone
     tokens = min(budget, step)
     is_one_pass = step <= budget and config.layout in ("packed", "prefix-shared")
-    is_freed = recipe.name == "full-stochastic" and is_one_pass
+    is_freed = name == _IN_BACKWARD and is_one_pass
     trained = shape.num_layer_parameters if is_freed else shape.num_parameters
     added = config.heads * hidden * _FLOAT32  # heads, and adapters in bfloat16
     if recipe.method == "lora":
@@ -235,34 +236,29 @@ def _memory_of(
         "workspace": workspace + _LIBRARY_BYTES,
     }
     parts["total"] = sum(parts.values())
-    return {f"{name}_gib": round(size / _GIB, 3) for name, size in parts.items()}
+    return {f"{part}_gib": round(size / _GIB, 3) for part, size in parts.items()}
 
 
-def _hours(
-    recipe: Recipe,
-    shape: BackboneShape,
-    config: PlanTrainConfig,
-    lengths: _Lengths,
-    flops_per_second: float,
-) -> dict[str, dict[str, float]]:
+def _hours(recipe: Recipe, run: _Run, peak_flops: float) -> dict[str, dict[str, float]]:
     """Every layout's tokens and hours; rows padded to the maximum length are for comparison."""
-    num_tokens = 2 * lengths.num_pairs * lengths.mean_length
-    computed = {"packed": num_tokens}
+    config, shape, mean_length = run.config, run.shape, run.mean_length
+    num_responses = 2 * run.num_pairs * (1 if recipe.method == "probe" else config.epochs)
+    lengths = {"packed": mean_length}  # of what is computed of a response
     if shape.is_causal:
-        computed["prefix-shared"] = num_tokens - lengths.num_pairs * lengths.shared
-    computed["sorted"] = num_tokens / (1 - _SORTED_PADDING)
-    computed["padded"] = 2.0 * lengths.num_pairs * config.max_length
-    passes = 1 if recipe.method == "probe" else config.epochs
+        lengths["prefix-shared"] = mean_length * (1 - _SHARED_SHARE)
+    lengths |= {"sorted": mean_length / (1 - _SORTED_PADDING), "padded": config.max_length}
     found = {}
-    for layout, tokens in computed.items():
-        length = config.max_length if layout == "padded" else lengths.mean_length
-        flops = flops_per_token(shape, sequence_length=length) * _SHARES[recipe.method]
-        hours = passes * tokens * flops / flops_per_second / 3600
-        found[layout] = {"computed_tokens": round(passes * tokens), "hours": round(hours, 3)}
+    for layout, length in lengths.items():
+        attended = length if layout == "padded" else mean_length
+        flops = flops_per_token(shape, sequence_length=attended) * _SHARES[recipe.method]
+        tokens = num_responses * length
+        hours = tokens * flops / (peak_flops * config.utilisation) / 3600
+        found[layout] = {"computed_tokens": round(tokens), "hours": round(hours, 3)}
     return found
 
 
-def _lengths_from_average(config: PlanTrainConfig) -> _Lengths:
+def _lengths_from_average(config: PlanTrainConfig) -> tuple[int, float, str]:
+    """How many pairs, their mean length in tokens, and how it is known."""
     pairs, mean = config.pairs, config.tokens_per_response
     assert pairs is not None and mean is not None, "checked by the command"  # noqa: PT018
     if mean > config.max_length:
@@ -270,13 +266,15 @@ def _lengths_from_average(config: PlanTrainConfig) -> _Lengths:
             f"tokens per response {mean:g}: more than the maximum length of {config.max_length} "
             "tokens; longer conversations are cut to it, so give at most that"
         )
-    origin = f"{pairs:,} pairs of {mean:g} tokens a response with its prompt; shared prompts taken "
-    origin += f"as {_SHARED_SHARE:.1%} of tokens, as in HH"
-    return _Lengths(pairs, mean, origin)
+    origin = (
+        f"{pairs:,} pairs of {mean:g} tokens a response with its prompt; shared prompts taken as "
+        f"{_SHARED_SHARE:.1%} of tokens, as in HH"
+    )
+    return pairs, mean, origin
 
 
-def _lengths_of_study(study: Study, max_length: int) -> _Lengths:
-    """From the characters of a sample; what is beyond the maximum is cut, as in training."""
+def _lengths_of_study(study: Study, max_length: int) -> tuple[int, float, str]:
+    """The same, from the characters of a sample; what is beyond the maximum is cut."""
     from encore.data.pairs import read_pairs, records_of
 
     table = read_pairs(study)
@@ -293,4 +291,4 @@ def _lengths_of_study(study: Study, max_length: int) -> _Lengths:
     ]
     mean = sum(min(length, max_length) for length in lengths) / len(lengths)
     origin = f"{len(sample):,} of {num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a token"
-    return _Lengths(num_pairs, max(mean, 1.0), f"{origin}, not tokenised")
+    return num_pairs, max(mean, 1.0), f"{origin}, not tokenised"
