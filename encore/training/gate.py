@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from encore.data.study import Study
 from encore.errors import InputError
+from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.saved_model import load_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
@@ -21,7 +22,7 @@ from encore.synthetic import synthetic_in_training
 from encore.training.config import TrainGateConfig, TrainingConfig
 from encore.training.embeddings import embed, prompt_of
 from encore.training.evaluation import accuracy_half
-from encore.training.examples import read_examples, split
+from encore.training.examples import TrainingExamples, read_examples, split
 from encore.training.gating_network import (
     GatingNetwork,
     best_constant_weights,
@@ -80,8 +81,7 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     they come: a killed call goes on from them. The same arguments give the same gate on a CPU.
 
     Raises:
-        InputError: No such model, a model with a single head, or one that does not say how it was
-            trained.
+        InputError: No such model, one with a single head, or one that does not say its training.
     """
     began = time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -93,17 +93,8 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     # The model's own: what it learnt from must not be held out here, nor the other way round.
     rows, held_out = split(examples, evaluation_share=training.evaluation_share, seed=training.seed)
     out = config.out or config.model.parent / "gate"
-    reporter.started("embedding", total=examples.num_pairs)
-    texts = zip(examples.chosen, examples.rejected, examples.prompt_tokens_P, strict=True)
-    state_P3D = embed(
-        model,
-        [(chosen, rejected, prompt_of(chosen, num)) for chosen, rejected, num in texts],
-        cache=out / "embeddings",
-        pad_token_id=tokenizer.pad_token_id,
-        reporter=reporter,
-    )
-    head_DR = model.heads.weight.detach().cpu().numpy().T
-    prompt_PD, margin_PR = state_P3D[:, 2], (state_P3D[:, 0] - state_P3D[:, 1]) @ head_DR
+    states = _states_and_margins(model, examples, tokenizer.pad_token_id, out, reporter)
+    prompt_PD, margin_PR = states
     reporter.started("gate", total=config.gate.num_steps)
     gate = fit_gate(
         prompt_PD[rows],
@@ -133,6 +124,27 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     write_json(out / RESULT_FILE, content)
     reporter.saved(out, kind="gate")
     return result
+
+
+def _states_and_margins(
+    model: MultiHeadRewardModel,
+    examples: TrainingExamples,
+    pad_token_id: int,
+    out: Path,
+    reporter: Reporter,
+) -> tuple[_Floats, _Floats]:
+    """States where the assistant's turn begins [P, D], and the heads' margins [P, R]."""
+    reporter.started("embedding", total=examples.num_pairs)
+    texts = zip(examples.chosen, examples.rejected, examples.prompt_tokens_P, strict=True)
+    state_P3D = embed(
+        model,
+        [(chosen, rejected, prompt_of(chosen, num)) for chosen, rejected, num in texts],
+        cache=out / "embeddings",
+        pad_token_id=pad_token_id,
+        reporter=reporter,
+    )
+    head_DR = model.heads.weight.detach().cpu().numpy().T
+    return state_P3D[:, 2], (state_P3D[:, 0] - state_P3D[:, 1]) @ head_DR
 
 
 def _training_of(
