@@ -106,9 +106,7 @@ def read_benchmark_pairs(
     subset_P, row_id_P, pairs = zip(*rows, strict=True)
     problems = "; ".join(_count_problems(benchmark, Counter(subset_P)))
     if problems and not allow_partial:
-        raise InputError(
-            f"{where}: {problems}; get the whole data set, or allow a part of it (--allow-partial)"
-        )
+        raise InputError(f"{where}: {problems}; get all of it, or allow a part (--allow-partial)")
     notes = [f"partial: {problems}; no figure compares with a published one"] if problems else []
     if num_elsewhere:
         notes.append(f"{num_elsewhere} rows of other subsets are left out")

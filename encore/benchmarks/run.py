@@ -100,17 +100,13 @@ def run_benchmark(
 
     Raises:
         InputError: Anything wrong with models, benchmark, data, study or ratings.
-        EncoreError: A score that is not finite, a full disk, too little memory on the device.
-        KeyboardInterrupt: Finished shards are kept.
+        EncoreError: See `Scorer.score`.
     """
     # What can be wrong without a model is looked at before hours of scoring.
     _check_models(config)
     pairs = pairs_of(config.pairs)
-    stored = [
-        row
-        for name, path in config.named_results
-        for row in stored_rows(path, pairs=pairs, name=name)
-    ]
+    files = config.named_results
+    stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
     _check_names([*config.named_models, *(row.name for row in stored)], config)
     root = study.path / BENCHMARKS_DIR
     scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
@@ -118,7 +114,7 @@ def run_benchmark(
     models = [scorer.reward_model(*named) for named in config.named_models.items()]
     reporter.finished()
     heads = weighed.heads
-    every = [*filter(None, (heads,)), *models]
+    every = [*models] if heads is None else [heads, *models]
     own = (*weighed.rows, *(one.row for one in every if one.row is not None))
     seen = overlap_notes(study, pairs, learnt=weighed.learnt)
     rows = (*(row.noted(notes=(*row.about.notes, *seen)) for row in own), *stored)

@@ -25,6 +25,11 @@ from encore.errors import InputError
 BENCHMARKS_DIR = "benchmarks"
 RESULTS_FILE, TABLE_JSON, TABLE_MARKDOWN = "results.parquet", "table.json", "table.md"
 
+_NOT_OF_THE_PAPER = (
+    f"the paper reports {BENCHMARK} alone, as it is defined here; no figure of it stands beside "
+    "these"
+)
+
 
 class TablePart(BaseModel):
     """A part of the JSON of a table; further keys are passed over."""
@@ -164,6 +169,7 @@ def make_table(
     Raises:
         InputError: Two rows of one name.
     """
+    of_pairs = {name: getattr(pairs, name) for name in ("num_pairs", "digest", "is_partial")}
     names = [row.name for row in rows]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"table: several rows {twice[0]!r}; give every row a name of its own")
@@ -173,24 +179,14 @@ def make_table(
         _line(row, rows[0], paper=published.pop(row.method or "", None), pairs=pairs, seed=seed)
         for row in rows
     ]
-    lines += [
-        TableLine(name=f"{one.label}, {one.base_model}", kind="paper-only", paper=one)
-        for one in published.values()
-    ]
+    for one in published.values():
+        name = f"{one.label}, {one.base_model}"
+        lines.append(TableLine(name=name, kind="paper-only", paper=one))
     learnt = [row.name for row in rows if row.about.uses_labels]
     found = [f"{name}: learnt from people's preferences on the training pairs" for name in learnt]
-    if not is_comparable:
-        found.append(
-            f"the paper reports {BENCHMARK} alone, as it is defined here; no figure of it stands "
-            "beside these"
-        )
+    found += [] if is_comparable else [_NOT_OF_THE_PAPER]
     return BenchmarkTable(
-        benchmark=TableBenchmark(
-            **pairs.benchmark.model_dump(),
-            num_pairs=pairs.num_pairs,
-            digest=pairs.digest,
-            is_partial=pairs.is_partial,
-        ),
+        benchmark=TableBenchmark(**pairs.benchmark.model_dump(), **of_pairs),
         model=model,
         reference=names[0] if names else None,
         rows=tuple(lines),

@@ -153,7 +153,7 @@ def _weights(pairs: BenchmarkPairs, config: JudgeBenchmarkConfig) -> WeightVecto
     ratings = open_ratings(config.weights_from, run=config.weights_run)
     given = config.model_dump(include={"scheme", "tau", "k", "rule", "seed"}, exclude_none=True)
     weights = weigh(ratings, **given)
-    check_weights(weights, load_rule_set(config.rating.rules), pairs)
+    check_weights(weights, load_rule_set(config.rating.rules), pairs, out=config.out)
     return weights
 
 

@@ -23,6 +23,7 @@ from encore.benchmarks.judging.judged_pairs import refuse_failures, rows_digest
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.data.pairs import (
     Origin,
+    data_digest,
     data_digest_of,
     pair_writer,
     write_manifest,
@@ -129,7 +130,9 @@ def _weighted_rewards(ratings: PairRatings, weight_R: _Floats) -> _Floats:
         return np.asarray((sum_2P / (is_rated_PR @ weight_R)).T)
 
 
-def check_weights(weights: WeightVector, rules: RuleSet, pairs: BenchmarkPairs) -> None:
+def check_weights(
+    weights: WeightVector, rules: RuleSet, pairs: BenchmarkPairs, *, out: Path
+) -> None:
     """Refuse weights from elsewhere than a training study's ratings under these rules.
 
     What weights do not say of where they come from is not looked at.
@@ -146,9 +149,12 @@ def check_weights(weights: WeightVector, rules: RuleSet, pairs: BenchmarkPairs) 
             f"weights of other rules than those of {rules.name}: they differ in {shown}; give the "
             "rule set that the study was rated under (--rules), or rate the study under this one"
         )
+    # A study of these pairs may be labelled with another name that the benchmark had before.
     ids = list(dict.fromkeys(pair.pair_id for pair in pairs.pairs))
     table = pa.table({"source": [pairs.benchmark.name] * len(ids), "pair_id": ids})
-    if origin.data_sha256 == data_digest_of(table):
+    path = _study_path(pairs, out=out)
+    own = {data_digest(open_study(path))} if (path / MARKER).is_file() else set()
+    if origin.data_sha256 in {data_digest_of(table)} | own:
         raise InputError(
             f"weights from ratings of benchmark {pairs.benchmark.name} itself (run "
             f"{origin.run_key}): take them from a training study"
@@ -166,7 +172,7 @@ def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
     Raises:
         InputError: Something else is at its place.
     """
-    name, path = pairs.benchmark.name, out / f"rated-{rows_digest(pairs)[:16]}"
+    name, path = pairs.benchmark.name, _study_path(pairs, out=out)
     if not (path / MARKER).is_file():
         with changed_study(path) as change:
             with pair_writer(change, name) as writer:
@@ -175,3 +181,7 @@ def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
             origin = Origin(kind="local", name=name, format="benchmark", num_read=len(pairs.pairs))
             write_manifest(change, writer, origins=[origin])
     return open_study(path)
+
+
+def _study_path(pairs: BenchmarkPairs, *, out: Path) -> Path:
+    return out / f"rated-{rows_digest(pairs)[:16]}"

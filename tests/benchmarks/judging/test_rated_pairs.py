@@ -114,13 +114,13 @@ def test_weights_of_other_rules_or_of_the_benchmark_itself_are_refused(tmp_path,
     own = rated(pairs, config)
     vector = weigh(own.study, scheme="uniform")
     with pytest.raises(InputError, match=r"from ratings of benchmark generic itself"):
-        check_weights(vector, rules, pairs)
+        check_weights(vector, rules, pairs, out=tmp_path)
     elsewhere = make_benchmark(4)
-    check_weights(vector, rules, elsewhere)
+    check_weights(vector, rules, elsewhere, out=tmp_path)
     path = tmp_path / "other.toml"
     path.write_text(RULES_TOML.replace("should be kind", "must be kind"))
     with pytest.raises(InputError, match="differ in their texts"):
-        check_weights(vector, load_rule_set(str(path)), elsewhere)
+        check_weights(vector, load_rule_set(str(path)), elsewhere, out=tmp_path)
     by_hand = WeightVector(scheme="hand", rule_ids=("kind",), weights=(1.0,))
     with pytest.raises(InputError, match=r"weights of other rules .*they differ in long"):
-        check_weights(by_hand, rules, elsewhere)
+        check_weights(by_hand, rules, elsewhere, out=tmp_path)
