@@ -10,7 +10,8 @@ from typing import Any, Literal
 import jinja2
 from huggingface_hub import ModelCard, ModelCardData
 
-from encore.export.verify import Verification, Written, probes
+from encore.export.classifier import Written
+from encore.export.verify import Verification, probes
 from encore.export.weights_input import Composition
 from encore.versions import package_versions
 

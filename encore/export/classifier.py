@@ -10,21 +10,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from huggingface_hub import save_torch_state_dict
+from numpy.typing import NDArray
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as _CLASSIFIERS
 from transformers import PretrainedConfig
 from transformers.modeling_layers import GenericForSequenceClassification
 
-from encore.errors import InputError
+from encore.errors import EncoreError, InputError
+from encore.export.weights_input import Composition
 from encore.model.conversation import ConversationTokenizer
+from encore.model.layouts import TokenIds
+from encore.model.opening import OpenedModel
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
+from encore.model.scoring import score_sequences
 from encore.weighting.vector import head_weights
 
 ExportDtype = Literal["float32", "bfloat16"]
+Scores = NDArray[np.float64]
 
 #: Keys by which a config.json asks its readers to put something between head and score.
 _ACTIVATION_KEYS = (
@@ -107,26 +115,55 @@ def fold(weight_RD: Any, weights: Mapping[str, float], head_ids: Sequence[str]) 
     return weight_R[None] @ weight_RD.detach().cpu().double()
 
 
-def classifier_config(
-    trunk_config: Any,
-    *,
-    architecture: str,
-    labels: Sequence[str],
-    pad_token_id: int,
-    dtype: ExportDtype,
-) -> dict[str, Any]:
-    """The content of an export's config.json, with all settings that have a default too.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """An export on disk and what it was made from.
 
-    Args:
-        trunk_config: The transformers config of the backbone.
-        architecture: Name of the sequence classifier's class.
-        labels: One per score, in order.
-        pad_token_id: Of a token that ends nothing.
-        dtype: Of the weights beside it.
+    Attributes:
+        folder: Where it is.
+        source: The model in memory, its trunk in float32.
+        composition: Weights of the heads; without weights every head is a label.
+        tensors: What was written, before it was rounded, by name.
+        dtype: Of the tensors on disk.
+        architecture: Name of its class in transformers.
+    """
+
+    folder: Path
+    source: OpenedModel
+    composition: Composition
+    tensors: Mapping[str, Any]
+    dtype: ExportDtype
+    architecture: str
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the scores, in order; ``reward`` of a composed model."""
+        return ("reward",) if self.composition.weights else self.source.model.head_ids
+
+    def scores(self, sequences: Sequence[TokenIds]) -> Scores:
+        """The labels' scores by the model in memory, [N, K]."""
+        model, pad_token_id = self.source.model, self.source.tokenizer.pad_token_id
+        score_NR = score_sequences(model, sequences, pad_token_id=pad_token_id).astype(np.float64)
+        weights = self.composition.weights
+        if weights:
+            score_NR = score_NR @ head_weights(weights, head_ids=model.head_ids)[:, np.newaxis]
+        return score_NR
+
+    def wrong(self, problem: str) -> EncoreError:
+        """What the folder says that the model does not."""
+        return EncoreError(
+            f"export of {self.source.name!r}: read back with plain transformers it is not this "
+            f"model: {problem}; nothing was kept: please report it with the model's config.json"
+        )
+
+
+def classifier_config(written: Written) -> dict[str, Any]:
+    """The content of an export's config.json, with all settings that have a default too.
 
     Raises:
         InputError: A rotary embedding that transformers 4 cannot be told.
     """
+    labels, trunk_config = written.labels, written.source.model.trunk.config
     config: dict[str, Any] = trunk_config.to_dict()
     general = PretrainedConfig().to_dict()
     found = {
@@ -138,16 +175,16 @@ def classifier_config(
         found
         | rope_in_both_forms(found, model_type=trunk_config.model_type)
         | {
-            "architectures": [architecture],
+            "architectures": [written.architecture],
             # Without it vLLM takes labels for classes and serves their sigmoid or softmax.
             "problem_type": "regression",
             "id2label": {str(index): label for index, label in enumerate(labels)},
             "label2id": {label: index for index, label in enumerate(labels)},
             # The last token that is not this one is what readers pool.
-            "pad_token_id": pad_token_id,
+            "pad_token_id": written.source.tokenizer.pad_token_id,
             # transformers 5 reads the one, transformers 4 and others the other.
-            "dtype": dtype,
-            "torch_dtype": dtype,
+            "dtype": written.dtype,
+            "torch_dtype": written.dtype,
             "use_cache": False,
         }
     )

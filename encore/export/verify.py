@@ -13,30 +13,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from encore.data.records import Message, PreferencePair
-from encore.errors import EncoreError, InputError
-from encore.export.classifier import ExportDtype, rounded
-from encore.export.weights_input import Composition
+from encore.errors import InputError
+from encore.export.classifier import ExportDtype, Scores, Written, rounded
 from encore.model.layouts import TokenIds
 from encore.model.loading import load_weights, loading
-from encore.model.opening import OpenedModel
-from encore.model.scoring import score_sequences
-from encore.weighting.vector import head_weights
 
 #: The most that two computations of one score in float32 may differ; for a label whose scores go
 #: beyond 1, relative to its largest.
 TOLERANCE = 1e-5
 
-#: The label of a composed model.
-REWARD_LABEL = "reward"
 #: A prompt and its response.
 Conversation = tuple[tuple[Message, ...], str]
-
-_Scores = NDArray[np.float64]
 
 
 @cache
@@ -69,48 +60,6 @@ class Verification:
     example_scores: Mapping[str, float]
     num_margins: int = 0
     num_flipped: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """An export on disk and what it was made from.
-
-    Attributes:
-        folder: Where it is.
-        source: The model in memory, its trunk in float32.
-        composition: Weights of the heads; without weights every head is a label.
-        tensors: What was written, before it was rounded, by name.
-        dtype: Of the tensors on disk.
-        architecture: Name of its class in transformers.
-    """
-
-    folder: Path
-    source: OpenedModel
-    composition: Composition
-    tensors: Mapping[str, Any]
-    dtype: ExportDtype
-    architecture: str
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the scores, in order."""
-        return (REWARD_LABEL,) if self.composition.weights else self.source.model.head_ids
-
-    def scores(self, sequences: Sequence[TokenIds]) -> _Scores:
-        """The labels' scores by the model in memory, [N, K]."""
-        model, pad_token_id = self.source.model, self.source.tokenizer.pad_token_id
-        score_NR = score_sequences(model, sequences, pad_token_id=pad_token_id).astype(np.float64)
-        weights = self.composition.weights
-        if weights:
-            score_NR = score_NR @ head_weights(weights, head_ids=model.head_ids)[:, np.newaxis]
-        return score_NR
-
-    def wrong(self, problem: str) -> EncoreError:
-        """What the folder says that the model does not."""
-        return EncoreError(
-            f"export of {self.source.name!r}: read back with plain transformers it is not this "
-            f"model: {problem}; nothing was kept: please report it with the model's config.json"
-        )
 
 
 def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> Verification:
@@ -221,7 +170,7 @@ def _compare_scores(
     return float(difference_K.max())
 
 
-def _plain_scores(plain: Any, sequences: Sequence[TokenIds]) -> _Scores:
+def _plain_scores(plain: Any, sequences: Sequence[TokenIds]) -> Scores:
     """By plain transformers, one conversation at a time, so that no padding takes part."""
     rows = []
     with torch.inference_mode():

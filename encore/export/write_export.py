@@ -17,6 +17,7 @@ from encore.errors import InputError
 from encore.export.card import Exported, ExportKind, model_card
 from encore.export.classifier import (
     ExportDtype,
+    Written,
     classifier_class,
     classifier_config,
     fold,
@@ -24,7 +25,7 @@ from encore.export.classifier import (
     write_tensors,
     write_tokenizer,
 )
-from encore.export.verify import Verification, Written, verify_export
+from encore.export.verify import Verification, verify_export
 from encore.export.weights_input import Composition
 from encore.files import atomic_folder
 from encore.model.config import EXPORT_FILE
@@ -133,14 +134,7 @@ def _write(
     )
     write_tensors(tensors, folder, dtype=dtype)
     write_tokenizer(model.tokenizer, folder)
-    config = classifier_config(
-        model.model.trunk.config,
-        architecture=written.architecture,
-        labels=written.labels,
-        pad_token_id=model.tokenizer.pad_token_id,
-        dtype=dtype,
-    )
-    write_json(folder / "config.json", config)
+    write_json(folder / "config.json", classifier_config(written))
     return written
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from encore.model.layouts import TokenIds
+from encore.serving.serve_config import ServeLimits
 
 # Legend: N texts, R rules.
 
@@ -49,20 +50,15 @@ class BatchQueue:
     Args:
         score_batch: The scores [N, R] of N token sequences; called in another thread, one call at
             a time. An error fails the batch, and the loss of the device ends the queue.
-        max_batch_tokens: Tokens of one call; a longer text is scored alone.
-        max_queue_tokens: Tokens that may wait; an empty queue takes any request.
+        limits: Of the tokens of one call, a longer text is scored alone; of the tokens that may
+            wait, an empty queue takes any request.
     """
 
     def __init__(
-        self,
-        score_batch: Callable[[Sequence[TokenIds]], _Scores],
-        *,
-        max_batch_tokens: int,
-        max_queue_tokens: int,
+        self, score_batch: Callable[[Sequence[TokenIds]], _Scores], *, limits: ServeLimits
     ) -> None:
         self._score_batch = score_batch
-        self._max_batch_tokens = max_batch_tokens
-        self._max_queue_tokens = max_queue_tokens
+        self._limits = limits
         self.texts: deque[_Text] = deque()
         self._arrived = asyncio.Event()
         self._is_closed = False
@@ -83,7 +79,7 @@ class BatchQueue:
         if self._is_closed:
             raise stopping()
         num_tokens = sum(map(len, sequences))
-        if self.texts and self.num_tokens + num_tokens > self._max_queue_tokens:
+        if self.texts and self.num_tokens + num_tokens > self._limits.max_queue_tokens:
             reason = f"{self.num_tokens} tokens wait to be scored, no more are taken"
             raise HTTPException(503, f"{reason}; come back later", {"retry-after": "1"})
         loop = asyncio.get_running_loop()
@@ -103,7 +99,7 @@ class BatchQueue:
         try:
             while not self._is_closed:
                 await self._arrived.wait()
-                if self.num_tokens < self._max_batch_tokens:
+                if self.num_tokens < self._limits.max_batch_tokens:
                     await asyncio.sleep(_LINGER_SECONDS)
                 batch = self._take()
                 if batch:
@@ -120,7 +116,7 @@ class BatchQueue:
         num_tokens = 0
         while self.texts:
             size = len(self.texts[0].token_ids)
-            if batch and num_tokens + size > self._max_batch_tokens:
+            if batch and num_tokens + size > self._limits.max_batch_tokens:
                 break
             text = self.texts.popleft()
             self.num_tokens -= size

@@ -72,14 +72,11 @@ class RewardApp:
         self._weight_R = head_weights(composition.weights, head_ids=self._head_ids)
         self._mean_R = np.array(opened.model.mean_R.tolist())
         self._limits = limits
+        self._named = {"model": opened.name, "digest": opened.digest}
         self._on_ready = on_ready
         num_embeddings = opened.model.trunk.get_input_embeddings().weight.shape[0]
         self._encoder = RequestEncoder(opened.tokenizer, num_embeddings=num_embeddings)
-        self._queue = BatchQueue(
-            self._score_batch,
-            max_batch_tokens=limits.max_batch_tokens,
-            max_queue_tokens=limits.max_queue_tokens,
-        )
+        self._queue = BatchQueue(self._score_batch, limits=limits)
         self._num_held_bytes = 0
         #: Parses bodies and tokenizes texts, off the event loop.
         self._thread = ThreadPoolExecutor(1, "encore-encode")
@@ -174,9 +171,7 @@ class RewardApp:
             }
             for text, score_R in zip(texts, score_NR, strict=True)
         ]
-        return JSONResponse(
-            {"model": self.opened.name, "digest": self.opened.digest, "results": results}
-        )
+        return JSONResponse({**self._named, "results": results})
 
     async def _health(self, _request: Request) -> Response:
         """Whether texts are being scored."""
@@ -188,8 +183,7 @@ class RewardApp:
         """Which model this is, what its heads weigh, what a client may ask for."""
         return JSONResponse(
             {
-                "model": self.opened.name,
-                "digest": self.opened.digest,
+                **self._named,
                 "head_ids": list(self._head_ids),
                 "rules": self._rules(weight=self._weight_R, mean=self._mean_R),
                 "reward_mean": float(self._weight_R @ self._mean_R),

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from encore.errors import EncoreError
-from encore.export.verify import Written, verify_export
+from encore.export.classifier import Written
+from encore.export.verify import verify_export
 from encore.export.weights_input import Composition
 from encore.export.write_export import export_model
 from tests.export.opened import RULES, opened_model

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from encore.serving.batch_queue import BatchQueue
+from encore.serving.serve_config import ServeLimits
 
 PATIENCE = 20.0
 
@@ -47,7 +48,8 @@ def with_queue(
     """Run ``use`` beside a queue; the queue is cancelled afterwards."""
 
     async def run() -> None:
-        queue = BatchQueue(scorer, max_batch_tokens=batch, max_queue_tokens=waiting)
+        limits = ServeLimits(max_batch_tokens=batch, max_queue_tokens=waiting)
+        queue = BatchQueue(scorer, limits=limits)
         task = asyncio.create_task(queue.run())
         async with asyncio.timeout(PATIENCE):
             await use(queue)
