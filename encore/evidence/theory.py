@@ -271,18 +271,15 @@ def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> Examinati
     num_pairs, num_rules = margin_PR.shape
     if not num_pairs:
         num_R = (~np.isnan(pairs.margin_PR)).sum(axis=0)
-        least = int(num_R.argmin())
         raise InputError(
             f"theory: of {pairs.num_pairs} pairs none has both responses rated under every rule "
-            f"(rule {pairs.rule_ids[least]} rated {num_R[least]} fully, the fewest); leave such "
-            "rules out of the ratings or rate the missing responses"
+            f"(rule {pairs.rule_ids[num_R.argmin()]} rated {num_R.min()} fully, the fewest); leave "
+            "such rules out of the ratings or rate the missing responses"
         )
     rng = np.random.default_rng(seed)
     near_zero_R = rng.normal(scale=NEAR_ZERO_SD, size=margin_PR.shape[1:])
-    num_sampled = max(_MAX_MARGINS // num_rules, 1)
-    sample_PR = margin_PR
-    if num_pairs > num_sampled:
-        sample_PR = margin_PR[rng.choice(num_pairs, num_sampled, replace=False)]
+    num_sampled = min(num_pairs, max(_MAX_MARGINS // num_rules, 1))
+    sample_PR = margin_PR[rng.choice(num_pairs, num_sampled, replace=False)]
     steps = descend(sample_PR)
     entropy_R = entropies_of(LevelCodes.of(pairs.rating_2PR).count())
     figures = {

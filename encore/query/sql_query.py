@@ -82,16 +82,12 @@ def run_query(
         }
         file = Path(folder, "request")
         file.write_text(json.dumps({**request, "tables": tables}), encoding="utf-8")
-        with (
-            file.open("rb") as stdin,
-            subprocess.Popen(
-                [sys.executable, "-m", "encore.query.sql_worker"],
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, "TMPDIR": folder},  # gone with this block, however it ends
-            ) as worker,
-        ):
+        with subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "encore.query.sql_worker", str(file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "TMPDIR": folder},  # gone with this block, however it ends
+        ) as worker:
             failure = partial(_failure, worker, request, found)
             try:
                 try:

@@ -1,4 +1,4 @@
-"""The process that runs one query: JSON request on stdin, rows as an Arrow stream on stdout.
+"""The process that runs one query: JSON request in a file, rows as an Arrow stream on stdout.
 
 It ends itself at the limits of time and memory. An error is the last line on stderr, its exit code
 says of which kind.
@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -32,7 +33,7 @@ class _NoPandas:
 
 
 def main() -> None:
-    """Answer the request on stdin."""
+    """Answer the request in the file that is named."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     sys.meta_path.insert(0, _NoPandas)
     import pyarrow as pa
@@ -40,7 +41,7 @@ def main() -> None:
     from encore.errors import EncoreError, InputError
     from encore.query.study_database import decoded, named_errors, open_database
 
-    request: dict[str, Any] = json.load(sys.stdin.buffer)
+    request: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     _watch(seconds=request["seconds"], num_bytes=request["num_bytes"])
     tables = {name: decoded(content) for name, content in request["tables"].items()}
     try:

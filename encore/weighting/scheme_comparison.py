@@ -20,7 +20,7 @@ from encore.weighting.encore import entropy_weights
 from encore.weighting.folds import GroupedBy, HeldOut, fold_notes, held_out
 from encore.weighting.random import random_weights
 from encore.weighting.random_k import random_k_weights
-from encore.weighting.scheme import Evidence, SchemeOptions
+from encore.weighting.scheme import Evidence, SchemeOptions, WeightingScheme
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import open_evidence
 
@@ -176,16 +176,7 @@ def compare(evidence: Evidence, *, options: SchemeOptions) -> SchemeComparison:
             notes += fold_notes(scheme.name, test)
             tests += [test] if test else []
         (outcome,) = composed_outcomes(pairs.margin_PR, np.array([vector.weights]))
-        rows.append(
-            _row(
-                vector,
-                outcome,
-                test,
-                uses_labels=scheme.uses_labels,
-                margin_sds=margin_sds,
-                random_V=draws["random"],
-            )
-        )
+        rows.append(_row(scheme, vector, outcome, test, margin_sds, random_V=draws["random"]))
     return SchemeComparison(
         rule_ids=evidence.rule_ids,
         margin_sds=margin_sds,
@@ -221,12 +212,12 @@ def pair_notes(rules: Sequence[RuleStats], *, num_pairs: int, total: int) -> Ite
 
 
 def _row(
+    scheme: WeightingScheme,
     vector: WeightVector,
     outcome: Outcome,
     test: HeldOut | None,
-    *,
-    uses_labels: bool,
     margin_sds: Sequence[float | None],
+    *,
     random_V: _Floats,
 ) -> SchemeRow:
     low, high = outcome.interval
@@ -237,7 +228,7 @@ def _row(
     return SchemeRow(
         label=label_of(vector),
         vector=vector,
-        uses_labels=uses_labels,
+        uses_labels=scheme.uses_labels,
         effective_weights=tuple(
             None if sd is None else weight * sd
             for weight, sd in zip(vector.weights, margin_sds, strict=True)
