@@ -223,15 +223,12 @@ def _refuse_if_padding_counts(
     XLNet's head reads the last place of a row, FNet mixes all.
     """
     short, long = (tokenizer.encode(_PROBE, text).token_ids for text in _PROBE_RESPONSES)
+    batches = [
+        lay_out(row, layout="sorted", pad_token_id=model.pad_token_id, is_causal=False)
+        for row in ([short], [short, long])
+    ]
     with torch.inference_mode():
-        alone_NR, beside_NR = (
-            model(
-                lay_out(row, layout="sorted", pad_token_id=model.pad_token_id, is_causal=False).to(
-                    model.device
-                )
-            )
-            for row in ([short], [short, long])
-        )
+        alone_NR, beside_NR = (model(batch.to(model.device)) for batch in batches)
     scale = alone_NR.abs().max().clamp(min=1.0)
     effect = float((alone_NR - beside_NR[:1]).abs().max() / scale)
     if effect > _MAX_PADDING_EFFECT[model.trunk.dtype]:
