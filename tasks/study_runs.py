@@ -20,12 +20,13 @@ import pyarrow.parquet as pq
 
 from encore.data.pairs import data_digest
 from encore.data.study import Study
-from encore.rating_runs import list_runs, read_run
 from encore.runs import run_key_of
 from encore.training.run_folder import read_log
 
 NONE, NO_NUMBER = "none", "NaN"
 KEY_TAG, KIND_TAG, TABLE_TAG = "encore.run_key", "encore.kind", "encore.table"
+#: Whether a row's reward can be composed again, from a model that was scored here.
+REWARD_TAG = "encore.is_reward"
 #: Parameters of schemes: every row has them. What else a scheme reports is in the row's file.
 _NUMBERS = ("tau", "k", "alpha", "seed", "num_draws", "scale", "ridge")
 _NAMES = ("rule", "log_base")
@@ -108,7 +109,7 @@ def _training(folder: Path, study: Study) -> StudyRun:
     identity, key = manifest["identity"], manifest["run_key"]
     objective = identity.get("config", {}).get("objective", "training")
     prose = {"identity": {}, "notes": {}, "synthetic": {}}
-    about = _flat({**identity, **manifest, **prose, **_rating_params(study, objective)}, ".")
+    about = _flat({**identity, **manifest, **prose}, ".")
     checkpoints = sorted(folder.glob("checkpoints/step-*"))
     models = [(int(path.name.removeprefix("step-")), path) for path in checkpoints]
     if result:
@@ -134,20 +135,8 @@ def _training(folder: Path, study: Study) -> StudyRun:
     )
 
 
-def _rating_params(study: Study, objective: str) -> dict[str, Any]:
-    """The rating run that is learnt from, where the study has only one."""
-    runs = [read_run(path) for path in list_runs(study.ratings_dir)]
-    if objective != "multi-head" or len(runs) != 1:
-        return {}
-    [run] = runs
-    digests = {name: run.identity[name] for name in ("rules_sha256", "prompt_sha256")}
-    named = {"run_key": run.run_key, "judge": run.judge, "rule_set": run.rule_set}
-    return {"ratings": named | digests}
-
-
 def _table(folder: Path, study: Study) -> StudyTable:
     content, evaluation = _json(folder / "table.json"), _json(folder / "evaluation.json")
-    footer = json.loads(pq.read_schema(folder / "results.parquet").metadata[b"encore"])
     benchmark, key = content["benchmark"], evaluation["key"]
     named = ("headline", "dataset", "revision", "weighting", "num_pairs", "is_partial")
     params = {
@@ -158,29 +147,38 @@ def _table(folder: Path, study: Study) -> StudyTable:
         "study": study.path.resolve().name,
         "study_sha256": data_digest(study),
     }
-    tags = {
-        "encore.benchmark": benchmark["name"],
-        "encore.pairs_sha256": benchmark["digest"],
-        "encore.partial": "yes" if benchmark["is_partial"] else "no",
-    }
-    marks = {part: content[part] for part in ("synthetic", "notes")}
     parent = StudyRun(
         key=run_key_of({KIND_TAG: "study", **params}),
         name=params["study"],
         params=params,
-        tags={**tags, KIND_TAG: "study", **_marks(**marks)},
+        tags={
+            KIND_TAG: "study",
+            "encore.partial": "yes" if benchmark["is_partial"] else "no",
+            **_marks(content["synthetic"], content["notes"]),
+        },
         dataset=(benchmark["name"], benchmark["digest"]),
         folder=folder,
         files=[path for name in _TABLE_FILES if (path := folder / name).is_file()],
     )
+    experiment = f"{benchmark['name']}-{_name(benchmark['version'])}-{benchmark['digest'][:8]}"
+    rows = {row.name: row for row in _rows(content, evaluation, parent=parent)}
+    return StudyTable(key=key, experiment=experiment, parent=parent, rows=rows)
+
+
+def _rows(
+    content: Mapping[str, Any], evaluation: Mapping[str, Any], *, parent: StudyRun
+) -> Iterator[StudyRun]:
+    """The rows of ours in a table, within its study's run."""
+    footer = json.loads(pq.read_schema(parent.folder / "results.parquet").metadata[b"encore"])
     lines = [line for line in content["rows"] if line["ours"] is not None]  # not the paper's alone
     # What the table says of no row in particular is said of every row.
     general = {
-        part: [text for text in texts if all(text not in line["ours"][part] for line in lines)]
-        for part, texts in marks.items()
+        part: [
+            text for text in content[part] if all(text not in line["ours"][part] for line in lines)
+        ]
+        for part in ("synthetic", "notes")
     }
     subsets = dict.fromkeys(one["subset"] for line in lines for one in line["ours"]["subsets"])
-    rows = {}
     for line in lines:
         name, ours = line["name"], line["ours"]
         about = footer["rows"].get(name, {})
@@ -189,43 +187,29 @@ def _table(folder: Path, study: Study) -> StudyTable:
         own = {
             **_row_params(line, about, behind, ratings),
             "reference": _text(content["reference"]),
-            **params,
+            **parent.params,
         }
         said = {part: [*ours[part], *texts] for part, texts in general.items()}
-        reward = {"encore.reward_key": _reward_key(line, behind)}
-        row_tags = {**tags, f"{TABLE_TAG}.{key}": "yes", **reward, **_marks(**said)}
-        rows[name] = _row(parent, line, own, tags=row_tags, metrics=_row_metrics(line, subsets))
-    experiment = f"{benchmark['name']}-{_name(benchmark['version'])}-{benchmark['digest'][:8]}"
-    return StudyTable(key=key, experiment=experiment, parent=parent, rows=rows)
-
-
-def _row(
-    parent: StudyRun,
-    line: Mapping[str, Any],
-    params: Mapping[str, str],
-    *,
-    tags: Mapping[str, str],
-    metrics: Mapping[str, float],
-) -> StudyRun:
-    # As texts: JSON has no NaN, and other machines may round the last digits in another way.
-    figures = {name: f"{value:.9g}" for name, value in metrics.items()}
-    made_of = {"params": params, "weights": line["ours"]["weights"], "figures": figures}
-    return replace(
-        parent,
-        key=run_key_of(made_of),
-        name=params["row"],
-        params=params,
-        tags={
-            **tags,
-            KIND_TAG: "evaluation",
-            "encore.scheme": params["scheme"],
-            "encore.model_sha256": params["model_sha256"],
-            "encore.row_kind": params["kind"],
-        },
-        series={"eval": [(0, metrics)]},
-        files=(),
-        row=json.dumps(line, indent=2, ensure_ascii=False),
-    )
+        is_reward = bool(ours["weights"] or behind.get("gate") or line["kind"] == "model")
+        metrics = _row_metrics(line, subsets)
+        # As texts: JSON has no NaN, and other machines may round the last digits in another way.
+        figures = {metric: f"{value:.9g}" for metric, value in metrics.items()}
+        yield replace(
+            parent,
+            key=run_key_of({"params": own, "weights": ours["weights"], "figures": figures}),
+            name=name,
+            params=own,
+            tags={
+                **parent.tags,
+                KIND_TAG: "evaluation",
+                f"{TABLE_TAG}.{evaluation['key']}": "yes",
+                REWARD_TAG: "yes" if behind and is_reward else "no",
+                **_marks(**said),
+            },
+            series={"eval": [(0, metrics)]},
+            files=(),
+            row=json.dumps(line, indent=2, ensure_ascii=False),
+        )
 
 
 def _row_params(
@@ -262,15 +246,6 @@ def _row_params(
     }
 
 
-def _reward_key(line: Mapping[str, Any], behind: Mapping[str, Any]) -> str:
-    """What the reward is composed of; ``none`` where it cannot be composed again."""
-    weights, gate = line["ours"]["weights"], behind.get("gate")
-    if not behind or not (weights or gate or line["kind"] == "model"):
-        return NONE
-    made_of = {"model_sha256": behind["digest"], "weights": weights}
-    return run_key_of({**made_of, **({"gate_sha256": gate} if gate else {})})
-
-
 def _row_metrics(line: Mapping[str, Any], subsets: Iterable[str]) -> dict[str, float]:
     """Every figure of a row; shares in [0, 1]. ``difference`` is to the table's reference."""
     ours, headline = line["ours"], line["ours"]["headline"]
@@ -302,9 +277,8 @@ def _row_metrics(line: Mapping[str, Any], subsets: Iterable[str]) -> dict[str, f
 
 def _marks(synthetic: Sequence[str], notes: Sequence[str]) -> dict[str, str]:
     first = [f"**Synthetic: {part}.** Figures are an example." for part in synthetic]
-    content = "\n\n".join((*first, *notes))
-    shown = {"mlflow.note.content": content} if content else {}
-    return {"encore.synthetic": ", ".join(synthetic) or "no", **shown}
+    text = "\n\n".join((*first, *notes))
+    return {"encore.synthetic": ", ".join(synthetic) or "no", "mlflow.note.content": text}
 
 
 def _series(prefix: str, path: Path) -> list[Figures]:

@@ -30,7 +30,7 @@ from encore.options import run_main, single_command
 from encore.settings import prepare_environment
 from encore.terminal import say
 from tasks import study_runs
-from tasks.study_runs import KEY_TAG, NONE, StudyRun, StudyTable
+from tasks.study_runs import KEY_TAG, REWARD_TAG, StudyRun, StudyTable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -211,18 +211,15 @@ def set_alias(
     config: TrackingConfig,
     model: str = DEFAULT_MODEL,
 ) -> str:
-    """Register a row of a table that is in MLflow as a version, and let an alias point to it.
+    """Register a row of a table that is in MLflow; the version that the alias points to.
 
     Args:
         study: The study's directory.
-        row: Of the table; one that a model scored here.
-        table: The table's folder.
+        row: Of the table in the folder ``table``; one that a model scored here.
+        table: Its folder.
         alias: Such as ``candidate`` or ``champion``.
         config: Where it is shown.
         model: Name of the registered model; made if it is not there.
-
-    Returns:
-        The version.
 
     Raises:
         InputError: No such row, or one whose reward cannot be composed again: a judge, a mean or a
@@ -231,7 +228,7 @@ def set_alias(
     """
     every = study_runs.read_tables(open_study(study), also=(table,))
     found = next(one for one in every if one.parent.folder == table)
-    possible = [name for name, one in found.rows.items() if one.tags["encore.reward_key"] != NONE]
+    possible = [name for name, one in found.rows.items() if one.tags[REWARD_TAG] == "yes"]
     if row not in possible:
         raise InputError(
             f"row {row!r}: no reward model among the rows that were scored here (there are: "

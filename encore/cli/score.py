@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from encore.cli.output import percent, record_table, warn_of, warn_of_failures
+from encore.cli.output import percent, percent_of, record_table, warn_of, warn_of_failures
 from encore.config import ScoreConfig
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, terminal_reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rich.table import Table
 
@@ -80,15 +80,15 @@ def _accuracy_table(every: Sequence[HeadAccuracy], held_out: Sequence[HeadAccura
         every: On all pairs.
         held_out: On those that training held out, ties counting one half; may be empty.
     """
-    cells: dict[str, Callable[[HeadAccuracy], str]] = {
-        "head": lambda one: one.head_id,
-        "half": lambda one: percent(one.half),
-        "strict": lambda one: percent(one.strict),
-        "ties": lambda one: f"{one.num_ties:,}",
+    columns: dict[str, Any] = {
+        "head": "head_id",
+        "half": percent_of("half"),
+        "strict": percent_of("strict"),
+        "ties": "num_ties",
     }
     title = f"Heads on {every[0].num_pairs:,} pairs"
     if held_out:
         half_of = {one.head_id: one.half for one in held_out}
-        cells["held out"] = lambda one: percent(half_of[one.head_id])
+        columns["held out"] = lambda one: percent(half_of[one.head_id])
         title += f", {held_out[0].num_pairs:,} of them held out from training"
-    return record_table(every, cells, title=title)
+    return record_table(every, columns, title=title)

@@ -85,9 +85,7 @@ def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
         warn(f"run {run_key} asked with another version's prompt than the one shown")
     shown = [one for one in ratings if config.all_prompts or one["rule_id"] == config.rule]
     for one in shown or ratings[:1]:
-        num_cut = one["num_truncated_tokens"]
-        cut = f" · {num_cut} tokens of it were cut" if num_cut else ""
-        _print_block(f"rating prompt · {one['rule_id']} · {one['response']}{cut}", one["prompt"])
+        _print_block(f"rating prompt · {one['rule_id']} · {one['response']}", one["prompt"])
     if not shown:
         say("the other prompts differ in criterion and response: --rule RULE_ID or --all-prompts")
 

@@ -216,7 +216,7 @@ def test_make_demo_logs_trainings_and_rows_in_the_study_and_says_how_to_look(
     uri = f"sqlite:///{again.study.resolve()}/mlflow.db"
     trainings = Logged(uri).runs().values()
     assert [run.info.status for run in trainings] == ["FINISHED"] * 3
-    [heads] = [run for run in trainings if "ratings.rules_sha256" in run.data.params]
+    [heads] = [run for run in trainings if run.data.params["config.objective"] == "multi-head"]
     assert "**Synthetic: " in heads.data.tags["mlflow.note.content"]
     assert "mlflow ui --backend-store-uri 'sqlite:////" in again.err
     [experiment] = [
@@ -228,4 +228,4 @@ def test_make_demo_logs_trainings_and_rows_in_the_study_and_says_how_to_look(
     assert set(rows) == {row.name for row in read_table(folder).own_rows}
     assert all("synthetic" in run.data.tags["encore.synthetic"] for run in rows.values())
     assert rows["initial model"].data.params["model"] == "initial-reward-model"
-    assert rows[RULE_JUDGE].data.tags["encore.row_kind"] == "judge"
+    assert rows[RULE_JUDGE].data.params["kind"] == "judge"
