@@ -6,10 +6,10 @@ store in the study, whatever MLFLOW_TRACKING_URI says: example figures belong on
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
+import time
 
 from encore.options import run_main, single_command
 from encore.recipes.recipe import DemoConfig
@@ -17,7 +17,7 @@ from encore.settings import prepare_environment
 from encore.terminal import say
 from tasks.track import VARIABLE, sync
 
-_POLL_SECONDS = 2.0
+_POLL_SECONDS = 1.0
 
 
 def main(config: DemoConfig) -> None:
@@ -27,39 +27,30 @@ def main(config: DemoConfig) -> None:
     MLflow store in the study.
     """
     os.environ.pop(VARIABLE, None)
-    num_new = run_demo(config)
+    run_demo(config)
     tracked = sync(config.study)
-    num_new += tracked.num_new
-    say(f"in MLflow: {num_new} runs logged now, trainings and rows of the table")
-    for folder in tracked.runs:
-        if folder.parent.name == "benchmarks":
-            say(tracked.how_to_look(folder))
+    say(f"in MLflow: {tracked.num_new} runs logged now, trainings and rows of the table")
+    tables = [folder for folder in tracked.runs if folder.parent.name == "benchmarks"]
+    say(tracked.how_to_look(*tables))
     say("its nested runs are the rows: select some, then Compare")
 
 
-def run_demo(config: DemoConfig) -> int:
-    """Run `encore demo`; show its table in MLflow while it draws the report. How many runs are new.
-
-    The first call, when there are pairs, only makes the store, which takes seconds.
-    """
+def run_demo(config: DemoConfig) -> None:
+    """Run `encore demo`; while its judge starts, make the MLflow store, which takes seconds."""
     command = [sys.executable, "-m", "encore.cli", "demo", "--out", str(config.study)]
     command += ["--backend", config.backend] if config.backend else []
-    made = config.study / "study.json", config.study / "benchmarks" / "demo" / "table.md"
-    num_seen = num_new = 0
     with subprocess.Popen(command) as process:  # noqa: S603 - this very program
         try:
-            while process.poll() is None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL_SECONDS)
-                    break
-                if (num_there := sum(path.exists() for path in made)) > num_seen:
-                    num_new, num_seen = num_new + sync(config.study).num_new, num_there
+            while process.poll() is None and not (config.study / "study.json").exists():
+                time.sleep(_POLL_SECONDS)
+            if process.returncode is None:
+                sync(config.study)
+            process.wait()
         except BaseException:
             process.terminate()
             raise
     if process.returncode:
         raise SystemExit(process.returncode)  # it has said why
-    return num_new
 
 
 if __name__ == "__main__":

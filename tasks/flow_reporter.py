@@ -106,10 +106,8 @@ class FlowReporter:
             self._log(f"step {step}: {shown}")
 
     def saved(self, path: Path, *, kind: str) -> None:
-        """One line; a checkpoint is shown in MLflow at once."""
+        """One line."""
         self._log(f"{kind}: {path}")
-        if self._tracker is not None:
-            self._tracker(now=True)
 
     def finished(self, summary: str = "") -> None:
         """One line, and all of the progress."""

@@ -11,7 +11,6 @@ from rich.padding import Padding
 from rich.table import Table
 
 from encore.analysis.analyze import Analysis
-from encore.analysis.paper_figures import READING
 from encore.analysis.statistics import POOLED, RuleStats
 from encore.cli.output import (
     TableColumns,
@@ -36,7 +35,7 @@ _LEGEND = (
 
 
 def analysis_tables(analysis: Analysis) -> Iterator[Table | Padding | str]:
-    """Entropy, accuracy, correlation and verdicts by source, and the paper's numbers beside ours.
+    """Entropy, accuracy, correlation and verdicts by source.
 
     Of ratings with one source alone, only that is shown: all together are the same.
     """
@@ -46,19 +45,6 @@ def analysis_tables(analysis: Analysis) -> Iterator[Table | Padding | str]:
         yield from _source_tables(analysis, rule_ids, source)
     yield rule_legend(rule_ids)
     yield _LEGEND
-    if paper := [row for row in analysis.paper if row.our_source is not None]:
-        columns: TableColumns = {
-            "setting": "setting",
-            "entropy": "quantity",
-            "paper": lambda row: significant(row.paper_value),
-            "where": lambda row: row.source_in_paper.partition(" (")[0],
-            "strict": lambda row: significant(row.our_value),
-            "half": lambda row: significant(row.our_half),
-            "untied": lambda row: significant(row.our_untied),
-        }
-        yield record_table(paper, columns, title="The paper's correlations, and ours beside them")
-        for remark in dict.fromkeys([READING, *(row.remark for row in paper if row.remark)]):
-            yield f"Note: {remark}."
     yield ""
 
 

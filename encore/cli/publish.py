@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from encore.cli.output import counted, exit_if_incomplete
 from encore.config import PublishConfig
 from encore.errors import InputError
 from encore.options import JsonOption, command
 from encore.terminal import print_json, say, warn
-
-if TYPE_CHECKING:
-    from encore.publish.database import PublishedDatabase
-    from encore.publish.dataset import PublishedDataset
 
 
 @command
@@ -33,11 +29,34 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
     With several runs --run or --judge says whose ratings are meant. Exit code 3: the run is not
     complete; what is published are its finished shards.
     """
+    chosen: dict[str, Any] = {"run": config.run, "judge": config.judge, "force": config.force}
     database, dataset = None, None
     if config.out is not None or config.dataset is None:
-        database = _database(config, config.out or Path("study.duckdb"))
+        from encore.publish.database import publish_database
+
+        path = config.out or Path("study.duckdb")
+        database = publish_database(config.study, out=path, **chosen)
+        say(
+            f"{path}: {database.num_bytes / 1e6:.1f} MB, {counted(len(database.tables), 'table')}, "
+            f"{len(database.views)} views; try: duckdb {path} -c 'from entropy_accuracy'"
+        )
     if config.dataset is not None:
-        dataset = _dataset(config, config.dataset)
+        try:
+            from encore.publish.dataset import publish_dataset
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"--dataset {config.dataset}: its card needs the package {error.name}; "
+                "pip install 'encore-reward[hub,report]'"
+            ) from error
+
+        dataset = publish_dataset(config.study, out=config.dataset, **chosen)
+        say(
+            f"{config.dataset}: {counted(dataset.num_rows, 'rated pair')}, "
+            f"{dataset.num_bytes / 1e6:.1f} MB; look at the licences in its README.md before you "
+            "pass it on"
+        )
+        if dataset.num_unrated_pairs:
+            warn(f"{dataset.num_unrated_pairs:,} pairs are not rated in this run and not in it")
     if json:
         written = {"database": database, "dataset": dataset}
         print_json({name: one.as_dict() if one else None for name, one in written.items()})
@@ -46,37 +65,3 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
     if one.synthetic_parts:
         say(f"synthetic, and marked so: {', '.join(one.synthetic_parts)}")
     exit_if_incomplete(one.num_missing_shards, one.num_shards)
-
-
-def _database(config: PublishConfig, path: Path) -> PublishedDatabase:
-    from encore.publish.database import publish_database
-
-    written = publish_database(
-        config.study, out=path, run=config.run, judge=config.judge, force=config.force
-    )
-    say(
-        f"{path}: {written.num_bytes / 1e6:.1f} MB, {counted(len(written.tables), 'table')}, "
-        f"{len(written.views)} views; try: duckdb {path} -c 'from entropy_accuracy'"
-    )
-    return written
-
-
-def _dataset(config: PublishConfig, path: Path) -> PublishedDataset:
-    try:
-        from encore.publish.dataset import publish_dataset
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"--dataset {path}: its card needs the package {error.name}; "
-            "pip install 'encore-reward[hub,report]'"
-        ) from error
-
-    written = publish_dataset(
-        config.study, out=path, run=config.run, judge=config.judge, force=config.force
-    )
-    say(
-        f"{path}: {counted(written.num_rows, 'rated pair')}, {written.num_bytes / 1e6:.1f} MB; "
-        f"look at the licences in {path / 'README.md'} before you pass it on"
-    )
-    if written.num_unrated_pairs:
-        warn(f"{written.num_unrated_pairs:,} pairs are not rated in this run and not in it")
-    return written

@@ -82,10 +82,9 @@ def shown(study: Path, run: Callable[[DemoConfig], None]) -> Shown:
     return Shown(study=study, out=out.getvalue(), err=err.getvalue())
 
 
-def in_this_process(config: DemoConfig) -> int:
+def in_this_process(config: DemoConfig) -> None:
     """What `flows.demo` does in another process."""
     command.demo(out=config.study, backend=config.backend)
-    return 0
 
 
 @pytest.fixture(scope="module")
