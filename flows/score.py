@@ -49,12 +49,11 @@ def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) ->
             )
         return result
 
-    result = run_stage("score", work, attempts=attempts, tags=frozenset({"score"}))
+    result = run_stage("score", work, attempts=attempts, tags={"score"})
     every, held_out = accuracies_of(open_study(config.study), result)
-    about = [f"Scores of {result.num_pairs} pairs: `{result.out}`.", *result.notes]
-    if held_out:
-        about.append(f"Held out from the model's training: {held_out[0].num_pairs} pairs.")
-    publish_head_accuracy(every, held_out, *about, *map("Synthetic: {}.".format, result.synthetic))
+    about = f"Scores of {result.num_pairs} pairs: `{result.out}`."
+    synthetic = map("Synthetic: {}.".format, result.synthetic)
+    publish_head_accuracy(every, held_out, about, *result.notes, *synthetic)
     num_scored = result.num_shards - result.num_reused
     return Completed(
         message=f"{result.num_scores} scores of {result.num_pairs} pairs: {num_scored} shards "

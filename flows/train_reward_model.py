@@ -58,7 +58,7 @@ def train_reward_model(
             tracker(now=True, stopped="FAILED" if isinstance(error, Exception) else "KILLED")
             raise
 
-    result = run_stage("train", work, attempts=attempts, tags=frozenset({"train"}))
+    result = run_stage("train", work, attempts=attempts, tags={"train"})
     tracked = tracker(now=True)
     publish_evaluation(result)
     publish_tracked(tracked, result.out)

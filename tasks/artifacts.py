@@ -84,11 +84,10 @@ def publish_evaluation(result: TrainingResult) -> None:
     if found is None:
         _publish("training-evaluation", [], "No pairs were held out.")
         return
-    r2, accuracy = found.r2_by_head, found.accuracy_half_by_head
     rows = [
-        {"head": head, "R²": r2.get(head), "accuracy": accuracy.get(head)}
-        for head in dict.fromkeys([*r2, *accuracy])
-    ] or [{"head": "reward", "R²": None, "accuracy": found.accuracy_half}]
+        {"head": head, "R²": found.r2_by_head.get(head), "accuracy": accuracy}
+        for head, accuracy in found.accuracy_half_by_head.items()
+    ]
     _publish(
         "training-evaluation",
         rows,

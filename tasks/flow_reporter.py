@@ -100,10 +100,7 @@ class FlowReporter:
                 self._tracker()
 
     def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
-        """One line for an evaluation; steps are in MLflow."""
-        if any(name.startswith("eval/") for name in values):
-            shown = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-            self._log(f"step {step}: {shown}")
+        """Nothing: MLflow shows them."""
 
     def saved(self, path: Path, *, kind: str) -> None:
         """One line."""

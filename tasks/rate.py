@@ -12,11 +12,12 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.futures import as_completed
 from prefect.states import Completed, Failed
+from prefect.task_runners import ThreadPoolTaskRunner
 
 from encore.config import RatingConfig
 from encore.data.study import open_study
 from encore.errors import StudyIncompleteError, meets_every_shard
-from encore.rating.rating_run import open_run
+from encore.rating.rating_run import NUM_WORKERS, open_run
 from encore.rating_runs import RatingManifest
 from encore.runs import ShardState, inspect_shards
 from encore.shard_runner import Job, RunReport, choose_shards, work_on
@@ -24,6 +25,8 @@ from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, StoppedError, is_shard_worth_another_attempt, run_stage
 
+#: While one shard generates, another is rendered and tokenised, or parsed and written.
+RATING_WORKERS = ThreadPoolTaskRunner[Any](max_workers=NUM_WORKERS)
 _RETRY_DELAY_SECONDS = 5
 _BUSY_POLL_SECONDS = 1.0
 
@@ -57,7 +60,7 @@ def rate_shards(
     timeout_seconds: float | None = None,
     retries: int = 2,
 ) -> Rated:
-    """Rate the shards that are not done; the flow needs a thread pool of `NUM_WORKERS`.
+    """Rate the shards that are not done; the flow needs the task runner `RATING_WORKERS`.
 
     Args:
         study: The study's directory.

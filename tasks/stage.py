@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import httpx
@@ -57,7 +57,7 @@ def run_stage(
     work: Callable[[], Result],
     *,
     attempts: Attempts | None = None,
-    tags: frozenset[str] = frozenset(),
+    tags: Collection[str] = (),
 ) -> Result:
     """Do the work of a stage as a task of the flow run at hand.
 

@@ -297,21 +297,17 @@ class _Projection:
         for start in range(0, max(len(params), len(new)), _MOST_PARAMS):
             end = start + _MOST_PARAMS
             self.client.log_batch(found.info.run_id, params=params[start:end], tags=new[start:end])
-        return found
-
-    def _note(self, run: StudyRun, found: Run) -> None:
-        page = f"/#/experiments/{found.info.experiment_id}/runs/{found.info.run_id}"
+        page = f"/#/experiments/{experiment_id}/runs/{found.info.run_id}"
         self.runs.setdefault(run.folder.resolve(), page)
+        return found
 
     def show(self, run: StudyRun, experiment_id: str, **tags: str) -> None:
         """Metrics of new steps; the run's files when it is finished."""
         found = self.open_run(run, experiment_id, **tags)
         run_id = found.info.run_id
-        self._note(run, found)
-        is_over = found.info.status == "FINISHED" and run.is_finished
-        is_new = not is_over and self._log_series(run, found)
-        if is_over:
+        if found.info.status == "FINISHED" and run.is_finished:
             return
+        is_new = self._log_series(run, found)
         if run.is_finished:
             for path in run.files:
                 self.client.log_artifact(run_id, str(path))
@@ -348,7 +344,6 @@ class _Projection:
         """The study's run with the whole table, and within it a run for each row."""
         parent = self.open_run(table.parent, experiment_id)
         parent_id = parent.info.run_id
-        self._note(table.parent, parent)
         shown_tag = f"{study_runs.TABLE_TAG}.{table.key}"
         if shown_tag in parent.data.tags:
             return

@@ -9,7 +9,7 @@ from encore.benchmarks.benchmark_config import CompareConfig
 from encore.cli.output import compact_table, warn_of
 from encore.errors import InputError
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, visible, warn
+from encore.terminal import out, print_json, visible
 
 
 @command
@@ -45,9 +45,6 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
         _print_two(one) if config.row else _print_table(one)
     for one in found:
         warn_of(synthetic=one["synthetic"])
-        if one["is_partial"]:
-            name = f"{one['benchmark']} {one['digest'][:12]}" if "digest" in one else "partial"
-            warn(f"{name}: not all pairs that the benchmark defines; no figure compares")
 
 
 def _print_table(found: Mapping[str, Any]) -> None:

@@ -42,11 +42,9 @@ _NEXT_STEPS = {
     "analyze {study} --by-source": "entropy, four accuracies, their correlation",
     "weights {study} --tau 0.5": "a sharper preference for low-entropy rules",
     "compare {study}": "every row of the benchmark's table, sorted",
-    "status {study}": "every rating shard, its digest checked",
     "show PAIR --study {study}": "text, prompts, replies and ratings of one pair",
     "serve {export}": "its rewards over HTTP",
     "ingest --help": "your own preference pairs",
-    "train --help": "a reward model on a backbone of your own",
 }
 #: Of these it is said which the pairs tell apart.
 _COMPARED = ("uniform", "encore (τ 2)", "encore (τ 5)", "encore (τ 10)")

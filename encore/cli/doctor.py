@@ -31,10 +31,7 @@ def doctor(*, json: JsonOption = False) -> None:
             color = "bold red" if one.verdict == "fail" else "yellow"
             out.print(f"{one.verdict}: {one.check}: {one.found}", style=color, soft_wrap=True)
             out.print(f"  expected: {one.expected}\n  next step: {one.next_step}", soft_wrap=True)
-        out.print(
-            f"{len(findings)} checks, {num_fail} broken, {len(wrong) - num_fail} to look at"
-            if wrong
-            else f"{len(findings)} checks, nothing broken"
-        )
+        num_warn = len(wrong) - num_fail
+        out.print(f"{len(findings)} checks, {num_fail} broken, {num_warn} to look at")
     if num_fail:
         raise SystemExit(1)

@@ -56,10 +56,7 @@ def print_report(report: IngestReport) -> None:
         "set aside": "manifest.num_set_aside",
         "swapped": "manifest.num_contradicting",
         "status": "status",
-        "from": lambda one: ", ".join(
-            origin.name + (f"@{origin.revision[:7]}" if origin.revision else "")
-            for origin in one.manifest.origins
-        ),
+        "from": lambda one: ", ".join(origin.name for origin in one.manifest.origins),
     }
     out.print(record_table(report.sources, columns, title=f"Preference pairs in {report.study}"))
     for manifest in (source.manifest for source in report.sources):

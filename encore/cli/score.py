@@ -51,11 +51,6 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
         )
     elif every:
         out.print(_accuracy_table(every, held_out))
-    if held_out:
-        say(
-            f"held out: the {held_out[0].num_pairs:,} pairs whose prompts training would have held "
-            "out; the others it may have learnt from, if these are the pairs it was trained on"
-        )
     warn_of(notes=result.notes, synthetic=result.synthetic)
     say(f"{_what_was_done(result)}; scores {result.out}")
     warn_of_failures(result.failures, result.num_shards)

@@ -60,15 +60,9 @@ def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
     memory whose access to files, network and settings is locked. Only shards whose digest matches
     are in the tables.
     """
-    given = {
-        "SELECT": config.statement is not None,
-        "--file": config.file is not None,
-        "--query": config.query is not None,
-        "--list": config.show_list,
-    }
-    if sum(given.values()) != 1:
-        names = ", ".join(name for name, is_given in given.items() if is_given) or "none"
-        raise UsageError(f"give one of SELECT, --file, --query, --list ({names} given)")
+    ways = (config.statement, config.file, config.query, config.show_list or None)
+    if ways.count(None) != len(ways) - 1:
+        raise UsageError("give one of SELECT, --file, --query, --list")
     format_name = "json" if json else config.format
     if config.show_list:
         _print_list(as_json=format_name == "json")

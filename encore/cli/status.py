@@ -56,15 +56,13 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
 
 
 def _as_dict(found: RatingStatus) -> dict[str, Any]:
-    from encore.runs import ShardStateName
-
     counts = ("num_ratings", "num_nulls")
     return {
         "run_key": found.manifest.run_key,
         "judge": found.manifest.judge,
         "num_shards": len(found.shards),
         "is_complete": found.is_complete,
-        **{state: found.count(state) for state in get_args(ShardStateName)},
+        **_counts(found),
         "num_ratings": found.total("num_ratings"),
         "num_nulls": found.total("num_nulls"),
         "shards": [
@@ -75,12 +73,15 @@ def _as_dict(found: RatingStatus) -> dict[str, Any]:
     }
 
 
-def _print(found: RatingStatus) -> None:
+def _counts(found: RatingStatus) -> dict[str, int]:
     from encore.runs import ShardStateName
 
+    return {state: found.count(state) for state in get_args(ShardStateName)}
+
+
+def _print(found: RatingStatus) -> None:
     manifest, plan = found.manifest, found.manifest.identity["plan"]
-    states = get_args(ShardStateName)
-    counts = ", ".join(f"{found.count(state)} {state}" for state in states)
+    counts = ", ".join(f"{num} {state}" for state, num in _counts(found).items())
     out.print(
         f"run {manifest.run_key}  {shown_judge(manifest)}  rules "
         f"{manifest.rule_set} ({len(manifest.rules)})  {plan['num_pairs']} pairs, "
@@ -94,16 +95,12 @@ def _print(found: RatingStatus) -> None:
 
 def _continuing(study: Path, manifest: RatingManifest) -> str:
     """The command that continues a run: its key does not say where judge and rule file lie."""
-    from encore.data.pairs import labels_of, read_manifest
     from encore.data.rules import SHIPPED_RULE_SETS
-    from encore.data.study import open_study
 
     identity = manifest.identity
     judge, plan = identity["judge"], identity["plan"]
     is_folder = str(judge["revision"]).startswith("sha256:")
     is_shipped = manifest.rule_set in SHIPPED_RULE_SETS
-    opened = open_study(study)
-    num_all = sum(read_manifest(opened, label).num_kept for label in labels_of(opened))
     found = {
         "judge": f"FOLDER/{judge['name']}" if is_folder else judge["name"],
         "revision": None if is_folder else judge["revision"],
@@ -111,7 +108,7 @@ def _continuing(study: Path, manifest: RatingManifest) -> str:
         "dtype": judge["dtype"],
         "max-model-len": judge["max_model_len"],
         "rules": manifest.rule_set if is_shipped else f"FOLDER/{manifest.rule_set}.toml",
-        "limit": plan["num_pairs"] if plan["num_pairs"] < num_all else None,
+        "limit": plan["num_pairs"],
         "shard-size": plan["shard_size"],
         "overlong": plan["overlong"],
         "max-reply-tokens": identity["decoding"]["max_reply_tokens"],
