@@ -13,6 +13,7 @@ from typing import Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
 from encore.config import JudgeConfig, RatingConfig, StageConfig, option
@@ -67,20 +68,18 @@ def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) 
     weighing = config.weighing
     load_scheme(weighing.scheme)  # a name that does not exist must not cost hours of rating
     run_stage("ingest", lambda: ingest(config.sources, out=config.study, prefer=config.prefer))
-    rated = rate_shards(
+    run_dir, report = rate_shards(
         config.study,
         config.rating,
         timeout_seconds=config.shard_timeout_seconds,
         retries=attempts.shard_retries,
     )
-    if rated.error is not None:
-        return rated.state(rated)
-    publish_statistics(run_stage("analyze", lambda: analyze(rated.run_dir)))
+    publish_statistics(run_stage("analyze", lambda: analyze(run_dir)))
     weighed = run_stage(
-        "weigh", lambda: weigh_rules(rated.run_dir, scheme=weighing.scheme, options=weighing)
+        "weigh", lambda: weigh_rules(run_dir, scheme=weighing.scheme, options=weighing)
     )
     publish_weights(weighed)
-    return rated.state(weighed.vector)
+    return Completed(message=report.summary, data=weighed.vector)
 
 
 class _Judge(JudgeConfig):

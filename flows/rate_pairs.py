@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from prefect import flow
 from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
 from encore.config import RateConfig, StageConfig, option
@@ -40,16 +41,15 @@ def rate_pairs(config: RateConfig, attempts: ShardAttempts = ShardAttempts()) ->
 
     Example: python -m flows.rate_pairs study --judge ./my-judge --limit 200
     """
-    rated = rate_shards(
+    run_dir, report = rate_shards(
         config.study,
         config,
         only=config.shard or None,
         timeout_seconds=config.shard_timeout_seconds,
         retries=attempts.shard_retries,
     )
-    if rated.error is None:
-        publish_statistics(run_stage("analyze", lambda: analyze(rated.run_dir)))
-    return rated.state(rated)
+    publish_statistics(run_stage("analyze", lambda: analyze(run_dir)))
+    return Completed(message=report.summary, data=report)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ As a command: ``python -m flows.pipeline --recipe NAME --out STUDY``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,10 @@ from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.config import RatingConfig
 from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import Call
 from encore.recipes.recipe_run import run_recipe as run_stages
 from encore.reporting import Reporter
-from encore.shard_runner import RunReport
 from flows.rate_pairs import ShardAttempts
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter, Tracker
@@ -71,17 +70,9 @@ def run_recipe(
     chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes or {})
     tracker = Tracker(study, tracking)
 
-    def rate(study: Path, config: RatingConfig) -> tuple[Path, RunReport]:
-        rated = rate_shards(
-            study,
-            config,
-            timeout_seconds=shard_timeout_seconds,
-            retries=attempts.shard_retries,
-        )
-        if rated.error is not None:
-            raise rated.error
-        return rated.run_dir, rated.report
-
+    rate = partial(
+        rate_shards, timeout_seconds=shard_timeout_seconds, retries=attempts.shard_retries
+    )
     result = run_stages(
         chosen, study, call=_as_tasks(tracker), rate=rate, on_note=get_run_logger().info
     )

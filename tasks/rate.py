@@ -9,9 +9,7 @@ from typing import Any
 
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
 from prefect.futures import as_completed
-from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from encore.config import RatingConfig
@@ -31,27 +29,6 @@ _RETRY_DELAY_SECONDS = 5
 _BUSY_POLL_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rated:
-    """What a flow run did for a rating run.
-
-    Attributes:
-        run_dir: The rating run's folder.
-        report: Shard by shard.
-        error: What the command says if shards failed; None if none did.
-    """
-
-    run_dir: Path
-    report: RunReport
-    error: Exception | None
-
-    def state(self, data: object) -> State:
-        """The final state of a flow run."""
-        if self.error is not None:
-            return Failed(message=self.report.summary, data=self.error)
-        return Completed(message=self.report.summary, data=data)
-
-
 def rate_shards(
     study: Path,
     config: RatingConfig,
@@ -59,8 +36,8 @@ def rate_shards(
     only: Sequence[int] | None = None,
     timeout_seconds: float | None = None,
     retries: int = 2,
-) -> Rated:
-    """Rate the shards that are not done; the flow needs the task runner `RATING_WORKERS`.
+) -> tuple[Path, RunReport]:
+    """Rate the shards that are not done, under the task runner `RATING_WORKERS`.
 
     Args:
         study: The study's directory.
@@ -69,8 +46,10 @@ def rate_shards(
         timeout_seconds: Limit of a shard's generation.
         retries: Further attempts for a shard that fails.
 
+    Returns: The rating run's folder, and what was done.
+
     Raises:
-        EncoreError: The run cannot be opened, the judge not be loaded.
+        EncoreError: The run cannot be opened, the judge not be loaded; shards failed.
     """
     once = Attempts(retries=0)
     run = run_stage("plan-rating", lambda: open_run(open_study(study), config), attempts=once)
@@ -94,11 +73,11 @@ def rate_shards(
     failures = {index: f"{type(one).__name__}: {one}" for index, one in failed.items()}
     report = RunReport(RatingManifest, outcomes, failures)
     publish_failed_shards(failures)
-    error = shards.fatal
-    if failures and error is None:
-        hint = "run the same command again to rate only the failed shards"
-        error = StudyIncompleteError(f"{report.summary}; {hint}")
-    return Rated(run_dir=run.run_dir, report=report, error=error)
+    if shards.fatal is not None:
+        raise shards.fatal
+    if failures:
+        raise StudyIncompleteError(f"{report.summary}; run the same command again for only these")
+    return run.run_dir, report
 
 
 @dataclass(slots=True, kw_only=True)

@@ -151,7 +151,7 @@ def _table(folder: Path, study: Study) -> StudyTable:
         },
         dataset=(benchmark["name"], benchmark["digest"]),
         folder=folder,
-        files=[path for name in _TABLE_FILES if (path := folder / name).is_file()],
+        files=[folder / name for name in _TABLE_FILES],
     )
     experiment = f"{benchmark['name']}-{_name(benchmark['version'])}-{benchmark['digest'][:8]}"
     rows = {row.name: row for row in _rows(content, evaluation, parent=parent)}

@@ -21,13 +21,11 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
     encore publish STUDY --dataset rated-pairs
 
     The database holds every table of the study, the library's queries as views, weights_at(tau)
-    as a macro, and a table of provenance; any DuckDB from 1.4 on opens it, in any SQL client or
-    notebook. The data set has one row per rated pair: prompt, both responses and their ratings
-    under every rule, with a card. Both hold the texts of the pairs, which stay under their
-    owners' licences.
+    as a macro, and a table of provenance; any DuckDB from 1.4 on opens it. The data set has one
+    row per rated pair: prompt, responses and their ratings under every rule, with a card. Both
+    hold the texts of the pairs, which stay under their owners' licences.
 
-    With several runs --run or --judge says whose ratings are meant. Exit code 3: the run is not
-    complete; what is published are its finished shards.
+    Exit code 3: the run is not complete; what is published are its finished shards.
     """
     chosen: dict[str, Any] = {"run": config.run, "judge": config.judge, "force": config.force}
     database, dataset = None, None

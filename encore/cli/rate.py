@@ -49,6 +49,7 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
 def _report(
     config: RateConfig, manifest: RatingManifest, report: RunReport, *, as_json: bool
 ) -> None:
+    null_reasons = report.tally("null_reasons")
     result = {
         "run_key": manifest.run_key,
         "num_shards": len(manifest.shards),
@@ -57,13 +58,13 @@ def _report(
         "failed": {str(index): error for index, error in report.failures.items()},
         "num_ratings": report.total("num_ratings"),
         "num_nulls": report.total("num_nulls"),
-        "null_reasons": report.tally("null_reasons"),
+        "null_reasons": null_reasons,
         "num_truncated": report.computed("num_truncated"),
     }
     if as_json:
         print_json(result)
     say(f"shards: {report.summary}; ratings: {result['num_ratings']}, nulls: {result['num_nulls']}")
-    for reason, count in report.tally("null_reasons").items():
+    for reason, count in null_reasons.items():
         warn(f"{count} ratings are null: {reason}")
     if result["num_truncated"]:
         warn(f"{result['num_truncated']} prompts were cut from the left to fit the context")

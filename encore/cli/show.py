@@ -6,8 +6,6 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from encore.cli.output import compact_table
 from encore.config import StageConfig, option
 from encore.errors import InputError
@@ -60,7 +58,7 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
 
 
 def _print_pair(pair: PreferencePair) -> None:
-    out.print(Text(f"pair {pair.pair_id}  source {pair.source}", style="bold"))
+    out.print(f"pair {pair.pair_id}  source {pair.source}", style="bold")
     for message in pair.prompt:
         _print_block(f"prompt · {message.role}", message.content)
     _print_block("chosen", pair.chosen)
@@ -70,17 +68,15 @@ def _print_pair(pair: PreferencePair) -> None:
 def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
     run_key, ratings = run["run_key"], run["ratings"]
     out.print()
-    out.print(Text(f"run {run_key}  judge {run['judge']}", style="bold"))
+    out.print(f"run {run_key}  judge {run['judge']}", style="bold")
     if not ratings:
         out.print("not rated in this run (its shard is not done, or a pilot left it out)")
         return
     rule_ids = list(dict.fromkeys(one["rule_id"] for one in ratings))
     if config.rule is not None and config.rule not in rule_ids:
         raise InputError(f"--rule {config.rule!r}: not in run {run_key}; {', '.join(rule_ids)}")
-    columns = ("rule", "response", "rating", "raw reply", "null because", "tokens cut")
-    names = ("rule_id", "response", "rating", "raw_reply", "null_reason", "num_truncated_tokens")
-    shown = [{**one, "raw_reply": one["raw_reply"] and repr(one["raw_reply"])} for one in ratings]
-    out.print(compact_table(columns, [[one[name] for name in names] for one in shown]))
+    columns = ("rule_id", "response", "rating", "raw_reply", "null_reason", "num_truncated_tokens")
+    out.print(compact_table(columns, [[one[name] for name in columns] for one in ratings]))
     if not run["is_prompt_current"]:
         warn(f"run {run_key} asked with another version's prompt than the one shown")
     shown = [one for one in ratings if config.all_prompts or one["rule_id"] == config.rule]
@@ -92,5 +88,5 @@ def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
 
 def _print_block(title: str, text: str) -> None:
     out.print()
-    out.print(Text(title, style="bold cyan"))
-    out.print(Text(visible(text)), soft_wrap=True)
+    out.print(title, style="bold cyan")
+    out.print(visible(text), soft_wrap=True)

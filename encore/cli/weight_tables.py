@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def weights_tables(weighed: WeighedRules) -> Iterator[Table | Padding | str]:
-    """Weight, effective weight, entropy, accuracy, ties and coverage of every rule."""
+    """Weight, effective weight, entropy, accuracy and ties of every rule."""
     from encore.weighting.scheme_comparison import label_of
 
     vector = weighed.vector
@@ -37,15 +37,13 @@ def weights_tables(weighed: WeighedRules) -> Iterator[Table | Padding | str]:
             number(weight, digits=4),
             number(None if sd is None else weight * sd, digits=4),
             rule.entropy_nats,
-            rule.num_levels,
             percent(rule.accuracy.half),
             percent(rule.accuracy.untied),
             percent(rule.tie_rate),
-            percent(rule.coverage),
         )
         for place, (rule, weight, sd) in enumerate(parts, start=1)
     ]
-    columns = ("#", "weight", "w × sd", "entropy", "levels", "half", "untied", "ties", "cover")
+    columns = ("#", "weight", "w × sd", "entropy", "half", "untied", "ties")
     title = f"Weights by scheme {label_of(vector)}; leakage: {_leakage(weighed.uses_labels)}"
     yield compact_table(columns, rows, title=title)
     yield rule_legend(vector.rule_ids)
