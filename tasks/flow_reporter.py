@@ -103,8 +103,10 @@ class FlowReporter:
         """Nothing: MLflow shows them."""
 
     def saved(self, path: Path, *, kind: str) -> None:
-        """One line."""
+        """One line; a checkpoint is shown in MLflow at once."""
         self._log(f"{kind}: {path}")
+        if self._tracker is not None:
+            self._tracker(now=True)
 
     def finished(self, summary: str = "") -> None:
         """One line, and all of the progress."""

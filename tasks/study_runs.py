@@ -52,6 +52,7 @@ class StudyRun:
         dataset: Name and digest of the pairs it was run on.
         folder: Of the training or table.
         series: Metrics in the order of their steps; of a row all its metrics, at step 0.
+        models: Checkpoints on the disk and the final model, each with its step.
         files: Logged once the run is finished.
         row: The same of a table's row, as JSON.
         is_finished: Whether anything is still to come.
@@ -64,6 +65,7 @@ class StudyRun:
     dataset: tuple[str, str]
     folder: Path
     series: Mapping[str, Sequence[Figures]] = field(default_factory=dict)
+    models: Sequence[tuple[int, Path]] = ()
     files: Sequence[Path] = ()
     row: str = ""
     is_finished: bool = True
@@ -108,6 +110,10 @@ def _training(folder: Path, study: Study) -> StudyRun:
     objective = identity.get("config", {}).get("objective", "training")
     prose = {"identity": {}, "notes": {}, "synthetic": {}}
     about = _flat({**identity, **manifest, **prose}, ".")
+    checkpoints = sorted(folder.glob("checkpoints/step-*"))
+    models = [(int(path.name.removeprefix("step-")), path) for path in checkpoints]
+    if result:
+        models.append((result["num_steps"], folder / "model"))
     return StudyRun(
         key=key,
         name=f"{objective}-{key[:8]}",
@@ -123,6 +129,7 @@ def _training(folder: Path, study: Study) -> StudyRun:
             "train": _series("train", folder / "log.jsonl"),
             "eval": _series("eval", folder / "evaluations.jsonl"),
         },
+        models=models,
         files=[path for name in _TRAINING_FILES if (path := folder / name).is_file()],
         is_finished=bool(result),
     )

@@ -52,13 +52,15 @@ _ENVIRONMENT = {
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _CONNECT_SECONDS, _LONGEST_MESSAGE = 10.0, 300
 #: MLflow refuses more than 1,000 metrics and 100 parameters in one call.
-_MOST_METRICS, _MOST_PARAMS = 900, 100
+_MOST_METRICS, _MOST_PARAMS, _MOST_MODELS = 900, 100, 1000
 #: Columns of an MLflow database that hold the place of artifacts.
 _PLACES = (
     *(("experiments", "artifact_location"), ("runs", "artifact_uri")),
     *(("model_versions", "source"), ("model_versions", "storage_location")),
     ("logged_models", "artifact_location"),
 )
+#: What a logged model says of its checkpoint.
+_NAME_TAG, _PATH_TAG, _ON_DISK_TAG = "encore.checkpoint", "encore.path", "encore.on_disk"
 
 
 def choose_tracking_uri(study: Path, *, given: str | None = None) -> str:
@@ -302,12 +304,14 @@ class _Projection:
         return found
 
     def show(self, run: StudyRun, experiment_id: str, **tags: str) -> None:
-        """Metrics of new steps; the run's files when it is finished."""
+        """Metrics of new steps, checkpoints; the run's files when it is finished."""
         found = self.open_run(run, experiment_id, **tags)
         run_id = found.info.run_id
-        if found.info.status == "FINISHED" and run.is_finished:
+        is_over = found.info.status == "FINISHED" and run.is_finished
+        is_new = not is_over and self._log_series(run, found)
+        self._show_models(run, found)  # of a finished run too: the study may have moved
+        if is_over:
             return
-        is_new = self._log_series(run, found)
         if run.is_finished:
             for path in run.files:
                 self.client.log_artifact(run_id, str(path))
@@ -339,6 +343,43 @@ class _Projection:
                 is_new = True
                 self.client.set_tag(run_id, tag, points[-1].step)
         return is_new
+
+    def _show_models(self, run: StudyRun, found: Run) -> None:
+        """A LoggedModel for each checkpoint, with the metrics of its evaluation; no file is copied.
+
+        A model's metrics are also the run's: exactly the same, so the store has them once.
+        """
+        from mlflow.entities import LoggedModelOutput, Metric
+
+        if not run.models:
+            return
+        client, place, run_id = self.client, found.info.experiment_id, found.info.run_id
+        query = f"source_run_id = '{run_id}'"
+        there = client.search_logged_models([place], query, max_results=_MOST_MODELS)
+        known = {model.tags[_NAME_TAG]: model for model in there}
+        evaluations = dict(run.series["eval"])
+        for step, path in run.models:
+            tags = {_NAME_TAG: path.name, _PATH_TAG: str(path.resolve()), _ON_DISK_TAG: "yes"}
+            model = known.pop(path.name, None) or client.create_logged_model(
+                *(place, f"{run.key[:8]}-{path.name}", run_id),
+                tags={**tags, KEY_TAG: run.key},
+                model_type="reward-model",
+            )
+            if model.tags[_PATH_TAG] != tags[_PATH_TAG]:  # the study has moved
+                client.set_logged_model_tags(model.model_id, tags)
+            if str(model.status) != "READY":
+                metrics = [
+                    Metric(name, value, found.info.start_time, step, model_id=model.model_id)
+                    for name, value in evaluations.get(step, {}).items()
+                ]
+                client.log_batch(run_id, metrics=metrics)
+                outputs = client.get_run(run_id).outputs
+                linked = [one.model_id for one in outputs.model_outputs] if outputs else []
+                if model.model_id not in linked:  # a crash may have come before the last call
+                    client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step)])
+                client.finalize_logged_model(model.model_id, "READY")
+        for model in known.values():  # only the newest checkpoints are kept on the disk
+            client.set_logged_model_tags(model.model_id, {_ON_DISK_TAG: "no"})
 
     def show_table(self, table: StudyTable, experiment_id: str) -> None:
         """The study's run with the whole table, and within it a run for each row."""

@@ -104,7 +104,10 @@ def test_the_flow_makes_the_model_of_the_command_and_shows_it(train, made, store
     assert logged.run().info.status == "FINISHED"
     assert logged.steps("train/loss") == list(range(1, NUM_STEPS + 1))
     assert logged.steps("eval/loss") == [4, 8, 12]
-    assert logged.steps(f"eval/r2/{RULES[0]}") == [4, 8, 12]
+    models = logged.models()
+    assert sorted(models) == ["model", *(f"step-{step:08d}" for step in (4, 8, 12))]
+    wanted = {"eval/loss", f"eval/r2/{RULES[0]}"}
+    assert all({one.key for one in model.metrics} >= wanted for model in models.values())
     assert logged.run().data.params["config.learning_rate"] == "0.001"
     assert logged.run().data.tags["encore.prefect_flow_run"]
 

@@ -17,7 +17,7 @@ with warnings.catch_warnings():
     import mlflow.store.model_registry.sqlalchemy_store
     import mlflow.store.tracking.sqlalchemy_store
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import LoggedModel, Run
 
 __all__ = ["Logged", "copied", "mlflow", "new_template"]
 
@@ -60,3 +60,10 @@ class Logged:
         """The steps of a metric as logged; one that is there twice is listed twice."""
         history = self.client.get_metric_history(self.run().info.run_id, metric)
         return sorted(point.step for point in history)
+
+    def models(self) -> dict[str, LoggedModel]:
+        """By the name of the checkpoint."""
+        found = self.client.search_logged_models([self.experiment.experiment_id])
+        models = {model.tags["encore.checkpoint"]: model for model in found}
+        assert len(models) == len(found), "a checkpoint is logged twice"
+        return models

@@ -29,7 +29,7 @@ def make_study(folder: Path) -> Path:
 
 
 def train(study: Path, *, num_steps: int, is_finished: bool = False) -> Path:
-    """A training after so many steps, with an evaluation after every second one."""
+    """A training after so many steps: a checkpoint and an evaluation after every second one."""
     folder = study / "training" / RUN_KEY
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {"run_key": RUN_KEY, "identity": _IDENTITY, "versions": {"torch": "2.13.0"}}
@@ -45,7 +45,12 @@ def train(study: Path, *, num_steps: int, is_finished: bool = False) -> Path:
     for name, records in (("log", steps), ("evaluations", evaluations)):
         text = "".join(json.dumps(record) + "\n" for record in records)
         (folder / f"{name}.jsonl").write_text(text)
+    for path in folder.glob("checkpoints/*"):
+        path.rmdir()
+    for record in evaluations[-2:]:
+        (folder / "checkpoints" / f"step-{record['step']:08d}").mkdir(parents=True)
     if is_finished:
+        (folder / "model").mkdir(exist_ok=True)
         write_json(folder / "result.json", {"num_steps": num_steps, "evaluation": evaluations[-1]})
     return folder
 

@@ -78,6 +78,25 @@ def test_a_training_is_shown_while_it_grows_and_nothing_of_it_twice(study):
     assert files == {"training.json", "log.jsonl", "evaluations.jsonl", "result.json"}
 
 
+def test_each_checkpoint_is_a_model_with_its_evaluation_and_says_whether_it_is_there(study):
+    train(study, num_steps=2)
+    sync(study)
+    folder = train(study, num_steps=6, is_finished=True)
+    sync(study)
+    store = logged(study)
+    models = store.models()
+    assert set(models) == {"step-00000002", "step-00000004", "step-00000006", "model"}
+    assert all(str(model.status) == "READY" for model in models.values())
+    on_disk = {name: model.tags["encore.on_disk"] for name, model in models.items()}
+    assert on_disk == {**dict.fromkeys(models, "yes"), "step-00000002": "no"}
+    assert models["model"].tags["encore.path"] == str(folder / "model")
+    figures = {metric.key: metric.value for metric in models["step-00000004"].metrics}
+    assert figures == {"eval/loss": 0.5, "eval/r2/kind": pytest.approx(0.4)}
+    assert store.steps("eval/loss") == [2, 4, 6], "metrics of a model are the run's own"
+    outputs = store.run().outputs.model_outputs
+    assert {one.model_id for one in outputs} == {model.model_id for model in models.values()}
+
+
 def test_steps_that_a_crash_took_back_stay_as_they_were_logged(study):
     train(study, num_steps=5)
     sync(study, stopped="KILLED")
