@@ -134,7 +134,6 @@ def print_table(run: BenchmarkRun) -> None:
     if len(compared) > 1:
         say(f"{told_apart(compared, pairs=run.pairs)} (95 % intervals of paired differences)")
     say(f"all {len(run.rows)} rows, every subset and what limits them: {run.markdown_path}")
-    say(f"every pair under every row: {run.results_path}")
 
 
 def _difference(row: TableLine) -> str | None:

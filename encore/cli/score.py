@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from encore.scoring.head_accuracy import HeadAccuracy
-    from encore.scoring.scoring_run import ScoreResult
 
 
 @command
@@ -52,20 +51,14 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
     elif every:
         out.print(_accuracy_table(every, held_out))
     warn_of(notes=result.notes, synthetic=result.synthetic)
-    say(f"{_what_was_done(result)}; scores {result.out}")
+    speed = result.tokens_per_second
+    say(
+        f"{result.num_scores:,} scores of {result.num_pairs:,} pairs in {result.out}: "
+        f"{result.num_reused} of {result.num_shards} shards reused, {result.seconds:.1f} s"
+        + (f", {speed:,.0f} tokens/s" if speed else "")
+    )
     warn_of_failures(result.failures, result.num_shards)
     say(f"next: encore sql --query head_accuracy --study {study.path}")
-
-
-def _what_was_done(result: ScoreResult) -> str:
-    scores = f"{result.num_scores:,} scores of {result.num_pairs:,} pairs"
-    if result.tokens_per_second is None or result.padding_share is None:
-        return f"{'scored before, ' * result.is_complete}nothing done: {scores}"
-    return (
-        f"done in {result.seconds:.1f} s: {scores}, {result.num_reused} of {result.num_shards} "
-        f"shards reused, {result.tokens_per_second:,.0f} tokens/s, "
-        f"{result.padding_share:.1%} padding"
-    )
 
 
 def _accuracy_table(every: Sequence[HeadAccuracy], held_out: Sequence[HeadAccuracy]) -> Table:

@@ -57,7 +57,7 @@ def weights_tables(weighed: WeighedRules) -> Iterator[Table | Padding | str]:
 
 
 def comparison_tables(comparison: SchemeComparison) -> Iterator[Table | Padding]:
-    """What the schemes compose, what chance composes, and the weights, plain and effective."""
+    """What the schemes compose, what chance composes, and the weights."""
     schemes = comparison.rows
     title = f"Accuracy of the composed ratings, {comparison.num_pairs} pairs"
     if comparison.folds_grouped_by is not None:
@@ -80,13 +80,9 @@ def comparison_tables(comparison: SchemeComparison) -> Iterator[Table | Padding]
     }
     yield record_table(comparison.draws, of_draws, title="What chance reaches; leakage: none")
     heads = [row.vector.scheme.replace("-", "\n-") + "*" * row.uses_labels for row in schemes]
-    effect = "Effective weights: weight × sd of rating(chosen) - rating(rejected)"
-    for title, weights in (
-        ("Weights", [row.vector.weights for row in schemes]),
-        (effect, [row.effective_weights for row in schemes]),
-    ):
-        rows = [(n, *of_rule) for n, of_rule in enumerate(zip(*weights, strict=True), start=1)]
-        yield compact_table(("#", *heads), rows, title=f"{title} (* learnt from labels)")
+    weights = zip(*(row.vector.weights for row in schemes), strict=True)
+    rows = [(place, *of_rule) for place, of_rule in enumerate(weights, start=1)]
+    yield compact_table(("#", *heads), rows, title="Weights (* learnt from labels)")
     yield rule_legend(comparison.rule_ids)
 
 
