@@ -84,7 +84,7 @@ class Draws:
     """
 
     scheme: str
-    num_draws: int
+    num_draws: int = 0
     half_mean: float | None = None
     half_low: float | None = None
     half_high: float | None = None
@@ -266,7 +266,7 @@ def _draw_halves(pairs: PairRatings, options: SchemeOptions) -> dict[str, _Float
 
 def _draws(scheme: str, half_V: _Floats) -> Draws:
     if not len(half_V):
-        return Draws(scheme=scheme, num_draws=0)
+        return Draws(scheme=scheme)
     low, high = np.quantile(half_V, [0.025, 0.975]).tolist()
     mean = float(half_V.mean())
     return Draws(scheme=scheme, num_draws=len(half_V), half_mean=mean, half_low=low, half_high=high)
