@@ -134,8 +134,7 @@ def _compare_tokens(written: Written, tokenizer: Any) -> list[tuple[str, TokenId
         if encoded.num_cut:  # a backbone may have few positions
             continue
         turns = (*prompt, Message(role="assistant", content=response))
-        messages = [asdict(turn) for turn in turns]
-        text = tokenizer.apply_chat_template(messages, tokenize=False)
+        text = tokenizer.apply_chat_template([asdict(turn) for turn in turns], tokenize=False)
         # Without special tokens: as `apply_chat_template` with tokens and vLLM do.
         for way, is_added in (("", True), (" without special tokens added", False)):
             theirs = tokenizer(text, add_special_tokens=is_added)
@@ -175,6 +174,6 @@ def _plain_scores(plain: Any, sequences: Sequence[TokenIds]) -> Scores:
     rows = []
     with torch.inference_mode():
         for token_ids in sequences:
-            input_ids = torch.from_numpy(token_ids.astype(np.int64))[None].to(plain.device)
-            rows.append(plain(input_ids=input_ids).logits[0].double().cpu().numpy())
-    return np.stack(rows)
+            input_ids = torch.tensor(token_ids[None], dtype=torch.int64, device=plain.device)
+            rows.append(plain(input_ids=input_ids).logits.double().cpu().numpy())
+    return np.concatenate(rows)
