@@ -10,6 +10,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from encore.files import atomic_path
-from encore.model.layouts import TokenIds
+from encore.model.layouts import LayoutName, TokenIds
 from encore.model.opening import architecture_text, parameter_digest
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.scoring import best_layout, computed_batches
@@ -42,6 +43,7 @@ def embed(
     cache: Path,
     pad_token_id: int,
     tokens_per_microbatch: int | None = None,
+    layout: LayoutName | None = None,
     reporter: Reporter = SILENT,
 ) -> _Floats:
     """The pooled state of every sequence of some rows, which heads would read: [P, K, D].
@@ -53,11 +55,14 @@ def embed(
             computed; computed ones are written there, `ROWS_PER_CHUNK` rows a file.
         pad_token_id: Any valid token: nothing attends to it.
         tokens_per_microbatch: See `encore.model.scoring.score_sequences`.
+        layout: The one that computes least by default; changes no result but for rounding.
         reporter: Hears of the rows of each finished file.
 
     Raises:
         NoRoomError: The disk is full.
     """
+    how: dict[str, Any] = {"layout": layout or best_layout(model), "pad_token_id": pad_token_id}
+    how["tokens_per_microbatch"] = tokens_per_microbatch
     digest = _digest(model, rows)
     chunks: list[_Floats] = []
     for start in range(0, len(rows), ROWS_PER_CHUNK):
@@ -65,7 +70,7 @@ def embed(
         path = cache / digest[:16] / f"chunk-{start:08d}.safetensors"
         state_PKD = _read(path, digest=digest)
         if state_PKD is None:
-            state_PKD = _compute(model, chunk, pad_token_id, tokens_per_microbatch)
+            state_PKD = _compute(model, chunk, how)
             _write(path, state_PKD, digest=digest)
         chunks.append(state_PKD)
         reporter.advanced(len(chunk))
@@ -81,21 +86,12 @@ def prompt_of(token_ids: TokenIds, num_prompt: int) -> TokenIds:
     return token_ids[: max(1, num_prompt)]
 
 
-def _compute(
-    model: MultiHeadRewardModel, rows: _Rows, pad_token_id: int, tokens_per_microbatch: int | None
-) -> _Floats:
+def _compute(model: MultiHeadRewardModel, rows: _Rows, how: dict[str, Any]) -> _Floats:
     sequences = [sequence for row in rows for sequence in row]
     width = len(rows[0])
     state_ND = np.empty((len(sequences), model.hidden_size), dtype=np.float32)
-    for batch in computed_batches(
-        model,
-        sequences,
-        compute=model.embed,
-        pad_token_id=pad_token_id,
-        tokens_per_microbatch=tokens_per_microbatch,
-        layout=best_layout(model),
-        groups=[range(first, first + width) for first in range(0, len(sequences), width)],
-    ):
+    groups = [range(first, first + width) for first in range(0, len(sequences), width)]
+    for batch in computed_batches(model, sequences, compute=model.embed, groups=groups, **how):
         state_ND[batch.indices] = batch.value_NX
     return state_ND.reshape(len(rows), width, -1)
 

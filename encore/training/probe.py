@@ -58,6 +58,7 @@ def solve_heads(training: Training, *, cache: Path, reporter: Reporter) -> _Floa
         cache=cache,
         pad_token_id=training.pad_token_id,
         tokens_per_microbatch=config.tokens_per_microbatch,
+        layout=config.layout,
         reporter=reporter,
     )
     if config.objective == "bradley-terry":
