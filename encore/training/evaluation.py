@@ -149,4 +149,4 @@ def r_squared(score_N: _Floats, target_N: _Floats) -> float | None:
 
 def accuracy_half(margin_P: NDArray[Any]) -> float | None:
     """Share of pairs whose chosen response scores higher, a tie half; None without pairs."""
-    return float((1 + np.sign(margin_P)).mean() / 2) if len(margin_P) else None
+    return float((1 + np.sign(margin_P)).mean(dtype=np.float64) / 2) if len(margin_P) else None
