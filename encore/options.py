@@ -16,7 +16,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, Union
 
@@ -78,14 +78,26 @@ class Option:
         return self.flag.removeprefix("--").replace("-", "_").lower()
 
     @property
-    def default(self) -> Any:
-        """What stands for an option that was not given."""
-        return None if self.field.default_factory is not None else self.field.default
-
-    @property
     def takes_pairs(self) -> bool:
         """Whether it is given as NAME=VALUE, several times."""
         return typing.get_origin(self.field.annotation) is dict
+
+    def parsed(self, given: Any) -> Any:
+        """The config's value for what was given on the command line."""
+        if not (self.takes_pairs and isinstance(given, list)):
+            return given
+        pairs = {}
+        for text in given:
+            name, equals, value = text.partition("=")
+            if not equals or not name.isidentifier():
+                raise InputError(
+                    f"{self.flag} {text!r}: expected NAME=VALUE, e.g. tensor_parallel_size=4"
+                )
+            pairs[name] = value
+            with suppress(ValueError):
+                if isinstance(number := json.loads(value), bool | int | float):
+                    pairs[name] = number
+        return pairs
 
 
 def options_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> tuple[Option, ...]:
@@ -137,10 +149,10 @@ def new_app(name: str, *, help: str, version: Callable[[], str] | None = None) -
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """A function with one parameter per option in place of its parameters that are configs."""
     hints = typing.get_type_hints(function, include_extras=True)
-    configs: dict[str, type[StageConfig]] = {
-        name: config
+    configs = {
+        name: hint
         for name, hint in hints.items()
-        if (config := _config_in(hint)) is not None and config is hint
+        if isinstance(hint, type) and issubclass(hint, StageConfig)
     }
     options = {name: options_of(model) for name, model in configs.items()}
     signature = inspect.signature(function)
@@ -155,7 +167,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         built: dict[str, StageConfig] = {}
         for name, model in configs.items():
             there = [one for one in options[name] if one.parameter_name in values]
-            own = {one.path: _value(one, values.pop(one.parameter_name)) for one in there}
+            own = {one.path: one.parsed(values.pop(one.parameter_name)) for one in there}
             built[name] = build(model, own)
         function(**built, **values)
 
@@ -185,15 +197,23 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # otherwise a terminal without Unicode ends the command
             reconfigure(errors="backslashreplace")
+    given = sys.argv[1:] if arguments is None else arguments
+    tokens = [STDIN if word == "-" else word for word in given]
     try:
         with _told_of_signals():
-            _run(app, arguments)
+            called, bound, _ = app.parse_args(
+                tokens, exit_on_error=False, print_error=False, help_on_error=False
+            )
+            called(*bound.args, **bound.kwargs)
+    except CycloptsError as error:
+        what = str(error).rstrip(".")
+        _exit(f"{what}; `--help` lists the options", exit_code=USAGE_ERROR)
     except EncoreError as error:
         _exit(str(error), exit_code=error.exit_code)
-    except TerminatedError:
-        _exit(_STOPPED.format("terminated"), exit_code=TERMINATED)
-    except KeyboardInterrupt:
-        _exit(_STOPPED.format("interrupted"), exit_code=INTERRUPTED)
+    except KeyboardInterrupt as error:
+        is_term = isinstance(error, TerminatedError)
+        word, exit_code = ("terminated", TERMINATED) if is_term else ("interrupted", INTERRUPTED)
+        _exit(f"{word}; finished work is kept, the same command continues", exit_code=exit_code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on
         sys.exit(1)
@@ -205,21 +225,6 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
             exit_code=1,
         )
     sys.exit(0)
-
-
-_STOPPED = "{}; finished work is kept, the same command continues"
-
-
-def _run(app: App, arguments: Sequence[str] | None) -> None:
-    given = sys.argv[1:] if arguments is None else arguments
-    tokens = [STDIN if word == "-" else word for word in given]
-    try:
-        called, bound, _ = app.parse_args(
-            tokens, exit_on_error=False, print_error=False, help_on_error=False
-        )
-    except CycloptsError as error:
-        raise UsageError(f"{str(error).rstrip('.')}; `--help` lists the options") from error
-    called(*bound.args, **bound.kwargs)
 
 
 @contextmanager
@@ -263,20 +268,21 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
     field, about = option.field, option.about
     is_positional, alias = bool(about.get("positional")), about.get("alias")
     is_required, bounds = field.is_required(), bounds_of(field)
+    default = None if field.default_factory is not None else field.default
     annotation = list[str] | None if option.takes_pairs else field.annotation
     shown = Parameter(
         name=(option.flag, f"--{alias}") if alias else option.flag,
         help=(field.description or "") + f" [{bounds}]" * bool(bounds),
         group=_ARGUMENTS if is_positional else groups.get(about.get("group", ""), _OPTIONS),
         metavar="NAME=VALUE" if option.takes_pairs else about.get("metavar"),
-        show_default=bool(not is_required and not option.takes_pairs and option.default),
+        show_default=bool(default) and not is_required,
         allow_repeating=True,  # the last one counts, so that scripts can append
         negative=None if field.annotation in (bool, bool | None) else "",
     )
     return inspect.Parameter(
         option.parameter_name,
         inspect.Parameter.POSITIONAL_ONLY if is_positional else inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if is_required else option.default,
+        default=inspect.Parameter.empty if is_required else default,
         annotation=Annotated[annotation, shown],
     )
 
@@ -292,23 +298,6 @@ def bounds_of(field: FieldInfo) -> str:
     )
 
 
-def _value(option: Option, value: Any) -> Any:
-    if option.takes_pairs and isinstance(value, list):
-        return dict(_name_and_value(option.flag, text) for text in value)
-    return value
-
-
-def _name_and_value(flag: str, text: str) -> tuple[str, bool | int | float | str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise InputError(f"{flag} {text!r}: expected NAME=VALUE, e.g. tensor_parallel_size=4")
-    try:
-        parsed = json.loads(value)
-    except ValueError:
-        return name, value
-    return name, parsed if isinstance(parsed, bool | int | float) else value
-
-
 def _add_required_branches(model: type[BaseModel], tree: dict[str, Any]) -> None:
     """An empty branch for each nested config that must be there and of which nothing was given."""
     for name, field in model.model_fields.items():
@@ -320,11 +309,8 @@ def _add_required_branches(model: type[BaseModel], tree: dict[str, Any]) -> None
 def _refusal(model: type[BaseModel], error: ValidationError) -> EncoreError:
     problem = error.errors(include_url=False)[0]
     message = problem["msg"].removeprefix("Value error, ")
-    options = {one.path: one for one in options_of(model)}
     where = tuple(part for part in problem["loc"] if isinstance(part, str))
-    found = next(
-        (options[where[:n]] for n in range(len(where), 0, -1) if where[:n] in options), None
-    )
+    found = next((one for one in options_of(model) if one.path == where[: len(one.path)]), None)
     if found is None:
         return InputError(message)
     has_open_bound = any(hasattr(one, "gt") or hasattr(one, "lt") for one in found.field.metadata)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -79,22 +78,12 @@ class RatingManifest(RunManifest):
         if rules_digest(self.rules) != self.identity["rules_sha256"]:
             raise ValueError("its rules are not those of its identity")
 
-    def problems_in(self, paths: Sequence[Path], /) -> Mapping[Path, str]:
-        """The files with a rating that is no number in [0, 1]; null is none."""
-        with ThreadPoolExecutor() as pool:
-            found = zip(paths, pool.map(_first_bad_rating, paths), strict=True)
-            return {
-                path: f"it has a rating of {value}, expected a number in [0, 1]"
-                for path, value in found
-                if value is not None
-            }
-
-
-def _first_bad_rating(path: Path) -> float | None:
-    rating = pq.ParquetFile(path).read(columns=["rating"])["rating"]
-    is_valid = pc.and_(pc.greater_equal(rating, 0), pc.less_equal(rating, 1))  # false for NaN
-    bad = rating.filter(pc.invert(is_valid))  # a null is neither
-    return bad[0].as_py() if len(bad) else None
+    def check_values(self, path: Path, /) -> None:
+        """Refuse a rating that is no number in [0, 1]; null is none."""
+        rating = pq.ParquetFile(path).read(columns=["rating"])["rating"]
+        is_valid = pc.and_(pc.greater_equal(rating, 0), pc.less_equal(rating, 1))  # false for NaN
+        if len(bad := rating.filter(pc.invert(is_valid))):  # a null is neither
+            raise ValueError(f"it has a rating of {bad[0]}, expected a number in [0, 1]")
 
 
 RatingStatus = RunStatus[RatingManifest]

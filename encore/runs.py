@@ -21,6 +21,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -147,9 +148,12 @@ class RunManifest(BaseModel):
                 f"a plan of {self.num_pairs} pairs in shards of {self.shard_size} pairs"
             )
 
-    def problems_in(self, _paths: Sequence[Path], /) -> Mapping[Path, str]:
-        """Which of some whole files hold values that are not valid, and why: one query for all."""
-        return {}
+    def check_values(self, _path: Path, /) -> None:
+        """Refuse a shard's file, whole and of this run, that holds a value that is not valid.
+
+        Raises:
+            ValueError: The value.
+        """
 
 
 Manifest = TypeVar("Manifest", bound=RunManifest)
@@ -173,16 +177,6 @@ class ShardState:
     num_rows: int = 0
     action: str = ""
     counts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def num_ratings(self) -> int:
-        """Ratings with a number, in a shard of ratings that is done."""
-        return int(self.footer.get("num_ratings", 0))
-
-    @property
-    def num_nulls(self) -> int:
-        """Null ratings, in a shard of ratings that is done."""
-        return int(self.footer.get("num_nulls", 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,14 +384,10 @@ def write_shard(run_dir: Path, manifest: RunManifest, shard: Shard, content: Sli
 
 def record_failure(run_dir: Path, shard: Shard, error: BaseException) -> None:
     """Remember why a shard failed, for `run_status`."""
-    content = {
-        "shard_index": shard.index,
-        "error_type": type(error).__name__,
-        "error": " ".join(str(error).split())[:500],
-    }
-    data = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+    content = json.dumps({"error": reason}, ensure_ascii=False)
     with contextlib.suppress(OSError):  # the failure matters more than its record
-        atomic_write_bytes(_failure_path(run_dir, shard.index), data.encode())
+        atomic_write_bytes(_failure_path(run_dir, shard.index), f"{content}\n".encode())
 
 
 def _failure_path(run_dir: Path, index: int) -> Path:
@@ -421,20 +411,15 @@ def inspect_shards(
 ) -> tuple[ShardState, ...]:
     """The states of some shards, checked as by `run_status`."""
     files = _shard_files(run_dir)
-    found = {
-        path: _read(path, manifest, shard)
-        for shard in shards
-        for path in files.get(shard.index, ())
-    }
-    whole = [path for path, one in found.items() if one.state == "done"]
-    for path, problem in (manifest.problems_in(whole) if whole else {}).items():
-        found[path] = ShardState(index=found[path].index, state="damaged", detail=problem)
-    states = []
-    for shard in shards:
-        candidates = [found[path] for path in files.get(shard.index, ())]
-        candidates.sort(key=lambda one: one.state != "done")  # the first valid file wins
-        states.append(candidates[0] if candidates else _without_file(run_dir, shard))
-    return tuple(states)
+
+    def state_of(shard: Shard) -> ShardState:
+        states = [_read(path, manifest, shard) for path in files.get(shard.index, ())]
+        if not states:
+            return _without_file(run_dir, shard)
+        return min(states, key=lambda one: one.state != "done")  # the first valid file wins
+
+    with ThreadPoolExecutor() as pool:
+        return tuple(pool.map(state_of, shards))
 
 
 def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
@@ -446,32 +431,27 @@ def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
         expected = match[2] or path.with_suffix(".sha256").read_text(encoding="ascii").split()[0]
         digest = file_sha256(path)
         if not digest.startswith(expected):
-            raise EncoreError("its content does not match its SHA-256")
+            raise ValueError("its content does not match its SHA-256")
         metadata = pq.read_metadata(path)
         footer = _read_footer(metadata)
         for name, value in _own_footer(manifest, shard).items():
             if footer.get(name) != value:
-                raise EncoreError(f"its footer says {name} {footer.get(name)!r}, not {value!r}")
+                raise ValueError(f"its footer says {name} {footer.get(name)!r}, not {value!r}")
         if metadata.num_rows != num_rows:
-            raise EncoreError(f"it has {metadata.num_rows} rows, not {num_rows}")
-    except EncoreError as error:
-        detail = str(error)
-    except (FileNotFoundError, UnicodeDecodeError, IndexError):
-        detail = "its .sha256 file is missing or empty"
-    except (pa.ArrowException, KeyError, ValueError) as error:
-        detail = f"its Parquet footer is unreadable ({error})"
-    except OSError as error:
-        detail = f"it cannot be read ({error.strerror or error})"
-    else:
+            raise ValueError(f"it has {metadata.num_rows} rows, not {num_rows}")
+        manifest.check_values(path)
+    except (pa.ArrowException, OSError, KeyError, ValueError, IndexError) as error:
         return ShardState(
-            index=shard.index,
-            state="done",
-            path=path,
-            sha256=digest,
-            footer=footer,
-            num_rows=num_rows,
+            index=shard.index, state="damaged", detail=f"its file cannot be used: {error}"
         )
-    return ShardState(index=shard.index, state="damaged", detail=detail)
+    return ShardState(
+        index=shard.index,
+        state="done",
+        path=path,
+        sha256=digest,
+        footer=footer,
+        num_rows=num_rows,
+    )
 
 
 def _own_footer(manifest: RunManifest, shard: Shard) -> dict[str, Any]:
@@ -487,7 +467,7 @@ def _read_footer(metadata: Any) -> dict[str, Any]:
 def _without_file(run_dir: Path, shard: Shard) -> ShardState:
     try:
         failure = json.loads(_failure_path(run_dir, shard.index).read_text(encoding="utf-8"))
-        detail = f"{failure['error_type']}: {failure['error']}"
+        detail = str(failure["error"])
     except FileNotFoundError:
         return ShardState(index=shard.index, state="missing")
     except (OSError, ValueError, KeyError, TypeError):

@@ -173,13 +173,11 @@ def shard_lock(run_dir: Path, index: int) -> Iterator[bool]:
     """
     locks = run_dir / "locks"
     locks.mkdir(exist_ok=True)
-    lock, is_mine = FileLock(locks / f"shard-{index:05d}.lock", blocking=False), True
-    try:
+    lock = FileLock(locks / f"shard-{index:05d}.lock", blocking=False)
+    with contextlib.suppress(Timeout):
         lock.acquire()
-    except Timeout:
-        is_mine = False
     try:
-        yield is_mine
+        yield lock.is_locked
     finally:
         lock.release()
 

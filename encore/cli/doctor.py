@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from pathlib import Path
 
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json
@@ -12,7 +11,7 @@ from encore.terminal import out, print_json
 
 @command
 def doctor(*, json: JsonOption = False) -> None:
-    """Explain a broken environment: packages, engine, GPU, memory, disk, hub.
+    """Explain a broken environment: packages, engine, GPU, memory, hub.
 
     Prints what is not as expected, with the next step; `--json` prints every check. Exit code 1 if
     something required is broken; warnings (an extra you may not need, a hub that does not
@@ -20,7 +19,7 @@ def doctor(*, json: JsonOption = False) -> None:
     """
     from encore.doctor import diagnose
 
-    findings = diagnose(os.environ, folder=Path.cwd())
+    findings = diagnose(os.environ)
     num_fail = sum(one.verdict == "fail" for one in findings)
     if json:
         content = [asdict(one) for one in findings]

@@ -145,6 +145,19 @@ def score_study(
     run_dir = config.out or study.path / SCORES_DIR / manifest.score_key
     began = time.monotonic()
     report = score_run(run_dir, manifest, pairs_of, opened=model, how=config, reporter=reporter)
+    seconds = time.monotonic() - began
+    split = trained_split(model.metadata)
+    return _result(run_dir, manifest, report, split=split, seconds=seconds)
+
+
+def _result(
+    run_dir: Path,
+    manifest: ScoreManifest,
+    report: RunReport,
+    *,
+    split: TrainedSplit | None,
+    seconds: float,
+) -> ScoreResult:
     num_rows = sum(shard.num_rows for shard in report.outcomes)
     num_computed, num_cut = report.computed("num_computed"), report.total("num_cut_responses")
     note = (
@@ -161,12 +174,12 @@ def score_study(
         failures=report.failures,
         num_shards=len(manifest.shards),
         num_reused=report.count("reused"),
-        seconds=time.monotonic() - began,
+        seconds=seconds,
         num_tokens=report.computed("num_tokens"),
         padding_share=report.computed("num_padding") / num_computed if num_computed else None,
         notes=(note,) if num_cut else (),
         synthetic=manifest.synthetic,
-        split=trained_split(model.metadata),
+        split=split,
     )
 
 
