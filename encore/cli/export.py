@@ -63,8 +63,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
         told = None if pushed is None else dataclasses.asdict(pushed)
         print_json({**dataclasses.asdict(result), **more, "pushed": told})
     elif weights:
-        rows = [(rule_id, f"{weight:.4f}") for rule_id, weight in weights.items()]
-        out.print(compact_table(("rule", "weight"), rows, title="Folded heads"))
+        out.print(compact_table(("rule", "weight"), weights.items(), title="Folded heads"))
     _say_what_was_written(result)
     if pushed is not None:
         say(f"pushed: {pushed.url}")

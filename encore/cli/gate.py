@@ -33,8 +33,9 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
     if json:
         print_json({**dataclasses.asdict(result), "out": str(result.out)})
         return
-    rows = [(head_id, f"{weight:.4f}") for head_id, weight in result.mean_weights.items()]
-    out.print(compact_table(("head", "mean weight"), rows, title="The gate over held-out prompts"))
+    weights = result.mean_weights.items()
+    title = "The gate over held-out prompts"
+    out.print(compact_table(("head", "mean weight"), weights, title=title))
     say(
         f"gate: training loss {result.training_loss:.4f}; of the best constant weights "
         f"{result.best_constant_loss:.4f}"

@@ -80,10 +80,9 @@ def _warn_of_unused(config: TrainConfig) -> None:
     unused += _OF_STEPS if config.method == "probe" else ()
     given = {name: getattr(config, name) for name in unused if name in config.model_fields_set}
     warn_of_unused(given, who=f"method {config.method}")
-    if config.objective == "bradley-terry" and any((config.ratings, config.run, config.judge)):
-        warn(
-            "objective bradley-terry reads no ratings: --ratings, --run and --judge change nothing"
-        )
+    if config.objective == "bradley-terry":
+        of_ratings = {name: getattr(config, name) for name in ("ratings", "run", "judge")}
+        warn_of_unused(of_ratings, who="objective bradley-terry")
 
 
 def heads_table(evaluation: EvaluationRecord) -> Table:

@@ -68,7 +68,7 @@ def test_options_that_change_nothing_are_named(train):
     assert "method probe has no use for --epochs" in probe.err
     assert "method probe has no use for --lora-rank" in probe.err
     baseline = train("--objective", "bradley-terry", "--max-steps", 1, out="baseline")
-    assert "objective bradley-terry reads no ratings" in baseline.err
+    assert "objective bradley-terry has no use for --ratings" in baseline.err
     assert "next: encore score " in baseline.err
     plain = train("--max-steps", 1, "--evaluation-share", 0, out="plain")
     assert "changes nothing" not in plain.err
