@@ -137,10 +137,10 @@ def print_table(run: BenchmarkRun) -> None:
 
 
 def _difference(row: TableLine) -> str | None:
-    from encore.report.words import points
+    from encore.benchmarks.render import points
 
     found = row.own.comparison
     if found is None:
         return None
-    low, high = points(found.ci_low, digits=1), points(found.ci_high, digits=1)
-    return f"{points(found.difference, digits=1)} ({low} to {high})"
+    low, high = points(found.ci_low), points(found.ci_high)
+    return f"{points(found.difference)} ({low} to {high})"

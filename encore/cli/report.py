@@ -52,7 +52,7 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
         out.print(f"{written.page}", soft_wrap=True)
     for name, reason in written.missing.items():
         say(f"note: no figure {name}: {reason}")
-    for note in written.notes:
+    for note in findings.notes:
         say(f"note: {note}")
     warn_of(synthetic=findings.provenance.synthetic)
     exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards)

@@ -1,8 +1,9 @@
-"""What a figure of the report is, and drawing it: light and dark for the page, SVG and PNG files.
+"""What a figure of the report is, and drawing it as SVG and PNG.
 
-A chart function turns data into a `Chart`: panels that draw on Matplotlib's axes, words in their
-place, and the figures behind as a table. Finding the place of labels takes most of the time, so a
-panel is drawn once: dark by its colours' names, and the files from the drawings of their panels.
+A chart function turns findings into a `Chart`: panels that draw on Matplotlib's axes, words in
+their place, and the figures behind as a table. The page has each panel as a picture of its own, so
+that they fit a phone; a file has them all. The look is that of `report.mplstyle`, and is light: the
+page's style sheet turns its pictures dark.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,41 +24,18 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
-Theme = Literal["light", "dark"]
 Floats = NDArray[np.float64]
 
+FORMATS = ("svg", "png")
 _STYLE = Path(__file__).parent / "report.mplstyle"
-#: The dark theme: the colour in the place of each one of the style sheet. Blue, orange, green and
-#: purple can be told apart without red and green.
-_DARK = {
-    "0068ad": "5ab2f2",
-    "c4520c": "f39a55",
-    "00775a": "43c79c",
-    "8a4a82": "d693cd",
-    "1d232b": "e7ebf0",
-    "59636f": "9ca7b4",
-    "ffffff": "161b21",
-    "dce2e9": "343f4b",
-}
-_COLOUR = re.compile('(?<=: #)[0-9a-f]{6}(?=[;"])')
-_GROUP_ID = re.compile(r'<g id="\w+">')
 _POINTS_PER_INCH = 72.0
-_PNG_DPI = 180
-#: Around what a panel shows, in pixels.
-_PAD = 8.0
 
 # Colours beside the first four: of text, of labels, of the ground, of what lies behind.
 INK, MUTED, PAPER, BAND = "C4", "C5", "C6", "C7"
 #: The look of a line at a value that others are read against.
-REFERENCE: Mapping[str, Any] = {
-    "color": MUTED,
-    "linewidth": 0.9,
-    "linestyle": (0, (3, 2)),
-    "zorder": 1.5,
-}
+REFERENCE: Mapping[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": "--"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +43,7 @@ class DataTable:
     """The figures behind a chart, written out."""
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: Sequence[tuple[str, ...]]
 
     @property
     def are_numbers(self) -> list[bool]:
@@ -77,31 +55,37 @@ class DataTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Panel:
-    """One pair of axes: a figure of its own on the page, beside its neighbours in a file.
+    """One pair of axes.
 
     Attributes:
         title: What it is about, a few words.
         subtitle: Its key figures, n among them; with the titles what is read to those who do not
             see it.
         draw: Draws it.
-        width: In points, the labels included. At 295 its text is readable on a phone.
-        height: In points.
     """
 
     title: str
     subtitle: str
     draw: Callable[[Axes], None]
-    width: float = 295.0
-    height: float = 235.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chart:
-    """A figure of the report; ``columns`` is of panels in a file."""
+    """A figure of the report.
+
+    Attributes:
+        panels: A figure of its own on the page each, beside its neighbours in a file.
+        table: The figures behind.
+        columns: Of panels in a file.
+        width: Of a panel in points. At 295 its text is readable on a phone.
+        height: In points.
+    """
 
     panels: Sequence[Panel]
     table: DataTable
     columns: int = 2
+    width: float = 295.0
+    height: float = 235.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +98,18 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DrawnChart:
-    """A chart with its drawings.
+    """A chart with its title and drawings.
 
     Attributes:
         chart: What was drawn.
         title: Of the files.
-        panels: Each panel as SVG in a data URI, by theme.
-        files: All panels in one picture, light, by format: ``svg`` and ``png``.
+        panels: Each panel as SVG in a data URI.
+        files: All panels in one picture, by format.
     """
 
     chart: Chart
     title: str
-    panels: Mapping[Theme, Sequence[str]]
+    panels: Sequence[str]
     files: Mapping[str, bytes]
 
 
@@ -143,105 +127,41 @@ def draw_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnCha
     with warnings.catch_warnings(), matplotlib.style.context(["default", _STYLE]):
         # The PNG shows boxes for what its font lacks; the SVG has the characters.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        drawings = [_draw_panel(panel) for panel in chart.panels]
-        files = _sheet(chart, drawings, title=title, mark=mark)
-    light = [svg for svg, _ in drawings]
-    dark = [_COLOUR.sub(lambda found: _DARK.get(found[0], found[0]), svg) for svg in light]
-    return DrawnChart(
-        chart=chart,
-        title=title,
-        panels={"light": [*map(_data_uri, light)], "dark": [*map(_data_uri, dark)]},
-        files=files,
-    )
+        sheet = _sheet(chart, title=title, mark=mark)
+        return DrawnChart(
+            chart=chart,
+            title=title,
+            panels=[_data_uri(panel, chart) for panel in chart.panels],
+            files={kind: _saved(sheet, kind) for kind in FORMATS},
+        )
 
 
-def _data_uri(svg: str) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-
-
-def _draw_panel(panel: Panel) -> tuple[str, NDArray[np.uint8]]:
-    figure = _figure(panel.width, panel.height)
+def _data_uri(panel: Panel, chart: Chart) -> str:
+    figure = _figure(chart.width, chart.height)
     axes = figure.add_subplot()
     panel.draw(axes)
-    # A title that looks for room above ticks takes as long as everything else together.
-    is_free = axes.xaxis.get_ticks_position() != "top"
-    axes.set_title(panel.subtitle, y=1.0 if is_free else None)
-    _fit(figure)
-    return _draw(figure)
+    axes.set_title(panel.subtitle)
+    figure.tight_layout()
+    svg = _saved(figure, "svg", transparent=True)
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
-def _fit(figure: Figure) -> None:
-    """Give labels the room they need: a constrained layout in one pass, of the same result."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.transforms import Bbox
-
-    canvas: Any = FigureCanvasAgg(figure)
-    boxes = (one.get_tightbbox(canvas.get_renderer(), for_layout_only=True) for one in figure.axes)
-    taken = Bbox.union([box for box in boxes if box is not None])
-    (left, bottom), (right, top) = figure.transFigure.inverted().transform(taken.padded(_PAD))
-    edges = figure.subplotpars
-    figure.subplots_adjust(
-        edges.left - left, edges.bottom - bottom, edges.right + 1 - right, edges.top + 1 - top
-    )
-
-
-def _draw(figure: Figure) -> tuple[str, NDArray[np.uint8]]:
-    """A figure as SVG and as pixels; neither tells the time nor what drew it."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    canvas: Any = FigureCanvasAgg(figure)
-    canvas.draw()
-    pixels = np.array(canvas.buffer_rgba())
-    buffer = io.BytesIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    canvas = FigureCanvasSVG(figure)
-    canvas.print_svg(buffer, metadata=nothing)
-    return _GROUP_ID.sub("<g>", buffer.getvalue().decode()), pixels
-
-
-def _sheet(
-    chart: Chart,
-    drawings: Sequence[tuple[str, NDArray[np.uint8]]],
-    *,
-    title: str,
-    mark: str | None,
-) -> dict[str, bytes]:
-    """All panels side by side and below each other, each under its title: the files' bytes."""
-    from PIL import Image
-
-    panels, columns = chart.panels, min(chart.columns, len(chart.panels))
-    widths = [max(one.width for one in panels[place::columns]) for place in range(columns)]
-    starts = range(0, len(panels), columns)
-    heights = [max(one.height for one in panels[at : at + columns]) + 30 for at in starts]
-    heading = _wrapped(title, sum(widths) / 8)
-    top = 28 + 16 * heading.count("\n")
-    width, height = sum(widths), top + sum(heights) + 30 * (mark is not None)
-    figure = _figure(width, height)
-
-    def write(text: str, x: float, y: float, **look: Any) -> None:
-        figure.text((x + 4) / width, 1 - y / height, text, va="bottom", **look)
-
-    write(heading, 0, top - 4, fontsize=13)
+def _sheet(chart: Chart, *, title: str, mark: str | None) -> Figure:
+    """All panels side by side and below each other, each under its title."""
+    columns = min(chart.columns, len(chart.panels))
+    num_rows = -(-len(chart.panels) // columns)
+    width = columns * chart.width
+    figure = _figure(width, num_rows * (chart.height + 28) + 50)
+    figure.suptitle(_wrapped(title, width / 8), x=0.01, ha="left")
     if mark is not None:
-        write(textwrap.fill(mark, int(width / 6)), 0, height - 4, color="C1")
-    corners = []
-    for place, panel in enumerate(panels):
-        row, column = divmod(place, columns)
-        x, y = sum(widths[:column]), top + sum(heights[:row])
-        write(_wrapped(panel.title, panel.width / 6.2 - 4), x, y + 30)
-        corners.append((x, y + 30))
-    svg, pixels = _draw(figure)
-    for (x, y), (panel_svg, panel_pixels) in zip(corners, drawings, strict=True):
-        inner = panel_svg[panel_svg.index(">", panel_svg.index("<svg")) + 1 :]
-        moved = f'<g transform="translate({x:g} {y:g})">{inner.replace("</svg>", "</g>")}</svg>'
-        svg = svg.replace("</svg>", moved)
-        row, column = (int(points * _PNG_DPI / _POINTS_PER_INCH) for points in (y, x))
-        num_rows, num_columns = panel_pixels.shape[:2]
-        pixels[row : row + num_rows, column : column + num_columns] = panel_pixels
-    png = io.BytesIO()
-    Image.fromarray(pixels).convert("RGB").save(png, "png", dpi=(_PNG_DPI, _PNG_DPI))
-    return {"svg": svg.encode(), "png": png.getvalue()}
+        figure.supxlabel(_wrapped(mark, width / 6), color="C1")
+    for place, panel in enumerate(chart.panels, start=1):
+        axes = figure.add_subplot(num_rows, columns, place)
+        panel.draw(axes)
+        name = _wrapped(panel.title, chart.width / 6.5)
+        axes.set_title(f"{name}\n{panel.subtitle}".strip())
+    figure.tight_layout()
+    return figure
 
 
 def _wrapped(text: str, num_characters: float) -> str:
@@ -251,7 +171,14 @@ def _wrapped(text: str, num_characters: float) -> str:
 def _figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width / _POINTS_PER_INCH, height / _POINTS_PER_INCH), dpi=_PNG_DPI)
+    return Figure(figsize=(width / _POINTS_PER_INCH, height / _POINTS_PER_INCH))
+
+
+def _saved(figure: Figure, kind: str, *, transparent: bool = False) -> bytes:
+    """A figure as a file that does not tell the time."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata={"Date": None}, transparent=transparent)
+    return buffer.getvalue()
 
 
 # --- what the charts share ------------------------------------------------------------------------
@@ -262,25 +189,20 @@ def floats(values: object) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
-def draw_cells(axes: Axes, value_RC: Floats, words: Callable[[int, int], str]) -> QuadMesh:
-    """Cells from orange at −1 over the ground to blue at 1, NaN grey, with words in them."""
-    from matplotlib.colors import ListedColormap, to_rgba
+def draw_cells(axes: Axes, value_RC: Floats, words: Callable[[int, int], str]) -> None:
+    """Cells from orange at −1 over white to blue at 1, NaN grey, with words in them."""
+    from matplotlib.colors import LinearSegmentedColormap
 
-    # Tones that fade rather than blends with the ground, which would be other colours when dark.
-    tones = ListedColormap(
-        [to_rgba("C1" if level < 0 else "C0", abs(level)) for level in np.linspace(-1, 1, 129)]
-    ).with_extremes(bad=BAND)
+    tones = LinearSegmentedColormap.from_list("tones", ["C1", PAPER, "C0"]).with_extremes(bad=BAND)
     edges_C, edges_R = (np.arange(size + 1) - 0.5 for size in value_RC.T.shape)
-    image = axes.pcolormesh(edges_C, edges_R, value_RC, cmap=tones, vmin=-1, vmax=1)
-    axes.invert_yaxis()
+    axes.pcolormesh(edges_C, edges_R, value_RC, cmap=tones, vmin=-1, vmax=1)
     for row, column in np.ndindex(*value_RC.shape):
         tone = PAPER if abs(value_RC[row, column]) > 0.6 else INK
         text = axes.text(column, row, words(row, column), color=tone, fontsize=9)
         text.set(ha="center", va="center_baseline")
-    axes.grid(visible=False)
     axes.spines[:].set_visible(False)
+    axes.invert_yaxis()
     axes.set_ylabel("rule")
-    return image
 
 
 def draw_dots(
@@ -290,9 +212,9 @@ def draw_dots(
     tones: Sequence[str],
 ) -> None:
     """A named row for each share and the two ends of its interval."""
-    for place, (value, low, high) in enumerate(floats(figures)):
-        axes.plot([low, high], [place, place], color=tones[place], linewidth=1.4)
-        axes.plot(value, place, "o", color=tones[place], markersize=7.5)
+    value_N, low_N, high_N = floats(figures).T
+    axes.hlines(range(len(names)), low_N, high_N, tones)
+    axes.scatter(value_N, range(len(names)), 50, tones)
     name_rows(axes, names)
     in_percent(axes.xaxis)
 
@@ -312,17 +234,9 @@ def name_rows(axes: Axes, names: Sequence[str], *, room_above: float = 0.0) -> N
 
     ``room_above`` the first row is in heights of a row, for a legend.
     """
-    axes.set_ylim(len(names) - 0.5, -0.85 - room_above)
-    axes.set_yticks([])
+    axes.set(ylim=(len(names) - 0.5, -0.85 - room_above), yticks=[])
     axes.spines["left"].set_visible(False)
-    axes.grid(visible=False, axis="y")
     for place, name in enumerate(names):
-        axes.annotate(
-            name if len(name) <= 46 else f"{name[:44]} …",
-            xy=(0.0, place - 0.3),
-            xycoords=("axes fraction", "data"),
-            fontsize=9,
-            va="bottom",
-            annotation_clip=False,
-            bbox={"facecolor": PAPER, "alpha": 0.9, "linewidth": 0, "pad": 1.0},
-        )
+        shown = name if len(name) <= 46 else f"{name[:44]} …"
+        text = axes.text(0, place - 0.3, shown, transform=axes.get_yaxis_transform())
+        text.set(fontsize=9, va="bottom")

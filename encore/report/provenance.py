@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -13,14 +14,8 @@ from encore.data.study import MARKER, Study, open_study
 from encore.files import file_sha256
 from encore.rating_runs import RatingStatus, null_reasons, run_status
 from encore.report.words import count, plural
-from encore.versions import installed_version, package_versions
+from encore.versions import package_versions
 from encore.warehouse import Ratings
-
-#: Name and value of a line, and whether it is a key or digest, to be set so.
-Fact = tuple[str, str, bool]
-
-#: What makes the report.
-_PACKAGES = ("encore-reward", "duckdb", "numpy", "pyarrow", "scipy", "matplotlib", "jinja2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +23,7 @@ class Provenance:
     """Where ratings come from.
 
     Attributes:
-        facts: What is recorded, in the order to be read.
+        facts: What is recorded by name, in the order to be read.
         null_reasons: Null ratings by the recorded reason; None where no reason is recorded.
         titles: Titles of the rules by rule_id, where the run recorded them.
         judge: The judge's name; None where nobody wrote it down.
@@ -37,7 +32,7 @@ class Provenance:
         versions: Versions of packages, of the rating and of this report.
     """
 
-    facts: Sequence[Fact]
+    facts: Mapping[str, str]
     null_reasons: Mapping[str, int] | None
     titles: Mapping[str, str]
     judge: str | None
@@ -66,16 +61,16 @@ def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
     study = study_of(source)
     pairs = [] if study is None else [read_manifest(study, label) for label in labels_of(study)]
     known = [one.label for one in pairs if one.synthetic]
-    own = {"python": package_versions()["python"]}
-    own |= {name: text for name in _PACKAGES if (text := installed_version(name))}
+    made_up = manifest.synthetic if manifest else ()
     recorded = {"rating": manifest.versions} if manifest and manifest.versions else {}
+    own = package_versions() | {name: version(name) for name in ("matplotlib", "jinja2")}
     return Provenance(
-        facts=list(_run_facts(status) if status else _file_facts(source, judge, run_key)),
+        facts=_run_facts(status) if status else _file_facts(source, judge, run_key),
         null_reasons=null_reasons(status) if status else None,
         titles={rule["rule_id"]: rule["title"] for rule in manifest.rules} if manifest else {},
         judge=judge,
         run_key=run_key,
-        synthetic=list(_synthetic(sources, known, judge, manifest.synthetic if manifest else ())),
+        synthetic=list(_synthetic(sources, known, judge, made_up)),
         versions={**recorded, "this report": own},
     )
 
@@ -94,50 +89,41 @@ def _recorded(source: Ratings, column: str) -> str | None:
     return None
 
 
-def _run_facts(status: RatingStatus) -> Iterator[Fact]:
+def _run_facts(status: RatingStatus) -> dict[str, str]:
     manifest = status.manifest
     identity = manifest.identity
-    judge, plan = identity["judge"], identity["plan"]
+    judge = identity["judge"]
     apart = {"name", "revision", "chat_template_sha256", "engine_args"}
     engine = {key: value for key, value in judge.items() if key not in apart}
-    overlong = f"; over-long prompts: {plan['overlong']}" if "overlong" in plan else ""
-    pairs = plural(manifest.num_pairs, "pair")
     done = f"{count(status.count('done'))} of {count(len(status.shards))}"
-    facts = (
-        ("run key", manifest.run_key, True),
-        ("judge", judge["name"], False),
-        ("judge's revision", judge.get("revision"), True),
-        ("judge's engine", _settings({**engine, **judge.get("engine_args", {})}), False),
-        ("chat template, SHA-256", judge.get("chat_template_sha256"), True),
-        ("rule set", f"{manifest.rule_set}, {plural(len(manifest.rules), 'rule')}", False),
-        ("rules, SHA-256", identity.get("rules_sha256"), True),
-        ("prompt, SHA-256", identity.get("prompt_sha256"), True),
-        ("pairs, SHA-256", identity.get("data_sha256"), True),
-        ("decoding", _settings(identity.get("decoding", {})), False),
-        ("plan", f"{pairs} in shards of {count(manifest.shard_size)}{overlong}", False),
-        ("shards", f"{done} finished and validated", False),
-    )
-    yield from ((name, str(value), is_code) for name, value, is_code in facts if value)
+    facts = {
+        "run key": manifest.run_key,
+        "judge": judge["name"],
+        "judge's revision": judge.get("revision"),
+        "judge's engine": _settings(engine | judge.get("engine_args", {})),
+        "chat template, SHA-256": judge.get("chat_template_sha256"),
+        "rule set": f"{manifest.rule_set}, {plural(len(manifest.rules), 'rule')}",
+        "rules, SHA-256": identity.get("rules_sha256"),
+        "prompt, SHA-256": identity.get("prompt_sha256"),
+        "pairs, SHA-256": identity.get("data_sha256"),
+        "decoding": _settings(identity.get("decoding", {})),
+        "plan": _settings(identity["plan"]),
+        "shards": f"{done} finished and validated",
+    }
+    return {name: str(value) for name, value in facts.items() if value}
 
 
-def _file_facts(source: Ratings, judge: str | None, run_key: str | None) -> Iterator[Fact]:
-    if source.table is not None:
-        yield ("ratings", "a table in memory", False)
-    else:
-        names = [path.name for path in source.files]
-        more = f" and {count(len(names) - 3)} more" if len(names) > 3 else ""
-        yield ("files", ", ".join(names[:3]) + more, False)
-        if len(source.files) == 1:
-            yield ("file, SHA-256", file_sha256(source.files[0]), True)
-    if run_key is not None:
-        yield ("run key", run_key, True)
-    if judge is not None:
-        yield ("judge", judge, False)
-    yield (
-        "revision, rules, prompt",
-        "not recorded: these ratings are not a run of a study",
-        False,
-    )
+def _file_facts(source: Ratings, judge: str | None, run_key: str | None) -> dict[str, str]:
+    names = [path.name for path in source.files]
+    more = f" and {count(len(names) - 3)} more" if len(names) > 3 else ""
+    facts = {
+        "files": ", ".join(names[:3]) + more if names else "a table in memory",
+        "file, SHA-256": file_sha256(source.files[0]) if len(names) == 1 else None,
+        "run key": run_key,
+        "judge": judge,
+        "revision, rules, prompt": "not recorded: these ratings are not a run of a study",
+    }
+    return {name: value for name, value in facts.items() if value}
 
 
 def _settings(values: Mapping[str, Any]) -> str:

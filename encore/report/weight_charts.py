@@ -5,12 +5,11 @@ Suffixes: R rules, S schemes, T temperatures.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from encore.benchmarks.render import points
 from encore.benchmarks.table import BenchmarkTable, TableLine
 from encore.report.drawing import (
     MUTED,
@@ -18,6 +17,7 @@ from encore.report.drawing import (
     REFERENCE,
     Chart,
     DataTable,
+    Floats,
     Missing,
     Panel,
     draw_cells,
@@ -34,7 +34,6 @@ from encore.report.words import (
     percent,
     percent_interval,
     plural,
-    points,
     printable,
 )
 from encore.weighting.scheme import DEFAULT_TAU
@@ -44,12 +43,10 @@ if TYPE_CHECKING:
 
     from encore.weighting.scheme_comparison import Draws, SchemeComparison, SchemeRow, TauSweep
 
-#: Full colour is four times an equal share, or a quarter of it and less.
-_LOG2_FULL = 2.0
 #: A smaller share would be rounded to 0.0, which it is not.
 _LEAST_SHOWN = 0.0005
-#: With more rules than this there is no room for a decimal.
-_MAX_FINE = 12
+#: Orange is never full, so that a small weight can be told from a large one.
+_PALEST = -0.6
 _TAU_TICKS = (0.01, 0.1, 1, 10, 100)
 
 
@@ -63,63 +60,40 @@ def scheme_weights(findings: Findings) -> Chart | Missing:
     comparison = findings.comparison
     if isinstance(comparison, Missing):
         return comparison
-    rows = tuple(
-        (
-            findings.words(rule_id),
-            *(percent(row.vector.weights[place], digits=2) for row in comparison.rows),
-        )
-        for place, rule_id in enumerate(comparison.rule_ids)
-    )
+    weight_RS = floats([row.vector.weights for row in comparison.rows]).T
+    effect_RS = floats([row.effective_weights for row in comparison.rows]).T
+    num_rules, num_schemes = weight_RS.shape
+    with np.errstate(invalid="ignore"):
+        effect_RS /= np.nansum(effect_RS, axis=0)
+    rows = [
+        (findings.words(rule_id), *(percent(weight, digits=2) for weight in weight_S))
+        for rule_id, weight_S in zip(comparison.rule_ids, weight_RS, strict=True)
+    ]
     panels = [
-        _cells_panel(findings, comparison, "weight", lambda row: row.vector.weights),
-        _cells_panel(findings, comparison, "share of what moves the reward", _effects),
+        _cells_panel(findings, comparison, "weight", weight_RS),
+        _cells_panel(findings, comparison, "share of what moves the reward", effect_RS),
     ]
-    return Chart(panels, DataTable(("rule", *map(scheme_name, comparison.rows)), rows))
-
-
-def _effects(row: SchemeRow) -> list[float | None]:
-    """Effective weights as shares of their sum; None where a rule has none."""
-    total = math.fsum(value for value in row.effective_weights if value is not None)
-    return [
-        value / total if value is not None and total else None for value in row.effective_weights
-    ]
+    table = DataTable(("rule", *map(scheme_name, comparison.rows)), rows)
+    width, height = max(240, 62 + 36 * num_schemes), 105 + 23 * num_rules
+    return Chart(panels, table, width=width, height=height)
 
 
 def _cells_panel(
-    findings: Findings,
-    comparison: SchemeComparison,
-    title: str,
-    shares_of: Callable[[SchemeRow], Sequence[float | None]],
+    findings: Findings, comparison: SchemeComparison, title: str, share_RS: Floats
 ) -> Panel:
-    share_RS = floats([shares_of(row) for row in comparison.rows]).T
-    num_rules, num_schemes = share_RS.shape
-    with np.errstate(divide="ignore", invalid="ignore"):
-        fold_RS = np.clip(np.log2(share_RS * num_rules) / _LOG2_FULL, -1, 1)
-    fold_RS[fold_RS < 0] *= 0.6  # orange never full: its text stays dark
-    fold_RS[np.nan_to_num(share_RS) == 0] = np.nan  # grey: none at all
-
     def words(place: int, column: int) -> str:
-        return _share_words(float(share_RS[place, column]), digits=int(num_rules <= _MAX_FINE))
+        share = share_RS[place, column]
+        return "<0.1" if 0 < share < _LEAST_SHOWN else number(100 * share, digits=1)
 
     def draw(axes: Axes) -> None:
-        draw_cells(axes, fold_RS, words)
-        heads = [row.vector.scheme + " †" * row.uses_labels for row in comparison.rows]
-        axes.xaxis.tick_top()
-        axes.set_xticks(range(num_schemes), heads, rotation=50, ha="left", rotation_mode="anchor")
+        tone_RS = np.clip(share_RS * len(share_RS) - 1, _PALEST, 1)
+        draw_cells(axes, np.where(share_RS > 0, tone_RS, np.nan), words)
+        names = [row.vector.scheme + " †" * row.uses_labels for row in comparison.rows]
+        axes.set_xticks(range(len(names)), names, rotation=50, ha="right", rotation_mode="anchor")
         places = [str(findings.place(rule_id)) for rule_id in comparison.rule_ids]
-        axes.set_yticks(range(num_rules), places)
+        axes.set_yticks(range(len(places)), places)
 
-    width, height = max(240, 62 + 36 * num_schemes), 92 + 23 * num_rules
-    pairs = plural(comparison.num_pairs_total, "pair")
-    return Panel(f"{title} (%)", pairs, draw, width=width, height=height)
-
-
-def _share_words(share: float, *, digits: int) -> str:
-    if math.isnan(share):
-        return NONE
-    if share == 1.0:
-        return "100"
-    return "<0.1" if 0 < share < _LEAST_SHOWN else number(100 * share, digits=digits)
+    return Panel(f"{title} (%)", plural(comparison.num_pairs_total, "pair"), draw)
 
 
 def scheme_accuracy(findings: Findings) -> Chart | Missing:
@@ -127,40 +101,38 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
     comparison = findings.comparison
     if isinstance(comparison, Missing):
         return comparison
-    rows = [row for row in comparison.rows if row.accuracy.half is not None]
-    if not rows:
+    if not comparison.num_pairs:
         return Missing("No pair is rated by every rule, so nothing can be composed.")
-    schemes = (
-        (
-            scheme_name(row),
-            "labels" if row.uses_labels else "ratings only",
-            percent(row.accuracy.half),
-            percent_interval(row.accuracy_low, row.accuracy_high),
-            percent(row.accuracy.untied),
-            percent(row.accuracy.strict),
-            percent(row.accuracy.inclusive),
-            percent(_held_out(row)),
-            percent(row.beats_random, digits=0),
-        )
-        for row in comparison.rows
-    )
-    draws = (
-        (
-            _draws_name(found),
-            "ratings only",
-            percent(found.half_mean),
-            percent_interval(found.half_low, found.half_high),
-            *(NONE,) * 5,
-        )
-        for found in comparison.draws
-    )
-    columns = ("scheme", "sees", "half", "95 %", "untied", "strict", "inclusive")
-    table = DataTable((*columns, "held out, half", "beats random weights"), (*schemes, *draws))
-    return Chart([_schemes_panel(comparison, rows)], table, columns=1)
+    schemes, draws = comparison.rows, comparison.draws
+    names = [*map(scheme_name, schemes), *map(_draws_name, draws)]
+    held_out = [
+        None if row.held_out_accuracy is None else row.held_out_accuracy.half for row in schemes
+    ]
+    figures = [(row.accuracy.half, row.accuracy_low, row.accuracy_high) for row in schemes]
+    figures += [(found.half_mean, found.half_low, found.half_high) for found in draws]
+    more = [
+        (percent(row.accuracy.untied), percent(tested), percent(row.beats_random, digits=0))
+        for row, tested in zip(schemes, held_out, strict=True)
+    ]
+    more += [(NONE, NONE, NONE)] * len(draws)
+    rows = [
+        (name, percent(half), percent_interval(low, high), *others)
+        for name, (half, low, high), others in zip(names, figures, more, strict=True)
+    ]
 
+    def draw(axes: Axes) -> None:
+        tones = ["C1" if row.uses_labels else "C0" for row in schemes]
+        draw_dots(axes, names, figures, [*tones, *(MUTED for _ in draws)])
+        [marks] = axes.plot(floats(held_out), range(len(schemes)), "D")
+        marks.set(color=PAPER, markeredgecolor="C1", markersize=6.5)
+        axes.axvline(0.5, **REFERENCE)
+        axes.set_xlabel("accuracy, a tie counts half (%)")
 
-def _held_out(row: SchemeRow) -> float | None:
-    return None if row.held_out_accuracy is None else row.held_out_accuracy.half
+    best = max(schemes, key=lambda row: row.accuracy.half or 0.0)
+    subtitle = f"{plural(comparison.num_pairs, 'pair')} · highest {scheme_name(best)}"
+    columns = ("scheme", "half", "95 %", "untied", "held out, half", "beats random weights")
+    panel = Panel("composed ratings", subtitle, draw)
+    return Chart([panel], DataTable(columns, rows), height=rows_height(len(names)))
 
 
 def _draws_name(draws: Draws) -> str:
@@ -169,40 +141,19 @@ def _draws_name(draws: Draws) -> str:
     return f"{draws.scheme}, {count(draws.num_draws)} draws"
 
 
-def _schemes_panel(comparison: SchemeComparison, rows: Sequence[SchemeRow]) -> Panel:
-    drawn = [found for found in comparison.draws if found.half_mean is not None]
-    names = [*map(scheme_name, rows), *map(_draws_name, drawn)]
-    tones = [*("C1" if row.uses_labels else "C0" for row in rows), *(MUTED,) * len(drawn)]
-    figures = [(row.accuracy.half, row.accuracy_low, row.accuracy_high) for row in rows]
-    figures += [(found.half_mean, found.half_low, found.half_high) for found in drawn]
-    best = max(rows, key=lambda row: row.accuracy.half or 0.0)
-
-    def draw(axes: Axes) -> None:
-        draw_dots(axes, names, figures, tones)
-        [marks] = axes.plot(floats(list(map(_held_out, rows))), range(len(rows)), "D")
-        marks.set(color=PAPER, markeredgecolor="C1", markersize=6.5)
-        low, high = axes.get_xlim()
-        if low < 0.5 < high:
-            axes.axvline(0.5, **REFERENCE)
-        axes.set_xlabel("accuracy, a tie counts half (%)")
-
-    subtitle = f"{plural(comparison.num_pairs, 'pair')} · highest {scheme_name(best)}"
-    return Panel("composed ratings", subtitle, draw, height=rows_height(len(names)))
-
-
 def tau_sweep(findings: Findings) -> Chart | Missing:
     """Two panels: every rule's weight over tau, and the accuracy of the composed rating."""
     sweep = findings.sweep
     if isinstance(sweep, Missing):
         return sweep
     panels = [_weights_panel(findings, sweep)]
-    if any(accuracy.half is not None for accuracy in sweep.accuracies):
+    if sweep.num_pairs:
         panels.append(_accuracy_panel(sweep))
-    numbers = (str(findings.place(rule_id)) for rule_id in sweep.rule_ids)
-    rows = tuple(
+    rows = [
         (f"{tau:g}", percent(one.half), percent(one.untied), *map(percent, weight_R))
         for tau, one, weight_R in zip(sweep.taus, sweep.accuracies, sweep.weights, strict=True)
-    )
+    ]
+    numbers = (str(findings.place(rule_id)) for rule_id in sweep.rule_ids)
     return Chart(panels, DataTable(("τ", "half", "untied", *numbers), rows))
 
 
@@ -234,21 +185,19 @@ def _accuracy_panel(sweep: TauSweep) -> Panel:
         axes.plot(sweep.taus, untied_T, "C1--", label="ties left out")
         axes.fill_between(sweep.taus, low_T, high_T, color="C0", alpha=0.14, linewidth=0)
         _tau_axis(axes, sweep)
-        axes.legend(loc="best")
+        axes.legend()
         axes.set_ylabel("accuracy of the composed rating (%)")
 
-    least, most = (percent(find([half_T, untied_T])) for find in (np.nanmin, np.nanmax))
-    subtitle = f"{plural(sweep.num_pairs, 'pair')} · {least} to {most}"
+    subtitle = (
+        f"{plural(sweep.num_pairs, 'pair')} · {percent(half_T.min())} to {percent(half_T.max())}"
+    )
     return Panel("accuracy of the composed rating", subtitle, draw)
 
 
 def _tau_axis(axes: Axes, sweep: TauSweep) -> None:
-    axes.set_xscale("log")
+    axes.set(xscale="log", xlim=(min(sweep.taus), max(sweep.taus)), xlabel="temperature τ")
     axes.set_xticks(_TAU_TICKS, [f"{tau:g}" for tau in _TAU_TICKS])
-    axes.set_xticks([], minor=True)
-    axes.set_xlim(min(sweep.taus), max(sweep.taus))
     axes.axvline(DEFAULT_TAU, **REFERENCE)
-    axes.set_xlabel("temperature τ")
     in_percent(axes.yaxis)
 
 
@@ -271,37 +220,32 @@ def interval_chart(table: BenchmarkTable) -> Chart:
     Args:
         table: With at least one row. The table behind the chart has all of them.
     """
-    subsets = [one.subset for one in table.own_rows[0].own.subsets]
+    reference = table.own_rows[0].own
+    subsets = [one.subset for one in reference.subsets]
     rows = []
     for row in _ranked(table):
-        headline, figures = row.own.headline, row.own.figures
-        found, compared = row.own.comparison, (NONE, NONE)
+        headline, figures, found = row.own.headline, row.own.figures, row.own.comparison
+        compared = (NONE, NONE)
         if found is not None:
-            low, high = (points(end, digits=1) for end in (found.ci_low, found.ci_high))
-            compared = (points(found.difference, digits=1), f"{low} to {high}")
-        ends = percent_interval(headline.ci_low, headline.ci_high)
-        by_subset = (figures[name].score if name in figures else None for name in subsets)
-        cells = (printable(row.name), percent(headline.score), ends, *compared)
-        rows.append((*cells, *map(percent, by_subset)))
-    to_reference = f"to {printable(table.reference)}, points"
-    columns = ("row", "score", "95 %", to_reference, "95 % of it", *map(printable, subsets))
-    return Chart([_intervals_panel(table)], DataTable(columns, tuple(rows)), columns=1)
-
-
-def _intervals_panel(table: BenchmarkTable) -> Panel:
-    rows = leading_rows(table)
-    names = [printable(row.name) for row in rows]
-    found = [row.own.headline for row in rows]
+            ends = f"{points(found.ci_low)} to {points(found.ci_high)}"
+            compared = (points(found.difference), ends)
+        by_subset = [percent(figures[name].score) if name in figures else NONE for name in subsets]
+        own = (percent(headline.score), percent_interval(headline.ci_low, headline.ci_high))
+        rows.append((printable(row.name), *own, *compared, *by_subset))
+    drawn = leading_rows(table)
 
     def draw(axes: Axes) -> None:
+        found = [row.own.headline for row in drawn]
         figures = [(one.score, one.ci_low, one.ci_high) for one in found]
-        draw_dots(axes, names, figures, [_tone(row) for row in rows])
-        axes.axvline(table.own_rows[0].own.headline.score, **REFERENCE)
+        draw_dots(axes, [printable(row.name) for row in drawn], figures, [*map(_tone, drawn)])
+        axes.axvline(reference.headline.score, **REFERENCE)
         axes.set_xlabel(f"{printable(table.benchmark.headline)} (%)")
 
-    subtitle = f"{plural(len(rows), 'row')} on {plural(found[0].num_pairs, 'pair')}"
-    subtitle += ", PARTIAL" * table.benchmark.is_partial
-    return Panel("", subtitle, draw, height=rows_height(len(rows)))
+    subtitle = f"{plural(len(drawn), 'row')} on {plural(reference.headline.num_pairs, 'pair')}"
+    panel = Panel("", subtitle + ", PARTIAL" * table.benchmark.is_partial, draw)
+    to_reference = f"to {printable(table.reference)}, points"
+    columns = ("row", "score", "95 %", to_reference, "95 % of it", *map(printable, subsets))
+    return Chart([panel], DataTable(columns, rows), height=rows_height(len(drawn)))
 
 
 def _tone(row: TableLine) -> str:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-from typing import TYPE_CHECKING
 
 from encore.terminal import minus_signs
-
-if TYPE_CHECKING:
-    from encore.analysis.statistics import TiePolicy
 
 NONE = "–"
 #: Control and direction characters, and what XML has no way to write: they are shown as escapes.
 _UNPRINTABLE = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-
-POLICY_WORDS: dict[TiePolicy, str] = {
-    "half": "a tie counts half",
-    "untied": "ties left out",
-    "strict": "a tie is a miss",
-    "inclusive": "a tie is a hit",
-}
 
 
 def printable(text: object) -> str:
@@ -36,37 +26,25 @@ def sentence(text: object) -> str:
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
-    """A figure; a dash where there is none."""
-    if value is None:
+    """A figure; a dash where there is none, None or NaN. What rounds to 0 has no sign."""
+    if value is None or math.isnan(value):
         return NONE
-    text = f"{value:.{digits}f}"
-    is_zero = float(text) == 0.0
-    return text.removeprefix("-") if is_zero else minus_signs(text)
+    return minus_signs(f"{round(value, digits) + 0.0:.{digits}f}")
 
 
 def percent(value: float | None, *, digits: int = 1) -> str:
-    """A share; a dash where there is none. Only all of it is ``100 %`` without decimals."""
-    if value == 1.0:
-        return "100 %"
+    """A share; a dash where there is none."""
     return NONE if value is None else f"{number(100 * value, digits=digits)} %"
 
 
-def points(value: float | None, *, digits: int = 2) -> str:
-    """A difference of shares in percentage points, with its sign."""
-    if value is None:
-        return NONE
-    text = number(100 * value, digits=digits)
-    return f"+{text}" if value > 0 and float(text) != 0 else text
-
-
-def count(value: int | None) -> str:
+def count(value: int) -> str:
     """A whole number with its thousands apart."""
-    return NONE if value is None else f"{value:,}"
+    return f"{value:,}"
 
 
 def plural(value: int, thing: str) -> str:
     """``1 pair``, ``2 pairs``."""
-    return f"{count(value)} {thing}" if value == 1 else f"{count(value)} {thing}s"
+    return f"{count(value)} {thing}{'' if value == 1 else 's'}"
 
 
 def interval(low: float | None, high: float | None, *, digits: int = 2) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -15,10 +14,10 @@ from encore.data.records import slug
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_write_bytes
 from encore.report import rule_charts, weight_charts, words
-from encore.report.drawing import Chart, DataTable, DrawnChart, Missing, draw_chart
+from encore.report.drawing import FORMATS, Chart, DrawnChart, Missing, draw_chart
 from encore.report.findings import BENCHMARK_FIGURE, Findings, gather
 from encore.report.provenance import study_of
-from encore.report.words import NONE, number, p_value, plural, printable, sentence
+from encore.report.words import printable
 from encore.warehouse import Ratings, open_ratings
 from encore.weighting.scheme import DEFAULT_TAU
 
@@ -36,10 +35,8 @@ CHARTS: dict[str, tuple[str, Callable[[Findings], Chart | Missing]]] = {
     "scheme-accuracy": ("Accuracy by scheme", weight_charts.scheme_accuracy),
     "tau-sweep": ("What the temperature does", weight_charts.tau_sweep),
 }
-_FORMATS = ("svg", "png")
 _SYNTHETIC_MARK = "SYNTHETIC: made by a program, no evidence for or against anything"
 _TEMPLATES = Path(__file__).parent / "templates"
-_LOOSE_PERCENT = re.compile(r"(?<=\d) %")
 
 Drawn = Mapping[str, DrawnChart | Missing]
 
@@ -53,14 +50,12 @@ class Report:
         figures: The files of each figure by its name, then by its format.
         missing: Why a figure is not there, by its name.
         findings: What it says.
-        notes: What limits it, as sentences.
     """
 
     page: Path
     figures: Mapping[str, Mapping[str, str]]
     missing: Mapping[str, str]
     findings: Findings
-    notes: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore report --json``."""
@@ -81,7 +76,7 @@ class Report:
             "verdicts": [
                 {name: getattr(one, name) for name in said} for one in findings.analysis.verdicts
             ],
-            "notes": self.notes,
+            "notes": findings.notes,
         }
 
 
@@ -124,7 +119,6 @@ def report(
         figures=figures,
         missing={name: chart.reason for name, chart in drawn.items() if isinstance(chart, Missing)},
         findings=findings,
-        notes=page_notes(findings),
     )
 
 
@@ -145,43 +139,43 @@ def draw_all(
     findings: Findings, *, on_step: Callable[[str], None] = lambda _: None
 ) -> dict[str, DrawnChart | Missing]:
     """Every figure by name: drawn, or why it is missing."""
-    is_synthetic = bool(findings.provenance.synthetic)
-    charts: dict[str, tuple[str, Chart | Missing, bool]] = {
-        name: (title, make(findings), is_synthetic) for name, (title, make) in CHARTS.items()
-    }
-    for name, table in findings.benchmarks.items():
-        if isinstance(table, Missing):
-            charts[name] = ("A table that cannot be read", table, False)
-        else:  # marked by what of the table itself is synthetic, whatever the ratings are
-            title = f"{printable(table.benchmark.headline)}: {printable(table.benchmark.name)}"
-            made = weight_charts.interval_chart(table)
-            charts[name] = (title, made, bool(table.synthetic))
     drawn: dict[str, DrawnChart | Missing] = {}
-    for name, (title, chart, is_marked) in charts.items():
+
+    def add(name: str, title: str, chart: Chart | Missing, *, is_synthetic: bool) -> None:
         on_step(f"drawing {name}")
         if isinstance(chart, Missing):
             drawn[name] = Missing(chart.reason, title=title)
         else:
-            drawn[name] = draw_chart(
-                chart, title=title, mark=_SYNTHETIC_MARK if is_marked else None
-            )
+            mark = _SYNTHETIC_MARK if is_synthetic else None
+            drawn[name] = draw_chart(chart, title=title, mark=mark)
+
+    is_synthetic = bool(findings.provenance.synthetic)
+    for name, (title, make) in CHARTS.items():
+        add(name, title, make(findings), is_synthetic=is_synthetic)
+    for name, table in findings.benchmarks.items():
+        if isinstance(table, Missing):
+            add(name, "A table that cannot be read", table, is_synthetic=False)
+        else:  # marked by what of the table itself is synthetic, whatever the ratings are
+            title = f"{printable(table.benchmark.headline)}: {printable(table.benchmark.name)}"
+            chart = weight_charts.interval_chart(table)
+            add(name, title, chart, is_synthetic=bool(table.synthetic))
     return drawn
 
 
 def _write_figures(folder: Path, drawn: Drawn) -> dict[str, dict[str, str]]:
     """The files of each figure; those of an older report that are missing here are removed."""
     folder.mkdir(parents=True, exist_ok=True)
-    older = [*CHARTS, *(path.stem for path in folder.glob(f"{BENCHMARK_FIGURE}*"))]
     figures: dict[str, dict[str, str]] = {}
-    for name in dict.fromkeys((*drawn, *older)):
-        chart = drawn.get(name)
-        for kind in _FORMATS:
-            path = folder / f"{name}.{kind}"
-            if isinstance(chart, DrawnChart):
+    for name, chart in drawn.items():
+        if isinstance(chart, DrawnChart):
+            paths = {kind: folder / f"{name}.{kind}" for kind in chart.files}
+            for kind, path in paths.items():
                 atomic_write_bytes(path, chart.files[kind])
-                figures.setdefault(name, {})[kind] = str(path)
-            else:
-                path.unlink(missing_ok=True)
+            figures[name] = {kind: str(path) for kind, path in paths.items()}
+    for path in [path for kind in FORMATS for path in folder.glob(f"*.{kind}")]:
+        is_ours = path.stem in CHARTS or path.stem.startswith(BENCHMARK_FIGURE)
+        if is_ours and path.stem not in figures:
+            path.unlink()
     return figures
 
 
@@ -198,29 +192,23 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    def shown(value: object) -> object:
-        """Make visible what a text hides, and keep a number and its per cent sign together."""
-        if not isinstance(value, str) or isinstance(value, Markup):
-            return value
-        return _LOOSE_PERCENT.sub("\N{NO-BREAK SPACE}%", printable(value))
-
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=shown,
+        finalize=lambda value: value if isinstance(value, Markup) else words.printable(value),
     )
+    shown = ("count", "interval", "number", "p_value", "percent", "percent_interval", "plural")
     environment.filters |= {
-        **{name: getattr(words, name) for name in ("count", "number", "percent", "plural")},
-        "sentence": sentence,
+        **{name: getattr(words, name) for name in (*shown, "sentence")},
         "slug": slug,
-        "ends": _ends,
         "spread": _spread,
         "scheme_name": weight_charts.scheme_name,
         "leading": weight_charts.leading_rows,
     }
-    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
-    script = (_TEMPLATES / "script.js").read_text(encoding="utf-8")
+    style, script = (
+        (_TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "script.js")
+    )
     return environment.get_template("page.html").render(
         findings=findings,
         drawn=drawn,
@@ -228,20 +216,7 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
         policy=_policy(style, script),
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
-        paper=_paper(findings),
-        has_paper=any(row.our_value is not None for row in findings.analysis.paper),
-        notes=page_notes(findings),
     )
-
-
-def page_notes(findings: Findings) -> list[str]:
-    """What limits the figures, as sentences."""
-    notes = [sentence(note) for note in findings.notes]
-    if hidden := len(findings.sources) - len(findings.drawn_sources):
-        notes.append(
-            f"{plural(hidden, 'source')} with fewer pairs are in the tables, not in the drawings."
-        )
-    return notes
 
 
 def _policy(style: str, script: str) -> str:
@@ -259,33 +234,5 @@ def _spread(values: Sequence[float | None], digits: int, unit: str) -> str:
     scale = 100 if unit == "%" else 1
     known = [scale * value for value in values if value is not None]
     if not known:
-        return NONE
+        return words.NONE
     return f"{words.interval(min(known), max(known), digits=digits)} {unit}"
-
-
-def _ends(record: object, quantity: str, digits: int = 1, scale: int = 100) -> str:
-    """The ends of an interval, as short as a narrow column wants them; neither is negative."""
-    low, high = (getattr(record, f"{quantity}_{end}") for end in ("low", "high"))
-    if low is None or high is None:
-        return ""
-    return f"{number(scale * low, digits=digits)}–{number(scale * high, digits=digits)}"
-
-
-def _paper(findings: Findings) -> DataTable:
-    """The paper's numbers with ours beside them; ours are dashes where we have no such thing."""
-    columns = ("setting", "quantity", "the paper", "here, strict", "here, half", "here, untied")
-    rows = []
-    for row in findings.analysis.paper:
-        values = (row.paper_value, row.our_value, row.our_half, row.our_untied)
-        is_p = row.quantity.startswith("p")
-        rows.append(
-            (
-                row.setting,
-                row.quantity,
-                *(p_value(value) if is_p else number(value, digits=2) for value in values),
-                NONE if row.our_source is None else findings.source_name(row.our_source),
-                row.source_in_paper,
-                row.remark,
-            )
-        )
-    return DataTable((*columns, "our source", "where in the paper", "remark"), tuple(rows))

@@ -66,7 +66,7 @@ def test_drawings_stay_in_their_card_and_are_readable_on_a_phone(page: Page, pla
     for screen in SCREENS:
         look_at_report(page, plain, screen=screen, theme="light")
         outside = page.evaluate(
-            """[...document.querySelectorAll('.panel:not(.broad) img.light')].filter(image => {
+            """[...document.querySelectorAll('.panel:not(.broad) img')].filter(image => {
                 const card = image.closest('figure').getBoundingClientRect();
                 const box = image.getBoundingClientRect();
                 return box.left < card.left - 1 || box.right > card.right + 1;
@@ -75,7 +75,7 @@ def test_drawings_stay_in_their_card_and_are_readable_on_a_phone(page: Page, pla
         assert outside == []
         # The smallest text of a drawing is 9 points, 12 CSS pixels at its natural width.
         smallest = page.evaluate(
-            """Math.min(...[...document.querySelectorAll('img.light')].map(image =>
+            """Math.min(...[...document.querySelectorAll('img')].map(image =>
                 12 * image.getBoundingClientRect().width / image.getAttribute('width')))"""
         )
         assert smallest >= 10
@@ -89,8 +89,8 @@ def test_drawings_stay_in_their_card_and_are_readable_on_a_phone(page: Page, pla
 
 def test_the_theme_follows_the_system_and_the_toggle(page: Page, plain: Path) -> None:
     look = (
-        "[getComputedStyle(document.body.parentElement).backgroundColor, "
-        "[...document.querySelectorAll('#ties img')].find(one => one.clientWidth).className]"
+        "['html', '#ties img'].map(one => getComputedStyle(document.querySelector(one)))"
+        ".map((one, place) => place ? one.filter : one.backgroundColor)"
     )
     toggle = "document.querySelector('[data-theme-toggle]')"
     seen = {}

@@ -8,11 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from encore.report import write_report
-from encore.report.drawing import Chart, DrawnChart, Theme
+from encore.report.drawing import Chart, DrawnChart
 from encore.report.findings import Findings, gather
 from tests.report.studies import some_ratings
-
-THEMES: tuple[Theme, ...] = ("light", "dark")
 
 
 @contextmanager
@@ -20,7 +18,7 @@ def nothing_drawn() -> Iterator[None]:
     """Figures are empty, for tests that look at words and files alone."""
 
     def not_drawn(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
-        uris = {theme: ["data:image/svg+xml;base64,"] * len(chart.panels) for theme in THEMES}
+        uris = ["data:image/svg+xml;base64,"] * len(chart.panels)
         files = {"svg": (mark or "").encode(), "png": b"\x89PNG"}
         return DrawnChart(chart=chart, title=title, panels=uris, files=files)
 
