@@ -27,30 +27,39 @@ def main(config: DemoConfig) -> None:
     MLflow store in the study.
     """
     os.environ.pop(VARIABLE, None)
-    run_demo(config)
+    num_new = run_demo(config)
     tracked = sync(config.study)
-    say(f"in MLflow: {tracked.num_new} runs logged now, trainings and rows of the table")
+    num_new += tracked.num_new
+    say(f"in MLflow: {num_new} runs logged now, trainings and rows of the table")
     tables = [folder for folder in tracked.runs if folder.parent.name == "benchmarks"]
     say(tracked.how_to_look(*tables))
     say("its nested runs are the rows: select some, then Compare")
 
 
-def run_demo(config: DemoConfig) -> None:
-    """Run `encore demo`; while its judge starts, make the MLflow store, which takes seconds."""
+def run_demo(config: DemoConfig) -> int:
+    """Run `encore demo`; how many MLflow runs are new.
+
+    While its judge starts, the store is made, which takes seconds; while it draws the report, the
+    table is shown there.
+    """
     command = [sys.executable, "-m", "encore.cli", "demo", "--out", str(config.study)]
     command += ["--backend", config.backend] if config.backend else []
+    table = config.study / "benchmarks" / "demo" / "table.md"
+    num_new = 0
     with subprocess.Popen(command) as process:  # noqa: S603 - this very program
         try:
-            while process.poll() is None and not (config.study / "study.json").exists():
-                time.sleep(_POLL_SECONDS)
-            if process.returncode is None:
-                sync(config.study)
+            for made in (config.study / "study.json", table):
+                while process.poll() is None and not made.exists():
+                    time.sleep(_POLL_SECONDS)
+                if process.returncode is None:
+                    num_new += sync(config.study).num_new
             process.wait()
         except BaseException:
             process.terminate()
             raise
     if process.returncode:
         raise SystemExit(process.returncode)  # it has said why
+    return num_new
 
 
 if __name__ == "__main__":

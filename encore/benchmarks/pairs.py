@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,9 +182,7 @@ def _pairs_of_row(
 
 def _records(benchmark: Benchmark, data: Path | None) -> Iterator[RawRecord]:
     if data is not None:
-        if not data.exists():
-            raise InputError("no such file or folder; give its columns as JSON or Parquet")
-        for file in data_files(data):
+        for file in _files(data, split=benchmark.split):
             yield from read_records(file)
         return
     if benchmark.dataset is None or benchmark.split is None:
@@ -194,6 +192,16 @@ def _records(benchmark: Benchmark, data: Path | None) -> Iterator[RawRecord]:
         yield from stream_records(benchmark.dataset, revision=commit, split=benchmark.split)
     except InputError as error:
         raise InputError(f"{error}; here: --data PATH") from error
+
+
+def _files(path: Path, *, split: str | None) -> Sequence[Path]:
+    """The files of the split, or all where none is named so; a clone of a repository has data/."""
+    if not path.exists():
+        raise InputError("no such file or folder; give its columns as JSON or Parquet")
+    if (path / "data").is_dir():
+        path = path / "data"
+    files = data_files(path)
+    return [one for one in files if one.name.startswith((f"{split}-", f"{split}."))] or files
 
 
 def _responses(row: Mapping[str, Any], name: str) -> list[Any]:

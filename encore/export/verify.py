@@ -73,7 +73,7 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
         EncoreError: The folder says something else than the model: what, and by how much.
     """
     with loading(f"export of {written.source.name!r}: its tokenizer does not load"):
-        tokenizer = AutoTokenizer.from_pretrained(written.folder)
+        tokenizer = AutoTokenizer.from_pretrained(written.folder, trust_remote_code=False)
     plain = _open(written, "float32")
     _compare_weights(written, plain)
     if written.dtype != "float32":

@@ -147,6 +147,14 @@ def test_the_whole_benchmark_is_read(tmp_path):
     assert (first.chosen, first.rejected) == ("Good answer 0.", "Bad answer 0.")
 
 
+def test_a_clone_of_the_repository_gives_the_benchmarks_split_alone(tmp_path):
+    (tmp_path / "data").mkdir()
+    for split, rows in {"raw": [*SMALL_ROWS, row_of(9, "refuse")], "filtered": SMALL_ROWS}.items():
+        written(tmp_path / "data" / f"{split}-00000-of-00001.parquet", rows)
+    benchmark = SMALL.model_copy(update={"split": "filtered"})
+    assert read_benchmark_pairs(benchmark, data=tmp_path).num_pairs == 5
+
+
 def test_a_row_with_three_rejected_responses_is_three_pairs_of_one_row(tmp_path):
     rows = [best_of_row(str(n)) for n in range(450)]
     path = written(tmp_path / "test-00000-of-00001.parquet", rows)

@@ -82,9 +82,10 @@ def shown(study: Path, run: Callable[[DemoConfig], None]) -> Shown:
     return Shown(study=study, out=out.getvalue(), err=err.getvalue())
 
 
-def in_this_process(config: DemoConfig) -> None:
+def in_this_process(config: DemoConfig) -> int:
     """What `flows.demo` does in another process."""
     command.demo(out=config.study, backend=config.backend)
+    return 0
 
 
 @pytest.fixture(scope="module")
