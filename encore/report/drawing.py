@@ -239,4 +239,4 @@ def name_rows(axes: Axes, names: Sequence[str], *, room_above: float = 0.0) -> N
     for place, name in enumerate(names):
         shown = name if len(name) <= 46 else f"{name[:44]} …"
         text = axes.text(0, place - 0.3, shown, transform=axes.get_yaxis_transform())
-        text.set(fontsize=9, va="bottom")
+        text.set(fontsize=9, va="bottom", bbox={"facecolor": PAPER, "linewidth": 0, "pad": 1.0})

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from encore.analysis.analyze import analyze
 from encore.analysis.statistics import POOLED
 from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
@@ -33,12 +31,15 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-#: More sources than these are told in tables and not drawn.
+#: More sources than these, the largest, are told in tables and not drawn.
 MAX_DRAWN_SOURCES = 6
 #: Names of the figures of benchmark tables begin like this; a number follows.
 BENCHMARK_FIGURE = "benchmark-"
 #: Dense enough for a smooth line, from one rule alone to nearly uniform.
-_TAUS: list[float] = np.geomspace(0.01, 100, 33).round(3).tolist()
+_TAUS = (
+    *(step * 10.0**power for power in (-2, -1, 0, 1) for step in (1, 1.5, 2, 3, 5, 7)),
+    100.0,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,8 +80,11 @@ class Findings:
 
     @property
     def drawn_sources(self) -> tuple[str, ...]:
-        """All sources together, then the first few."""
-        return self.sources[: 1 + MAX_DRAWN_SOURCES]
+        """All sources together, then the largest, in their order."""
+        pooled, *single = self.sources
+        sizes = {one: max(rule.num_pairs_total for rule in self.of_source(one)) for one in single}
+        largest = sorted(single, key=lambda one: -sizes[one])[:MAX_DRAWN_SOURCES]
+        return (pooled, *(one for one in single if one in largest))
 
     @property
     def pooled(self) -> tuple[RuleStats, ...]:

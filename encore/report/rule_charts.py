@@ -219,6 +219,10 @@ def rating_histograms(findings: Findings) -> Chart | Missing:
     def panel(rule: RuleStats, share_L: Floats) -> Panel:
         def draw(axes: Axes) -> None:
             axes.bar(BIN_MIDDLES, share_L, width=0.9 * _BIN_WIDTH)
+            for place in np.flatnonzero(share_L > limit):
+                middle, words = BIN_MIDDLES[place], f"{percent(share_L[place], digits=0)} ↑"
+                shift, side = (0.05, "left") if middle < 0.5 else (-0.05, "right")
+                axes.text(middle + shift, limit, words, ha=side, va="top", fontsize=9)
             axes.set(xlim=(-0.06, 1.06), ylim=(0, limit), xlabel="rating", ylabel="ratings (%)")
             in_percent(axes.yaxis)
 
@@ -283,8 +287,8 @@ def rule_agreement(findings: Findings) -> Chart | Missing:
         draw_cells(axes, cosine_RR, lambda row, column: words[row][column])
         axes.set(xticks=range(num_rules), yticks=range(num_rules), xlabel="rule")
 
-    low, high = (number(value, digits=2) for value in (np.nanmin(found), np.nanmax(found)))
-    subtitle = f"{plural(findings.num_pairs, 'pair')} · {low} to {high}"
+    least, median, most = (number(f(found), digits=2) for f in (np.nanmin, np.nanmedian, np.nanmax))
+    subtitle = f"{plural(findings.num_pairs, 'pair')} · {least} to {most}, median {median}"
     rows = [(findings.words(one), *words[place]) for place, one in enumerate(findings.titles)]
     table = DataTable(("rule", *map(str, range(num_rules))), rows)
     panel = Panel(findings.source_name(POOLED), subtitle, draw)

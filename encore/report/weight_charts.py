@@ -111,10 +111,16 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
     figures = [(row.accuracy.half, row.accuracy_low, row.accuracy_high) for row in schemes]
     figures += [(found.half_mean, found.half_low, found.half_high) for found in draws]
     more = [
-        (percent(row.accuracy.untied), percent(tested), percent(row.beats_random, digits=0))
+        (
+            percent(row.accuracy.untied),
+            percent(row.accuracy.strict),
+            percent(row.accuracy.inclusive),
+            percent(tested),
+            percent(row.beats_random, digits=0),
+        )
         for row, tested in zip(schemes, held_out, strict=True)
     ]
-    more += [(NONE, NONE, NONE)] * len(draws)
+    more += [(NONE,) * 5] * len(draws)
     rows = [
         (name, percent(half), percent_interval(low, high), *others)
         for name, (half, low, high), others in zip(names, figures, more, strict=True)
@@ -130,9 +136,10 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
 
     best = max(schemes, key=lambda row: row.accuracy.half or 0.0)
     subtitle = f"{plural(comparison.num_pairs, 'pair')} · highest {scheme_name(best)}"
-    columns = ("scheme", "half", "95 %", "untied", "held out, half", "beats random weights")
     panel = Panel("composed ratings", subtitle, draw)
-    return Chart([panel], DataTable(columns, rows), height=rows_height(len(names)))
+    accuracies = ("half", "95 %", "untied", "strict", "inclusive", "held out, half")
+    table = DataTable(("scheme", *accuracies, "beats random weights"), rows)
+    return Chart([panel], table, height=rows_height(len(names)))
 
 
 def _draws_name(draws: Draws) -> str:
