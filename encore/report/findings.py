@@ -155,8 +155,13 @@ def gather(
     """
     source = open_ratings(ratings)
     on_step("measuring rules")
-    analysis = analyze(source, by_source=True)
-    notes = [*analysis.notes]
+    notes = []
+    try:
+        analysis = analyze(source, by_source=True)
+    except InputError as error:  # a source takes the name of all; any other error comes again
+        analysis = analyze(source)
+        notes = [f"sources are not told apart: {printable(error)}"]
+    notes += analysis.notes
     rule_ids = tuple(rule.rule_id for rule in analysis.rules if rule.source == POOLED)
     comparison: SchemeComparison | Missing
     swept: TauSweep | Missing
