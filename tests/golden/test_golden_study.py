@@ -216,6 +216,7 @@ def columns_of(golden_study: GoldenStudy, name: str) -> dict[str, str]:
     types = ", ".join(f'typeof(t."{one}") as "{one}"' for one in names)
     query = f"select {types} from (select 1) left join {name} t on true limit 1"  # noqa: S608
     asked = encore("sql", query, *csv_of_study)
+    assert asked.code == 0, asked.err
     [found] = csv.DictReader(io.StringIO(asked.out))
     return dict(found)
 

@@ -152,6 +152,12 @@ def test_only_the_largest_sources_are_drawn():
     assert len(found.sources) == len(sources) + 1
 
 
+def test_a_source_that_is_called_as_all_are_is_not_told_apart():
+    found = gather(some_ratings(sources=("hh", "all"), rule_ids=("a", "b", "c"), num_pairs=80))
+    assert found.sources == ("all",)
+    assert any("told apart" in note for note in found.notes)
+
+
 def test_one_source_is_not_told_twice():
     found = gather(some_ratings(sources=("hh",), rule_ids=("a", "b", "c"), null_share=0.05))
     assert found.sources == ("all",)
