@@ -17,7 +17,7 @@ from encore.benchmarks.metrics import unit_weights
 from encore.weighting.composed import Z_95
 
 NUM_DRAWS = 10_000
-#: Differences are drawn in steps of 1/60: exact for halves, thirds, quarters, fifths and tenths.
+#: More distinct differences than steps from −1 to 1 are drawn in steps of 1/60.
 _STEPS = 60
 
 _Floats = NDArray[np.float64]
@@ -117,10 +117,12 @@ def _drawn_means(delta_S: _Floats, rng: np.random.Generator) -> _Floats:
     """The mean of each draw of so many differences, with replacement.
 
     It depends only on how often each distinct difference was taken, which is multinomial: the draws
-    cost the same for any number of pairs. Rounding differences to steps, which only means over
+    cost the same for any number of pairs. Rounding many differences to steps, which only means over
     draws need, keeps their mean and adds at most 1 / 14,400 to their variance.
     """
-    num, step_S = len(delta_S), np.rint(delta_S * _STEPS) / _STEPS
+    num, step_S = len(delta_S), delta_S
+    if len(np.unique(delta_S)) > 2 * _STEPS + 1:
+        step_S = np.rint(delta_S * _STEPS) / _STEPS
     value_C, count_C = np.unique(step_S, return_counts=True)
     drawn_DC = rng.multinomial(num, count_C / num, size=NUM_DRAWS)
     return np.asarray(drawn_DC @ value_C / num + (delta_S - step_S).mean())
