@@ -78,9 +78,9 @@ class RatingManifest(RunManifest):
         if rules_digest(self.rules) != self.identity["rules_sha256"]:
             raise ValueError("its rules are not those of its identity")
 
-    def check_values(self, path: Path, /) -> None:
+    def check_values(self, file: pq.ParquetFile, /) -> None:
         """Refuse a rating that is no number in [0, 1]; null is none."""
-        rating = pq.ParquetFile(path).read(columns=["rating"])["rating"]
+        rating = file.read(columns=["rating"], use_threads=False)["rating"]
         is_valid = pc.and_(pc.greater_equal(rating, 0), pc.less_equal(rating, 1))  # false for NaN
         if len(bad := rating.filter(pc.invert(is_valid))):  # a null is neither
             raise ValueError(f"it has a rating of {bad[0]}, expected a number in [0, 1]")

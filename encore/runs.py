@@ -148,7 +148,7 @@ class RunManifest(BaseModel):
                 f"a plan of {self.num_pairs} pairs in shards of {self.shard_size} pairs"
             )
 
-    def check_values(self, _path: Path, /) -> None:
+    def check_values(self, _file: pq.ParquetFile, /) -> None:
         """Refuse a shard's file, whole and of this run, that holds a value that is not valid.
 
         Raises:
@@ -432,14 +432,15 @@ def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
         digest = file_sha256(path)
         if not digest.startswith(expected):
             raise ValueError("its content does not match its SHA-256")
-        metadata = pq.read_metadata(path)
+        file = pq.ParquetFile(path)
+        metadata = file.metadata
         footer = _read_footer(metadata)
         for name, value in _own_footer(manifest, shard).items():
             if footer.get(name) != value:
                 raise ValueError(f"its footer says {name} {footer.get(name)!r}, not {value!r}")
         if metadata.num_rows != num_rows:
             raise ValueError(f"it has {metadata.num_rows} rows, not {num_rows}")
-        manifest.check_values(path)
+        manifest.check_values(file)
     except (pa.ArrowException, OSError, KeyError, ValueError, IndexError) as error:
         return ShardState(
             index=shard.index, state="damaged", detail=f"its file cannot be used: {error}"
