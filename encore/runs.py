@@ -261,14 +261,15 @@ def check_folder(run_dir: Path, manifest: RunManifest) -> None:
         EncoreError: Its manifest is damaged.
     """
     problem = ""
+    # Listed first: if another process begins the run meanwhile, its manifest is there to be read.
+    names = sorted(path.name for path in run_dir.iterdir()) if run_dir.is_dir() else []
     if (run_dir / manifest.FILE).is_file():
         found = read_manifest(run_dir, type(manifest))
         if found.key != manifest.key:
             problem = f"holds the run {found.key} ({found.title})"
     elif run_dir.is_file():  # exists() would see a folder that another thread just made
         problem = "this is a file"
-    elif run_dir.is_dir():
-        names = sorted(path.name for path in run_dir.iterdir())
+    else:
         if others := [name for name in names if not name.startswith(_OWN_NAMES)]:
             problem = f"a directory with other things in it ({others[0]})"
         # Without a manifest it may hold this run's own shards, whose manifest was lost.

@@ -288,6 +288,20 @@ def test_a_folder_with_something_else_is_refused_before_any_work(done, tmp_path)
         work_through(dataclasses.replace(never, manifest=make_manifest(salt=5)))
 
 
+def test_a_run_that_another_process_begins_meanwhile_is_this_run(tmp_path, monkeypatch):
+    job, listed = make_job(tmp_path), Path.iterdir
+    job.run_dir.mkdir(exist_ok=True)
+
+    def begun_meanwhile(folder: Path):
+        monkeypatch.undo()
+        runs.claim_folder(job.run_dir, job.manifest)
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", begun_meanwhile)
+    runs.claim_folder(job.run_dir, job.manifest)
+    assert set(states(job)) == {"missing"}
+
+
 def test_runs_are_listed_and_chosen_by_the_beginning_of_their_key(tmp_path):
     manifests = [make_manifest(salt=salt) for salt in range(2)]
     for manifest in manifests:
