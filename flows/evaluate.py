@@ -5,7 +5,6 @@ As a command, with or without a Prefect server: ``python -m flows.evaluate STUDY
 
 from __future__ import annotations
 
-from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
@@ -14,6 +13,7 @@ from encore.config import StageConfig, option
 from encore.data.study import open_study
 from flows.command import run_command
 from flows.score import ScoringAttempts
+from flows.study_flow import study_flow
 from tasks.artifacts import publish_table, publish_tracked
 from tasks.flow_reporter import FlowReporter, Tracker
 from tasks.stage import run_stage
@@ -40,7 +40,7 @@ class AliasConfig(StageConfig):
     )
 
 
-@flow(name="evaluate", persist_result=False)
+@study_flow("evaluate", stage="evaluate")
 def evaluate(
     config: BenchmarkStudyConfig,
     tracking: TrackingConfig = TrackingConfig(),
@@ -62,7 +62,6 @@ def evaluate(
         "benchmark",
         lambda: run_benchmark(open_study(config.study), config, reporter=FlowReporter("benchmark")),
         attempts=attempts,
-        tags={"score"},
     )
     publish_table(run)
     named = {"candidate": aliases.candidate, "champion": aliases.champion}

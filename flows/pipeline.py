@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
@@ -26,6 +25,7 @@ from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules
 from flows.command import call_main, run_flow
 from flows.rate_pairs import ShardAttempts
+from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics, publish_weights
 from tasks.rate import RATING_WORKERS, rate_shards
 from tasks.stage import run_stage
@@ -55,11 +55,7 @@ class PipelineConfig(StageConfig):
     )
 
 
-@flow(
-    name="pipeline",
-    task_runner=RATING_WORKERS,
-    persist_result=False,
-)
+@study_flow("pipeline", stage="pipeline", task_runner=RATING_WORKERS)
 def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) -> State:
     """Ingest pairs, have a judge rate them, measure the rules and weigh them.
 

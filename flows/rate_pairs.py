@@ -5,13 +5,13 @@ As a command, with or without a Prefect server: ``python -m flows.rate_pairs STU
 
 from __future__ import annotations
 
-from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
 from encore.config import RateConfig, StageConfig, option
 from flows.command import run_command
+from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics
 from tasks.rate import RATING_WORKERS, rate_shards
 from tasks.stage import run_stage
@@ -25,11 +25,7 @@ class ShardAttempts(StageConfig):
     )
 
 
-@flow(
-    name="rate-pairs",
-    task_runner=RATING_WORKERS,
-    persist_result=False,
-)
+@study_flow("rate-pairs", stage="rate", task_runner=RATING_WORKERS)
 def rate_pairs(config: RateConfig, attempts: ShardAttempts = ShardAttempts()) -> State:
     """Have a judge rate a study under Prefect: one task per shard, with retries and a time limit.
 

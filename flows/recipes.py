@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prefect import flow, get_run_logger
+from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
@@ -19,6 +19,7 @@ from encore.recipes.recipe_run import Call
 from encore.recipes.recipe_run import run_recipe as run_stages
 from encore.reporting import Reporter
 from flows.rate_pairs import ShardAttempts
+from flows.study_flow import study_flow
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter, Tracker
 from tasks.rate import RATING_WORKERS, rate_shards
@@ -31,21 +32,11 @@ _PUBLISH: dict[str, Callable[[Any], None]] = {
     "train": artifacts.publish_evaluation,
     "benchmark": artifacts.publish_table,
 }
-#: A concurrency limit on a tag bounds the tasks at work everywhere.
-_TAGS = {
-    "judge": "judge",
-    "train": "train",
-    "gate": "train",
-    "score": "score",
-    "benchmark": "score",
-}
+#: After these stages MLflow has something new to show.
+_TRACKED = ("judge", "train", "gate", "score", "benchmark")
 
 
-@flow(
-    name="recipe",
-    task_runner=RATING_WORKERS,
-    persist_result=False,
-)
+@study_flow("recipe", stage="recipe", task_runner=RATING_WORKERS)
 def run_recipe(
     recipe: RecipeName | Recipe,
     study: Path,
@@ -91,13 +82,13 @@ def _as_tasks(tracker: Tracker) -> Call:
 
     def call(stage: str, work: Callable[[Reporter], Any]) -> Any:
         kind = stage.partition("-")[0]
-        tag = _TAGS.get(kind)
-        reporter = FlowReporter(stage, tracker=tracker if tag == "train" else None)
-        result = run_stage(stage, lambda: work(reporter), tags={tag} if tag else ())
+        is_training = kind in ("train", "gate")
+        reporter = FlowReporter(stage, tracker=tracker if is_training else None)
+        result = run_stage(stage, lambda: work(reporter))
         _PUBLISH.get(kind, lambda _: None)(result)
         for note in getattr(result, "notes", ()):
             get_run_logger().warning("%s: %s", stage, note)
-        if tag:
+        if kind in _TRACKED:
             tracker(now=True)
         return result
 

@@ -5,7 +5,6 @@ As a command, with or without a Prefect server: ``python -m flows.score STUDY --
 
 from __future__ import annotations
 
-from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
@@ -15,6 +14,7 @@ from encore.errors import StudyIncompleteError
 from encore.scoring.head_accuracy import accuracies_of
 from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
+from flows.study_flow import study_flow
 from tasks.artifacts import publish_head_accuracy
 from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, retries_option, run_stage
@@ -26,7 +26,7 @@ class ScoringAttempts(Attempts):
     retries: int = retries_option("scoring-retries")
 
 
-@flow(name="score", persist_result=False)
+@study_flow("score", stage="score")
 def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) -> State:
     """Score a study's responses under Prefect: the same files as `encore score`.
 
@@ -49,7 +49,7 @@ def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) ->
             )
         return result
 
-    result = run_stage("score", work, attempts=attempts, tags={"score"})
+    result = run_stage("score", work, attempts=attempts)
     every, held_out = accuracies_of(open_study(config.study), result)
     about = f"Scores of {result.num_pairs} pairs: `{result.out}`."
     synthetic = map("Synthetic: {}.".format, result.synthetic)

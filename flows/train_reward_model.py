@@ -6,7 +6,6 @@ As a command, with or without a Prefect server:
 
 from __future__ import annotations
 
-from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
@@ -14,6 +13,7 @@ from encore.data.study import open_study
 from encore.training.config import TrainConfig
 from encore.training.run_folder import TrainingResult
 from flows.command import run_command
+from flows.study_flow import study_flow
 from tasks.artifacts import publish_evaluation, publish_tracked
 from tasks.flow_reporter import FlowReporter, Tracker
 from tasks.stage import (
@@ -30,7 +30,7 @@ class TrainingAttempts(Attempts):
     retries: int = retries_option("training-retries")
 
 
-@flow(name="train-reward-model", persist_result=False)
+@study_flow("train-reward-model", stage="train")
 def train_reward_model(
     config: TrainConfig,
     tracking: TrackingConfig = TrackingConfig(),
@@ -58,7 +58,7 @@ def train_reward_model(
             tracker(now=True, stopped="FAILED" if isinstance(error, Exception) else "KILLED")
             raise
 
-    result = run_stage("train", work, attempts=attempts, tags={"train"})
+    result = run_stage("train", work, attempts=attempts)
     tracked = tracker(now=True)
     publish_evaluation(result)
     publish_tracked(tracked, result.out)

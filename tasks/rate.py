@@ -101,7 +101,6 @@ class _Shards:
         @task(
             name="rate-shard",
             task_run_name="shard-{index}",
-            tags={"judge"},  # a concurrency limit on this tag bounds the shards in work everywhere
             retries=retries,
             retry_delay_seconds=_RETRY_DELAY_SECONDS,
             retry_condition_fn=is_shard_worth_another_attempt,

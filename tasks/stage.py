@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import httpx
@@ -57,7 +57,6 @@ def run_stage(
     work: Callable[[], Result],
     *,
     attempts: Attempts | None = None,
-    tags: Collection[str] = (),
 ) -> Result:
     """Do the work of a stage as a task of the flow run at hand.
 
@@ -65,7 +64,6 @@ def run_stage(
         name: Of the task.
         work: Does the stage.
         attempts: How hard it is tried.
-        tags: A concurrency limit on a tag bounds the tasks at work everywhere.
     """
     attempts = attempts or Attempts()
     for logger in ("prefect.task_runs", "prefect.flow_runs"):
@@ -73,7 +71,6 @@ def run_stage(
 
     @task(
         name=name,
-        tags=set(tags),
         retries=attempts.retries,
         retry_delay_seconds=_RETRY_DELAYS_SECONDS,
         retry_condition_fn=is_worth_another_attempt,

@@ -1,0 +1,40 @@
+"""A message when a flow run fails, through a notification block of the Prefect server."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from prefect.blocks.core import Block
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.flows import Flow
+from prefect.logging.loggers import flow_run_logger
+from prefect.utilities.urls import url_for
+
+#: Names the block as TYPE/NAME, e.g. ``slack-webhook/encore``; unset: no message.
+VARIABLE = "ENCORE_NOTIFY_BLOCK"
+
+
+def notify_of_failure(flow: Flow[..., Any], run: FlowRun, state: State[Any]) -> None:
+    """Send study, stage, message and the run's page; a failure costs one line in the log.
+
+    A hook of Prefect for runs that failed or crashed. What a block raises may hold its address,
+    which is a secret: only the error's type is logged.
+    """
+    block_name = os.environ.get(VARIABLE)
+    if not block_name:
+        return
+    body = f"{state.name}: {state.message}"
+    if page := url_for(run):
+        body += f"\n{page}"
+    try:
+        import prefect.blocks.notifications  # noqa: F401  # makes the types of blocks known
+
+        block: Any = Block.load(block_name, _sync=True)
+        block.notify(body, subject=f"ENCORE {run.name} ({flow.name})", _sync=True)
+    except Exception as error:  # noqa: BLE001  # of whatever service the block speaks to
+        flow_run_logger(run, flow).warning(
+            "No message was sent: block %s of %s raised %s; check it on the Prefect server's page "
+            "Blocks",
+            *(block_name, VARIABLE, type(error).__name__),
+        )
