@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 _ABOUT = "encore"
 _COMPUTING = "Reading and computing"
+_ENGINES = "Engines"
 
 EngineValue = bool | int | float | str
 #: A reply to a rating prompt is a number: more tokens than this are none.
@@ -179,7 +180,57 @@ class JudgeConfig(StageConfig):
     )
 
 
-class RatingConfig(StageConfig):
+class EnginesConfig(StageConfig):
+    """How many engines share the shards of a run; another number goes on with the same run."""
+
+    engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = option(
+        1,
+        group=_ENGINES,
+        identity=False,
+        help="Engines that share the shards, each a process with GPUs of its own: local processes, "
+        "or on a Prefect server as many runs on its GPU pool. auto: all there are.",
+    )
+    silence_seconds: float = option(
+        600,
+        ge=1,
+        group=_ENGINES,
+        identity=False,
+        help="Replace an engine that finished no request for so long (seconds).",
+    )
+
+
+def _checked_slice(text: str) -> str:
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and int(number) < int(of)):
+        raise ValueError("expected I/N with I from 0 to N - 1, e.g. 0/3 for the first of three")
+    return text
+
+
+Slice = Annotated[str, AfterValidator(_checked_slice)]
+
+
+class SlicedConfig(StageConfig):
+    """Which share of a run one call does, where nothing else divides it."""
+
+    slice: Slice | None = option(
+        None,
+        group=_ENGINES,
+        metavar="I/N",
+        identity=False,
+        help="Only the I-th of N parts of the shards, I from 0: for array jobs without an "
+        "orchestrator.",
+    )
+
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """``(I, N)``."""
+        if self.slice is None:
+            return None
+        number, _, of = self.slice.partition("/")
+        return int(number), int(of)
+
+
+class RatingConfig(EnginesConfig):
     """One rating run: every response of a study's pairs under every rule of a set."""
 
     judge: JudgeConfig
@@ -206,7 +257,7 @@ class RatingConfig(StageConfig):
     )
 
 
-class RateConfig(RatingConfig):
+class RateConfig(SlicedConfig, RatingConfig):
     """`encore rate`: a rating run of a study, and how this call works on it."""
 
     study: Path = option(
@@ -252,7 +303,7 @@ class ComputingConfig(StageConfig):
     revision: str | None = option(None, group=_COMPUTING, help="Of the hub id given as --model.")
 
 
-class ScoringConfig(ComputingConfig):
+class ScoringConfig(EnginesConfig, ComputingConfig):
     """One scoring: every response of a study's pairs under every head of a reward model."""
 
     model: str = option(
@@ -272,7 +323,7 @@ class ScoringConfig(ComputingConfig):
     shard_size: int = option(1000, ge=1, le=100_000, help="Pairs in each file.")
 
 
-class ScoreConfig(ScoringConfig):
+class ScoreConfig(SlicedConfig, ScoringConfig):
     """`encore score`: a scoring of a study."""
 
     study: Path = option(

@@ -48,6 +48,18 @@ def meets_every_shard(error: object) -> bool:
     )
 
 
+def may_pass(error: object) -> bool:
+    """Whether another attempt may succeed: bad input is met again, unless a network was its cause.
+
+    ``ConnectionError`` and ``TimeoutError`` are what networks raise.
+    """
+    cause = getattr(error, "__cause__", None)
+    is_bad_input = isinstance(error, InputError) and not isinstance(
+        cause, ConnectionError | TimeoutError
+    )
+    return not (is_bad_input or meets_every_shard(error) or meets_every_shard(cause))
+
+
 def did_you_mean(name: str, possible: Sequence[str]) -> str:
     """The end of an error about an unknown name: names like it, or nothing."""
     near = get_close_matches(name, possible, n=3)

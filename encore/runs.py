@@ -6,6 +6,7 @@ Long work is done in slices (`encore.shard_runner`). A run's folder holds:
     shard-00003.<digest>.parquet          the rows of one slice
     failed-00003.json                     why the last attempt at a slice failed
     locks/                                which slices are being worked on
+    engines/                              what several engines tell each other (`encore.engines`)
 
 What is done is read from these files and from nothing else. A slice is done when it has a file
 whose name carries the SHA-256 of its bytes (32 digits) and whose footer belongs to this run. Data
@@ -20,7 +21,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +39,7 @@ _FOOTER_KEY = "encore.shard"
 _DIGEST_DIGITS = 32
 _SHARD_NAME = re.compile(r"shard-(\d{5})(?:\.([0-9a-f]{32}))?\.parquet")
 #: Beginnings of the names that a run writes into its folder, hidden temporary files included.
-_OWN_NAMES = ("locks", "shard-", "failed-", ".")
+_OWN_NAMES = ("locks", "engines", "shard-", "failed-", ".")
 
 ShardStateName = Literal["done", "missing", "damaged", "failed"]
 
@@ -421,6 +422,15 @@ def inspect_shards(
 
     with ThreadPoolExecutor() as pool:
         return tuple(pool.map(state_of, shards))
+
+
+def finished_shards(
+    run_dir: Path, manifest: RunManifest, shards: Iterable[Shard]
+) -> tuple[ShardState, ...]:
+    """The shards that are done, of some that were not: only those that have a file are read."""
+    with_file = _shard_files(run_dir).keys()
+    found = inspect_shards(run_dir, manifest, [one for one in shards if one.index in with_file])
+    return tuple(state for state in found if state.state == "done")
 
 
 def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:

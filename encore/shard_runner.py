@@ -29,7 +29,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from encore.errors import GenerationInterruptedError, InputError, meets_every_shard
+from encore.errors import GenerationInterruptedError, InputError, may_pass, meets_every_shard
 from encore.reporting import SILENT, Reporter
 from encore.runs import (
     RunManifest,
@@ -64,6 +64,9 @@ class Job:
         start: Called once before the first open shard, e.g. to start an engine. Returns the number
             of workers: with two, one shard is prepared or written while another computes.
         title: What a reporter calls it; default: the manifest's ``DOING``.
+        only: Indices of the shards to look at; None: all.
+        part: ``(i, n)``: of these, every n-th from the i-th on; None: all.
+        retries: Further attempts for a shard whose error may pass.
         cancelled: Set it to interrupt the shards in work.
     """
 
@@ -72,7 +75,28 @@ class Job:
     compute: Callable[[Shard, Tell], Slice]
     start: Callable[[], int] = lambda: 1
     title: str = ""
+    only: Sequence[int] | None = None
+    part: tuple[int, int] | None = None
+    retries: int = 0
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards to look at.
+
+        Raises:
+            InputError: ``only`` names a shard that the plan does not have.
+        """
+        plan = self.manifest.shards
+        for index in self.only or ():
+            if not 0 <= index < len(plan):
+                raise InputError(
+                    f"shard {index}: run {self.manifest.key} has shards 0 to {len(plan) - 1}; "
+                    "`encore status` lists them"
+                )
+        chosen = plan if self.only is None else [plan[index] for index in sorted(set(self.only))]
+        first, step = self.part or (0, 1)
+        return tuple(chosen[first::step])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,29 +134,16 @@ class RunReport:
         return f"{done} {word}, {reused} reused, {len(self.failures)} failed"
 
 
-def choose_shards(manifest: RunManifest, only: Sequence[int] | None) -> tuple[Shard, ...]:
-    """The plan's shards, or those of the given indices.
-
-    Raises:
-        InputError: The plan has no such shard.
-    """
-    plan = manifest.shards
-    for index in only or ():
-        if not 0 <= index < len(plan):
-            raise InputError(
-                f"shard {index}: run {manifest.key} has shards 0 to {len(plan) - 1}; "
-                "`encore status` lists them"
-            )
-    return plan if only is None else tuple(plan[index] for index in sorted(set(only)))
-
-
-def work_on(job: Job, shard: Shard, *, tell: Tell | None = None) -> ShardState:
+def work_on(
+    job: Job, shard: Shard, *, tell: Tell | None = None, takes_over: bool = False
+) -> ShardState:
     """Compute one shard unless it is done or another process works on it.
 
     Args:
         job: The run.
         shard: One shard of its plan.
         tell: Told how many of its rows are finished.
+        takes_over: Compute it even if another process works on it: the first whole file counts.
 
     Raises:
         GenerationInterruptedError: The run was cancelled.
@@ -149,19 +160,24 @@ def work_on(job: Job, shard: Shard, *, tell: Tell | None = None) -> ShardState:
 
     claim_folder(job.run_dir, job.manifest)
     with shard_lock(job.run_dir, shard.index) as is_mine:
-        if not is_mine:
+        if not (is_mine or takes_over):
             return ShardState(index=shard.index, state="missing", action="busy")
         if (reused := _reused(job, shard)) is not None:  # finished elsewhere since the first look
             return reused
-        for path in job.run_dir.glob(f".shard-{shard.index:05d}.*"):
-            path.unlink(missing_ok=True)  # left by a killed process
-        try:
-            content = job.compute(shard, told)
-            state = write_shard(job.run_dir, job.manifest, shard, content)
-        except Exception as error:
-            if not job.cancelled.is_set():
-                record_failure(job.run_dir, shard, error)
-            raise
+        if is_mine:
+            for path in job.run_dir.glob(f".shard-{shard.index:05d}.*"):
+                path.unlink(missing_ok=True)  # left by a killed process
+        return _computed(job, shard, told)
+
+
+def _computed(job: Job, shard: Shard, tell: Tell) -> ShardState:
+    try:
+        content = job.compute(shard, tell)
+        state = write_shard(job.run_dir, job.manifest, shard, content)
+    except Exception as error:
+        if not job.cancelled.is_set():
+            record_failure(job.run_dir, shard, error)
+        raise
     return replace(state, action=job.manifest.DONE, counts=content.counts)
 
 
@@ -182,28 +198,49 @@ def shard_lock(run_dir: Path, index: int) -> Iterator[bool]:
         lock.release()
 
 
-def work_through(
-    job: Job, *, only: Sequence[int] | None = None, reporter: Reporter = SILENT
-) -> RunReport:
-    """Compute every shard that is not done.
+def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
+    """Compute every shard of a job that is not done.
 
-    A shard that fails is recorded and does not stop the others; an error that every shard would
-    meet does. A shard that another process works on is waited for, and computed here if that
-    process dies.
+    A shard that fails is tried again as often as the job says, then recorded, and does not stop the
+    others; an error that every shard would meet does. A shard that another process works on is
+    waited for, and computed here if that process dies.
 
     Args:
         job: The run.
-        only: Indices of the shards to look at; default all.
         reporter: Told about finished rows (with several workers: from their threads) and shards.
 
     Raises:
-        InputError: ``only`` names a shard that the plan does not have.
+        InputError: The job names a shard that the plan does not have.
         Exception: An error that every shard would meet.
         KeyboardInterrupt: After the shards in work were interrupted; finished shards are kept.
     """
+    tally, pending, num_workers = begin(job, reporter=reporter)
+    waited_for: list[Shard] = []
+    while pending:
+        pending = _open_after_pass(tally, pending, num_workers=num_workers)
+        busy = [shard for shard in pending if not tally.num_failures[shard.index]]
+        if busy and busy != waited_for:
+            names = ", ".join(str(shard.index) for shard in busy)
+            logger.warning("waiting for another process that works on shards %s", names)
+            waited_for = busy
+        if pending:
+            time.sleep(_BUSY_POLL_SECONDS)
+    return tally.report
+
+
+def begin(job: Job, *, reporter: Reporter) -> tuple[Tally, list[Shard], int]:
+    """Look at a job's shards and start what computes them, if any is open.
+
+    Returns:
+        A tally that has the shards that are done, the shards that are not, the number of workers.
+
+    Raises:
+        InputError: The job names a shard that the plan does not have; the folder holds something
+            else.
+        Exception: What `Job.start` raised.
+    """
     job.cancelled.clear()
-    manifest = job.manifest
-    chosen = choose_shards(manifest, only)
+    manifest, chosen = job.manifest, job.shards
     check_folder(job.run_dir, manifest)
     states = inspect_shards(job.run_dir, manifest, chosen)
     pending = [shard for shard, state in zip(chosen, states, strict=True) if state.state != "done"]
@@ -217,28 +254,24 @@ def work_through(
         total=sum(shard.num_pairs for shard in chosen) * manifest.rows_per_pair,
         done=sum(outcome.num_rows for outcome in outcomes),
     )
-    tally = _Tally(job=job, reporter=reporter, num_shards=len(chosen), outcomes=outcomes)
-    waited_for: list[Shard] = []
-    while pending:
-        pending = _busy_after_pass(tally, pending, num_workers=num_workers)
-        if pending and pending != waited_for:
-            names = ", ".join(str(shard.index) for shard in pending)
-            logger.warning("waiting for another process that works on shards %s", names)
-            waited_for = pending
-        if pending:
-            time.sleep(_BUSY_POLL_SECONDS)
-    return RunReport(type(manifest), tally.outcomes, dict(sorted(tally.failures.items())))
+    tally = Tally(job=job, reporter=reporter, num_shards=len(chosen), outcomes=outcomes)
+    return tally, pending, num_workers
 
 
 @dataclass(slots=True, kw_only=True)
-class _Tally:
-    """What one call of `work_through` has done so far."""
+class Tally:
+    """What one call has done so far of a job.
+
+    ``num_failures`` counts the attempts at a shard that failed; ``failures`` has the errors of the
+    shards that are given up.
+    """
 
     job: Job
     reporter: Reporter
     num_shards: int
     outcomes: list[ShardState]
     failures: dict[int, str] = field(default_factory=dict)
+    num_failures: Counter[int] = field(default_factory=Counter)
     _told: Counter[int] = field(default_factory=Counter)
     _num_rows: int = 0
     _began: float | None = None
@@ -261,15 +294,32 @@ class _Tally:
         place = f"{len(self.outcomes)} of {self.num_shards}"
         self.reporter.saved(outcome.path, kind=f"shard {outcome.index} {outcome.action} ({place})")
 
+    def failed(self, shard: Shard, error: Exception) -> bool:
+        """Note a failed attempt; whether another one is due."""
+        self.num_failures[shard.index] += 1
+        number, most = self.num_failures[shard.index], 1 + self.job.retries
+        again = number < most and may_pass(error)
+        attempt = f" (attempt {number} of {most})" if again else ""
+        logger.warning("shard %d failed%s: %s", shard.index, attempt, error)
+        if not again:
+            self.failures[shard.index] = f"{type(error).__name__}: {error}"
+        return again
 
-def _busy_after_pass(tally: _Tally, pending: Sequence[Shard], *, num_workers: int) -> list[Shard]:
-    """Try each shard once; returns those that another process works on.
+    @property
+    def report(self) -> RunReport:
+        """What this call did."""
+        failures = dict(sorted(self.failures.items()))
+        return RunReport(type(self.job.manifest), self.outcomes, failures)
+
+
+def _open_after_pass(tally: Tally, pending: Sequence[Shard], *, num_workers: int) -> list[Shard]:
+    """Try each shard once; returns those to try again, or that another process works on.
 
     A single worker is this thread: libgomp keeps a team of threads for each thread that computes,
     and with more of them than cores they sleep between operations (measured: a fifth slower). On
     any way out no thread is left running.
     """
-    job, busy = tally.job, []
+    job, still_open = tally.job, []
     works = {
         shard: partial(work_on, job, shard, tell=partial(tally.tell, shard)) for shard in pending
     }
@@ -282,18 +332,18 @@ def _busy_after_pass(tally: _Tally, pending: Sequence[Shard], *, num_workers: in
                     traceback.clear_frames(error.__traceback__)  # they hold the shard's rows
                     if meets_every_shard(error):
                         raise
-                    tally.failures[shard.index] = f"{type(error).__name__}: {error}"
-                    logger.warning("shard %d failed: %s", shard.index, error)
+                    if tally.failed(shard, error):
+                        still_open.append(shard)
                     continue
                 if outcome.action == "busy":
-                    busy.append(shard)
+                    still_open.append(shard)
                 else:
                     tally.finished(outcome)
         except BaseException:
             job.cancelled.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return busy
+    return still_open
 
 
 def _in_threads(

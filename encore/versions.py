@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 #: The packages that can change a number or a file.
 RECORDED_PACKAGES = (
@@ -36,3 +39,13 @@ def package_versions() -> dict[str, str]:
         "python": platform.python_version(),
         **{name: text for name, text in found.items() if text is not None},
     }
+
+
+@cache
+def code_digest() -> str:
+    """16 hex digits of the SHA-256 of this package's source: engines of one run have one."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -34,8 +34,8 @@ from encore.model.opening import OpenedModel, open_reward_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
 from encore.scoring.head_scores import HeadScores, read_head_scores
-from encore.scoring.scoring_run import score_manifest, score_run
-from encore.shard_runner import RunReport
+from encore.scoring.scoring_run import score_job, score_manifest
+from encore.shard_runner import RunReport, work_through
 from encore.training.embeddings import embed, prompt_of
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, GatingNetwork, load_gate
@@ -183,7 +183,7 @@ class Scorer:
         keys = [(pair.pair_id, pair.source) for pair in pairs.pairs]
         plan = sorted(range(len(keys)), key=keys.__getitem__)
         planned = [(pairs.pairs[place], pairs.subset_P[place]) for place in plan]
-        report = score_run(
+        job = score_job(
             folder,
             manifest,
             lambda shard: planned[shard.start : shard.stop],
@@ -191,8 +191,8 @@ class Scorer:
             how=config,
             encode=partial(encoded_pairs, opened, truncation=config.truncation),
             title=shown,
-            reporter=self.reporter,
         )
+        report = work_through(job, reporter=self.reporter)
         if report.failures:
             index, error = min(report.failures.items())
             raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")

@@ -25,13 +25,12 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
     Example: encore rate my-study --judge ./my-judge --limit 200
     """
     from encore.data.study import open_study
-    from encore.rating.rating_run import open_run
-    from encore.shard_runner import choose_shards, work_through
+    from encore.rating.rating_run import local_work, open_run
 
-    only = config.shard or None
-    run = open_run(open_study(config.study), config)
+    study = open_study(config.study)
+    run = open_run(study, config)
     manifest = run.manifest
-    num_pairs = sum(shard.num_pairs for shard in choose_shards(manifest, only))
+    num_pairs = sum(shard.num_pairs for shard in run.job().shards)
     say(
         f"run {manifest.run_key}: {shown_judge(manifest)}, {len(manifest.rules)} rules, "
         f"{manifest.num_pairs} pairs in {len(manifest.shards)} shards, "
@@ -39,8 +38,8 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
     )
     with terminal_reporter() as reporter:
         try:
-            job = run.job(timeout_seconds=config.shard_timeout_seconds, reporter=reporter)
-            report = work_through(job, only=only, reporter=reporter)
+            work = local_work(study, config, reporter=reporter)
+            report = work(run.job(reporter=reporter))
         finally:
             run.judge.close()
     _report(config, manifest, report, as_json=json)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from encore.config import JudgeConfig
+from encore.errors import JudgeUnavailableError
 from encore.judges.chat import ChatTokenizer
 
 #: Called with the number of replies finished so far: with 0 before an engine is started and when
@@ -81,6 +83,23 @@ class Judge(Protocol):
     def close(self) -> None:
         """Release the engine's memory and processes."""
         ...
+
+
+def num_devices(config: JudgeConfig) -> int:
+    """How many devices an engine of the judge takes: tensor times pipeline parallel size.
+
+    Raises:
+        JudgeUnavailableError: One of them is no number of devices.
+    """
+    product = 1
+    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+        value = config.engine_args.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise JudgeUnavailableError(
+                f"engine argument {name}: {value!r}, expected a whole number of devices"
+            )
+        product *= value
+    return product
 
 
 def ask(

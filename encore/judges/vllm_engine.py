@@ -14,7 +14,7 @@ from typing import Any
 
 from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
-from encore.judges.base import ProgressHook, Reply
+from encore.judges.base import ProgressHook, Reply, num_devices
 from encore.judges.local_model import LocalJudge
 from encore.settings import load_settings, prepare_environment
 
@@ -64,7 +64,7 @@ class VllmJudge(LocalJudge):
     def __init__(self, config: JudgeConfig) -> None:
         """Find model and tokenizer."""
         _refuse_engine_args(config)
-        _num_devices(config)
+        num_devices(config)
         super().__init__(config)
 
     @property
@@ -93,7 +93,7 @@ class VllmJudge(LocalJudge):
         return [Reply(text=one.text, is_complete=one.finish_reason == "stop") for one in replies]
 
     def _load(self) -> Any:
-        _engine_environment(num_devices=_num_devices(self.config))
+        _engine_environment(num_devices=num_devices(self.config))
         try:
             with _without_remarks():
                 from vllm import LLM
@@ -154,18 +154,6 @@ def _is_cpu_build() -> bool:
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
-
-
-def _num_devices(config: JudgeConfig) -> int:
-    num_devices = 1
-    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
-        value = config.engine_args.get(name, 1)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise JudgeUnavailableError(
-                f"engine argument {name}: {value!r}, expected a whole number of devices"
-            )
-        num_devices *= value
-    return num_devices
 
 
 def _engine_environment(*, num_devices: int) -> None:

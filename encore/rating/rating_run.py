@@ -19,22 +19,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from encore.config import RatingConfig
+from encore.config import RateConfig, RatingConfig
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
 from encore.data.records import RESPONSES, Rule, RuleSet
 from encore.data.rules import load_rule_set
 from encore.data.study import Study, as_study
+from encore.engines.local import EngineRequest, Work, work_locally
 from encore.errors import GenerationInterruptedError, InputError
 from encore.files import check_writable
 from encore.judges import open_judge
-from encore.judges.base import Judge, ProgressHook, Reply, ask
+from encore.judges.base import Judge, ProgressHook, Reply, ask, num_devices
 from encore.rating.prompts import prompt_digest, render_conversation, render_rating_prompt
 from encore.rating.replies import PARSER_VERSION, NullReason, parse_reply
 from encore.rating_runs import RatingManifest, list_runs
 from encore.reporting import SILENT, Reporter
 from encore.runs import Shard, Slice, run_key_of
 from encore.schemas import RATINGS
-from encore.shard_runner import Job, RunReport, Tell, work_through
+from encore.shard_runner import Job, RunReport, Tell
 from encore.versions import package_versions
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
@@ -56,17 +57,22 @@ class RatingRun:
     judge: Judge
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def job(self, *, timeout_seconds: float | None = None, reporter: Reporter = SILENT) -> Job:
-        """Work for `encore.shard_runner`; ``timeout_seconds`` limits each shard's generation.
+    def job(self, *, retries: int = 0, reporter: Reporter = SILENT) -> Job:
+        """Work for `encore.shard_runner`; a `RateConfig` says which shards, and for how long each.
 
         The report's totals are ``num_ratings`` and ``num_nulls``; of the shards rated now there are
         ``num_truncated`` and the tally ``null_reasons``.
         """
+        given = self.config if isinstance(self.config, RateConfig) else None
+        timeout_seconds = given.shard_timeout_seconds if given else None
         return Job(
             run_dir=self.run_dir,
             manifest=self.manifest,
             compute=partial(_rate, self, timeout_seconds),
             start=partial(_start_judge, self, reporter),
+            only=(given.shard or None) if given else None,
+            part=given.part if given else None,
+            retries=retries,
             cancelled=self.cancelled,
         )
 
@@ -75,28 +81,43 @@ def rate(
     study: Study | Path,
     config: RatingConfig,
     *,
-    only: Sequence[int] | None = None,
-    shard_timeout_seconds: float | None = None,
+    retries: int = 0,
     reporter: Reporter = SILENT,
+    work: Work | None = None,
 ) -> RunReport:
     """Open the run of a study and a config, rate what is not done, release the judge.
 
     Args:
         study: The opened study, or its directory.
-        config: Judge, rules and plan.
-        only: Indices of the shards to look at; default all.
-        shard_timeout_seconds: Limit of one shard's generation.
+        config: Judge, rules and plan; a `RateConfig` also says which shards and for how long.
+        retries: Further attempts for a shard whose error may pass.
         reporter: Told about the judge's start, finished ratings and shards.
+        work: What does the run's job; default: `local_work` of the config.
 
     Raises:
         EncoreError: As `open_run` and `encore.shard_runner.work_through`.
     """
-    run = open_run(as_study(study), config)
-    job = run.job(timeout_seconds=shard_timeout_seconds, reporter=reporter)
+    opened = as_study(study)
+    run = open_run(opened, config)
+    work = work or local_work(opened, config, retries=retries, reporter=reporter)
     try:
-        return work_through(job, only=only, reporter=reporter)
+        return work(run.job(retries=retries, reporter=reporter))
     finally:
         run.judge.close()
+
+
+def local_work(
+    study: Study, config: RatingConfig, *, retries: int = 0, reporter: Reporter = SILENT
+) -> Work:
+    """Rate in this process, or with as many local engines as the config says."""
+    whole = RateConfig.model_validate({"study": study.path, **dict(config)})
+    return work_locally(
+        EngineRequest(stage="rate", config=whole.model_dump(mode="json"), retries=retries),
+        engines=config.engines,
+        gpus_per_engine=num_devices(config.judge),
+        silence_seconds=config.silence_seconds,
+        reporter=reporter,
+    )
 
 
 def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) -> RatingRun:

@@ -37,7 +37,7 @@ from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.config import BackboneConfig
 from encore.model_files import file_digest, folder_digest
-from encore.rating.rating_run import open_run
+from encore.rating.rating_run import local_work, open_run
 from encore.rating_runs import list_runs, run_status
 from encore.recipes.machine import (
     refuse_judge_too_large,
@@ -46,7 +46,7 @@ from encore.recipes.machine import (
 )
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.reporting import SILENT, Reporter
-from encore.shard_runner import RunReport, work_through
+from encore.shard_runner import RunReport
 from encore.training.config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules
@@ -231,8 +231,9 @@ class _RecipeRun:
         rating = self.recipe.rating
 
         def work(reporter: Reporter) -> tuple[Path, RunReport]:
-            run = open_run(open_study(self.study), rating, judge=judge)
-            report = work_through(run.job(reporter=reporter), reporter=reporter)
+            study = open_study(self.study)
+            run = open_run(study, rating, judge=judge)
+            report = local_work(study, rating, reporter=reporter)(run.job(reporter=reporter))
             if report.failures:
                 raise StudyIncompleteError(f"{report.summary}; run the same command again")
             return run.run_dir, report

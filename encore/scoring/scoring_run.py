@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from encore.config import ComputingConfig, ScoringConfig
+from encore.config import ComputingConfig, ScoreConfig, ScoringConfig
 from encore.data.pairs import (
     data_digest_of,
     labels_of,
@@ -31,6 +31,7 @@ from encore.data.pairs import (
 )
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
+from encore.engines.local import EngineRequest, Work, work_locally
 from encore.errors import EncoreError, EveryShardError
 from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
@@ -45,7 +46,7 @@ from encore.scoring.head_scores import (
     ScoreManifest,
     head_scores_schema,
 )
-from encore.shard_runner import Job, RunReport, Tell, work_through
+from encore.shard_runner import Job, RunReport, Tell
 from encore.synthetic import synthetic_parts
 from encore.versions import package_versions
 
@@ -103,7 +104,9 @@ def score_study(
     config: ScoringConfig,
     *,
     opened: OpenedModel | None = None,
+    retries: int = 0,
     reporter: Reporter = SILENT,
+    work: Work | None = None,
 ) -> ScoreResult:
     """Write every head's raw, centred score of every response, shard by shard.
 
@@ -115,7 +118,10 @@ def score_study(
         study: The opened study, or its directory.
         config: Model, plan and how to compute.
         opened: The config's model, if it is open already.
+        retries: Further attempts for a shard whose error may pass.
         reporter: Told how far it is.
+        work: What does the scoring's job; default: this process, or as many local engines as the
+            config says.
 
     Raises:
         InputError: No pairs in the study; no reward model; ``out`` holds something else.
@@ -144,10 +150,24 @@ def score_study(
 
     run_dir = config.out or study.path / SCORES_DIR / manifest.score_key
     began = time.monotonic()
-    report = score_run(run_dir, manifest, pairs_of, opened=model, how=config, reporter=reporter)
+    job = score_job(run_dir, manifest, pairs_of, opened=model, how=config)
+    job = replace(job, part=config.part if isinstance(config, ScoreConfig) else None)
+    work = work or _local_work(study, config, retries=retries, reporter=reporter)
+    report = work(replace(job, retries=retries))
     seconds = time.monotonic() - began
     split = trained_split(model.metadata)
     return _result(run_dir, manifest, report, split=split, seconds=seconds)
+
+
+def _local_work(study: Study, config: ScoringConfig, *, retries: int, reporter: Reporter) -> Work:
+    whole = ScoreConfig.model_validate({"study": study.path, **dict(config)})
+    return work_locally(
+        EngineRequest(stage="score", config=whole.model_dump(mode="json"), retries=retries),
+        engines=config.engines,
+        gpus_per_engine=1,
+        silence_seconds=config.silence_seconds,
+        reporter=reporter,
+    )
 
 
 def _result(
@@ -225,7 +245,7 @@ def score_manifest(
     )
 
 
-def score_run(
+def score_job(
     run_dir: Path,
     manifest: ScoreManifest,
     pairs_of: Callable[[Shard], Sequence[PairInSubset]],
@@ -234,9 +254,8 @@ def score_run(
     how: ComputingConfig | None = None,
     encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]] | None = None,
     title: str = "",
-    reporter: Reporter = SILENT,
-) -> RunReport:
-    """Score what is not done of one scoring (see `encore.shard_runner.work_through`).
+) -> Job:
+    """One scoring as work for `encore.shard_runner`.
 
     The report's totals are ``num_tokens``, ``num_cut_pairs``, ``num_cut_responses`` and
     ``num_cut_tokens``; of the shards scored now there are ``num_computed`` and ``num_padding``.
@@ -248,12 +267,7 @@ def score_run(
         opened: The model.
         how: Layout and tokens of a forward pass: what changes nothing but speed.
         encode: Makes token ids of pairs; default: the model's own tokenizer.
-        title: What the reporter calls it.
-        reporter: Told about finished responses.
-
-    Raises:
-        InputError: The folder holds something else.
-        EncoreError: The disk is full, or the device has too little memory.
+        title: What a reporter calls it.
     """
     how, encode = how or ComputingConfig(), encode or opened.tokenizer.encode_pairs
 
@@ -272,8 +286,7 @@ def score_run(
         footer = {name: counts[name] for name in _STORED_COUNTS}
         return Slice(table=_table(manifest, rows, score_NR), footer=footer, counts=counts)
 
-    job = Job(run_dir=run_dir, manifest=manifest, compute=compute, title=title)
-    return work_through(job, reporter=reporter)
+    return Job(run_dir=run_dir, manifest=manifest, compute=compute, title=title)
 
 
 def _table(

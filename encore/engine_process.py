@@ -1,0 +1,52 @@
+"""A local engine: ``python -m encore.engine_process`` reads its request from its standard input.
+
+The pipe stays open for as long as the parent lives; when it closes, the engine ends as by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from functools import partial
+
+from encore.config import RateConfig, ScoreConfig
+from encore.data.study import open_study
+from encore.engines.engine import work_as_engine
+from encore.engines.local import EngineRequest
+from encore.options import new_app, run_main
+from encore.settings import prepare_environment
+
+
+def main() -> None:
+    """Read the request and work on it."""
+    request = EngineRequest.model_validate_json(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    order = request.order
+    assert order is not None
+    if request.stage == "rate":
+        from encore.rating.rating_run import rate
+
+        rating = RateConfig.model_validate(request.config)
+        work = partial(work_as_engine, order=order, silence_seconds=rating.silence_seconds)
+        rate(open_study(rating.study), rating, retries=request.retries, work=work)
+    else:
+        from encore.scoring.scoring_run import score_study
+
+        scoring = ScoreConfig.model_validate(request.config)
+        work = partial(work_as_engine, order=order, silence_seconds=scoring.silence_seconds)
+        score_study(open_study(scoring.study), scoring, retries=request.retries, work=work)
+
+
+def _end_with_parent() -> None:
+    while os.read(sys.stdin.fileno(), 1):  # holds no lock when the interpreter ends
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    prepare_environment(os.environ)
+    app = new_app("encore.engine_process", help="A local engine.")
+    app.default(main)
+    run_main(app, [])

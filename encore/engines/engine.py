@@ -1,0 +1,257 @@
+"""One engine: which shard it takes next, and the sign of life that it gives meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from encore.engines.signs import EngineOrder, SignOfLife, Watch, read_signs, write_sign
+from encore.errors import EncoreError, InputError, meets_every_shard
+from encore.reporting import SILENT, Reporter
+from encore.runs import Shard, ShardState, finished_shards, read_manifest
+from encore.shard_runner import Job, RunReport, Tally, begin, work_on
+from encore.versions import code_digest
+
+_POLL_SECONDS = 1.0
+#: Between two signs of life.
+_SIGN_SECONDS = 2.0
+#: A shard that is at work elsewhere is taken over after twice the longest time that a shard took
+#: here, and never sooner than this.
+_LEAST_PATIENCE_SECONDS, _PATIENCE = 20.0, 2.0
+#: A shard that failed on so many engines has failed for good.
+_MOST_ENGINES = 2
+
+
+def work_as_engine(
+    job: Job, order: EngineOrder, *, silence_seconds: float, reporter: Reporter = SILENT
+) -> RunReport:
+    """Work through a run beside other engines, until every shard is done or failed for good.
+
+    Args:
+        job: The run.
+        order: What the parent asks; the engine's own slice follows from it.
+        silence_seconds: A peer that finished no request for so long does not count as at work.
+        reporter: Told about finished rows and shards.
+
+    Raises:
+        InputError: This engine's code, judge, rules or pairs are not those of the run.
+        Exception: An error that every shard would meet.
+    """
+    _check_order(job, order)
+    life = SignOfLife(
+        engine=order.name,
+        slot=order.slot,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        devices=os.environ.get("CUDA_VISIBLE_DEVICES") or "cpu",
+    )
+    write_sign(job.run_dir, life)
+    try:
+        tally, pending, num_workers = begin(job, reporter=reporter)
+        life.state = "working"
+        engine = _Engine(
+            job=job,
+            order=order,
+            life=life,
+            tally=tally,
+            own={shard.index for shard in job.shards[order.slot :: order.of]},
+            open={shard.index: shard for shard in pending},
+            silence_seconds=silence_seconds,
+        )
+        engine.work(num_workers)
+    except BaseException as error:
+        life.error = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        raise
+    finally:
+        life.state, life.at_work = "ended", {}
+        write_sign(job.run_dir, life)
+    return tally.report
+
+
+def _check_order(job: Job, order: EngineOrder) -> None:
+    here = f"{order.label} on {socket.gethostname()}"
+    if code_digest() != order.code:
+        raise InputError(
+            f"{here}: its code of encore ({code_digest()}) is not that of the run's parent "
+            f"({order.code}); bring both checkouts to one commit and start the run again"
+        )
+    if job.manifest.key == order.run_key:
+        return
+    ours, theirs = _flat(job.manifest.identity), {}
+    with contextlib.suppress(EncoreError):
+        there = job.run_dir.parent / order.run_key
+        theirs = _flat(read_manifest(there, type(job.manifest)).identity)
+    differing = [
+        f"{name} is {ours.get(name)!r} here and {theirs.get(name)!r} in the run"
+        for name in sorted(ours.keys() | theirs.keys())
+        if ours.get(name) != theirs.get(name)
+    ]
+    raise InputError(
+        f"{here}: it would make run {job.manifest.key} instead of {order.run_key}: "
+        f"{'; '.join(differing[:3]) or 'the run is not there'}; engines need the parent's judge, "
+        "rules and pairs"
+    )
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {}
+        flat |= inner or {f"{prefix}{name}": value}
+    return flat
+
+
+@dataclass(slots=True, kw_only=True)
+class _Engine:
+    """One engine at work. Its worker threads share the lock."""
+
+    job: Job
+    order: EngineOrder
+    life: SignOfLife
+    tally: Tally
+    own: set[int]
+    open: dict[int, Shard]
+    silence_seconds: float
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    watch: Watch = field(default_factory=Watch)
+    #: When a shard was first seen at work elsewhere; when its lock was last tried in vain.
+    seen_at_work: dict[int, float] = field(default_factory=dict)
+    tried: dict[int, float] = field(default_factory=dict)
+    longest_seconds: float = 0.0
+    last_sign: float = 0.0
+
+    def work(self, num_workers: int) -> None:
+        """Until nothing is left that this engine may take; a single worker is this thread."""
+        if num_workers == 1:
+            self._work()
+            return
+        with ThreadPoolExecutor(num_workers, thread_name_prefix=self.job.manifest.DOING) as pool:
+            workers = [pool.submit(self._work) for _ in range(num_workers)]
+            try:
+                for worker in workers:
+                    worker.result()
+            except BaseException:
+                self.job.cancelled.set()
+                raise
+
+    def _work(self) -> None:
+        while (taken := self._take()) is not None:
+            self._compute(*taken)
+
+    def _take(self) -> tuple[Shard, bool] | None:
+        """The next shard, and whether it is taken over; waits while others may leave one."""
+        while not self.job.cancelled.is_set():
+            with self.lock:
+                at_work = self._look()
+                mine = [s for i, s in self.open.items() if i not in self.life.at_work]
+                if not mine:
+                    return None
+                taken = self._choose(mine, at_work)
+                if taken is not None:
+                    self.life.at_work[taken[0].index] = 0
+                    self._sign()
+                    return taken
+                if time.monotonic() - self.last_sign > _SIGN_SECONDS:
+                    self._sign()
+            self.job.cancelled.wait(_POLL_SECONDS)
+        return None
+
+    def _look(self) -> Counter[int]:
+        """Forget shards that are settled; how many live peers work on each of the others."""
+        self._forget_finished()
+        signs = read_signs(self.job.run_dir)
+        signs.pop(self.life.engine, None)
+        num_failed = Counter(index for life in signs.values() for index in life.failed)
+        for index in set(self.open).difference(self.life.at_work):
+            if index in self.life.failed or num_failed[index] >= _MOST_ENGINES:
+                del self.open[index]
+        return Counter(
+            index
+            for name, life in signs.items()
+            if self.watch.silence(name, life.beat, life.state) <= self.silence_seconds
+            for index in life.at_work
+        )
+
+    def _choose(self, mine: Sequence[Shard], at_work: Counter[int]) -> tuple[Shard, bool] | None:
+        now, slot = time.monotonic(), self.order.slot
+        patience = max(_LEAST_PATIENCE_SECONDS, _PATIENCE * self.longest_seconds)
+        patience += slot * _SIGN_SECONDS  # idle engines do not all take over at once
+        late = {i for i, since in self.seen_at_work.items() if now - since > patience}
+        free = [
+            shard
+            for shard in mine
+            if not at_work[shard.index] and now - self.tried.get(shard.index, 0.0) > _POLL_SECONDS
+        ]
+        own = [shard for shard in free if shard.index in self.own]
+        if free:  # of the others' from the end, and not the one that the next idle engine takes
+            shard = own[0] if own else free[-1 - slot % len(free)]
+            return shard, shard.index in late
+        for shard in mine:
+            self.seen_at_work.setdefault(shard.index, now)
+            if shard.index in late and at_work[shard.index] <= 1:
+                return shard, True
+        return None
+
+    def _compute(self, shard: Shard, takes_over: bool) -> None:
+        began = time.monotonic()
+        tell = partial(self._tell, shard)
+        try:
+            outcome = work_on(self.job, shard, tell=tell, takes_over=takes_over)
+        except Exception as error:
+            with self.lock:
+                self._forget_finished()
+                if shard.index not in self.open:  # another engine was faster
+                    return
+                if meets_every_shard(error):
+                    raise
+                if not self.tally.failed(shard, error):
+                    self.life.failed[shard.index] = self.tally.failures[shard.index]
+        else:
+            self._note(outcome, seconds=time.monotonic() - began)
+        finally:
+            with self.lock:
+                del self.life.at_work[shard.index]
+                self._sign()
+
+    def _note(self, outcome: ShardState, *, seconds: float) -> None:
+        with self.lock:
+            self.tried[outcome.index] = time.monotonic()
+            if outcome.action == "busy":
+                self.seen_at_work.setdefault(outcome.index, time.monotonic())
+                return
+            self.open.pop(outcome.index, None)
+            self.tally.finished(outcome)
+            if outcome.action != "reused":
+                self.longest_seconds = max(self.longest_seconds, seconds)
+                self.life.done[outcome.index] = dict(outcome.counts)
+                self.life.num_rows += outcome.num_rows
+                self.life.num_nulls += int(outcome.footer.get("num_nulls", 0))
+
+    def _tell(self, shard: Shard, num_rows: int) -> None:
+        """Count finished requests; now and then say so, and look whether others were faster."""
+        self.tally.tell(shard, num_rows)
+        with self.lock:
+            self.life.beat += max(0, num_rows - self.life.at_work[shard.index])
+            self.life.at_work[shard.index] = num_rows
+            if time.monotonic() - self.last_sign > _SIGN_SECONDS:
+                self._sign()
+                self._forget_finished()
+                if not self.open:
+                    self.job.cancelled.set()
+
+    def _forget_finished(self) -> None:
+        for state in finished_shards(self.job.run_dir, self.job.manifest, self.open.values()):
+            del self.open[state.index]
+
+    def _sign(self) -> None:
+        self.last_sign = time.monotonic()
+        write_sign(self.job.run_dir, self.life)

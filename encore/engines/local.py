@@ -1,0 +1,191 @@
+"""Engines of one machine as local processes, each with GPUs of its own; no server is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from encore.engines.parent import EngineState, supervise
+from encore.engines.signs import EngineOrder
+from encore.errors import InputError
+from encore.reporting import SILENT, Reporter
+from encore.shard_runner import Job, RunReport, work_through
+
+logger = logging.getLogger(__name__)
+
+GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
+_STOP_SECONDS = 20.0
+
+#: How a stage has its job done: here, or by engines.
+Work = Callable[[Job], RunReport]
+StageName = Literal["rate", "score"]
+
+
+class EngineRequest(BaseModel):
+    """What an engine process reads: the stage, its config, what the parent asks."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stage: StageName
+    config: dict[str, Any]
+    retries: int
+    order: EngineOrder | None = None
+
+
+def work_locally(
+    request: EngineRequest,
+    *,
+    engines: int | Literal["auto"],
+    gpus_per_engine: int,
+    silence_seconds: float,
+    reporter: Reporter = SILENT,
+) -> Work:
+    """How a command does the shards of a job: in this process, or by several engines.
+
+    Args:
+        request: For an engine process.
+        engines: How many; one is this process.
+        gpus_per_engine: How many GPUs the model takes.
+        silence_seconds: The limit of an engine that finishes no request.
+        reporter: Told about finished rows and shards.
+    """
+
+    def work(job: Job) -> RunReport:
+        environments = [{}] if engines == 1 else engine_environments(engines, gpus_per_engine)
+        if len(environments) == 1:
+            return work_through(job, reporter=reporter)
+        launcher = LocalLauncher(
+            request=request, environments=environments, logs=job.run_dir / "engines"
+        )
+        return supervise(
+            job,
+            launcher,
+            num_engines=len(environments),
+            silence_seconds=silence_seconds,
+            reporter=reporter,
+        )
+
+    return work
+
+
+def engine_environments(
+    engines: int | Literal["auto"], gpus_per_engine: int
+) -> list[dict[str, str]]:
+    """What the environment of each engine adds: its group of GPUs, or its share of the cores.
+
+    Raises:
+        InputError: The GPUs cannot be divided so.
+    """
+    gpus = visible_gpus()
+    if not gpus:
+        num_engines = 1 if engines == "auto" else engines
+        threads = str(max(1, (os.cpu_count() or 1) // num_engines))
+        # Engines that pin their threads would all pin them to the same cores.
+        share = {"OMP_NUM_THREADS": threads, "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        return [share] * num_engines
+    if len(gpus) % gpus_per_engine:
+        raise InputError(
+            f"{len(gpus)} GPUs ({','.join(gpus)}): an engine takes {gpus_per_engine} of them "
+            f"(tensor times pipeline parallel size), which does not divide {len(gpus)}; choose the "
+            f"GPUs with {GPU_VARIABLE}"
+        )
+    groups = [
+        gpus[first : first + gpus_per_engine] for first in range(0, len(gpus), gpus_per_engine)
+    ]
+    num_engines = len(groups) if engines == "auto" else engines
+    if num_engines > len(groups):
+        raise InputError(
+            f"--engines {num_engines}: {len(gpus)} GPUs are enough for {len(groups)} engines of "
+            f"{gpus_per_engine} GPUs; give at most {len(groups)}"
+        )
+    return [{GPU_VARIABLE: ",".join(group)} for group in groups[:num_engines]]
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none without any."""
+    given = os.environ.get(GPU_VARIABLE)
+    if given is not None:
+        return [name.strip() for name in given.split(",") if name.strip() not in ("", "-1")]
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        listed = subprocess.run([command, "-L"], capture_output=True, timeout=60, check=True)  # noqa: S603 - fixed arguments
+        return re.findall(r"^GPU (\d+):", listed.stdout.decode(), flags=re.MULTILINE)
+    return []
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalLauncher:
+    """An `encore.engines.parent.Launcher` of processes of this machine.
+
+    Each engine's output goes to a log beside its sign of life. It ends when its parent dies: it
+    watches the pipe that its request came through.
+    """
+
+    request: EngineRequest
+    environments: Sequence[Mapping[str, str]]
+    logs: Path
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def adopt(self, _run_key: str, /) -> Sequence[EngineOrder]:
+        """None: local engines end with their parent."""
+        return ()
+
+    def start(self, order: EngineOrder) -> None:
+        """Start a process with the environment of the order's slot."""
+        request = self.request.model_copy(update={"order": order})
+        self.logs.mkdir(parents=True, exist_ok=True)
+        with self._log(order.name).open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "encore.engine_process"],
+                env={**os.environ, **self.environments[order.slot]},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is the parent's to pass on
+            )
+        self.processes[order.name] = process
+        with contextlib.suppress(OSError):  # it died at once: its state says so
+            assert process.stdin is not None
+            process.stdin.write(request.model_dump_json().encode() + b"\n")
+            process.stdin.flush()
+
+    def state(self, name: str) -> EngineState:
+        """By the process: one that a signal ended is lost."""
+        code = self.processes[name].poll()
+        if code is None:
+            return EngineState("running")
+        if code < 0:
+            return EngineState("lost", f"signal {-code} ended it ({signal.strsignal(-code)})")
+        lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
+        said = lines[-1].strip() if lines else "nothing"
+        return EngineState("ended", f"exit code {code}, it said: {said}" if code else "")
+
+    def stop(self, name: str) -> None:
+        """Terminate a process, after some seconds kill it with all that it started."""
+        process = self.processes[name]
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                if process.poll() is None or number == signal.SIGKILL:
+                    os.killpg(process.pid, number)
+                process.wait(_STOP_SECONDS)
+                break
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"

@@ -1,0 +1,283 @@
+"""The parent of some engines: starts them, replaces what is lost, and ends when all is settled."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, Protocol
+
+from encore.engines.signs import EngineOrder, SignOfLife, Watch, read_signs, sign_path
+from encore.errors import EncoreError, InputError
+from encore.reporting import SILENT, Reporter
+from encore.runs import Shard, finished_shards
+from encore.shard_runner import Job, RunReport, Tally, begin
+from encore.versions import code_digest
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 1.0
+#: A judge of 70B parameters takes minutes to load.
+_START_SECONDS = 3600.0
+#: Starts of one engine without a single finished request before it is given up.
+_MOST_STARTS = 3
+
+
+class EngineState(NamedTuple):
+    """What an orchestrator knows of an engine; ``message`` says why it ended.
+
+    ``ended``: by itself; another start would end the same way. ``lost``: killed, crashed or gone.
+    """
+
+    state: Literal["waiting", "running", "ended", "lost"]
+    message: str = ""
+
+
+class Launcher(Protocol):
+    """Starts engines somewhere. None of its calls waits for an engine, and none raises for one."""
+
+    def adopt(self, run_key: str) -> Sequence[EngineOrder]:
+        """Engines of this run that are at work already."""
+        ...
+
+    def start(self, order: EngineOrder) -> None:
+        """Begin to start an engine."""
+        ...
+
+    def state(self, name: str) -> EngineState:
+        """What is known of an engine."""
+        ...
+
+    def stop(self, name: str) -> None:
+        """End an engine, wherever it is; one that has ended stays so."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRow:
+    """One engine in a table for people; ``silent_seconds`` by the parent's clock."""
+
+    label: str
+    host: str
+    devices: str
+    state: str
+    num_shards: int
+    rows_per_second: float
+    null_share: float | None
+    silent_seconds: float
+
+
+@dataclass(slots=True, kw_only=True)
+class _Slot:
+    """One place for an engine, and the engine that has it."""
+
+    order: EngineOrder
+    num_starts: int = 0  # since an engine of this slot last finished a request
+    is_over: bool = False
+    error: str = ""  # why the slot is given up
+
+
+def supervise(
+    job: Job,
+    launcher: Launcher,
+    *,
+    num_engines: int,
+    silence_seconds: float,
+    reporter: Reporter = SILENT,
+    show: Callable[[Sequence[EngineRow]], None] = lambda _rows: None,
+) -> RunReport:
+    """Have engines do what is not done of a run; ends when every shard is done or failed for good.
+
+    An engine that is killed, gone or silent for too long is replaced; one that cannot start is
+    named and the others go on. All engines are stopped at the end, however it comes.
+
+    Args:
+        job: The run; nothing is computed in this process.
+        launcher: Starts engines.
+        num_engines: How many.
+        silence_seconds: The limit of an engine that finishes no request.
+        reporter: Told about finished rows and shards.
+        show: Given a row for each engine, now and then.
+
+    Raises:
+        InputError: The job is a part of a run already.
+        EncoreError: No engine could work.
+    """
+    if job.part is not None:
+        raise InputError(
+            "--slice divides the shards by hand, --engines among engines: give one of them"
+        )
+    tally, pending, _ = begin(replace(job, start=lambda: 1), reporter=reporter)
+    if not pending:
+        return tally.report
+    parent = _Parent(
+        job=job,
+        launcher=launcher,
+        tally=tally,
+        open={shard.index: shard for shard in pending},
+        num_engines=num_engines,
+        silence_seconds=silence_seconds,
+        show=show,
+    )
+    try:
+        parent.work()
+    finally:
+        for slot in parent.slots:
+            launcher.stop(slot.order.name)
+    return tally.report
+
+
+@dataclass(slots=True, kw_only=True)
+class _Parent:
+    """Watches the engines of one run; ``signs`` are those of the last look."""
+
+    job: Job
+    launcher: Launcher
+    tally: Tally
+    open: dict[int, Shard]
+    num_engines: int
+    silence_seconds: float
+    show: Callable[[Sequence[EngineRow]], None]
+    slots: list[_Slot] = field(default_factory=list)
+    signs: dict[str, SignOfLife] = field(default_factory=dict)
+    watch: Watch = field(default_factory=Watch)
+    began: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def work(self) -> None:
+        """Until every shard is settled, or no engine is left."""
+        self._fill_slots()
+        while True:
+            self.signs = read_signs(self.job.run_dir)
+            self._note_finished()
+            if not self.open:
+                break
+            self._tell()
+            for slot in self.slots:
+                if not slot.is_over:
+                    self._look_after(slot)
+            if all(slot.is_over for slot in self.slots):
+                self.signs = read_signs(self.job.run_dir)
+                self._note_finished()
+                break
+            self.show(self._rows())
+            time.sleep(_POLL_SECONDS)
+        self.show(self._rows())
+        self._note_failures()
+
+    def _fill_slots(self) -> None:
+        """Adopt engines that are at work, and start the others."""
+        key, run_dir = self.job.manifest.key, self.job.run_dir
+        adopted = {order.slot: order for order in self.launcher.adopt(key)}
+        names = {order.name for order in adopted.values()}
+        for name in read_signs(run_dir).keys() - names:  # of an earlier parent
+            sign_path(run_dir, name).unlink(missing_ok=True)
+        for place in range(self.num_engines):
+            order = adopted.pop(place, None)
+            slot = _Slot(order=order or self._new_order(place), num_starts=1)
+            self.slots.append(slot)
+            if order is None:
+                self.launcher.start(slot.order)
+        self.slots += [_Slot(order=order, num_starts=1) for order in adopted.values()]
+
+    def _new_order(self, place: int) -> EngineOrder:
+        return EngineOrder(
+            name=f"{place}-{secrets.token_hex(4)}",
+            slot=place,
+            of=self.num_engines,
+            run_key=self.job.manifest.key,
+            code=code_digest(),
+        )
+
+    def _look_after(self, slot: _Slot) -> None:
+        """Replace a slot's engine if it is lost or silent; close the slot if it has ended."""
+        order, sign = slot.order, self.signs.get(slot.order.name)
+        found = self.launcher.state(order.name)
+        if sign is not None and sign.beat:
+            slot.num_starts = 0
+        if sign is not None and sign.state == "ended":
+            slot.is_over, slot.error = True, sign.error
+        elif found.state == "ended":
+            slot.is_over, slot.error = True, found.message or "it ended without a word"
+        elif found.state == "lost":
+            self._replace(slot, found.message or "it was lost")
+        elif found.state == "running":
+            is_started = sign is not None and sign.state == "working"
+            limit = self.silence_seconds if is_started else _START_SECONDS
+            silence = self.watch.silence(order.name, sign and (sign.beat, sign.state))
+            if silence > limit and self._is_needed(sign):
+                self._replace(slot, f"it finished no request for {limit:g} s")
+        if slot.error:
+            logger.warning("%s is given up: %s", self._name(slot), slot.error)
+
+    def _is_needed(self, sign: SignOfLife | None) -> bool:
+        """An engine that waits for stragglers is silent for a reason."""
+        return sign is None or sign.state == "starting" or bool(sign.at_work)
+
+    def _replace(self, slot: _Slot, reason: str) -> None:
+        name, order = self._name(slot), slot.order
+        self.launcher.stop(order.name)
+        sign_path(self.job.run_dir, order.name).unlink(missing_ok=True)
+        if slot.num_starts >= _MOST_STARTS:
+            slot.is_over, slot.error = True, f"{reason}, {slot.num_starts} times in a row"
+            return
+        logger.warning("%s is replaced: %s", name, reason)
+        slot.num_starts += 1
+        slot.order = self._new_order(order.slot)
+        self.launcher.start(slot.order)
+
+    def _name(self, slot: _Slot) -> str:
+        sign = self.signs.get(slot.order.name)
+        return slot.order.label + (f" on {sign.host}" if sign is not None else "")
+
+    def _note_finished(self) -> None:
+        counts = {index: one for sign in self.signs.values() for index, one in sign.done.items()}
+        for state in finished_shards(self.job.run_dir, self.job.manifest, self.open.values()):
+            del self.open[state.index]
+            done = self.job.manifest.DONE
+            self.tally.finished(replace(state, action=done, counts=counts.get(state.index, {})))
+
+    def _tell(self) -> None:
+        for sign in self.signs.values():
+            for index, num_rows in sign.at_work.items():
+                if index in self.open:
+                    self.tally.tell(self.open[index], num_rows)
+
+    def _note_failures(self) -> None:
+        """Why shards are open at the end.
+
+        Raises:
+            EncoreError: No engine could work on any of them.
+        """
+        errors = {self._name(slot): slot.error for slot in self.slots if slot.error}
+        told = "; ".join(f"{name}: {error}" for name, error in errors.items())
+        failed = {index: one for sign in self.signs.values() for index, one in sign.failed.items()}
+        if self.open and not failed and len(errors) == len(self.slots):
+            raise EncoreError(f"no engine could work: {told}; put this right and run it again")
+        for index in self.open:
+            self.tally.failures[index] = failed.get(index) or f"no engine was left ({told})"
+
+    def _rows(self) -> list[EngineRow]:
+        return [self._row(slot) for slot in self.slots]
+
+    def _row(self, slot: _Slot) -> EngineRow:
+        order, sign = slot.order, self.signs.get(slot.order.name)
+        now = time.monotonic()
+        since, first = self.began.get(order.name, (now, 0))
+        if sign is not None and sign.beat and order.name not in self.began:
+            self.began[order.name] = (now, sign.beat)
+            since, first = now, sign.beat
+        beat = sign.beat if sign is not None else 0
+        state = sign.state if sign is not None else self.launcher.state(order.name).state
+        is_rated = sign is not None and sign.num_rows
+        return EngineRow(
+            label=order.label,
+            host=sign.host if sign is not None else "",
+            devices=sign.devices if sign is not None else "",
+            state=f"given up: {slot.error}" if slot.error else state,
+            num_shards=len(sign.done) if sign is not None else 0,
+            rows_per_second=(beat - first) / (now - since) if now > since else 0.0,
+            null_share=sign.num_nulls / sign.num_rows if sign is not None and is_rated else None,
+            silent_seconds=self.watch.silence(order.name, sign and (sign.beat, sign.state)),
+        )

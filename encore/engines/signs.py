@@ -1,0 +1,113 @@
+"""What a parent asks of an engine, and the sign of life that an engine gives."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from encore.files import temporary_path
+
+_FOLDER = "engines"
+
+
+class EngineOrder(BaseModel):
+    """What a parent asks of an engine.
+
+    Attributes:
+        name: Of the engine; another one for each start.
+        slot: Which of the engines it is, from 0.
+        of: How many engines there are.
+        run_key: The run; an engine that makes another key of its code, judge or data refuses.
+        code: Digest of the parent's code.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    slot: int
+    of: int
+    run_key: str
+    code: str
+
+    @property
+    def label(self) -> str:
+        """For people: ``engine 1 of 3``."""
+        return f"engine {self.slot + 1} of {self.of}"
+
+
+class SignOfLife(BaseModel):
+    """What an engine says of itself.
+
+    Attributes:
+        engine: Its name.
+        slot: Which of the engines it is.
+        host: Its machine.
+        pid: Its process there.
+        devices: Its GPUs as CUDA_VISIBLE_DEVICES has them, or ``cpu``.
+        state: ``starting`` until its model is loaded.
+        beat: Requests finished so far.
+        at_work: Rows finished of the shards in work, by index.
+        done: Counts of the shards it has finished, by index.
+        failed: Error of the shards it has given up, by index.
+        num_rows: Rows in the shards it has finished.
+        num_nulls: Of these, ratings that are null.
+        error: Why it ended early.
+    """
+
+    engine: str
+    slot: int
+    host: str
+    pid: int
+    devices: str
+    state: Literal["starting", "working", "ended"] = "starting"
+    beat: int = 0
+    at_work: dict[int, int] = {}
+    done: dict[int, dict[str, Any]] = {}
+    failed: dict[int, str] = {}
+    num_rows: int = 0
+    num_nulls: int = 0
+    error: str = ""
+
+
+def sign_path(run_dir: Path, name: str) -> Path:
+    """Where an engine's sign of life is."""
+    return run_dir / _FOLDER / f"{name}.json"
+
+
+def read_signs(run_dir: Path) -> dict[str, SignOfLife]:
+    """The sign of life of every engine of a run, by name."""
+    found = {}
+    for path in sorted((run_dir / _FOLDER).glob("*.json")):
+        with contextlib.suppress(OSError, ValidationError):  # removed, or being replaced
+            found[path.stem] = SignOfLife.model_validate_json(path.read_bytes())
+    return found
+
+
+def write_sign(run_dir: Path, life: SignOfLife) -> None:
+    """Replace the sign of life; what cannot be written is tried again with the next one."""
+    with contextlib.suppress(OSError):
+        path = sign_path(run_dir, life.engine)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_path(path) as temporary:
+            temporary.write_text(life.model_dump_json(), encoding="utf-8")
+            temporary.replace(path)
+
+
+@dataclass(slots=True)
+class Watch:
+    """For how long counts have not changed, by the watcher's own clock."""
+
+    seen: dict[str, tuple[object, float]] = field(default_factory=dict)
+
+    def silence(self, name: str, *sign: object) -> float:
+        """Seconds since the sign of this name changed, or was first seen."""
+        before, since = self.seen.get(name, (None, 0.0))
+        if before != sign:
+            since = time.monotonic()
+            self.seen[name] = (sign, since)
+        return time.monotonic() - since
