@@ -27,7 +27,7 @@ from flows.command import call_main, run_flow
 from flows.rate_pairs import ShardAttempts
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics, publish_weights
-from tasks.rate import RATING_WORKERS, rate_shards
+from tasks.rate import rate_shards, with_time_limit
 from tasks.stage import run_stage
 from tasks.track import TrackingConfig
 
@@ -55,7 +55,7 @@ class PipelineConfig(StageConfig):
     )
 
 
-@study_flow("pipeline", stage="pipeline", task_runner=RATING_WORKERS)
+@study_flow("pipeline", stage="pipeline")
 def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) -> State:
     """Ingest pairs, have a judge rate them, measure the rules and weigh them.
 
@@ -64,10 +64,11 @@ def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) 
     weighing = config.weighing
     load_scheme(weighing.scheme)  # a name that does not exist must not cost hours of rating
     run_stage("ingest", lambda: ingest(config.sources, out=config.study, prefer=config.prefer))
+    rating = with_time_limit(config.study, config.rating, config.shard_timeout_seconds)
     run_dir, report = rate_shards(
         config.study,
-        config.rating,
-        timeout_seconds=config.shard_timeout_seconds,
+        rating,
+        attempts,
         retries=attempts.shard_retries,
     )
     publish_statistics(run_stage("analyze", lambda: analyze(run_dir)))
@@ -162,7 +163,18 @@ def main(
 
 #: Where things are, how much of it, how hard to try: what may be said beside --recipe.
 _BESIDE_RECIPE = {
-    *("recipe", "study", "rating", "judge", "model", "backend", "revision", "engine_args"),
+    *(
+        "recipe",
+        "study",
+        "rating",
+        "engines",
+        "silence_seconds",
+        "judge",
+        "model",
+        "backend",
+        "revision",
+        "engine_args",
+    ),
     *("shard_size", "limit", "benchmark_data", "shard_timeout_seconds"),
 }
 

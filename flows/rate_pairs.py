@@ -10,10 +10,11 @@ from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
 from encore.config import RateConfig, StageConfig, option
+from encore.engines.signs import EngineOrder
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics
-from tasks.rate import RATING_WORKERS, rate_shards
+from tasks.rate import rate_shards
 from tasks.stage import run_stage
 
 
@@ -25,9 +26,13 @@ class ShardAttempts(StageConfig):
     )
 
 
-@study_flow("rate-pairs", stage="rate", task_runner=RATING_WORKERS)
-def rate_pairs(config: RateConfig, attempts: ShardAttempts = ShardAttempts()) -> State:
-    """Have a judge rate a study under Prefect: one task per shard, with retries and a time limit.
+@study_flow("rate-pairs", stage="rate")
+def rate_pairs(
+    config: RateConfig,
+    attempts: ShardAttempts = ShardAttempts(),
+    engine: EngineOrder | None = None,
+) -> State:
+    """Have a judge rate a study under Prefect, shard by shard, with retries and a time limit.
 
     Without PREFECT_API_URL a temporary server is started for this run; with it, the run and its
     artifacts (failed shards, progress, rule statistics) are kept on that server. Run the same
@@ -38,12 +43,10 @@ def rate_pairs(config: RateConfig, attempts: ShardAttempts = ShardAttempts()) ->
     Example: python -m flows.rate_pairs study --judge ./my-judge --limit 200
     """
     run_dir, report = rate_shards(
-        config.study,
-        config,
-        only=config.shard or None,
-        timeout_seconds=config.shard_timeout_seconds,
-        retries=attempts.shard_retries,
+        config.study, config, attempts, retries=attempts.shard_retries, order=engine
     )
+    if engine is not None:  # the run that asked for it tells the rest
+        return Completed(message=report.summary)
     publish_statistics(run_stage("analyze", lambda: analyze(run_dir)))
     return Completed(message=report.summary, data=report)
 

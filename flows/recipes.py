@@ -6,7 +6,6 @@ As a command: ``python -m flows.pipeline --recipe NAME --out STUDY``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,17 @@ from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from encore.config import RatingConfig
 from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import Call
 from encore.recipes.recipe_run import run_recipe as run_stages
 from encore.reporting import Reporter
+from encore.shard_runner import RunReport
 from flows.rate_pairs import ShardAttempts
 from flows.study_flow import study_flow
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter, Tracker
-from tasks.rate import RATING_WORKERS, rate_shards
+from tasks.rate import rate_shards, with_time_limit
 from tasks.stage import run_stage
 from tasks.track import TrackingConfig
 
@@ -36,7 +37,7 @@ _PUBLISH: dict[str, Callable[[Any], None]] = {
 _TRACKED = ("judge", "train", "gate", "score", "benchmark")
 
 
-@study_flow("recipe", stage="recipe", task_runner=RATING_WORKERS)
+@study_flow("recipe", stage="recipe")
 def run_recipe(
     recipe: RecipeName | Recipe,
     study: Path,
@@ -61,9 +62,10 @@ def run_recipe(
     chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes or {})
     tracker = Tracker(study, tracking)
 
-    rate = partial(
-        rate_shards, timeout_seconds=shard_timeout_seconds, retries=attempts.shard_retries
-    )
+    def rate(place: Path, config: RatingConfig) -> tuple[Path, RunReport]:
+        timed = with_time_limit(place, config, shard_timeout_seconds)
+        return rate_shards(place, timed, attempts, retries=attempts.shard_retries)
+
     result = run_stages(
         chosen, study, call=_as_tasks(tracker), rate=rate, on_note=get_run_logger().info
     )

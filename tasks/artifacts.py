@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactUpdate
+
+from encore.engines.parent import EngineRow
+from tasks.server import best_effort
 
 if TYPE_CHECKING:  # torch, which rating does not want
     from encore.analysis.analyze import Analysis
@@ -17,6 +25,11 @@ if TYPE_CHECKING:  # torch, which rating does not want
     from encore.weighting.weigh import WeighedRules
     from tasks.track import Tracked
 
+_ENGINES_SECONDS = 10.0
+_ENGINES = (
+    "The engines of this run. One that finishes no request for too long is replaced; the last sign "
+    "of life is when its count of finished requests last changed, by this run's clock."
+)
 _STATISTICS = {
     "rule": "rule_id",
     "entropy (nats)": "entropy_nats",
@@ -39,6 +52,45 @@ def publish_failed_shards(failures: Mapping[int, str]) -> None:
         for index, error in failures.items()
     ]
     _publish("failed-shards", rows, f"{len(failures)} shards failed.")
+
+
+class EngineTable:
+    """One table with a row for each engine of a run, brought up to date now and then."""
+
+    def __init__(self) -> None:
+        self._id: UUID | None = None
+        self._not_before = 0.0
+
+    def show(self, rows: Sequence[EngineRow]) -> None:
+        """Show the engines as they are."""
+        if time.monotonic() < self._not_before and not all(row.is_over for row in rows):
+            return
+        self._not_before = time.monotonic() + _ENGINES_SECONDS
+        data = json.dumps([{name: _cell(value) for name, value in _engine(row)} for row in rows])
+        if self._id is None:
+            self._id = best_effort(lambda: _create_table("engines", data, _ENGINES))
+        else:
+            best_effort(lambda: _update(self._id, data))
+
+
+def _engine(row: EngineRow) -> Iterator[tuple[str, Any]]:
+    yield from (("engine", row.label), ("host", row.host), ("devices", row.devices))
+    yield from (("state", row.state), ("shards", row.num_shards))
+    yield "per second", row.rows_per_second
+    yield "nulls", None if row.null_share is None else f"{row.null_share:.1%}"
+    yield "last sign of life", f"{row.silent_seconds:.0f} s ago"
+
+
+def _create_table(key: str, data: str, description: str) -> UUID:
+    made = create_table_artifact(json.loads(data), key=key, description=description)
+    assert isinstance(made, UUID)  # called from synchronous code
+    return made
+
+
+def _update(artifact: UUID | None, data: str) -> None:
+    assert artifact is not None
+    with get_client(sync_client=True) as client:
+        client.update_artifact(artifact, ArtifactUpdate(data=data))
 
 
 def publish_statistics(analysis: Analysis) -> None:

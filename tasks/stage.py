@@ -20,17 +20,13 @@ from prefect.logging import get_logger
 from prefect.tasks import Task
 
 from encore.config import StageConfig, option
-from encore.errors import EncoreError, InputError, meets_every_shard
+from encore.errors import EncoreError, meets_every_shard
 from encore.settings import prepare_environment
 
 Result = TypeVar("Result")
 
 _NETWORK_ERRORS = (ConnectionError, TimeoutError, httpx.TransportError)
 _RETRY_DELAYS_SECONDS = [10.0, 60.0]
-
-
-class StoppedError(EncoreError):
-    """The flow run ended or was interrupted while this task waited for its turn."""
 
 
 def retries_option(name: str | None = None) -> Any:
@@ -103,15 +99,6 @@ def is_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: State[
     if meets_every_shard(error) or isinstance(error, torch.OutOfMemoryError):
         return False
     return isinstance(error, (RuntimeError, OSError, httpx.TransportError))
-
-
-def is_shard_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
-    """The same for one shard of many: also a generation that took too long."""
-    error: object = state.data
-    if isinstance(error, InputError):
-        return isinstance(error.__cause__, _NETWORK_ERRORS)
-    causes = (error, getattr(error, "__cause__", None))
-    return not (isinstance(error, StoppedError) or any(map(meets_every_shard, causes)))
 
 
 def _without_expected_traceback(record: logging.LogRecord) -> bool:

@@ -67,6 +67,7 @@ class EngineRow:
     rows_per_second: float
     null_share: float | None
     silent_seconds: float
+    is_over: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -280,4 +281,5 @@ class _Parent:
             rows_per_second=(beat - first) / (now - since) if now > since else 0.0,
             null_share=sign.num_nulls / sign.num_rows if sign is not None and is_rated else None,
             silent_seconds=self.watch.silence(order.name, sign and (sign.beat, sign.state)),
+            is_over=slot.is_over or not self.open,
         )
