@@ -2,6 +2,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+ENGINES ?= 1
+PREFECT_PORT ?= 4200
+MLFLOW_PORT ?= 5000
 
 export DO_NOT_TRACK = 1
 export HF_HUB_DISABLE_TELEMETRY = 1
@@ -10,7 +13,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export VLLM_NO_USAGE_STATS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-services test-full lint types imports check perf clean
+.PHONY: help setup demo up down test test-services test-full lint types imports check perf clean
 
 help: ## List the commands (this text)
 	@echo "ENCORE: audit safety rules, compose reward models. Start with: make demo"
@@ -27,6 +30,12 @@ setup: ## Create .venv with the pinned versions; installs nothing when it is up 
 
 demo: setup ## From synthetic preference pairs to weights, a reward model and its benchmark table, in minutes
 	@$(BIN)/python -m flows.demo $(ARGS)
+
+up: setup ## Start servers and workers for flows on this machine: make up ENGINES=2
+	@$(BIN)/python -m infra.stack up --engines $(ENGINES) --prefect-port $(PREFECT_PORT) --mlflow-port $(MLFLOW_PORT)
+
+down: ## Stop what make up started; its folder, stack/, stays
+	@$(BIN)/python -m infra.stack down
 
 test: setup ## The default test suite, in two processes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)

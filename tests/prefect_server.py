@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,11 +15,11 @@ from typing import Any
 
 import httpx
 
+from infra.prefect_setup import LOOPBACK, ROOT, prefect_environment, server_command
+
 _START_SECONDS = 240.0
 _STOP_SECONDS = 60.0
 _RUN_SECONDS = 400.0
-_DEPLOYMENTS = Path(__file__).parents[1] / "infra" / "prefect.yaml"
-_LINES = re.MULTILINE | re.DOTALL
 _FINAL = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
 
 
@@ -65,37 +63,15 @@ class PrefectServer:
 
 @contextlib.contextmanager
 def running_server(folder: Path) -> Iterator[PrefectServer]:
-    """A server started as infra/prefect.yaml says, in a folder; it is gone afterwards."""
+    """A server as the local stack starts it, in a folder; it is gone afterwards."""
     port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    environ = {name: value for name, value in os.environ.items() if "PREFECT" not in name}
-    environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    # The UI asks this address, and the default names the default port.
-    environ["PREFECT_SERVER_UI_API_URL"] = f"{url}/api"
-    folder.mkdir(parents=True, exist_ok=True)
+    url = f"http://{LOOPBACK}:{port}"
+    environ = prefect_environment(folder / "prefect", port=port)
     log = folder.parent / f"{folder.name}.log"
-    command = ("bash", "-ec", documented_start().replace("--port 4200", f"--port {port}"))
-    with background_process(*command, environ=environ, log=log, cwd=folder) as process:
+    with background_process(*server_command(port), environ=environ, log=log, cwd=ROOT) as process:
         wait_until_healthy(f"{url}/api/health", process, log=log)
-        home = folder / "scratch" / "prefect"
-        client = {
-            **environ,
-            "PREFECT_HOME": str(home),
-            "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "storage"),
-            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-            "DO_NOT_TRACK": "1",
-            "PREFECT_API_URL": f"{url}/api",
-        }
+        client = {**environ, "PREFECT_API_URL": f"{url}/api"}
         yield PrefectServer(url=url, folder=folder, environ=client)
-
-
-def documented_start() -> str:
-    """The commands of infra/prefect.yaml that start a server."""
-    text = _DEPLOYMENTS.read_text(encoding="utf-8")
-    found = re.search(r"^#   export PREFECT_HOME.*?^#   (prefect server start.*?)$", text, _LINES)
-    assert found is not None, "infra/prefect.yaml says how to start a server"
-    lines = [line.removeprefix("#").strip() for line in found.group().splitlines()]
-    return "\n".join([*lines[:-1], f"exec {lines[-1]}"])  # SIGTERM goes to the server
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ def _collect_sockets() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    """The session's one server, started as infra/prefect.yaml says."""
+    """The session's one server, as the local stack starts it."""
     with running_server(tmp_path_factory.mktemp("prefect") / "fresh") as server:
         yield server
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -12,14 +13,15 @@ import pytest
 
 from encore.data.study import open_study
 from encore.rating_runs import choose_run, run_status
+from infra.prefect_setup import COORDINATOR_POOL, ENGINE_POOL, ROOT
 from tests.prefect_server import PrefectServer, background_process
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def prefect(*arguments: str, environ: Mapping[str, str]) -> None:
-    command = [sys.executable, "-m", "prefect", "--no-prompt", *arguments]
-    subprocess.run(command, env=dict(environ), cwd=ROOT, check=True, capture_output=True)
+@contextlib.contextmanager
+def worker(pool: str, environ: Mapping[str, str], log: Path) -> Iterator[None]:
+    command = (sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--limit", "1")
+    with background_process(*command, environ=environ, log=log, cwd=log.parent):
+        yield
 
 
 def start_run(server: PrefectServer, name: str, parameters: Mapping[str, object]) -> str:
@@ -36,8 +38,8 @@ def test_a_worker_runs_the_deployments_from_the_api(
     server = prefect_server
     environ = {**server.environ, "ENCORE_ROOT": str(ROOT)}
     environ.pop("PYTHONPATH", None)  # the working directory must be enough
-    prefect("work-pool", "create", "encore", "--type", "process", environ=environ)
-    prefect("deploy", "--all", "--prefect-file", "infra/prefect.yaml", environ=environ)
+    register = [sys.executable, "-m", "infra.stack", "register"]
+    subprocess.run(register, env=environ, cwd=ROOT, check=True, capture_output=True)
     study = tmp_path / "study"
     config = {"study": str(study), "sources": [f"small={pairs_file}"]}
     rating = {
@@ -45,11 +47,9 @@ def test_a_worker_runs_the_deployments_from_the_api(
         "shard_size": 2,
         "max_reply_tokens": 8,
     }
-    with background_process(
-        *(sys.executable, "-m", "prefect", "worker", "start", "--pool", "encore", "--limit", "1"),
-        environ=environ,
-        log=tmp_path / "worker.log",
-        cwd=tmp_path,
+    with (
+        worker(COORDINATOR_POOL, environ, tmp_path / "worker.log"),
+        worker(ENGINE_POOL, environ, tmp_path / "engine.log"),
     ):
         pipeline_id = start_run(
             server,

@@ -1,0 +1,96 @@
+"""The local stack: how it divides the machine, what it refuses, that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from encore.errors import EncoreError, InputError
+from infra import processes
+from infra.prefect_setup import ROOT, prefect_environment
+from infra.stack import Stack, divide_machine, down, up, visible_gpus
+from tests.prefect_server import free_port
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def test_gpus_are_divided_into_groups_that_share_none() -> None:
+    parts = divide_machine(2, gpus=["0", "1", "2", "3"], cores=64)
+    assert parts == {
+        "engine-0": {"CUDA_VISIBLE_DEVICES": "0,1"},
+        "engine-1": {"CUDA_VISIBLE_DEVICES": "2,3"},
+    }
+
+
+def test_without_gpus_the_cores_are_divided() -> None:
+    one_and_a_half = divide_machine(2, gpus=[], cores=3)
+    assert [part["OMP_NUM_THREADS"] for part in one_and_a_half.values()] == ["1", "1"]
+    assert divide_machine(4, gpus=[], cores=2)["engine-3"]["OMP_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("engines", "words"),
+    [(3, "ENGINES=3 does not divide 4 GPUs (0, 1, 2, 3): choose 1 or 2 or 4"), (0, "ENGINES=0")],
+)
+def test_a_number_of_engines_that_does_not_divide_is_refused(engines: int, words: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        divide_machine(engines, gpus=["0", "1", "2", "3"], cores=64)
+    assert words in str(refusal.value)
+
+
+def test_only_the_gpus_that_the_caller_may_use_are_divided() -> None:
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "2, GPU-ab"}) == ["2", "GPU-ab"]
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+
+
+def test_another_servers_address_and_key_stay_out(tmp_path: Path) -> None:
+    given = {"PREFECT_API_KEY": "x", "PREFECT_SERVER_DATABASE_TIMEOUT": "60", "HOME": "/h"}
+    environ = prefect_environment(tmp_path / "a" / "b", port=1, environ=given)
+    assert "PREFECT_API_KEY" not in environ
+    assert (environ["PREFECT_SERVER_DATABASE_TIMEOUT"], environ["HOME"]) == ("60", "/h")
+    assert Path(environ["PREFECT_HOME"]).is_dir()  # its parent did not exist
+
+
+def test_a_port_in_use_is_refused_by_name(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=rf"port {port} is in use.*MLFLOW_PORT"):
+            up(Stack(prefect_port=free_port(), mlflow_port=port), tmp_path / "stack")
+    assert not (tmp_path / "stack").exists()
+
+
+def test_what_does_not_start_says_its_last_line(tmp_path: Path) -> None:
+    started = processes.start(
+        *("engine-0", [sys.executable, "-c", "print('no such pool')"], tmp_path, os.environ),
+        cwd=tmp_path,
+    )
+    with pytest.raises(EncoreError, match="engine-0 ended with 0: no such pool"):
+        processes.wait_until(lambda: False, started, timeout_seconds=60)
+
+
+def test_children_are_found_after_their_parent_has_died_and_other_folders_are_left(
+    tmp_path: Path,
+) -> None:
+    parent = f"import subprocess; subprocess.Popen({SLEEP!r})"
+    one, other = tmp_path / "one", tmp_path / "other"
+    dead = processes.start("engine-0", [sys.executable, "-c", parent], one, os.environ, cwd=ROOT)
+    foreign = processes.start("engine-0", SLEEP, other, os.environ, cwd=ROOT)
+    dead.process.wait()
+    try:
+        [orphan] = processes.members(one)
+        assert (orphan.name, orphan.is_started) == ("engine-0", False)
+        processes.stop([orphan], timeout_seconds=20)
+        assert processes.members(one) == []
+        assert foreign.process.poll() is None
+    finally:
+        foreign.process.kill()
+        foreign.process.wait()
+
+
+def test_down_without_a_stack_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    down(tmp_path)
+    assert f"No stack is running in {tmp_path}" in capsys.readouterr().err
