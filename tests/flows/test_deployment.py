@@ -14,6 +14,7 @@ import pytest
 from encore.data.study import open_study
 from encore.rating_runs import choose_run, run_status
 from infra.prefect_setup import COORDINATOR_POOL, ENGINE_POOL, ROOT
+from infra.stack import WORKER_SETTINGS
 from tests.prefect_server import PrefectServer, background_process
 
 
@@ -36,7 +37,7 @@ def test_a_worker_runs_the_deployments_from_the_api(
     prefect_server: PrefectServer, tmp_path: Path, pairs_file: Path, tiny_judge: Path
 ) -> None:
     server = prefect_server
-    environ = {**server.environ, "ENCORE_ROOT": str(ROOT)}
+    environ = {**server.environ, **WORKER_SETTINGS, "ENCORE_ROOT": str(ROOT)}
     environ.pop("PYTHONPATH", None)  # the working directory must be enough
     register = [sys.executable, "-m", "infra.stack", "register"]
     subprocess.run(register, env=environ, cwd=ROOT, check=True, capture_output=True)
@@ -73,7 +74,7 @@ def test_a_worker_runs_the_deployments_from_the_api(
 
     assert pipeline["state_type"] == "COMPLETED"
     artifacts = server.artifacts(pipeline_id)
-    made = {"failed-shards", "rating-progress", "rule-statistics", "rule-weights"}
+    made = {"engines", "failed-shards", "rating-progress", "rule-statistics", "rule-weights"}
     assert set(artifacts) == made
     assert artifacts["rating-progress"] == 100.0
     for one in refused:
