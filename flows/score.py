@@ -10,13 +10,13 @@ from prefect.states import Completed
 
 from encore.config import ScoreConfig
 from encore.data.study import open_study
+from encore.engines.signs import EngineOrder
 from encore.errors import StudyIncompleteError
 from encore.scoring.head_accuracy import accuracies_of
 from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_head_accuracy
-from tasks.flow_reporter import FlowReporter
 from tasks.stage import Attempts, retries_option, run_stage
 
 
@@ -27,7 +27,11 @@ class ScoringAttempts(Attempts):
 
 
 @study_flow("score", stage="score")
-def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) -> State:
+def score(
+    config: ScoreConfig,
+    attempts: ScoringAttempts = ScoringAttempts(),
+    engine: EngineOrder | None = None,
+) -> State:
     """Score a study's responses under Prefect: the same files as `encore score`.
 
     Without PREFECT_API_URL a temporary server is started for this run; with it, the run and its
@@ -38,10 +42,10 @@ def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) ->
     """
 
     def work() -> ScoreResult:
-        from encore.scoring.scoring_run import score_study
+        from tasks.score import score_shards  # brings torch
 
-        result = score_study(open_study(config.study), config, reporter=FlowReporter("score"))
-        if not result.is_complete:
+        result = score_shards(config, attempts, order=engine)
+        if engine is None and not result.is_complete:
             index, error = next(iter(result.failures.items()))
             raise StudyIncompleteError(
                 f"{len(result.failures)} of {result.num_shards} shards failed, first {index}: "
@@ -50,6 +54,8 @@ def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) ->
         return result
 
     result = run_stage("score", work, attempts=attempts)
+    if engine is not None:  # the run that asked for it tells the rest
+        return Completed(message=f"{result.num_shards - result.num_reused} shards scored")
     every, held_out = accuracies_of(open_study(config.study), result)
     about = f"Scores of {result.num_pairs} pairs: `{result.out}`."
     synthetic = map("Synthetic: {}.".format, result.synthetic)

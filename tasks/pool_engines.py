@@ -148,11 +148,14 @@ class PoolLauncher:
                 return EngineState("lost", f"pending for {_PENDING_SECONDS:g} s")
         return EngineState("running" if kind == StateType.RUNNING else "waiting")
 
-    def stop(self, name: str) -> None:
+    def stop(self, name: str, *, kill: bool = False) -> None:  # noqa: ARG002 - a worker kills what does not end
         """Cancel the run: its worker ends the process, or no worker takes it any more."""
         run = self.runs[name]
         if run.id is not None and run.known.state in ("waiting", "running"):
             best_effort(lambda: _with_client(lambda c: _cancel(c, run.id)), later=f"stop-{name}")
+
+    def close(self) -> None:
+        """Nothing: the workers end their processes."""
 
 
 def _tag(run_key: str) -> str:

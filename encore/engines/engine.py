@@ -84,7 +84,7 @@ def _check_order(job: Job, order: EngineOrder) -> None:
             f"{here}: its code of encore ({code_digest()}) is not that of the run's parent "
             f"({order.code}); bring both checkouts to one commit and start the run again"
         )
-    if job.manifest.key == order.run_key:
+    if order.run_key in (job.manifest.key, ""):
         return
     ours, theirs = _flat(job.manifest.identity), {}
     with contextlib.suppress(EncoreError):

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,10 +140,11 @@ class LocalLauncher:
     environments: Sequence[Mapping[str, str]]
     logs: Path
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    orders: list[EngineOrder] = field(default_factory=list)
 
     def adopt(self, _run_key: str, /) -> Sequence[EngineOrder]:
-        """None: local engines end with their parent."""
-        return ()
+        """Those started here: local engines end with their parent."""
+        return tuple(self.orders)
 
     def start(self, order: EngineOrder) -> None:
         """Start a process with the environment of the order's slot."""
@@ -158,6 +160,7 @@ class LocalLauncher:
                 start_new_session=True,  # Ctrl-C is the parent's to pass on
             )
         self.processes[order.name] = process
+        self.orders.append(order)
         with contextlib.suppress(OSError):  # it died at once: its state says so
             assert process.stdin is not None
             process.stdin.write(request.model_dump_json().encode() + b"\n")
@@ -174,18 +177,25 @@ class LocalLauncher:
         said = lines[-1].strip() if lines else "nothing"
         return EngineState("ended", f"exit code {code}, it said: {said}" if code else "")
 
-    def stop(self, name: str) -> None:
-        """Terminate a process, after some seconds kill it with all that it started."""
+    def stop(self, name: str, *, kill: bool = False) -> None:
+        """Tell a process, with all that it started, to end."""
         process = self.processes[name]
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                if process.poll() is None or number == signal.SIGKILL:
-                    os.killpg(process.pid, number)
-                process.wait(_STOP_SECONDS)
-                break
-        if process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
+
+    def close(self) -> None:
+        """Wait for the processes; what has not ended after some seconds is killed."""
+        give_up = time.monotonic() + _STOP_SECONDS
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, give_up - time.monotonic()))
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    process.stdin.close()
 
     def _log(self, name: str) -> Path:
         return self.logs / f"{name}.log"

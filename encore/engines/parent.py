@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from encore.engines.signs import EngineOrder, SignOfLife, Watch, read_signs, sign_path
 from encore.errors import EncoreError, InputError
 from encore.reporting import SILENT, Reporter
-from encore.runs import Shard, finished_shards
-from encore.shard_runner import Job, RunReport, Tally, begin
+from encore.runs import RunManifest, Shard, Slice, finished_shards, read_manifest
+from encore.shard_runner import Job, RunReport, Tally, Tell, begin
 from encore.versions import code_digest
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Launcher(Protocol):
     """Starts engines somewhere. None of its calls waits for an engine, and none raises for one."""
 
     def adopt(self, run_key: str) -> Sequence[EngineOrder]:
-        """Engines of this run that are at work already."""
+        """Engines of this run that are at work already: started here, or by an earlier parent."""
         ...
 
     def start(self, order: EngineOrder) -> None:
@@ -50,8 +51,12 @@ class Launcher(Protocol):
         """What is known of an engine."""
         ...
 
-    def stop(self, name: str) -> None:
-        """End an engine, wherever it is; one that has ended stays so."""
+    def stop(self, name: str, *, kill: bool = False) -> None:
+        """Begin to end an engine, wherever it is; one that hangs is killed."""
+        ...
+
+    def close(self) -> None:
+        """Wait until the engines that were stopped have ended, as far as that can be known."""
         ...
 
 
@@ -78,6 +83,56 @@ class _Slot:
     num_starts: int = 0  # since an engine of this slot last finished a request
     is_over: bool = False
     error: str = ""  # why the slot is given up
+
+
+def planned_by_engine(
+    launcher: Launcher,
+    kind: type[RunManifest],
+    run_dirs: Callable[[], Iterable[Path]],
+    *,
+    num_engines: int,
+) -> Job:
+    """Start a first engine and wait until it has begun its run: it alone opens the model.
+
+    Args:
+        launcher: Starts engines; `supervise` adopts the first one from it.
+        kind: Of the run's manifest.
+        run_dirs: The folders that its run may have.
+        num_engines: How many there will be.
+
+    Raises:
+        EncoreError: The engine ended before it began.
+    """
+    order = _new_order(0, of=num_engines, run_key="")
+    launcher.start(order)
+    try:
+        while True:
+            for run_dir in run_dirs():
+                if sign_path(run_dir, order.name).is_file() and (run_dir / kind.FILE).is_file():
+                    manifest = read_manifest(run_dir, kind)
+                    return Job(run_dir=run_dir, manifest=manifest, compute=_not_here)
+            found = launcher.state(order.name)
+            if found.state in ("ended", "lost"):
+                raise EncoreError(f"{order.label} could not begin: {found.message}")
+            time.sleep(_POLL_SECONDS)
+    except BaseException:
+        launcher.stop(order.name)
+        launcher.close()
+        raise
+
+
+def _not_here(_shard: Shard, _tell: Tell) -> Slice:
+    raise NotImplementedError("engines compute")
+
+
+def _new_order(slot: int, *, of: int, run_key: str) -> EngineOrder:
+    return EngineOrder(
+        name=f"{slot}-{secrets.token_hex(4)}",
+        slot=slot,
+        of=of,
+        run_key=run_key,
+        code=code_digest(),
+    )
 
 
 def supervise(
@@ -127,6 +182,7 @@ def supervise(
     finally:
         for slot in parent.slots:
             launcher.stop(slot.order.name)
+        launcher.close()
     return tally.report
 
 
@@ -183,13 +239,7 @@ class _Parent:
         self.slots += [_Slot(order=order, num_starts=1) for order in adopted.values()]
 
     def _new_order(self, place: int) -> EngineOrder:
-        return EngineOrder(
-            name=f"{place}-{secrets.token_hex(4)}",
-            slot=place,
-            of=self.num_engines,
-            run_key=self.job.manifest.key,
-            code=code_digest(),
-        )
+        return _new_order(place, of=self.num_engines, run_key=self.job.manifest.key)
 
     def _look_after(self, slot: _Slot) -> None:
         """Replace a slot's engine if it is lost or silent; close the slot if it has ended."""
@@ -218,7 +268,7 @@ class _Parent:
 
     def _replace(self, slot: _Slot, reason: str) -> None:
         name, order = self._name(slot), slot.order
-        self.launcher.stop(order.name)
+        self.launcher.stop(order.name, kill=True)
         sign_path(self.job.run_dir, order.name).unlink(missing_ok=True)
         if slot.num_starts >= _MOST_STARTS:
             slot.is_over, slot.error = True, f"{reason}, {slot.num_starts} times in a row"

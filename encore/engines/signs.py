@@ -22,7 +22,8 @@ class EngineOrder(BaseModel):
         name: Of the engine; another one for each start.
         slot: Which of the engines it is, from 0.
         of: How many engines there are.
-        run_key: The run; an engine that makes another key of its code, judge or data refuses.
+        run_key: The run; an engine that makes another key of its model or data refuses. Empty: the
+            engine says which run it is.
         code: Digest of the parent's code.
     """
 

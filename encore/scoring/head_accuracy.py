@@ -86,10 +86,15 @@ def trained_split(metadata: Mapping[str, Any]) -> TrainedSplit | None:
         metadata: Of `encore.model.opening.OpenedModel`.
     """
     config = metadata.get("config")
-    if not isinstance(config, Mapping) or not config.get("evaluation_share"):
+    return split_of(config) if isinstance(config, Mapping) else None
+
+
+def split_of(values: Mapping[str, Any] | None) -> TrainedSplit | None:
+    """The split with these values; None without them, or if nothing was held out."""
+    if not values or not values.get("evaluation_share"):
         return None
     return TrainedSplit(
-        evaluation_share=float(config["evaluation_share"]), seed=int(config.get("seed", 0))
+        evaluation_share=float(values["evaluation_share"]), seed=int(values.get("seed", 0))
     )
 
 

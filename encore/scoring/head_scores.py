@@ -58,6 +58,8 @@ def head_scores_schema(head_ids: Sequence[str]) -> pa.Schema:
 class ScoreManifest(RunManifest):
     """The manifest of a scoring; ``model`` is the model's name, for people.
 
+    ``split`` says how the model's training parted prompts; None where that is not known.
+
     The identity holds the model's digest, the heads and their means, data and plan. How sequences
     are laid out and on what they are computed change rounding alone and are not part of it.
     """
@@ -71,6 +73,7 @@ class ScoreManifest(RunManifest):
 
     score_key: str
     model: str
+    split: dict[str, float] | None = None
 
     @property
     def title(self) -> str:

@@ -8,10 +8,12 @@ Suffixes: P pairs, N responses (two a pair, chosen first), R heads.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +33,15 @@ from encore.data.pairs import (
 )
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
-from encore.engines.local import EngineRequest, Work, work_locally
+from encore.engines.local import EngineRequest, LocalLauncher, Work, engine_environments
+from encore.engines.parent import EngineRow, Launcher, planned_by_engine, supervise
 from encore.errors import EncoreError, EveryShardError
 from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import best_layout, computed_batches
 from encore.reporting import SILENT, Reporter
 from encore.runs import Shard, Slice, run_key_of
-from encore.scoring.head_accuracy import TrainedSplit, trained_split
+from encore.scoring.head_accuracy import TrainedSplit, split_of, trained_split
 from encore.scoring.head_scores import (
     KEY_NAMES,
     SCORES_DIR,
@@ -46,12 +49,14 @@ from encore.scoring.head_scores import (
     ScoreManifest,
     head_scores_schema,
 )
-from encore.shard_runner import Job, RunReport, Tell
+from encore.shard_runner import Job, RunReport, Tell, work_through
 from encore.synthetic import synthetic_parts
 from encore.versions import package_versions
 
 #: A pair of a shard with its subset; None where its data have no subsets.
 PairInSubset = tuple[PreferencePair, str | None]
+#: Where the output of local engines goes.
+_LOGS = ".engines"
 _STORED_COUNTS = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
 
 
@@ -129,6 +134,12 @@ def score_study(
         KeyboardInterrupt: Finished shards are kept.
     """
     study = as_study(study)
+    if work is None and config.engines != 1:
+        environments = engine_environments(config.engines, 1)
+        if len(environments) > 1:
+            return _score_with_local_engines(
+                study, config, environments, retries=retries, reporter=reporter
+            )
     all_pairs = read_pairs(study)
     pairs = planned_pairs(all_pairs, limit=config.limit)
     model = opened or open_reward_model(
@@ -152,22 +163,67 @@ def score_study(
     began = time.monotonic()
     job = score_job(run_dir, manifest, pairs_of, opened=model, how=config)
     job = replace(job, part=config.part if isinstance(config, ScoreConfig) else None)
-    work = work or _local_work(study, config, retries=retries, reporter=reporter)
+    work = work or partial(work_through, reporter=reporter)
     report = work(replace(job, retries=retries))
-    seconds = time.monotonic() - began
-    split = trained_split(model.metadata)
-    return _result(run_dir, manifest, report, split=split, seconds=seconds)
+    return _result(run_dir, manifest, report, seconds=time.monotonic() - began)
 
 
-def _local_work(study: Study, config: ScoringConfig, *, retries: int, reporter: Reporter) -> Work:
-    whole = ScoreConfig.model_validate({"study": study.path, **dict(config)})
-    return work_locally(
-        EngineRequest(stage="score", config=whole.model_dump(mode="json"), retries=retries),
-        engines=config.engines,
-        gpus_per_engine=1,
+def score_with_engines(
+    study: Study,
+    config: ScoringConfig,
+    launcher: Launcher,
+    *,
+    num_engines: int,
+    reporter: Reporter = SILENT,
+    show: Callable[[Sequence[EngineRow]], None] = lambda _rows: None,
+) -> ScoreResult:
+    """Have engines score a study; the model is opened by them alone.
+
+    Args:
+        study: The opened study.
+        config: Model, plan and how to compute.
+        launcher: Starts engines of this config.
+        num_engines: How many.
+        reporter: Told how far it is.
+        show: Given a row for each engine, now and then.
+
+    Raises:
+        EncoreError: No engine could work; as `score_study`.
+    """
+    began = time.monotonic()
+
+    def run_dirs() -> Iterable[Path]:
+        return [config.out] if config.out else (study.path / SCORES_DIR).glob("*")
+
+    job = planned_by_engine(launcher, ScoreManifest, run_dirs, num_engines=num_engines)
+    assert isinstance(job.manifest, ScoreManifest)
+    report = supervise(
+        job,
+        launcher,
+        num_engines=num_engines,
         silence_seconds=config.silence_seconds,
         reporter=reporter,
+        show=show,
     )
+    return _result(job.run_dir, job.manifest, report, seconds=time.monotonic() - began)
+
+
+def _score_with_local_engines(
+    study: Study,
+    config: ScoringConfig,
+    environments: Sequence[Mapping[str, str]],
+    *,
+    retries: int,
+    reporter: Reporter,
+) -> ScoreResult:
+    whole = ScoreConfig.model_validate({"study": study.path, **dict(config)})
+    launcher = LocalLauncher(
+        request=EngineRequest(stage="score", config=whole.model_dump(mode="json"), retries=retries),
+        environments=environments,
+        logs=(config.out or study.path / SCORES_DIR) / _LOGS,
+    )
+    num_engines = len(environments)
+    return score_with_engines(study, config, launcher, num_engines=num_engines, reporter=reporter)
 
 
 def _result(
@@ -175,7 +231,6 @@ def _result(
     manifest: ScoreManifest,
     report: RunReport,
     *,
-    split: TrainedSplit | None,
     seconds: float,
 ) -> ScoreResult:
     num_rows = sum(shard.num_rows for shard in report.outcomes)
@@ -199,7 +254,7 @@ def _result(
         padding_share=report.computed("num_padding") / num_computed if num_computed else None,
         notes=(note,) if num_cut else (),
         synthetic=manifest.synthetic,
-        split=split,
+        split=split_of(manifest.split),
     )
 
 
@@ -235,12 +290,14 @@ def score_manifest(
         "plan": {"order": "pair_id", "shard_size": shard_size, "num_pairs": num_pairs},
         **(further or {}),
     }
+    split = trained_split(opened.metadata)
     of_model = (f"{SYNTHETIC_MODEL}{part}" for part in opened.metadata.get("synthetic", ()))
     return ScoreManifest(
         score_key=run_key_of(identity),
         identity=identity,
         model=opened.name,
         synthetic=(*synthetic, *of_model),
+        split=dataclasses.asdict(split) if split is not None else None,
         versions=package_versions(),
     )
 

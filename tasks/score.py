@@ -1,0 +1,48 @@
+"""Score a study under Prefect, in the flow's process or by engines of their own."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from prefect.runtime import deployment
+
+from encore.config import ScoreConfig, StageConfig
+from encore.data.study import open_study
+from encore.engines.engine import work_as_engine
+from encore.engines.signs import EngineOrder
+from encore.scoring.scoring_run import ScoreResult, score_study, score_with_engines
+from tasks.artifacts import EngineTable
+from tasks.flow_reporter import FlowReporter
+from tasks.pool_engines import PoolLauncher, num_pool_engines
+
+_ENGINE = "score/encore-score-engine"
+
+
+def score_shards(
+    config: ScoreConfig, attempts: StageConfig, *, order: EngineOrder | None = None
+) -> ScoreResult:
+    """Score the shards that are not done; who does it is as in `tasks.rate.rate_shards`.
+
+    Args:
+        config: What to score with.
+        attempts: The flow's parameter of that name, for engines.
+        order: What a parent asks of this engine; None: this is no engine.
+
+    Raises:
+        EncoreError: As `encore.scoring.scoring_run.score_study`.
+    """
+    study, reporter = open_study(config.study), FlowReporter("score")
+    if order is not None:
+        silence = config.silence_seconds
+        work = partial(work_as_engine, order=order, silence_seconds=silence, reporter=reporter)
+        return score_study(study, config, reporter=reporter, work=work)
+    if deployment.id is None:
+        return score_study(study, config, reporter=reporter)
+    return score_with_engines(
+        study,
+        config,
+        PoolLauncher(deployment=_ENGINE, config=config, attempts=attempts),
+        num_engines=num_pool_engines(config.engines),
+        reporter=reporter,
+        show=EngineTable().show,
+    )
