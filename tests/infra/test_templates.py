@@ -1,0 +1,192 @@
+"""Every template of infra/ is accepted by the tool that reads it, or by that tool's schema."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+INFRA = Path(__file__).resolve().parents[2] / "infra"
+COMPOSE = INFRA / "compose.yaml"
+KUBERNETES = INFRA / "kubernetes"
+UNITS = sorted((INFRA / "systemd").glob("*.service"))
+SCRIPTS = [INFRA / "slurm" / "rate-array.sbatch"]
+# SkyPilot (its client cannot share an environment with ours): the keys its reference documents.
+SKY_KEYS = {"name", "num_nodes", "resources", "workdir", "volumes", "envs", "setup", "run"}
+SKY_RESOURCES = {"accelerators", "cpus", "memory"}
+PASSWORD = {"POSTGRES_PASSWORD": "only-for-this-test"}
+
+
+def tool(name: str) -> str:
+    """A validator of this environment or machine; without it the test is skipped."""
+    path = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if path is None:
+        pytest.skip(f"{name} is not installed")
+    return path
+
+
+def accepted(*command: str | Path, **environ: str) -> None:
+    """A command that ends well and complains about nothing."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr, done.stderr
+
+
+def read_yaml(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def test_compose_follows_the_compose_specification():
+    accepted(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", COMPOSE)
+
+
+def compose() -> list[str]:
+    """Docker Compose 2, as a plugin or a command."""
+    for words in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(words[0]):
+            said = subprocess.run([*words, "version"], capture_output=True, text=True, check=False)
+            if said.returncode == 0 and re.search(r"v?[2-9]\.\d+\.\d+", said.stdout):
+                return words
+    pytest.skip("Docker Compose 2 is not installed")
+
+
+def test_docker_compose_reads_it_and_asks_for_a_password():
+    command = [*compose(), "--file", str(COMPOSE), "--profile", "*", "config", "--quiet"]
+    accepted(*command, **PASSWORD)
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode != 0
+    assert "POSTGRES_PASSWORD is missing a value: set it in infra/.env" in refused.stderr
+
+
+def test_compose_publishes_on_loopback_and_shares_the_study():
+    services = read_yaml(COMPOSE)["services"]
+    ports = [port for service in services.values() for port in service.get("ports", [])]
+    assert len(ports) == 2
+    assert all(port.startswith("${ENCORE_BIND:-127.0.0.1}:") for port in ports)
+    for name in ("coordinator", "engine-cpu", "engine-gpu"):
+        assert "${ENCORE_STUDIES:-studies}:/studies" in services[name]["volumes"]
+        assert services[name]["init"] is True
+    assert all("healthcheck" in services[name] for name in services if name != "register")
+
+
+def test_no_template_has_a_password_or_a_public_address():
+    files = [path for path in INFRA.rglob("*") if path.is_file() and path.suffix != ".py"]
+    assert len(files) > 10
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        secrets = re.findall(r"\b[A-Z_]*(?:PASSWORD|SECRET|TOKEN|API_KEY)[:=](?!-) *(.*)", text)
+        assert {one[:21] for one in secrets} <= {"", "${POSTGRES_PASSWORD:?"}, path
+        assert not re.search(r"://[^/\s]+:[^/\s]+@", text), path
+        # In a container, the servers must be reached by the other containers.
+        public = re.findall(r"^.*(?:0\.0\.0\.0|\[::\]).*$", text, re.M)
+        assert all(path == COMPOSE and one.endswith("# of the container") for one in public)
+
+
+@pytest.mark.parametrize("path", [COMPOSE, *UNITS], ids=lambda path: path.name)
+def test_every_variable_is_explained(path):
+    example = (INFRA / ".env.example").read_text(encoding="utf-8")
+    explained = set(re.findall(r"^#?([A-Z][A-Z_]+)=", example, re.M))
+    text = "\n".join(
+        line for line in path.read_text(encoding="utf-8").splitlines() if line[:1] != "#"
+    )
+    used = set(re.findall(r"\$\{([A-Z_]+)", text)) | set(re.findall(r"^ +([A-Z_]+):$", text, re.M))
+    assert used
+    assert used <= explained
+
+
+def test_the_images_pass_hadolint():
+    accepted(tool("hadolint"), INFRA / "Dockerfile")
+
+
+@pytest.mark.parametrize("path", sorted(KUBERNETES.glob("*.yaml")), ids=lambda path: path.name)
+def test_kubernetes_takes_the_manifests(path):
+    import kubernetes_validate
+
+    manifests = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    assert manifests
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, "1.30", strict=True)
+
+
+@pytest.mark.parametrize("gpus", [0, 8])
+def test_a_job_of_the_work_pool_is_one_that_kubernetes_takes(gpus):
+    import kubernetes_validate
+    from prefect.utilities.templating import apply_values, find_placeholders
+
+    template = json.loads((KUBERNETES / "job-template.json").read_text(encoding="utf-8"))
+    variables, jobs = template["variables"], template["job_configuration"]
+    properties = variables["properties"]
+    jsonschema.Draft202012Validator.check_schema(variables)
+    defaults = {name: one["default"] for name, one in properties.items() if "default" in one}
+    jsonschema.validate(defaults, variables)
+    assert {one.name for one in find_placeholders(jobs)} == set(properties)
+
+    values = {**defaults, "name": "run", "gpus": gpus, "env": [{"name": "A", "value": "1"}]}
+    manifest = apply_values(jobs, values)["job_manifest"]
+    pod = manifest["spec"]["template"]["spec"]
+    # Prefect's worker asks for these two in the pod, where Kubernetes does not know them.
+    assert (pod.pop("parallelism"), pod.pop("completions")) == (1, 1)
+    kubernetes_validate.validate(manifest, "1.30", strict=True)
+    [container] = pod["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": gpus}
+    assert pod["securityContext"]["runAsNonRoot"]
+    claims = [one["persistentVolumeClaim"]["claimName"] for one in pod["volumes"][:2]]
+    assert claims == ["encore-studies", "encore-models"]
+
+
+def test_the_indices_of_the_kubernetes_job_are_all_slices():
+    job = read_yaml(KUBERNETES / "rate-job.yaml")["spec"]
+    [container] = job["template"]["spec"]["containers"]
+    assert container["args"][:2] == ["encore", "rate"]
+    assert container["args"][-1] == f"--slice=$(JOB_COMPLETION_INDEX)/{job['completions']}"
+
+
+def test_skypilot_gives_every_node_its_slice():
+    task = read_yaml(INFRA / "sky" / "rate.yaml")
+    assert set(task) <= SKY_KEYS
+    assert set(task["resources"]) <= SKY_RESOURCES
+    assert list(task["volumes"].values()) == [read_yaml(INFRA / "sky" / "volume.yaml")["name"]]
+    for part in ("setup", "run"):
+        accepted("bash", "-n", "-c", task[part])
+    run = task["run"].replace("exec .venv/bin/encore", "printf '%s\\n'")
+    node = {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NUM_NODES": "2", "STUDY": "a b", "JUDGE": "j"}
+    environ = {**os.environ, **node, "ENGINE_ARGS": "--limit 5"}
+    said = subprocess.run(
+        ["bash", "-c", run], env=environ, capture_output=True, text=True, check=True
+    )
+    words = ["rate", "a b", "--judge", "j", "--limit", "5", "--slice", "1/2"]
+    assert said.stdout.splitlines() == words
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_takes_the_units(path, tmp_path):
+    systemd_analyze = tool("systemd-analyze")
+    unit = tmp_path / path.name.replace("@.", "@0.")
+    text = path.read_text(encoding="utf-8")
+    unit.write_text(text.replace("/opt/encore/.venv/bin/prefect", sys.executable))
+    assert text != unit.read_text(encoding="utf-8")
+    accepted(systemd_analyze, "verify", unit)
+    # Exposure from 0 to 100; a unit without hardening has 96.
+    accepted(systemd_analyze, "security", "--offline=true", "--threshold=25", unit)
+    assert "KillMode=control-group\nKillSignal=SIGTERM\n" in text
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_shell_scripts_pass_shellcheck(path):
+    accepted("bash", "-n", path)
+    accepted(tool("shellcheck"), path)
