@@ -152,6 +152,17 @@ class RatingsConfig(RunChoice):
     )
 
 
+class ReportConfig(RatingsConfig):
+    """One page about some ratings."""
+
+    out: Path | None = option(
+        None,
+        metavar="FOLDER",
+        help="Where the report goes. Default: STUDY/reports/RUN_KEY, or `report` in this "
+        "directory for ratings that are not of a study.",
+    )
+
+
 class JudgeConfig(StageConfig):
     """Which model judges, and how it is loaded."""
 

@@ -58,20 +58,21 @@ def evaluate(
     """
     from encore.benchmarks.run import run_benchmark  # brings torch
 
+    study, reporter = config.study, FlowReporter("benchmark", config.study)
     run = run_stage(
         "benchmark",
-        lambda: run_benchmark(open_study(config.study), config, reporter=FlowReporter("benchmark")),
+        lambda: run_benchmark(open_study(study), config, reporter=reporter),
         attempts=attempts,
     )
-    publish_table(run)
+    publish_table(run, study=study)
     named = {"candidate": aliases.candidate, "champion": aliases.champion}
     wanted = {alias: row for alias, row in named.items() if row is not None}
-    tracked = Tracker(config.study, tracking, also=(run.out,))(now=True)
-    publish_tracked(tracked, run.out)
+    tracked = Tracker(study, tracking, also=(run.out,))(now=True)
+    publish_tracked(tracked, run.out, study=study)
     told = ""
     for alias, row in wanted.items() if tracked else ():
         version = set_alias(
-            config.study,
+            study,
             row=row,
             table=run.out,
             alias=alias,

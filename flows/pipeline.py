@@ -71,11 +71,11 @@ def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) 
         attempts,
         retries=attempts.shard_retries,
     )
-    publish_statistics(run_stage("analyze", lambda: analyze(run_dir)))
+    publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=config.study)
     weighed = run_stage(
         "weigh", lambda: weigh_rules(run_dir, scheme=weighing.scheme, options=weighing)
     )
-    publish_weights(weighed)
+    publish_weights(weighed, study=config.study)
     return Completed(message=report.summary, data=weighed.vector)
 
 

@@ -47,7 +47,7 @@ def rate_pairs(
     )
     if engine is not None:  # the run that asked for it tells the rest
         return Completed(message=report.summary)
-    publish_statistics(run_stage("analyze", lambda: analyze(run_dir)))
+    publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=config.study)
     return Completed(message=report.summary, data=report)
 
 

@@ -27,7 +27,7 @@ from tasks.rate import rate_shards, with_time_limit
 from tasks.stage import run_stage
 from tasks.track import TrackingConfig
 
-_PUBLISH: dict[str, Callable[[Any], None]] = {
+_PUBLISH: dict[str, Callable[..., None]] = {
     "analyze": artifacts.publish_statistics,
     "weigh": artifacts.publish_weights,
     "train": artifacts.publish_evaluation,
@@ -67,10 +67,10 @@ def run_recipe(
         return rate_shards(place, timed, attempts, retries=attempts.shard_retries)
 
     result = run_stages(
-        chosen, study, call=_as_tasks(tracker), rate=rate, on_note=get_run_logger().info
+        chosen, study, call=_as_tasks(study, tracker), rate=rate, on_note=get_run_logger().info
     )
     tracked = tracker(now=True)
-    artifacts.publish_tracked(tracked)
+    artifacts.publish_tracked(tracked, study=study)
     num_now, num_before = len(result.done_now), len(result.done_before)
     return Completed(
         message=f"{chosen.name}: {num_now} stages done, {num_before} were done before; "
@@ -79,15 +79,16 @@ def run_recipe(
     )
 
 
-def _as_tasks(tracker: Tracker) -> Call:
+def _as_tasks(study: Path, tracker: Tracker) -> Call:
     """Each stage is a task; what people want to see of it is published, and logged in MLflow."""
 
     def call(stage: str, work: Callable[[Reporter], Any]) -> Any:
         kind = stage.partition("-")[0]
         is_training = kind in ("train", "gate")
-        reporter = FlowReporter(stage, tracker=tracker if is_training else None)
+        reporter = FlowReporter(stage, study, tracker=tracker if is_training else None)
         result = run_stage(stage, lambda: work(reporter))
-        _PUBLISH.get(kind, lambda _: None)(result)
+        if kind in _PUBLISH:
+            _PUBLISH[kind](result, study=study)
         for note in getattr(result, "notes", ()):
             get_run_logger().warning("%s: %s", stage, note)
         if kind in _TRACKED:

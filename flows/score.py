@@ -59,7 +59,7 @@ def score(
     every, held_out = accuracies_of(open_study(config.study), result)
     about = f"Scores of {result.num_pairs} pairs: `{result.out}`."
     synthetic = map("Synthetic: {}.".format, result.synthetic)
-    publish_head_accuracy(every, held_out, about, *result.notes, *synthetic)
+    publish_head_accuracy(every, held_out, about, *result.notes, *synthetic, study=config.study)
     num_scored = result.num_shards - result.num_reused
     return Completed(
         message=f"{result.num_scores} scores of {result.num_pairs} pairs: {num_scored} shards "

@@ -52,7 +52,7 @@ def train_reward_model(
         from encore.training.train import train
 
         try:
-            reporter = FlowReporter("training", tracker=tracker)
+            reporter = FlowReporter("training", config.study, tracker=tracker)
             return train(open_study(config.study), config, reporter=reporter)
         except BaseException as error:  # also Ctrl-C, SIGTERM, a cancelled flow run
             tracker(now=True, stopped="FAILED" if isinstance(error, Exception) else "KILLED")
@@ -60,8 +60,8 @@ def train_reward_model(
 
     result = run_stage("train", work, attempts=attempts)
     tracked = tracker(now=True)
-    publish_evaluation(result)
-    publish_tracked(tracked, result.out)
+    publish_evaluation(result, study=config.study)
+    publish_tracked(tracked, result.out, study=config.study)
     done = "trained" if result.is_new else "was trained before"
     missing = "" if tracked else "; MLflow was away, `python -m tasks.track STUDY` shows it later"
     return Completed(message=f"{done}: {result.num_steps} steps{missing}", data=result)

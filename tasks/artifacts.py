@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +16,15 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
+from encore.data.records import slug
 from encore.engines.parent import EngineRow
 from tasks.server import best_effort
 
 if TYPE_CHECKING:  # torch, which rating does not want
     from encore.analysis.analyze import Analysis
     from encore.benchmarks.run import BenchmarkRun
+    from encore.data.ingestion import IngestReport
+    from encore.report.write_report import Report
     from encore.scoring.head_accuracy import HeadAccuracy
     from encore.training.run_folder import TrainingResult
     from encore.weighting.weigh import WeighedRules
@@ -45,20 +50,53 @@ _STATISTICS = {
 }
 
 
-def publish_failed_shards(failures: Mapping[int, str]) -> None:
+def artifact_key(stage: str, study: Path) -> str:
+    """The key of what a stage shows of a study; another folder of the same name has another key."""
+    place = study.resolve()
+    digest = hashlib.sha256(str(place).encode()).hexdigest()[:6]
+    return "-".join(filter(None, (stage, slug(place.name), digest)))
+
+
+def publish_pairs(report: IngestReport) -> None:
+    """A table of the labels: what was read, kept, merged and set aside."""
+    rows = [
+        {
+            "label": one.manifest.label,
+            "read": one.manifest.num_read,
+            "kept": one.manifest.num_kept,
+            "merged": one.manifest.num_duplicates,
+            "set aside": one.manifest.num_set_aside,
+            "swapped": one.manifest.num_contradicting,
+            "status": one.status,
+        }
+        for one in report.sources
+    ]
+    _publish(
+        "pairs",
+        report.study,
+        rows,
+        "Preference pairs. Merged: exact duplicates. Set aside: malformed, or with identical "
+        "responses; `pairs/LABEL.set-aside.jsonl` has them with their reasons. Swapped: also there "
+        "with chosen and rejected the other way round.",
+    )
+
+
+def publish_failed_shards(failures: Mapping[int, str], *, study: Path) -> None:
     """A table of the shards that failed; it says so when there is none."""
     rows = [
         {"shard": index, "error": error, "how to rerun": f"run again, or with shard=[{index}]"}
         for index, error in failures.items()
     ]
-    _publish("failed-shards", rows, f"{len(failures)} shards failed.")
+    _publish("failed-shards", study, rows, f"{len(failures)} shards failed.")
 
 
 class EngineTable:
     """One table with a row for each engine of a run, brought up to date now and then."""
 
-    def __init__(self) -> None:
-        self._id: UUID | None = None
+    def __init__(self, study: Path) -> None:
+        self._key = artifact_key("engines", study)
+        self._rows: list[dict[str, Any]] = []
+        self._artifact: UUID | None = None
         self._not_before = 0.0
 
     def show(self, rows: Sequence[EngineRow]) -> None:
@@ -66,11 +104,17 @@ class EngineTable:
         if time.monotonic() < self._not_before and not all(row.is_over for row in rows):
             return
         self._not_before = time.monotonic() + _ENGINES_SECONDS
-        data = json.dumps([{name: _cell(value) for name, value in _engine(row)} for row in rows])
-        if self._id is None:
-            self._id = best_effort(lambda: _create_table("engines", data, _ENGINES))
-        else:
-            best_effort(lambda: _update(self._id, data))
+        self._rows = [{name: _cell(value) for name, value in _engine(row)} for row in rows]
+        best_effort(self._send, later=self._key)
+
+    def _send(self) -> None:
+        if self._artifact is None:
+            made = create_table_artifact(self._rows, key=self._key, description=_ENGINES)
+            assert isinstance(made, UUID)  # called from synchronous code
+            self._artifact = made
+            return
+        with get_client(sync_client=True) as client:
+            client.update_artifact(self._artifact, ArtifactUpdate(data=json.dumps(self._rows)))
 
 
 def _engine(row: EngineRow) -> Iterator[tuple[str, Any]]:
@@ -81,19 +125,7 @@ def _engine(row: EngineRow) -> Iterator[tuple[str, Any]]:
     yield "last sign of life", f"{row.silent_seconds:.0f} s ago"
 
 
-def _create_table(key: str, data: str, description: str) -> UUID:
-    made = create_table_artifact(json.loads(data), key=key, description=description)
-    assert isinstance(made, UUID)  # called from synchronous code
-    return made
-
-
-def _update(artifact: UUID | None, data: str) -> None:
-    assert artifact is not None
-    with get_client(sync_client=True) as client:
-        client.update_artifact(artifact, ArtifactUpdate(data=data))
-
-
-def publish_statistics(analysis: Analysis) -> None:
+def publish_statistics(analysis: Analysis, *, study: Path) -> None:
     """A table of the rules: entropy, levels, accuracy under every tie policy, ties, coverage."""
     rows = [
         {name: attrgetter(field)(rule) for name, field in _STATISTICS.items()}
@@ -101,6 +133,7 @@ def publish_statistics(analysis: Analysis) -> None:
     ]
     _publish(
         "rule-statistics",
+        study,
         rows,
         "Entropy of each rule's ratings, and its accuracy on people's preferences. A tie counts "
         "one half, is left out (untied), is a miss (strict) or a hit (inclusive).",
@@ -109,7 +142,7 @@ def publish_statistics(analysis: Analysis) -> None:
     )
 
 
-def publish_weights(weighed: WeighedRules) -> None:
+def publish_weights(weighed: WeighedRules, *, study: Path) -> None:
     """A table of the rules' weights, and how much each moves the composed reward."""
     vector = weighed.vector
     rows = [
@@ -123,6 +156,7 @@ def publish_weights(weighed: WeighedRules) -> None:
     ]
     _publish(
         "rule-weights",
+        study,
         rows,
         f"Weights by scheme {vector.scheme} {dict(vector.params)}. The effective "
         "weight is the weight times the standard deviation of rating(chosen) − rating(rejected).",
@@ -130,11 +164,11 @@ def publish_weights(weighed: WeighedRules) -> None:
     )
 
 
-def publish_evaluation(result: TrainingResult) -> None:
+def publish_evaluation(result: TrainingResult, *, study: Path) -> None:
     """A table of a trained model's heads on the held-out pairs."""
     found = result.final_evaluation
     if found is None:
-        _publish("training-evaluation", [], "No pairs were held out.")
+        _publish("training-evaluation", study, [], "No pairs were held out.")
         return
     rows = [
         {"head": head, "R²": found.r2_by_head.get(head), "accuracy": accuracy}
@@ -142,6 +176,7 @@ def publish_evaluation(result: TrainingResult) -> None:
     ]
     _publish(
         "training-evaluation",
+        study,
         rows,
         f"After {result.num_steps} steps, on {found.num_pairs} held-out pairs. R²: how much of a "
         "rule's ratings its head explains. Accuracy: how often it ranks the chosen response first.",
@@ -150,7 +185,7 @@ def publish_evaluation(result: TrainingResult) -> None:
 
 
 def publish_head_accuracy(
-    every: Sequence[HeadAccuracy], held_out: Sequence[HeadAccuracy], *about: str
+    every: Sequence[HeadAccuracy], held_out: Sequence[HeadAccuracy], *about: str, study: Path
 ) -> None:
     """A table of the heads: how often each ranks a pair as people did."""
     held_out_of = {one.head_id: one.half for one in held_out}
@@ -164,29 +199,45 @@ def publish_head_accuracy(
         }
         for one in every
     ]
-    _publish("head-accuracy", rows, "A tie counts one half, or as a miss (strict).", *about)
+    _publish("head-accuracy", study, rows, "A tie counts one half, or as a miss (strict).", *about)
 
 
-def publish_table(run: BenchmarkRun) -> None:
+def publish_table(run: BenchmarkRun, *, study: Path) -> None:
     """A benchmark's table with its notes."""
-    title = run.pairs.benchmark.title
-    create_markdown_artifact(
-        run.markdown_path.read_text(encoding="utf-8"),
-        key="benchmark-table",
-        description=f"{title}. Every pair: {run.results_path}.",
-    )
+    about = f"{run.pairs.benchmark.title}. Every pair: {run.results_path}."
+    publish_text("benchmark-table", run.markdown_path.read_text(encoding="utf-8"), about, study)
 
 
-def publish_tracked(tracked: Tracked | None, *folders: Path) -> None:
+def publish_tracked(tracked: Tracked | None, *folders: Path, study: Path) -> None:
     """Where trainings and tables (default: all) are in MLflow, or that it was away."""
     away = "MLflow did not answer; `python -m tasks.track STUDY` shows the study there later."
-    create_markdown_artifact(tracked.how_to_look(*folders) if tracked else away, key="mlflow-run")
+    publish_text("mlflow-run", tracked.how_to_look(*folders) if tracked else away, "", study)
 
 
-def _publish(key: str, rows: Sequence[Mapping[str, Any]], *paragraphs: str) -> None:
-    shown = [{name: _cell(value) for name, value in row.items()} for row in rows]
-    description = "\n\n".join(paragraphs)
-    create_table_artifact(shown or [{"": "none"}], key=key, description=description)
+def publish_report(report: Report, *, study: Path) -> None:
+    """The verdicts of a report, where its page is, and what limits it."""
+    found = report.findings
+    verdicts = [
+        f"{found.source_name(source)}, {one.entropy} entropy: {one.verdict}"
+        for source in found.sources
+        for one in found.verdicts(source)
+    ]
+    lines = [*verdicts, f"Page: `{report.page}`", *found.notes]
+    publish_text("report", "\n".join(f"- {line}" for line in lines), "", study)
+
+
+def publish_text(stage: str, markdown: str, about: str, study: Path) -> None:
+    """A page of Markdown."""
+    key = artifact_key(stage, study)
+    create = partial(create_markdown_artifact, markdown, key=key, description=about or None)
+    best_effort(create, later=key)
+
+
+def _publish(stage: str, study: Path, rows: Sequence[Mapping[str, Any]], *paragraphs: str) -> None:
+    shown = [{name: _cell(value) for name, value in row.items()} for row in rows] or [{"": "none"}]
+    key = artifact_key(stage, study)
+    create = partial(create_table_artifact, shown, key=key, description="\n\n".join(paragraphs))
+    best_effort(create, later=key)
 
 
 def _cell(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -11,12 +10,11 @@ from threading import Lock
 from typing import Any
 from uuid import UUID
 
-import httpx
-from prefect import get_run_logger
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.exceptions import MissingContextError
 from prefect.runtime import flow_run
 
+from tasks.artifacts import artifact_key
+from tasks.server import best_effort, run_logger
 from tasks.track import Tracked, TrackingConfig, TrackingUnavailableError, sync
 
 logger = logging.getLogger(__name__)
@@ -64,9 +62,10 @@ class FlowReporter:
     The Prefect server may be away for a while: progress is then not shown, and the stage goes on.
     """
 
-    def __init__(self, stage: str, *, tracker: Tracker | None = None) -> None:
+    def __init__(self, stage: str, study: Path, *, tracker: Tracker | None = None) -> None:
         """Take the stage's name, and what shows the study in MLflow."""
-        self._stage = stage
+        self._key = artifact_key(f"{stage}-progress", study)
+        self._title = ""
         self._tracker = tracker
         self._lock = Lock()
         self._artifact: UUID | None = None
@@ -76,14 +75,10 @@ class FlowReporter:
     def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
         """One line; a progress artifact where it is known how much there is to do."""
         self._log(title)
-        if not total:
-            return
-        self._num_done, self._total = done, total
-        with contextlib.suppress(httpx.HTTPError):
-            key = f"{self._stage}-progress"
-            artifact = create_progress_artifact(self._percent, key=key, description=title)
-            assert isinstance(artifact, UUID)  # called from synchronous code
-            self._artifact = artifact
+        if total:
+            self._title, self._num_done, self._total = title, done, total
+            self._artifact = None
+            self._show()
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
         """Show progress now and then."""
@@ -120,10 +115,16 @@ class FlowReporter:
         return 100 * self._num_done / self._total if self._total else 0.0
 
     def _show(self) -> None:
+        if self._total:
+            best_effort(self._send, later=self._key)
+
+    def _send(self) -> None:
         if self._artifact is not None:
-            with contextlib.suppress(httpx.HTTPError):
-                update_progress_artifact(self._artifact, progress=self._percent)
+            update_progress_artifact(self._artifact, progress=self._percent)
+            return
+        artifact = create_progress_artifact(self._percent, self._key, self._title)
+        assert isinstance(artifact, UUID)  # called from synchronous code
+        self._artifact = artifact
 
     def _log(self, message: str) -> None:
-        with contextlib.suppress(MissingContextError):  # a worker thread of the stage
-            get_run_logger().info("%s", message)
+        run_logger().info("%s", message)

@@ -54,7 +54,7 @@ def rate_shards(
         EncoreError: The run cannot be opened, the judge not be loaded; shards failed.
     """
     whole = RateConfig.model_validate({"study": study, **dict(config)})
-    reporter = FlowReporter("rating")
+    reporter = FlowReporter("rating" if order is None else f"rating-{order.slot + 1}", study)
 
     def rate() -> tuple[Path, RunReport]:
         opened = open_study(study)
@@ -78,7 +78,7 @@ def rate_shards(
 
     run_dir, report = run_stage("rate", rate, attempts=Attempts(retries=0))
     if order is None:
-        publish_failed_shards(report.failures)
+        publish_failed_shards(report.failures, study=study)
         if report.failures:
             raise StudyIncompleteError(
                 f"{report.summary}: shards {', '.join(map(str, report.failures))}; run the same "
@@ -105,7 +105,7 @@ def pool_work(
             num_engines=num_pool_engines(config.engines),
             silence_seconds=config.silence_seconds,
             reporter=reporter,
-            show=EngineTable().show,
+            show=EngineTable(config.study).show,
         )
 
     return work

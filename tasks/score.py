@@ -31,7 +31,9 @@ def score_shards(
     Raises:
         EncoreError: As `encore.scoring.scoring_run.score_study`.
     """
-    study, reporter = open_study(config.study), FlowReporter("score")
+    study = open_study(config.study)
+    stage = "score" if order is None else f"score-{order.slot + 1}"
+    reporter = FlowReporter(stage, config.study)
     if order is not None:
         silence = config.silence_seconds
         work = partial(work_as_engine, order=order, silence_seconds=silence, reporter=reporter)
@@ -44,5 +46,5 @@ def score_shards(
         PoolLauncher(deployment=_ENGINE, config=config, attempts=attempts),
         num_engines=num_pool_engines(config.engines),
         reporter=reporter,
-        show=EngineTable().show,
+        show=EngineTable(config.study).show,
     )

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from encore.cli.output import exit_if_incomplete, warn_of
-from encore.config import RatingsConfig, option
+from encore.config import ReportConfig
 from encore.options import JsonOption, command
 from encore.terminal import console, out, print_json, say
-
-
-class ReportConfig(RatingsConfig):
-    """One page about some ratings."""
-
-    out: Path | None = option(
-        None,
-        metavar="FOLDER",
-        help="Where the report goes. Default: STUDY/reports/RUN_KEY, or `report` in this "
-        "directory for ratings that are not of a study.",
-    )
 
 
 @command

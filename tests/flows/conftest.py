@@ -24,6 +24,7 @@ from prefect.settings import (
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.errors import EncoreError
+from tasks.artifacts import artifact_key
 from tests.prefect_server import PrefectServer, running_server
 from tests.tasks.mlflow_store import copied, new_template
 from tests.tiny_judge import make_tiny_judge
@@ -70,10 +71,10 @@ def prefect_api(
         yield
 
 
-def artifact(key: str) -> Any:
-    """The newest of a key."""
-    found = Artifact.get(key)
-    assert found is not None
+def artifact(key: str, study: Path) -> Any:
+    """The newest of a study and key."""
+    found = Artifact.get(artifact_key(key, study))
+    assert found is not None, key
     return found
 
 

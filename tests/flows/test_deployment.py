@@ -15,6 +15,7 @@ from encore.data.study import open_study
 from encore.rating_runs import choose_run, run_status
 from infra.prefect_setup import COORDINATOR_POOL, ENGINE_POOL, ROOT
 from infra.stack import WORKER_SETTINGS
+from tasks.artifacts import artifact_key
 from tests.prefect_server import PrefectServer, background_process
 
 
@@ -75,8 +76,9 @@ def test_a_worker_runs_the_deployments_from_the_api(
     assert pipeline["state_type"] == "COMPLETED"
     artifacts = server.artifacts(pipeline_id)
     made = {"engines", "failed-shards", "rating-progress", "rule-statistics", "rule-weights"}
-    assert set(artifacts) == made
-    assert artifacts["rating-progress"] == 100.0
+    assert set(artifacts) == {artifact_key(key, study) for key in made}
+    assert artifacts[artifact_key("rating-progress", study)] == 100.0
+    assert pipeline["name"] == "study: pipeline"
     for one in refused:
         assert one["state_type"] == "FAILED"
         message = one["state"]["message"]

@@ -88,13 +88,15 @@ def test_the_flow_makes_the_table_of_the_command_and_shows_every_row(
     by_call = run_benchmark(open_study(study), config_of(made, study, out=tmp_path / "by-call"))
     table = Path(state.result()) / "table.json"
     assert (by_call.out / "table.json").read_bytes() == table.read_bytes()
-    assert artifact("benchmark-table").data == by_call.markdown_path.read_text(encoding="utf-8")
+    assert artifact("benchmark-table", study).data == by_call.markdown_path.read_text(
+        encoding="utf-8"
+    )
 
     experiments = Logged(store_uri, experiment="Default").client.search_experiments()
     [name] = [one.name for one in experiments if one.name.startswith("encore-generic-")]
     runs = Logged(store_uri, experiment=name).runs()
     assert set(runs) == {"study", "uniform", "encore (τ 2)", "initial"}
-    assert runs["study"].info.run_id in artifact("mlflow-run").data
+    assert runs["study"].info.run_id in artifact("mlflow-run", study).data
     flow_runs = {one.data.tags["encore.prefect_flow_run"] for one in runs.values()}
     assert flow_runs == {str(state.state_details.flow_run_id)}
     assert start().message.startswith("3 rows, scored before, 0 runs logged; ")

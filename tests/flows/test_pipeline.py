@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prefect.artifacts import Artifact
 from prefect.client.schemas.objects import State
 
 from encore.config import RatingConfig
@@ -23,6 +22,7 @@ from encore.weighting.weigh import weights
 from flows import pipeline as module
 from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
+from tests.flows.conftest import artifact
 from tests.rating_shards import shard_path
 
 RatingOf = Callable[..., RatingConfig]
@@ -50,7 +50,7 @@ def test_pairs_in_weights_out_and_again_only_what_is_not_done(
     assert isinstance(vector, WeightVector)
     assert vector == weights(study, scheme="encore", tau=0.5)
     for key in ("rating-progress", "failed-shards", "rule-statistics", "rule-weights"):
-        assert Artifact.get(key) is not None
+        assert artifact(key, study)
 
     pairs_written = (study / "pairs" / "small.parquet").stat().st_mtime_ns
     shard_path(choose_run(open_study(study).ratings_dir), 1).unlink()

@@ -85,9 +85,9 @@ def test_all_shards_are_rated_as_by_the_command_and_the_final_state_counts_them(
     # Every pair has two responses, each rated under ten rules, or null.
     counted = status.total("num_ratings") + status.total("num_nulls")
     assert counted == NUM_PAIRS * 2 * 10
-    assert float(artifact("rating-progress").data) == 100.0
-    assert "none" in artifact("failed-shards").data
-    rows = artifact("rule-statistics").data
+    assert float(artifact("rating-progress", study).data) == 100.0
+    assert "none" in artifact("failed-shards", study).data
+    rows = artifact("rule-statistics", study).data
     for column in ("entropy (nats)", "levels", "half", "untied", "ties", "coverage"):
         assert column in rows
     assert run_flow(study, rating()).message == "0 rated, 3 reused, 0 failed"
@@ -107,7 +107,7 @@ def test_only_named_shards_are_looked_at(study: Path, rating: RatingOf) -> None:
     assert state.message == "2 rated, 0 reused, 0 failed"
     states = [shard.state for shard in run_status(only_run(study)).shards]
     assert states == ["done", "missing", "done"]
-    assert "1 of 3 shards are not done" in artifact("rule-statistics").description
+    assert "1 of 3 shards are not done" in artifact("rule-statistics", study).description
     error = run_flow(study, rating(), shard=(3,)).result(raise_on_failure=False)
     assert isinstance(error, InputError)
     assert "shard 3" in str(error)
@@ -137,7 +137,7 @@ def test_a_shard_whose_generation_times_out_fails_alone(
     assert isinstance(state.result(raise_on_failure=False), StudyIncompleteError)
     [failed] = [shard for shard in run_status(only_run(study)).shards if shard.state == "failed"]
     assert "passed its limit of 10 s" in failed.detail
-    table = artifact("failed-shards")
+    table = artifact("failed-shards", study)
     assert "passed its limit of 10 s" in table.data
     assert f"shard=[{failed.index}]" in table.data
 
@@ -150,7 +150,7 @@ def test_a_shard_that_fails_is_tried_again_and_without_retries_fails_alone(
     state = run_flow(study, rating(), retries=0)
 
     assert "2 rated, 0 reused, 1 failed" in str(error_of(state))
-    assert "RuntimeError: the device fell off the bus" in artifact("failed-shards").data
+    assert "RuntimeError: the device fell off the bus" in artifact("failed-shards", study).data
     assert [shard.state for shard in run_status(only_run(study)).shards].count("done") == 2
     again = run_flow(study, rating(), retries=1)  # another judge, the same fault
     assert again.message == "1 rated, 2 reused, 0 failed"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prefect.artifacts import Artifact
 
 from flows.recipes import run_recipe
 from tasks.track import TrackingConfig
+from tests.flows.conftest import artifact
 from tests.tasks.mlflow_store import Logged
 from tests.test_recipes import tiny_recipe
 
@@ -28,7 +28,7 @@ def test_the_flow_does_every_stage_once_and_shows_it(tmp_path: Path) -> None:
     assert state.message.startswith("demo_pilot_6: 8 stages done, 0 were done before; 3 rated")
     keys = ("rule-statistics", "rule-weights", "training-evaluation", "benchmark-table")
     for key in (*keys, "rating-progress", "mlflow-run"):
-        assert Artifact.get(key) is not None, key
+        assert artifact(key, study)
     assert Logged(store).run().info.status == "FINISHED"
     [experiment] = [
         one.name

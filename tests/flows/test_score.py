@@ -50,7 +50,7 @@ def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(start, mad
     assert state.message == f"{NUM_PAIRS * 2 * 3} scores of 10 pairs: 3 shards scored, 0 reused"
     by_call = call_directly(made / "study", made / "model", out=tmp_path / "by-call", shard_size=4)
     assert digests(tmp_path / "scores") == digests(by_call.out)
-    shown = artifact("head-accuracy")
+    shown = artifact("head-accuracy", made / "study")
     rows = json.loads(shown.data)
     assert [row["head"] for row in rows] == list(RULES)
     assert all(row["half"] == row["strict"] for row in rows)  # no ties among random scores

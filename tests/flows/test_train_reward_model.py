@@ -94,13 +94,13 @@ def test_the_flow_makes_the_model_of_the_command_and_shows_it(train, made, store
     state = train()
     assert state.is_completed(), state.message
     assert state.message == f"trained: {NUM_STEPS} steps"
-    rows = json.loads(artifact("training-evaluation").data)
+    rows = json.loads(artifact("training-evaluation", made / "study").data)
     assert [row["head"] for row in rows] == sorted(RULES)
     assert all(row.keys() == {"head", "R²", "accuracy"} for row in rows)
     logged = Logged(store_uri)
-    assert logged.run().info.run_id in artifact("mlflow-run").data
-    assert "--host 127.0.0.1" in artifact("mlflow-run").data
-    assert float(artifact("training-progress").data) == 100.0
+    assert logged.run().info.run_id in artifact("mlflow-run", made / "study").data
+    assert "--host 127.0.0.1" in artifact("mlflow-run", made / "study").data
+    assert float(artifact("training-progress", made / "study").data) == 100.0
     assert logged.run().info.status == "FINISHED"
     assert logged.steps("train/loss") == list(range(1, NUM_STEPS + 1))
     assert logged.steps("eval/loss") == [4, 8, 12]
@@ -153,9 +153,9 @@ def test_what_a_retry_cannot_mend_is_tried_once(train, monkeypatch, tmp_path):
     assert str(error_of(train(retries=3))) == "a value that is none"
 
 
-def test_without_mlflow_the_model_is_trained_and_the_outage_said(train, tmp_path):
+def test_without_mlflow_the_model_is_trained_and_the_outage_said(train, made, tmp_path):
     state = train(tracking_uri="http://127.0.0.1:9", max_steps=2, evaluation_share=0.0)
     assert state.message.startswith("trained: 2 steps; MLflow was away")
     assert weights_of(tmp_path / "run")
-    assert "did not answer" in artifact("mlflow-run").data
-    assert artifact("training-evaluation").description == "No pairs were held out."
+    assert "did not answer" in artifact("mlflow-run", made / "study").data
+    assert artifact("training-evaluation", made / "study").description == "No pairs were held out."

@@ -1,0 +1,51 @@
+"""Flow: one page that says what ratings show, and its figures as files.
+
+As a command, with or without a Prefect server: ``python -m flows.report RATINGS``.
+"""
+
+from __future__ import annotations
+
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
+
+from encore.config import ReportConfig
+from encore.report.write_report import Report, default_folder
+from encore.report.write_report import report as write_report
+from encore.warehouse import open_ratings
+from flows.analyze import raise_if_incomplete
+from flows.command import run_command
+from flows.study_flow import study_flow
+from tasks.artifacts import publish_report
+from tasks.server import run_logger
+from tasks.stage import Attempts, run_stage
+
+
+@study_flow("report", stage="report")
+def report(config: ReportConfig, attempts: Attempts = Attempts()) -> State:
+    """Write a report under Prefect: the same page and figures as `encore report`.
+
+    Without PREFECT_API_URL a temporary server is started for this run; with it, the run and its
+    artifact (the verdicts, and where the page is) are kept on that server.
+
+    Exit code 3: the run is not complete; the report is about its finished shards.
+
+    Example: python -m flows.report study
+    """
+
+    def work() -> Report:
+        ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
+        return write_report(
+            ratings,
+            out=config.out or default_folder(ratings),
+            on_step=lambda step: run_logger().info("%s", step),
+        )
+
+    written = run_stage("report", work, attempts=attempts)
+    publish_report(written, study=config.ratings)
+    ratings = written.findings.ratings
+    raise_if_incomplete(ratings.num_missing_shards, ratings.num_shards)
+    return Completed(message=f"report {written.page}", data=str(written.page))
+
+
+if __name__ == "__main__":
+    run_command(report)

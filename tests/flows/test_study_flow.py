@@ -1,0 +1,79 @@
+"""What flows have in common: runs named after study and stage, artifacts of each study."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+
+from encore.config import IngestConfig, RatingsConfig, ReportConfig
+from encore.recipes.recipe import load_recipe
+from flows.analyze import analyze
+from flows.ingest import ingest
+from flows.report import report
+from flows.study_flow import run_name
+from tasks.artifacts import artifact_key
+from tests.flows.conftest import NUM_PAIRS, artifact, error_of
+from tests.training.studies import RULES, make_study, write_ratings
+
+
+def name_of(state: State[Any]) -> str:
+    with get_client(sync_client=True) as client:
+        return str(client.read_flow_run(state.state_details.flow_run_id).name)
+
+
+@pytest.mark.usefixtures("prefect_api")
+def test_pairs_are_ingested_and_another_study_of_that_name_keeps_its_artifact(
+    tmp_path: Path, pairs_file: Path
+) -> None:
+    studies = [tmp_path / place / "My study" for place in "ab"]
+    for study in studies:
+        config = IngestConfig(sources=(f"small={pairs_file}",), out=study)
+        state = ingest(config, return_state=True)
+        assert state.message == f"{NUM_PAIRS} pairs in {study}, 0 set aside"
+        assert name_of(state) == "My study: ingest"
+    keys = {artifact_key("pairs", study) for study in studies}
+    assert len(keys) == 2
+    assert all(key.startswith("pairs-my-study-") for key in keys)
+    for study in studies:
+        [row] = json.loads(artifact("pairs", study).data)
+        assert (row["label"], row["kept"], row["status"]) == ("small", NUM_PAIRS, "new")
+
+
+@pytest.mark.usefixtures("prefect_api")
+def test_ratings_are_analyzed_and_reported(tmp_path: Path) -> None:
+    make_study(tmp_path / "study", num_pairs=8)
+    write_ratings(tmp_path / "study", tmp_path / "ratings.parquet")
+    ratings = tmp_path / "ratings.parquet"
+
+    found = analyze(RatingsConfig(ratings=ratings), return_state=True)
+    assert found.message == f"{len(RULES)} rules, {8 * 2 * len(RULES)} ratings"
+    assert name_of(found) == "ratings.parquet: analyze"
+    assert RULES[0] in artifact("rule-statistics", ratings).data
+
+    written = report(ReportConfig(ratings=ratings, out=tmp_path / "page"), return_state=True)
+    assert written.is_completed()
+    page = tmp_path / "page" / "report.html"
+    assert page.is_file()
+    assert f"Page: `{page}`" in artifact("report", ratings).data
+
+    nothing = shutil.copytree(tmp_path / "study", tmp_path / "unrated")
+    assert str(nothing) in str(error_of(analyze(RatingsConfig(ratings=nothing), return_state=True)))
+
+
+def test_a_run_is_named_after_study_stage_recipe_and_engine(tmp_path: Path) -> None:
+    study = tmp_path / "a" / ".." / "my-study"
+    order = SimpleNamespace(label="engine 1 of 3")
+    for stage, parameters, name in (
+        ("rate", {"config": {"study": study, "out": "elsewhere"}}, "my-study: rate"),
+        ("rate", {"config": {"study": study}, "engine": order}, "my-study: rate, engine 1 of 3"),
+        ("recipe", {"recipe": "demo", "study": study}, "my-study: recipe demo"),
+        ("recipe", {"recipe": load_recipe("demo"), "study": study}, "my-study: recipe demo"),
+    ):
+        assert run_name(stage, parameters) == name
