@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
 #: A judge of 70B parameters takes minutes to load.
 _START_SECONDS = 3600.0
+#: When every shard is settled, engines end within seconds by themselves; others wait for a place.
+_END_SECONDS = 10.0
 #: Starts of one engine without a single finished request before it is given up.
 _MOST_STARTS = 3
 
@@ -180,8 +182,7 @@ def supervise(
     try:
         parent.work()
     finally:
-        for slot in parent.slots:
-            launcher.stop(slot.order.name)
+        parent.stop_engines()
         launcher.close()
     return tally.report
 
@@ -220,8 +221,27 @@ class _Parent:
                 break
             self.show(self._rows())
             time.sleep(_POLL_SECONDS)
+        give_up = time.monotonic() + _END_SECONDS
+        while self._engines_in("running") and time.monotonic() < give_up:
+            time.sleep(_POLL_SECONDS)
         self.show(self._rows())
         self._note_failures()
+
+    def stop_engines(self) -> None:
+        """Stop every engine that has not ended by itself."""
+        for name in self._engines_in("waiting", "running"):
+            self.launcher.stop(name)
+
+    def _engines_in(self, *states: str) -> list[str]:
+        """Engines that have not said that they ended, in one of these states."""
+        self.signs = read_signs(self.job.run_dir)
+        names = [slot.order.name for slot in self.slots if not slot.is_over]
+        return [
+            name
+            for name in names
+            if not (name in self.signs and self.signs[name].state == "ended")
+            and self.launcher.state(name).state in states
+        ]
 
     def _fill_slots(self) -> None:
         """Adopt engines that are at work, and start the others."""
