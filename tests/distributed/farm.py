@@ -1,0 +1,393 @@
+"""A real server, its pools and deployments, workers on several "hosts", and what may go wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from encore.config import JudgeConfig, RatingConfig
+from encore.data.ingestion import ingest
+from encore.data.pairs import planned_pairs, read_pairs, records_of
+from encore.data.study import open_study
+from encore.rating.rating_run import open_run
+from encore.rating_runs import choose_run, run_status
+from encore.shard_runner import work_through
+from tests.distributed.steered_judge import FOLDER, WHO, Control, SteeredJudge
+from tests.prefect_server import PrefectServer, background_process, free_port, wait_until_healthy
+
+ROOT = Path(__file__).resolve().parents[2]
+COORDINATORS, ENGINES = "encore", "encore-gpu"
+_OVER = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
+_JUDGE = {"model": "steered", "backend": "transformers"}
+
+Found = TypeVar("Found")
+_Stoppable = contextlib.ExitStack
+
+
+def wait_until(ask: Callable[[], Found], *, seconds: float, what: str) -> Found:
+    """The first true answer; a server that is away is asked again."""
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        with contextlib.suppress(httpx.TransportError):
+            if answer := ask():
+                return answer
+        time.sleep(0.2)
+    raise AssertionError(f"{what}: not within {seconds:g} s")
+
+
+# --- studies and their ratings ------------------------------------------------------------------
+
+
+def make_study(folder: Path, *, num_pairs: int) -> Path:
+    """A study of small pairs, each with a name that the judge finds in the prompt."""
+    source = folder / "pairs.jsonl"
+    rows = [
+        {"prompt": f"Topic {i}?", "chosen": f"Here: {i}.", "rejected": f"Not {i}."}
+        for i in range(num_pairs)
+    ]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    ingest([f"small={source}"], out=folder / "study", replace=True)
+    return folder / "study"
+
+
+def shard_names(study: Path, *, shard_size: int = 1) -> list[str]:
+    """What the steered judge calls each shard, by its index."""
+    pairs = list(records_of(planned_pairs(read_pairs(open_study(study)), limit=None)))
+    return [str(pair.prompt).split("Topic ")[1].split("?")[0] for pair in pairs[::shard_size]]
+
+
+def rating(**changes: Any) -> dict[str, Any]:
+    """The parameters of a rating with the steered judge: a pair a shard."""
+    return {"judge": _JUDGE, "shard_size": 1, **changes}
+
+
+def options(**changes: Any) -> list[str]:
+    """The same as command-line options."""
+    given = {"judge": _JUDGE["model"], "backend": _JUDGE["backend"], "shard_size": 1, **changes}
+    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+
+
+def ratings(study: Path) -> pa.Table:
+    """All ratings of the study's only run, in plan order."""
+    status = run_status(choose_run(open_study(study).ratings_dir))
+    assert status.is_complete
+    return pa.concat_tables([pq.read_table(path) for path in sorted(status.paths)])
+
+
+def undisturbed_ratings(folder: Path, *, num_pairs: int, **changes: Any) -> pa.Table:
+    """What one engine in this process gives for the same pairs."""
+    folder.mkdir()
+    study = make_study(folder, num_pairs=num_pairs)
+    config = RatingConfig.model_validate(rating(**changes))
+    judge: Any = SteeredJudge(JudgeConfig.model_validate(_JUDGE))
+    work_through(open_run(open_study(study), config, judge=judge).job())
+    return ratings(study)
+
+
+def judge_environ(control: Control, who: str = "") -> dict[str, str]:
+    """The environment of a process whose judge, and whose children's judge, is steered."""
+    control.folder.mkdir(parents=True, exist_ok=True)
+    kept = {name: value for name, value in os.environ.items() if "PREFECT" not in name}
+    places = (ROOT / "tests" / "distributed" / "site", ROOT)
+    return kept | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(map(str, places)),
+        FOLDER: str(control.folder),
+        WHO: who,
+        "ENCORE_ROOT": str(ROOT),
+    }
+
+
+# --- server and workers -------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Worker:
+    """A Prefect worker; ``processes`` are its own and those it started."""
+
+    name: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def children(self) -> list[psutil.Process]:
+        """The processes it started, and theirs."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.process.pid).children(recursive=True)
+        return []
+
+    def kill(self, *, with_worker: bool) -> None:
+        """SIGKILL for all it started, and for itself first so that it cannot report them."""
+        children = self.children
+        assert children, f"{self.name} has no child"
+        for process in [psutil.Process(self.process.pid)] * with_worker + children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+@dataclass(kw_only=True)
+class Farm:
+    """A server that can be stopped and started again on its database, and its workers."""
+
+    folder: Path
+    host: str = "127.0.0.1"
+    database_url: str | None = None
+    port: int = field(default_factory=free_port)
+    workers: dict[str, Worker] = field(default_factory=dict)
+    _all: _Stoppable = field(default_factory=_Stoppable)
+    _server: _Stoppable = field(default_factory=_Stoppable)
+
+    @property
+    def control(self) -> Control:
+        return Control(self.folder / "control")
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def api(self) -> PrefectServer:
+        """The server's API."""
+        return PrefectServer(url=self.url, folder=self.folder, environ=self.environ(""))
+
+    @property
+    def server_log(self) -> Path:
+        return self.folder / "server.log"
+
+    def environ(self, who: str) -> dict[str, str]:
+        """What a client needs; every process has a PREFECT_HOME of its own."""
+        home = self.folder / "homes" / (who or "client")
+        home.mkdir(parents=True, exist_ok=True)
+        return judge_environ(self.control, who) | {
+            "PREFECT_API_URL": f"{self.url}/api",
+            "PREFECT_HOME": str(home),
+            "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "storage"),
+            "PREFECT_SERVER_MEMO_STORE_PATH": str(home / "memo.toml"),
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_WORKER_QUERY_SECONDS": "2",
+            "DO_NOT_TRACK": "1",
+        }
+
+    def start_server(self) -> None:
+        """Start it, or start it again."""
+        environ = self.environ("server") | {"PREFECT_SERVER_UI_ENABLED": "false"}
+        if self.database_url:
+            environ["PREFECT_API_DATABASE_CONNECTION_URL"] = self.database_url
+        command = [sys.executable, "-m", "infra.stack", "server"]
+        command += ["--host", self.host, "--port", str(self.port)]
+        process = self._server.enter_context(
+            background_process(*command, environ=environ, log=self.server_log, cwd=ROOT)
+        )
+        wait_until_healthy(f"{self.url}/api/health", process, log=self.server_log)
+
+    def stop_server(self) -> None:
+        self._server.close()
+
+    def register(self) -> None:
+        """Pools, deployments and the automation, as `make up` makes them."""
+        command = [sys.executable, "-m", "infra.stack", "register"]
+        done = subprocess.run(
+            command, env=self.environ(""), cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start_worker(self, name: str, *, pool: str = ENGINES, inside: Sequence[str] = ()) -> Worker:
+        """A worker for one run at a time (a coordinator: for any number).
+
+        Args:
+            name: Its name, and how its engines are called in orders and in the judge's log.
+            pool: Its pool.
+            inside: A command before the worker's own, e.g. of a network namespace.
+        """
+        limit = ["--limit", "1"] if pool == ENGINES else []
+        command = [*inside, sys.executable, "-m", "prefect", "worker", "start"]
+        command += ["--pool", pool, "--name", name, "--type", "process", *limit]
+        log = self.folder / f"{name}.log"
+        process = self._all.enter_context(
+            background_process(*command, environ=self.environ(name), log=log, cwd=self.folder)
+        )
+        self._all.callback(lambda: worker.children and worker.kill(with_worker=True))
+        worker = self.workers[name] = Worker(name=name, log=log, process=process)
+        return worker
+
+    def start_run(self, name: str, **parameters: Any) -> str:
+        """A run of a deployment; its id."""
+        deployment = httpx.get(f"{self.url}/api/deployments/name/{name}", timeout=60)
+        deployment_id = deployment.raise_for_status().json()["id"]
+        body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
+        return str(self.api.post(f"deployments/{deployment_id}/create_flow_run", body)["id"])
+
+    def flow_run(self, flow_run_id: str) -> dict[str, Any]:
+        answer = httpx.get(f"{self.url}/api/flow_runs/{flow_run_id}", timeout=60)
+        return dict(answer.raise_for_status().json())
+
+    def wait_for(self, flow_run_id: str, *, seconds: float) -> dict[str, Any]:
+        """The run when it is over."""
+
+        def is_over() -> dict[str, Any] | None:
+            run = self.flow_run(flow_run_id)
+            return run if run["state_type"] in _OVER else None
+
+        try:
+            return wait_until(is_over, seconds=seconds, what=f"the end of run {flow_run_id}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.tails()}") from error
+
+    def retry(self, flow_run_id: str) -> None:
+        """What the button Retry of the UI sends.
+
+        Within a second after a run's end its process is still there: the worker takes that
+        process's exit code for the end of the run that goes on.
+        """
+        coordinator = self.workers["coordinator"]
+        wait_until(lambda: not coordinator.children, seconds=60, what="the end of its process")
+        state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry from the UI"}
+        body = {"state": state, "force": False}
+        answer = self.api.post(f"flow_runs/{flow_run_id}/set_state", body)
+        assert answer["status"] == "ACCEPT", answer
+
+    def engine_states(self) -> list[str]:
+        """The state of every engine's run so far, oldest first."""
+        found = self.api.post("flow_runs/filter", {"sort": "EXPECTED_START_TIME_ASC"})
+        return [run["state_name"] for run in found if run["parameters"].get("engine")]
+
+    def rated(self) -> list[str]:
+        """The shards rated so far, as often as they were."""
+        return [one["shard"] for one in self.control.events("rated")]
+
+    def wait_for_rated(self, count: int, *, seconds: float = 120) -> None:
+        what = f"{count} rated shards"
+        try:
+            wait_until(lambda: len(self.rated()) >= count, seconds=seconds, what=what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.tails()}") from error
+
+    def logs(self) -> dict[str, str]:
+        """What the server and every worker wrote."""
+        return {path.stem: path.read_text("utf-8", "replace") for path in self.folder.glob("*.log")}
+
+    def tails(self) -> str:
+        """The last lines of each log, for a failure's message."""
+        return "\n".join(f"== {name}\n{text[-3000:]}" for name, text in self.logs().items())
+
+    def close(self) -> None:
+        self._all.close()
+        self._server.close()
+
+
+@contextlib.contextmanager
+def running_farm(
+    folder: Path, *, num_engines: int, host: str = "127.0.0.1", database_url: str | None = None
+) -> Iterator[Farm]:
+    """A server with its pools, one coordinator and engine workers w1, w2, …; gone afterwards."""
+    folder.mkdir(exist_ok=True)
+    farm = Farm(folder=folder, host=host, database_url=database_url)
+    with contextlib.closing(farm):
+        farm.start_server()
+        farm.register()
+        farm.start_worker("coordinator", pool=COORDINATORS)
+        for number in range(1, num_engines + 1):
+            farm.start_worker(f"w{number}")
+        yield farm
+
+
+@contextlib.contextmanager
+def running_postgres() -> Iterator[str]:
+    """A Postgres server on loopback; gives the URL for Prefect."""
+    found = next(
+        (p for p in map(Path, ("/usr/local/bin", *_debian_postgres())) if (p / "initdb").exists()),
+        None,
+    )
+    if found is None:
+        pytest.skip("Postgres is not installed (Debian: apt install postgresql)")
+    # A folder of its own: the server does not run as root, and pytest's folders are root's alone.
+    as_user: Mapping[str, Any] = {"user": "postgres"} if os.geteuid() == 0 else {}
+    with tempfile.TemporaryDirectory(prefix="encore-postgres-") as folder:
+        if as_user:
+            shutil.chown(folder, "postgres")
+        data, port = f"{folder}/data", free_port()
+        init = [found / "initdb", "-D", data, "-U", "postgres", "-A", "trust"]
+        subprocess.run(init, cwd=folder, check=True, capture_output=True, **as_user)
+        serve = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c max_connections=300"
+        control = [found / "pg_ctl", "-D", data, "-w"]
+        start = [*control, "-l", f"{folder}/log", "-o", serve, "start"]
+        subprocess.run(start, cwd=folder, check=True, stdout=subprocess.DEVNULL, **as_user)
+        try:
+            yield f"postgresql+asyncpg://postgres@127.0.0.1:{port}/postgres"
+        finally:
+            stop = [*control, "-m", "fast", "stop"]
+            subprocess.run(stop, cwd=folder, check=True, capture_output=True, **as_user)
+
+
+def _debian_postgres() -> list[str]:
+    return sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
+
+
+# --- hosts as network namespaces ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Hosts on one bridge. ``address`` is the bridge's, where this test's own processes are."""
+
+    address: str
+    prefix: str
+
+    def inside(self, host: str) -> list[str]:
+        """What a command starts with to run on a host."""
+        return ["ip", "netns", "exec", f"{self.prefix}{host}"]
+
+    def link(self, host: str, state: str) -> None:
+        """Set a host's link ``up`` or ``down``."""
+        _ip("link", "set", f"{self.prefix}{host}", state)
+
+
+@contextlib.contextmanager
+def network(*hosts: str) -> Iterator[Network]:
+    """A network of this test alone; its hosts share the file system."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root and the command ip (Debian: iproute2)")
+    subnet = f"10.213.{os.getpid() % 250}"
+    found = Network(address=f"{subnet}.1", prefix=f"enc{os.getpid() % 100_000}")
+    bridge = f"{found.prefix}br"
+    with _Stoppable() as made:
+        try:
+            _ip("link", "add", bridge, "type", "bridge")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces cannot be made here: {error.stderr.decode()}")
+        made.callback(_ip, "link", "delete", bridge)
+        _ip("address", "add", f"{found.address}/24", "dev", bridge)
+        _ip("link", "set", bridge, "up")
+        for number, host in enumerate(hosts, start=2):
+            name = f"{found.prefix}{host}"
+            _ip("netns", "add", name)
+            made.callback(_ip, "netns", "delete", name)
+            _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", name, "master", bridge, "up")
+            for part in (
+                ("link", "set", "lo", "up"),
+                ("address", "add", f"{subnet}.{number}/24", "dev", "eth0"),
+                ("link", "set", "eth0", "up"),
+            ):
+                _ip("-n", name, *part)
+        yield found
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)

@@ -1,0 +1,12 @@
+"""With this folder on PYTHONPATH every Python process rates with the steered judge.
+
+That holds for a worker's children and for the processes that a command starts; the product's code
+stays as it is.
+"""
+
+import os
+
+if "ENCORE_TEST_CONTROL" in os.environ:
+    from tests.distributed.steered_judge import install
+
+    install()

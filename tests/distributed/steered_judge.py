@@ -1,0 +1,193 @@
+"""A judge for tests with several processes: files in a control folder decide what it does.
+
+Its rating depends on the prompt alone. It writes what it did to a log, so that a test can count how
+often each shard was rated, by whom.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import socket
+import threading
+import time
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from encore import judges
+from encore.errors import JudgeUnavailableError
+from encore.judges.base import JudgeIdentity, ProgressHook, Reply
+from tests.scripted_judge import hashed_score
+
+#: The control folder, and a name for all processes that inherit it (a worker's children).
+FOLDER, WHO = "ENCORE_TEST_CONTROL", "ENCORE_TEST_ENGINE"
+ALWAYS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Orders to all judges, and the log of what they did.
+
+    The orders are seconds (of a shard), load_seconds, fails (shard -> how often), revision and
+    clock (who -> value), cannot_load and freezes (lists of who; who has hung once does so no more).
+    Who is a process id, a name from the environment, or * for all. A shard's name is that of its
+    first pair.
+    """
+
+    folder: Path
+
+    @property
+    def orders(self) -> dict[str, Any]:
+        """What is asked for."""
+        path = self.folder / "orders.json"
+        return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
+
+    def order(self, **changes: Any) -> None:
+        """Ask for something else; the rest stays."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f".orders.{os.getpid()}"
+        path.write_text(json.dumps(self.orders | changes), encoding="utf-8")
+        path.replace(self.folder / "orders.json")
+
+    def forget(self) -> None:
+        """Empty the log."""
+        (self.folder / "log.jsonl").unlink(missing_ok=True)
+
+    def log(self, event: str, shard: str = "") -> None:
+        """Append one line."""
+        who = {"who": os.environ.get(WHO, ""), "pid": os.getpid(), "host": socket.gethostname()}
+        line = json.dumps({"time": time.monotonic(), "event": event, "shard": shard, **who})
+        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
+            log.write(line + "\n")
+
+    def events(self, event: str | None = None) -> list[dict[str, Any]]:
+        """What was done, or all of one kind: loaded, began, failed, hung, rated."""
+        path = self.folder / "log.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        found = map(json.loads, lines)
+        return [one for one in found if event in (None, one["event"])]
+
+
+class _Bytes:
+    """One token a byte, no chat template: for what a rating run asks of a `ChatTokenizer`."""
+
+    def encode_each(self, prompts: Iterable[str]) -> Iterator[Sequence[int]]:
+        return (array("B", prompt.encode()) for prompt in prompts)
+
+
+class SteeredJudge:
+    """An `encore.judges.base.Judge` that waits instead of computing. One generation at a time."""
+
+    is_on_cpu = False  # two shards of an engine are in work, as on a GPU
+    tokenizer = _Bytes()
+
+    def __init__(self, config: object = None) -> None:
+        """Take a backend's argument."""
+        folder = os.environ.get(FOLDER)
+        self._control = Control(Path(folder)) if folder else None
+        self._lock = threading.Lock()
+        self._is_loaded = False
+
+    @property
+    def identity(self) -> JudgeIdentity:
+        revisions: dict[str, str] = self._orders.get("revision", {})
+        return JudgeIdentity(
+            backend="steered",
+            name="steered",
+            revision=next((revisions[who] for who in _me() if who in revisions), "1"),
+            dtype="none",
+            chat_template_sha256="0" * 64,
+            frozen_date="",
+            max_model_len=100_000,
+            engine_args={},
+        )
+
+    def start(self) -> None:
+        with self._lock:
+            self._load()
+
+    def reply(
+        self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
+    ) -> list[Reply]:
+        texts = [bytes(token_ids).decode() for token_ids in prompts]
+        found = re.search(r"Topic (\w+)", texts[0])
+        shard = found.group(1) if found else ""
+        with self._lock:
+            self._load()
+            on_progress(0)
+            self._log("began", shard)
+            self._meet_fault(shard)
+            seconds = self._orders.get("seconds", 0.0) / len(texts)
+            replies = []
+            for text in texts:
+                if seconds:
+                    time.sleep(seconds)
+                replies.append(Reply(text=hashed_score(text), is_complete=True))
+                on_progress(len(replies))
+            self._log("rated", shard)
+        return replies
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    @property
+    def _orders(self) -> dict[str, Any]:
+        return self._control.orders if self._control else {}
+
+    def _log(self, event: str, shard: str = "") -> None:
+        if self._control:
+            self._control.log(event, shard)
+
+    def _load(self) -> None:
+        if not self._is_loaded:
+            time.sleep(self._orders.get("load_seconds", 0.0))
+            if _concerns(self._orders.get("cannot_load", ())):
+                raise JudgeUnavailableError("judge 'steered': its weights do not load")
+            self._is_loaded = True
+            self._log("loaded")
+
+    def _meet_fault(self, shard: str) -> None:
+        orders, control = self._orders, self._control
+        if control is None:
+            return
+        if _concerns(orders.get("freezes", ())) and not _has_hung(control):
+            control.log("hung", shard)
+            _freeze()
+        failed = [one for one in control.events("failed") if one["shard"] == shard]
+        if len(failed) < orders.get("fails", {}).get(shard, 0):
+            control.log("failed", shard)
+            raise RuntimeError(f"topic {shard}: the device fell off the bus")
+
+
+def install() -> None:
+    """Take the place of the backend `transformers`; set this process's clock as ordered."""
+    judges.BACKENDS["transformers"] = (__name__, SteeredJudge.__name__)
+    clocks = Control(Path(os.environ[FOLDER])).orders.get("clock", {})
+    if offsets := [clocks[who] for who in _me() if who in clocks]:
+        now, now_ns = time.time, time.time_ns
+        time.time = lambda: now() + offsets[0]
+        time.time_ns = lambda: now_ns() + offsets[0] * 10**9
+
+
+def _me() -> tuple[str, ...]:
+    return str(os.getpid()), os.environ.get(WHO, ""), "*"
+
+
+def _concerns(names: Collection[str]) -> bool:
+    return bool(set(names) & set(_me()))
+
+
+def _has_hung(control: Control) -> bool:
+    return any(one["who"] == os.environ.get(WHO, "") for one in control.events("hung"))
+
+
+def _freeze() -> None:
+    """Wait for ever in C code that holds the interpreter's lock, as a driver can."""
+    libc, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(128)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)

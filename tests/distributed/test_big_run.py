@@ -1,0 +1,110 @@
+"""One run, many engines, and what happens to servers, workers and links meanwhile.
+
+In each case the run ends by itself, its ratings equal an undisturbed run's, and no shard was rated
+more than twice.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.farm import (
+    Farm,
+    make_study,
+    network,
+    rating,
+    ratings,
+    running_farm,
+    running_postgres,
+    shard_names,
+    undisturbed_ratings,
+)
+from tests.distributed.steered_judge import ALWAYS
+
+NUM_SHARDS = 40
+LINK_DOWN_SECONDS = 60
+_LOCK_ERRORS = re.compile(r"database is locked|deadlock|could not serialize", re.IGNORECASE)
+
+
+def rate_amid_faults(farm: Farm, folder: Path, *, num_engines: int, away_seconds: float) -> None:
+    """Two bad shards, a killed child, a worker killed with its child, a server that is away."""
+    study = make_study(folder, num_pairs=NUM_SHARDS)
+    names = shard_names(study)
+    farm.control.order(seconds=0.9 * num_engines, fails={names[11]: 2, names[23]: ALWAYS})
+    config = rating(study=str(study), engines=num_engines, silence_seconds=30)
+    run = farm.start_run("rate-pairs/encore-rate-pairs", config=config)
+    farm.wait_for_rated(3, seconds=180)
+    farm.workers["w1"].kill(with_worker=False)
+    farm.wait_for_rated(len(farm.rated()) + 3)
+    farm.stop_server()
+    farm.workers["w2"].kill(with_worker=True)
+    time.sleep(away_seconds)
+    farm.start_server()
+    over = farm.wait_for(run, seconds=300)
+
+    assert over["state_type"] == "FAILED", farm.tails()
+    assert "1 failed: shards 23;" in over["state"]["message"]
+    assert f"topic {names[23]}: the device fell off the bus" in str(farm.api.artifacts(run))
+    assert sorted(set(farm.rated())) == sorted({*names} - {names[23]})
+
+    farm.control.order(fails={})
+    before = len(farm.rated())
+    farm.retry(run)
+    assert farm.wait_for(run, seconds=300)["state_type"] == "COMPLETED", farm.tails()
+    assert farm.rated()[before:] == [names[23]]
+    check_ratings(farm, study, folder)
+
+
+def check_ratings(farm: Farm, study: Path, folder: Path) -> None:
+    assert ratings(study) == undisturbed_ratings(folder / "alone", num_pairs=NUM_SHARDS)
+    assert max(Counter(farm.rated()).values()) <= 2
+
+
+@pytest.mark.parametrize(
+    "away_seconds",
+    [pytest.param(100, marks=pytest.mark.services), pytest.param(300, marks=pytest.mark.full)],
+)
+def test_a_run_survives_its_children_a_worker_and_the_server(
+    tmp_path: Path, away_seconds: float
+) -> None:
+    with running_farm(tmp_path / "farm", num_engines=3) as farm:
+        rate_amid_faults(farm, tmp_path, num_engines=3, away_seconds=away_seconds)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_eight_workers_on_postgres_meet_no_lock(tmp_path: Path) -> None:
+    with (
+        running_postgres() as url,
+        running_farm(tmp_path / "farm", num_engines=8, database_url=url) as farm,
+    ):
+        rate_amid_faults(farm, tmp_path, num_engines=8, away_seconds=100)
+        found = {name: _LOCK_ERRORS.findall(text) for name, text in farm.logs().items()}
+    assert not any(found.values()), found
+
+
+@pytest.mark.full
+def test_a_host_whose_link_is_cut_for_a_minute_ends_no_run(tmp_path: Path) -> None:
+    with (
+        network("a", "b") as net,
+        running_farm(tmp_path / "farm", num_engines=0, host=net.address) as farm,
+    ):
+        for host in ("a", "b"):
+            farm.start_worker(f"w-{host}", inside=net.inside(host))
+        study = make_study(tmp_path, num_pairs=NUM_SHARDS)
+        farm.control.order(seconds=4.0)  # 80 s for two engines
+        config = rating(study=str(study), engines=2, silence_seconds=30)
+        run = farm.start_run("rate-pairs/encore-rate-pairs", config=config)
+        farm.wait_for_rated(4)
+        net.link("b", "down")
+        time.sleep(LINK_DOWN_SECONDS)
+        net.link("b", "up")
+
+        assert farm.wait_for(run, seconds=300)["state_type"] == "COMPLETED", farm.tails()
+        check_ratings(farm, study, tmp_path)
+        assert {one["who"] for one in farm.control.events("rated")} == {"w-a", "w-b"}

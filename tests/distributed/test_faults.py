@@ -1,0 +1,126 @@
+"""Faults of engines and of parents under a real server: what the user sees, what is rated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.distributed.farm import (
+    Farm,
+    make_study,
+    rating,
+    ratings,
+    running_farm,
+    shard_names,
+    undisturbed_ratings,
+    wait_until,
+)
+from tests.distributed.steered_judge import ALWAYS
+
+pytestmark = pytest.mark.services
+NUM_PAIRS = 12
+_SECONDS = 200
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    with running_farm(tmp_path_factory.mktemp("faults") / "farm", num_engines=3) as farm:
+        yield farm
+
+
+@pytest.fixture
+def farm(running: Farm) -> Farm:
+    """The module's server and workers; no orders, nothing in the log."""
+    running.control.forget()
+    orders = {"seconds": 0.5, "fails": {}, "freezes": [], "cannot_load": [], "revision": {}}
+    running.control.order(**orders, clock={})
+    return running
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    return make_study(tmp_path, num_pairs=NUM_PAIRS)
+
+
+def start(farm: Farm, study: Path, **changes: Any) -> str:
+    config = {"study": str(study), "engines": 3, "silence_seconds": 15} | changes
+    return farm.start_run("rate-pairs/encore-rate-pairs", config=rating(**config))
+
+
+def told(farm: Farm, flow_run_id: str) -> str:
+    """What the user reads of a run: its state and its artifacts."""
+    run = farm.flow_run(flow_run_id)
+    return f"{run['state']['message']}\n{farm.api.artifacts(flow_run_id)}"
+
+
+def check_equal(study: Path, folder: Path, farm: Farm) -> None:
+    assert ratings(study) == undisturbed_ratings(folder / "alone", num_pairs=NUM_PAIRS)
+    assert max(Counter(farm.rated()).values()) <= 2
+
+
+def test_an_engine_that_hangs_is_replaced_and_a_wrong_clock_does_no_harm(
+    farm: Farm, study: Path, tmp_path: Path
+) -> None:
+    bad = shard_names(study)[7]
+    farm.control.order(freezes=["w1"], clock={"w2": 600, "w3": -600}, fails={bad: ALWAYS})
+    run = start(farm, study)
+    over = farm.wait_for(run, seconds=_SECONDS)
+
+    assert over["state_type"] == "FAILED", farm.tails()
+    assert "1 failed: shards 7;" in over["state"]["message"]
+    assert sorted(set(farm.rated())) == sorted({*shard_names(study)} - {bad})
+    hung = [one["pid"] for one in farm.control.events("hung")]
+    assert len(hung) == 1
+    loaded = {one["pid"] for one in farm.control.events("loaded")}
+    assert len(loaded) == 4  # the silent engine was replaced, and no other one
+    is_gone = lambda: hung[0] not in {child.pid for child in farm.workers["w1"].children}  # noqa: E731
+    wait_until(is_gone, seconds=60, what="the end of the engine that hung")
+
+    farm.control.order(fails={})
+    farm.retry(run)
+    assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
+    check_equal(study, tmp_path, farm)
+
+
+def test_engines_that_cannot_do_the_run_are_named_and_the_others_go_on(
+    farm: Farm, study: Path, tmp_path: Path
+) -> None:
+    farm.control.order(cannot_load=["w1"], revision={"w2": "another"})
+    run = start(farm, study)
+    over = farm.wait_for(run, seconds=_SECONDS)
+
+    assert over["state_type"] == "COMPLETED", farm.tails()
+    assert {one["who"] for one in farm.control.events("rated")} == {"w3"}
+    check_equal(study, tmp_path, farm)
+    said = told(farm, run)
+    assert "its weights do not load" in said
+    assert "judge.revision is 'another'" in said
+
+
+def test_a_judge_that_no_engine_can_load_is_one_clear_end(farm: Farm, study: Path) -> None:
+    farm.control.order(cannot_load=["w1", "w2", "w3"])
+    over = farm.wait_for(start(farm, study), seconds=_SECONDS)
+
+    assert over["state_type"] == "FAILED"
+    assert "its weights do not load" in over["state"]["message"]
+    assert not farm.rated()
+
+
+def test_two_parents_share_a_study_and_a_killed_one_can_be_retried(
+    farm: Farm, study: Path, tmp_path: Path
+) -> None:
+    farm.control.order(seconds=2.0)
+    first = start(farm, study, engines=2)
+    farm.wait_for_rated(2)
+    farm.workers["coordinator"].kill(with_worker=False)
+    assert farm.wait_for(first, seconds=60)["state_type"] == "CRASHED"
+    farm.retry(first)
+    second = start(farm, study, engines=1)
+
+    for run in (first, second):
+        assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
+    check_equal(study, tmp_path, farm)

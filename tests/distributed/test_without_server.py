@@ -1,0 +1,173 @@
+"""Several processes on one study without any server: local engines, and slices of an array job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from encore.config import RatingConfig
+from encore.data.study import open_study
+from encore.engines.engine import work_as_engine
+from encore.engines.signs import EngineOrder
+from encore.errors import InputError
+from encore.rating.rating_run import RatingRun, open_run
+from encore.runs import claim_folder
+from encore.versions import code_digest
+from tests.distributed.farm import (
+    judge_environ,
+    make_study,
+    options,
+    rating,
+    ratings,
+    shard_names,
+    undisturbed_ratings,
+    wait_until,
+)
+from tests.distributed.steered_judge import ALWAYS, Control
+from tests.scripted_judge import ScriptedJudge
+
+NUM_PAIRS = 12
+_SECONDS = 120
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    return make_study(tmp_path, num_pairs=NUM_PAIRS)
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Control:
+    found = Control(tmp_path / "control")
+    found.order(seconds=0.1)
+    return found
+
+
+def start(study: Path, control: Control, *extra: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "encore.cli", "rate", str(study), *options()]
+    return subprocess.Popen(
+        [*command, *map(str, extra)],
+        env=judge_environ(control),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str], *, code: int = 0) -> str:
+    """What it printed."""
+    text, _ = process.communicate(timeout=_SECONDS)
+    assert process.returncode == code, text
+    return text
+
+
+def test_two_local_engines_share_the_shards_and_give_what_one_process_gives(
+    study: Path, control: Control, tmp_path: Path
+) -> None:
+    ended(start(study, control, "--engines", 2))
+
+    assert ratings(study) == undisturbed_ratings(tmp_path / "alone", num_pairs=NUM_PAIRS)
+    rated = control.events("rated")
+    assert sorted(one["shard"] for one in rated) == sorted(shard_names(study))  # none twice
+    share = Counter(one["pid"] for one in rated)
+    assert len(share) == 2
+    assert min(share.values()) >= NUM_PAIRS // 4
+
+
+def test_an_engine_that_is_killed_in_mid_shard_costs_that_shard_alone(
+    study: Path, control: Control, tmp_path: Path
+) -> None:
+    names = shard_names(study)
+    control.order(seconds=0.7, fails={names[3]: 1})  # a shard that fails once beside it
+    process = start(study, control, "--engines", 2, "--silence-seconds", 30)
+
+    def at_work() -> list[int]:
+        rated = {one["shard"] for one in control.events("rated")}
+        begun = [one for one in control.events("began") if one["shard"] not in rated]
+        return [one["pid"] for one in begun] if len(rated) > 2 else []
+
+    os.kill(wait_until(at_work, seconds=_SECONDS, what="a shard at work")[-1], signal.SIGKILL)
+    ended(process)
+
+    assert ratings(study) == undisturbed_ratings(tmp_path / "alone", num_pairs=NUM_PAIRS)
+    assert len({one["pid"] for one in control.events("loaded")}) == 3  # its replacement
+
+
+def test_engines_end_with_a_killed_parent_and_the_same_command_goes_on(
+    study: Path, control: Control, tmp_path: Path
+) -> None:
+    process = start(study, control, "--engines", 2)
+    wait_until(lambda: len(control.events("rated")) > 2, seconds=_SECONDS, what="three shards")
+    process.kill()
+    process.communicate()
+    engines = [one["pid"] for one in control.events("loaded")]
+    is_over = lambda: not any(map(psutil.pid_exists, engines))  # noqa: E731
+    wait_until(is_over, seconds=_SECONDS, what="the engines' end")
+    ended(start(study, control))  # alone: the same run
+
+    assert ratings(study) == undisturbed_ratings(tmp_path / "alone", num_pairs=NUM_PAIRS)
+    assert max(Counter(one["shard"] for one in control.events("rated")).values()) <= 2
+
+
+def test_a_shard_that_fails_on_every_engine_is_named_and_rated_alone_when_it_can_be(
+    study: Path, control: Control
+) -> None:
+    bad = shard_names(study)[5]
+    control.order(fails={bad: ALWAYS}, seconds=0.05)
+    text = ended(start(study, control, "--engines", 2), code=3)
+
+    assert "shard 5" in text
+    assert f"topic {bad}: the device fell off the bus" in text
+    assert len({one["pid"] for one in control.events("failed")}) == 2  # both engines tried
+    control.order(fails={})
+    before = len(control.events("rated"))
+    ended(start(study, control, "--engines", 2))
+    assert [one["shard"] for one in control.events("rated")[before:]] == [bad]
+
+
+def test_slices_in_three_processes_equal_one_run(
+    study: Path, control: Control, tmp_path: Path
+) -> None:
+    slices = [start(study, control, "--slice", f"{number}/3") for number in range(3)]
+    for one in slices:
+        ended(one)
+
+    assert ratings(study) == undisturbed_ratings(tmp_path / "alone", num_pairs=NUM_PAIRS)
+    rated = control.events("rated")
+    assert sorted(one["shard"] for one in rated) == sorted(shard_names(study))
+    assert Counter(Counter(one["pid"] for one in rated).values()) == {NUM_PAIRS // 3: 3}
+
+
+@pytest.mark.parametrize(
+    ("there", "named"),
+    [
+        ({"judge": ScriptedJudge(revision="2")}, "judge.revision is '2' here and '1' in the run"),
+        ({"rules": "encore-20"}, "rules_sha256 is "),
+        ({"num_pairs": NUM_PAIRS + 1}, "data_sha256 is "),
+        ({"code": "another"}, "its code of encore"),
+    ],
+    ids=["judge", "rules", "pairs", "code"],
+)
+def test_an_engine_with_another_judge_or_rules_or_pairs_or_code_is_refused_by_name(
+    tmp_path: Path, there: dict[str, Any], named: str
+) -> None:
+    def opened(*, rules: str = "encore-10", num_pairs: int = NUM_PAIRS, **judge: Any) -> RatingRun:
+        study = make_study(tmp_path, num_pairs=num_pairs)
+        config = RatingConfig.model_validate(rating(rules=rules))
+        return open_run(open_study(study), config, **({"judge": ScriptedJudge()} | judge))
+
+    run = opened()
+    claim_folder(run.run_dir, run.manifest)
+    code = there.pop("code", code_digest())
+    order = EngineOrder(name="0-a", slot=0, of=2, run_key=run.manifest.key, code=code)
+    with pytest.raises(InputError, match=r"^engine 1 of 2 on .+: ") as refused:
+        work_as_engine(opened(**there).job(), order, silence_seconds=10)
+    assert named in str(refused.value)
+    assert not list(run.run_dir.glob("shard-*"))

@@ -1,0 +1,137 @@
+"""What Prefect costs over `encore rate`, how soon engines rate, what a second one gives.
+
+    python -m tests.perf.distributed_speed [--shards 20 100] [--rounds 3] [--wait-seconds 0.5]
+
+A real server, workers and commands; the judge of tests/distributed answers at once, or waits
+instead of computing. Targets on a quiet machine: at most 25 ms per shard and 10 s fixed; at most
+45 s from a parent's start to the first rating of its children; two engines at least 1.85 times as
+fast as one from the moment both are ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from tests.distributed.farm import Farm, make_study, options, rating, running_farm, wait_until
+from tests.perf.harness import in_turn, seconds_of, show, spread
+
+_MODULES = {"encore rate": ("encore.cli", "rate"), "Prefect": ("flows.rate_pairs",)}
+_SECONDS = 600
+
+
+def main() -> None:
+    """Measure, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shards", type=int, nargs=2, default=[20, 100], help="few, many")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--wait-seconds", type=float, default=0.5, help="of a shard")
+    asked = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_farm(Path(name) / "farm", num_engines=2) as farm,
+    ):
+        studies = {}
+        for count in asked.shards:
+            folder = Path(name) / str(count)
+            folder.mkdir()
+            studies[count] = make_study(folder, num_pairs=count)
+        _costs(farm, studies, rounds=asked.rounds)
+        study = studies[asked.shards[-1]]
+        farm.control.order(seconds=asked.wait_seconds)
+        rows = [
+            _as_command(farm, study, num_engines=1),
+            _as_command(farm, study, num_engines=2),
+            _as_deployment(farm, study, num_engines=1),
+            _as_deployment(farm, study, num_engines=2),
+        ]
+        for one, two in (rows[:2], rows[2:]):
+            two["speed-up"] = _number(two["shards/s"]) / _number(one["shards/s"])
+        show(f"engines that wait {asked.wait_seconds:g} s a shard, from when all are ready", rows)
+
+
+def _costs(farm: Farm, studies: Mapping[int, Path], *, rounds: int) -> None:
+    sides = {
+        f"{name}, {count} shards": partial(
+            seconds_of, partial(_run, farm, study, *module, changes={})
+        )
+        for name, module in _MODULES.items()
+        for count, study in studies.items()
+    }
+    found = in_turn(sides, rounds=rounds)
+    show("instant judge", [{"command": name, "s": spread(took)} for name, took in found.items()])
+    few, many = studies
+    more = {
+        count: statistics.median(found[f"Prefect, {count} shards"])
+        - statistics.median(found[f"encore rate, {count} shards"])
+        for count in studies
+    }
+    per_shard = (more[many] - more[few]) / (many - few)
+    fixed = more[few] - few * per_shard
+    costs = {"": "Prefect costs", "ms per shard": 1000 * per_shard, "s fixed": fixed}
+    show("over encore rate", [costs])
+
+
+def _run(farm: Farm, study: Path, *module: str, changes: Mapping[str, object]) -> None:
+    """Rate a fresh copy of a study by a command."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copytree(study, Path(folder) / "study")
+        command = [sys.executable, "-m", *module, str(copy), *options(**changes)]
+        done = subprocess.run(
+            command, env=farm.environ("command"), capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _as_command(farm: Farm, study: Path, *, num_engines: int) -> dict[str, object]:
+    farm.control.forget()
+    began = time.monotonic()
+    _run(farm, study, *_MODULES["encore rate"], changes={"engines": num_engines})
+    return _timing(farm, "encore rate", num_engines, began=began)
+
+
+def _as_deployment(farm: Farm, study: Path, *, num_engines: int) -> dict[str, object]:
+    farm.control.forget()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copytree(study, Path(folder) / "study")
+        config = rating(study=str(copy), engines=num_engines)
+        run = farm.start_run("rate-pairs/encore-rate-pairs", config=config)
+        running = partial(lambda: farm.flow_run(run)["state_type"] == "RUNNING")
+        wait_until(running, seconds=_SECONDS, what="the parent's start")
+        began = time.monotonic()
+        over = farm.wait_for(run, seconds=_SECONDS)
+    assert over["state_type"] == "COMPLETED", farm.tails()
+    return _timing(farm, "deployment", num_engines, began=began)
+
+
+def _timing(farm: Farm, name: str, num_engines: int, *, began: float) -> dict[str, object]:
+    loaded = [one["time"] for one in farm.control.events("loaded")]
+    rated = [one["time"] for one in farm.control.events("rated")]
+    assert len(loaded) == num_engines
+    since = [moment for moment in rated if moment > max(loaded)]
+    return {
+        "run": f"{name}, {num_engines} engine(s)",
+        "s to first rating": min(rated) - began,
+        "s wall": time.monotonic() - began,
+        "shards/s": len(since) / (max(rated) - max(loaded)),
+        "speed-up": "",
+    }
+
+
+def _number(value: object) -> float:
+    assert isinstance(value, float)
+    return value
+
+
+if __name__ == "__main__":
+    main()
