@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -94,9 +95,9 @@ def is_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: State[
     error: object = state.data
     if isinstance(error, EncoreError):
         return isinstance(error.__cause__, _NETWORK_ERRORS)
-    import torch
-
-    if meets_every_shard(error) or isinstance(error, torch.OutOfMemoryError):
+    torch = sys.modules.get("torch")  # imported by whom has such errors; it takes seconds
+    is_out_of_memory = torch is not None and isinstance(error, torch.OutOfMemoryError)
+    if meets_every_shard(error) or is_out_of_memory:
         return False
     return isinstance(error, (RuntimeError, OSError, httpx.TransportError))
 
@@ -112,7 +113,6 @@ def _release_memory(error: Exception) -> None:
     """The error is kept until the next attempt, and its frames hold the model."""
     traceback.clear_frames(error.__traceback__)
     gc.collect()
-    import torch
-
-    if torch.cuda.is_available():
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -46,7 +46,7 @@ def work_as_engine(
         InputError: This engine's code, judge, rules or pairs are not those of the run.
         Exception: An error that every shard would meet.
     """
-    _check_order(job, order)
+    run_dir = job.run_dir.parent / order.run_key  # where the parent looks, if it is another one
     life = SignOfLife(
         engine=order.name,
         slot=order.slot,
@@ -54,8 +54,9 @@ def work_as_engine(
         pid=os.getpid(),
         devices=os.environ.get("CUDA_VISIBLE_DEVICES") or "cpu",
     )
-    write_sign(job.run_dir, life)
     try:
+        _check_order(job, order)
+        write_sign(run_dir, life)
         tally, pending, num_workers = begin(job, reporter=reporter)
         life.state = "working"
         engine = _Engine(
@@ -73,7 +74,7 @@ def work_as_engine(
         raise
     finally:
         life.state, life.at_work = "ended", {}
-        write_sign(job.run_dir, life)
+        write_sign(run_dir, life)
     return tally.report
 
 

@@ -93,7 +93,7 @@ def write_sign(run_dir: Path, life: SignOfLife) -> None:
     """Replace the sign of life; what cannot be written is tried again with the next one."""
     with contextlib.suppress(OSError):
         path = sign_path(run_dir, life.engine)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)  # a run's folder is its parent's to make
         with temporary_path(path) as temporary:
             temporary.write_text(life.model_dump_json(), encoding="utf-8")
             temporary.replace(path)

@@ -16,7 +16,7 @@ import pytest
 from encore.config import RatingConfig
 from encore.data.study import open_study
 from encore.engines.engine import work_as_engine
-from encore.engines.signs import EngineOrder
+from encore.engines.signs import EngineOrder, read_signs
 from encore.errors import InputError
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs import claim_folder
@@ -170,4 +170,5 @@ def test_an_engine_with_another_judge_or_rules_or_pairs_or_code_is_refused_by_na
     with pytest.raises(InputError, match=r"^engine 1 of 2 on .+: ") as refused:
         work_as_engine(opened(**there).job(), order, silence_seconds=10)
     assert named in str(refused.value)
+    assert named in read_signs(run.run_dir)["0-a"].error  # where the parent looks
     assert not list(run.run_dir.glob("shard-*"))
