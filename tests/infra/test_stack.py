@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+import yaml
 
 from encore.errors import EncoreError, InputError
 from infra import processes
-from infra.prefect_setup import ROOT, prefect_environment
+from infra.prefect_setup import AUTOMATION, COORDINATOR_POOL, ENGINE_POOL, ROOT, prefect_environment
 from infra.stack import Stack, divide_machine, down, up, visible_gpus
 from tests.prefect_server import free_port
 
@@ -94,3 +99,97 @@ def test_children_are_found_after_their_parent_has_died_and_other_folders_are_le
 def test_down_without_a_stack_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     down(tmp_path)
     assert f"No stack is running in {tmp_path}" in capsys.readouterr().err
+
+
+def started(folder: Path) -> list[processes.Member]:
+    return [member for member in processes.members(folder) if member.is_started]
+
+
+def gpus_of(member: processes.Member) -> str:
+    return member.process.environ()["CUDA_VISIBLE_DEVICES"]
+
+
+def assert_nothing_is_left(stack: Stack, folder: Path) -> None:
+    assert processes.members(folder) == []
+    for port in (stack.prefect_port, stack.mlflow_port):
+        with socket.socket() as client:
+            assert client.connect_ex(("127.0.0.1", port)) != 0
+    assert (folder / "prefect" / "prefect.db").is_file()
+
+
+def assert_is_registered(stack: Stack) -> None:
+    """Online workers by pool, every deployment of infra/prefect.yaml, the one automation."""
+
+    def post(path: str) -> list[dict[str, Any]]:
+        url = f"{stack.prefect_url}/api/{path}/filter"
+        return list(httpx.post(url, json={}, trust_env=False).raise_for_status().json())
+
+    def online(pool: str) -> set[str]:
+        workers = post(f"work_pools/{pool}/workers")
+        return {worker["name"] for worker in workers if worker["status"] == "ONLINE"}
+
+    assert online(COORDINATOR_POOL) == {"coordinator"}
+    assert online(ENGINE_POOL) == {"engine-0", "engine-1"}
+    written = yaml.safe_load((ROOT / "infra" / "prefect.yaml").read_text(encoding="utf-8"))
+    assert {(one["name"], one["work_pool_name"]) for one in post("deployments")} == {
+        (one["name"], one["work_pool"]["name"]) for one in written["deployments"]
+    }
+    assert [one["name"] for one in post("automations")] == [AUTOMATION]
+
+
+@pytest.mark.services
+def test_a_stack_comes_up_twice_in_its_folder_and_leaves_no_process_and_no_port(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "deep" / "stack"
+    stack = Stack(engines=2, prefect_port=free_port(), mlflow_port=free_port())
+
+    def command(name: str, **options: int) -> tuple[int, str]:
+        words = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+        environ = {
+            **os.environ,
+            "ENCORE_STACK_DIR": str(folder),
+            "CUDA_VISIBLE_DEVICES": "7,5",
+            "PREFECT_API_URL": "http://127.0.0.1:9/api",  # another server's: stays out
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "infra.stack", name, *words],
+            env=environ,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        return done.returncode, done.stderr
+
+    try:
+        code, said = command("up", **asdict(stack))
+        assert code == 0, said
+        assert stack.prefect_url in said
+        assert stack.mlflow_url in said
+        assert_is_registered(stack)
+        assert httpx.get(stack.prefect_url, trust_env=False).is_success  # the pages of the UI
+        engines = [one for one in started(folder) if one.name.startswith("engine")]
+        assert {one.name: gpus_of(one) for one in engines} == {"engine-0": "7", "engine-1": "5"}
+
+        before = {one.process.pid for one in started(folder)}
+        code, said = command("up", **asdict(stack))
+        assert (code, "is running already" in said) == (0, True)
+        assert {one.process.pid for one in started(folder)} == before
+        code, said = command("up", engines=1)
+        assert (code, "is running with ENGINES=2 " in said) == (1, True)
+
+        for process in [one.process for one in engines if one.name == "engine-1"]:
+            process.kill()
+            process.wait()
+        code, said = command("up", **asdict(stack))
+        assert (code, "is running without engine-1" in said) == (1, True)
+
+        assert command("down")[0] == 0
+        assert_nothing_is_left(stack, folder)
+        code, said = command("up", **asdict(stack))
+        assert code == 0, said
+        assert_is_registered(stack)
+    finally:
+        code, said = command("down")
+    assert code == 0, said
+    assert_nothing_is_left(stack, folder)
