@@ -31,9 +31,9 @@ def main(config: DemoConfig) -> None:
     tracked = sync(config.study)
     num_new += tracked.num_new
     say(f"in MLflow: {num_new} runs logged now, trainings and rows of the table")
-    tables = [folder for folder in tracked.runs if folder.parent.name == "benchmarks"]
+    tables = [folder for folder in tracked.pages if folder.parent.name == "benchmarks"]
     say(tracked.how_to_look(*tables))
-    say("its nested runs are the rows: select some, then Compare")
+    say("the first page lists the rows, the best first: select some, then Compare")
 
 
 def run_demo(config: DemoConfig) -> int:

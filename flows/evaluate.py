@@ -16,8 +16,9 @@ from flows.score import ScoringAttempts
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_table, publish_tracked
 from tasks.flow_reporter import FlowReporter, Tracker
+from tasks.register_model import DEFAULT_MODEL, set_alias
 from tasks.stage import run_stage
-from tasks.track import DEFAULT_MODEL, TrackingConfig, set_alias
+from tasks.track import TrackingConfig
 
 
 class AliasConfig(StageConfig):
@@ -59,6 +60,8 @@ def evaluate(
     from encore.benchmarks.run import run_benchmark  # brings torch
 
     study, reporter = config.study, FlowReporter("benchmark", config.study)
+    also = () if config.out is None else (config.out,)
+    tracker = Tracker(study, tracking, also=also)
     run = run_stage(
         "benchmark",
         lambda: run_benchmark(open_study(study), config, reporter=reporter),
@@ -67,16 +70,16 @@ def evaluate(
     publish_table(run, study=study)
     named = {"candidate": aliases.candidate, "champion": aliases.champion}
     wanted = {alias: row for alias, row in named.items() if row is not None}
-    tracked = Tracker(study, tracking, also=(run.out,))(now=True)
+    tracked = tracker(now=True)
     publish_tracked(tracked, run.out, study=study)
-    told = ""
+    told = "" if tracked or not wanted else "; no alias was set: run this again"
     for alias, row in wanted.items() if tracked else ():
         version = set_alias(
-            study,
+            config,
             row=row,
             table=run.out,
             alias=alias,
-            config=tracking,
+            tracking=tracking,
             model=aliases.registered_model,
         )
         told += f"; {aliases.registered_model} version {version} is the {alias}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -10,12 +11,20 @@ from threading import Lock
 from typing import Any
 from uuid import UUID
 
+import httpx
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.runtime import flow_run
 
 from tasks.artifacts import artifact_key
 from tasks.server import best_effort, run_logger
-from tasks.track import Tracked, TrackingConfig, TrackingUnavailableError, sync
+from tasks.track import (
+    Tracked,
+    TrackingConfig,
+    TrackingUnavailableError,
+    check_server,
+    choose_tracking_uri,
+    sync,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +39,13 @@ class Tracker:
     """
 
     def __init__(self, study: Path, config: TrackingConfig, *, also: Sequence[Path] = ()) -> None:
-        """Take what `sync` takes."""
+        """Take what `sync` takes.
+
+        Raises:
+            NotMLflowError: The address is another service's, which no waiting mends.
+        """
+        with contextlib.suppress(OSError, httpx.HTTPError):  # an outage may pass
+            check_server(choose_tracking_uri(study, given=config.tracking_uri))
         self._arguments = {"study": study, **dict(config), "also": also, "tags": _flow_run_tags()}
         self._not_before = 0.0
 

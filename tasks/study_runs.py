@@ -22,10 +22,11 @@ from encore.data.pairs import data_digest
 from encore.data.study import Study
 from encore.runs import run_key_of
 from encore.training.run_folder import read_log
+from encore.versions import installed_version
 
 NONE, NO_NUMBER = "none", "NaN"
 KEY_TAG, KIND_TAG, TABLE_TAG = "encore.run_key", "encore.kind", "encore.table"
-#: Whether a row's reward can be composed again, from a model that was scored here.
+#: Whether a row is one reward model that was scored here, so that it can be registered.
 REWARD_TAG = "encore.is_reward"
 #: Parameters of schemes: every row has them. What else a scheme reports is in the row's file.
 _NUMBERS = ("tau", "k", "alpha", "seed", "num_draws", "scale", "ridge")
@@ -40,6 +41,23 @@ _NOT_IN_NAMES = re.compile(r"[^\w\-. ]")
 Figures = tuple[int, Mapping[str, float]]
 
 
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """Data that a run was made from.
+
+    Attributes:
+        name: For people.
+        digest: SHA-256 of its content.
+        context: What for: ``training``, ``weighting`` or ``evaluation``.
+        place: The file or folder that has it.
+    """
+
+    name: str
+    digest: str
+    context: str
+    place: Path
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRun:
     """One MLflow run.
@@ -49,12 +67,13 @@ class StudyRun:
         name: For people.
         params: What it is made of.
         tags: What it is searched by, and what a reader should know first.
-        dataset: Name and digest of the pairs it was run on.
+        datasets: What it was made from.
         folder: Of the training or table.
         series: Metrics in the order of their steps; of a row all its metrics, at step 0.
         models: Checkpoints on the disk and the final model, each with its step.
         files: Logged once the run is finished.
         row: The same of a table's row, as JSON.
+        refusal: Of a table's row: why it cannot be registered as a model; empty where it can.
         is_finished: Whether anything is still to come.
     """
 
@@ -62,12 +81,13 @@ class StudyRun:
     name: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    dataset: tuple[str, str]
+    datasets: Sequence[DataSet]
     folder: Path
     series: Mapping[str, Sequence[Figures]] = field(default_factory=dict)
     models: Sequence[tuple[int, Path]] = ()
     files: Sequence[Path] = ()
     row: str = ""
+    refusal: str = ""
     is_finished: bool = True
 
 
@@ -78,13 +98,17 @@ class StudyTable:
     Attributes:
         key: Of the table: a hash of what it contains.
         experiment: One for each definition on a set of pairs: rows of others do not compare.
+        headline: Name of the metric that the rows are ranked by.
         parent: The study's run; its files are the table's.
+        figures: What the study's run shows of the table.
         rows: By name.
     """
 
     key: str
     experiment: str
+    headline: str
     parent: StudyRun
+    figures: Mapping[str, float]
     rows: Mapping[str, StudyRun]
 
 
@@ -94,8 +118,13 @@ def read_trainings(study: Study, *, also: Iterable[Path] = ()) -> Iterator[Study
 
 
 def read_tables(study: Study, *, also: Iterable[Path] = ()) -> Iterator[StudyTable]:
-    """Every benchmark table of a study, and those in other folders; its Markdown comes last."""
-    return (_table(one, study) for one in _folders(study, "benchmarks/*/table.md", also))
+    """Every benchmark table of a study, and those in other folders, the newest last.
+
+    A table's Markdown is the last of its files.
+    """
+    folders = _folders(study, "benchmarks/*/table.md", also)
+    folders.sort(key=lambda folder: (folder / "table.md").stat().st_mtime)
+    return (_table(one, study) for one in folders)
 
 
 def _folders(study: Study, pattern: str, also: Iterable[Path]) -> list[Path]:
@@ -114,6 +143,8 @@ def _training(folder: Path, study: Study) -> StudyRun:
     models = [(int(path.name.removeprefix("step-")), path) for path in checkpoints]
     if result:
         models.append((result["num_steps"], folder / "model"))
+    digest, place = identity["data_sha256"], study.path / "pairs"
+    pairs = DataSet(study.path.resolve().name, digest, "training", place)
     return StudyRun(
         key=key,
         name=f"{objective}-{key[:8]}",
@@ -121,9 +152,10 @@ def _training(folder: Path, study: Study) -> StudyRun:
         tags={
             KIND_TAG: "training",
             "encore.out": str(folder.resolve()),
+            "mlflow.source.name": f"encore {manifest.get('versions', {}).get('encore-reward', '')}",
             **_marks(manifest.get("synthetic", ()), manifest.get("notes", ())),
         },
-        dataset=(study.path.resolve().name, identity["data_sha256"]),
+        datasets=[pairs, *_ratings(manifest.get("ratings"), study, context="training")],
         folder=folder,
         series={
             "train": _series("train", folder / "log.jsonl"),
@@ -147,6 +179,11 @@ def _table(folder: Path, study: Study) -> StudyTable:
         "study": study.path.resolve().name,
         "study_sha256": data_digest(study),
     }
+    about, figures = _headline(content)
+    every_pair = folder / "results.parquet"
+    tested = DataSet(benchmark["name"], benchmark["digest"], "evaluation", every_pair)
+    pairs = DataSet(params["study"], params["study_sha256"], "training", study.path / "pairs")
+    ratings = _ratings(evaluation["identity"]["ratings"], study, context="weighting")
     parent = StudyRun(
         key=run_key_of({KIND_TAG: "study", **params}),
         name=params["study"],
@@ -154,15 +191,49 @@ def _table(folder: Path, study: Study) -> StudyTable:
         tags={
             KIND_TAG: "study",
             "encore.partial": "yes" if benchmark["is_partial"] else "no",
-            **_marks(content["synthetic"], content["notes"]),
+            "mlflow.source.name": f"encore {installed_version('encore-reward')}",
+            **_marks(content["synthetic"], content["notes"], about=about),
         },
-        dataset=(benchmark["name"], benchmark["digest"]),
+        datasets=[tested, pairs, *ratings],
         folder=folder,
         files=[folder / name for name in _TABLE_FILES],
     )
     experiment = f"{benchmark['name']}-{_name(benchmark['version'])}-{benchmark['digest'][:8]}"
     rows = {row.name: row for row in _rows(content, evaluation, parent=parent)}
-    return StudyTable(key=key, experiment=experiment, parent=parent, rows=rows)
+    headline = _metric_name(benchmark["headline"])
+    return StudyTable(
+        key=key, experiment=experiment, headline=headline, parent=parent, figures=figures, rows=rows
+    )
+
+
+def _headline(content: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
+    """A table's best row and its reference, in words, and as metrics of the study's run."""
+    of_row = {line["name"]: line["ours"]["headline"] for line in content["rows"] if line["ours"]}
+    benchmark, reference = content["benchmark"], content["reference"]
+    best = max(of_row, key=lambda row: float(of_row[row]["score"]))
+    name = _metric_name(benchmark["headline"])
+    figures = {
+        f"best_{name}": of_row[best]["score"],
+        f"best_{name}_ci_low": of_row[best]["ci_low"],
+        f"best_{name}_ci_high": of_row[best]["ci_high"],
+        f"reference_{name}": of_row[reference]["score"],
+        "num_pairs": benchmark["num_pairs"],
+        "num_rows": len(of_row),
+    }
+    told = [f"{row} {of_row[row]['score']:.3f}" for row in (best, reference)]
+    about = (
+        f"{benchmark['name']} {benchmark['version']}, {benchmark['num_pairs']} pairs. Best of "
+        f"{len(of_row)} rows: {told[0]}. Reference: {told[1]}."
+    )
+    return about, figures
+
+
+def _ratings(origin: Mapping[str, Any] | None, study: Study, *, context: str) -> Iterator[DataSet]:
+    """The ratings that heads or weights were made from, if that was recorded."""
+    if origin and origin["ratings_sha256"]:
+        place = study.path / "ratings" / (origin["run_key"] or "")
+        name = f"ratings by {origin['judge'] or 'an unknown judge'}"
+        yield DataSet(name, origin["ratings_sha256"], context, place)
 
 
 def _rows(
@@ -190,7 +261,7 @@ def _rows(
             **parent.params,
         }
         said = {part: [*ours[part], *texts] for part, texts in general.items()}
-        is_reward = bool(ours["weights"] or behind.get("gate") or line["kind"] == "model")
+        refusal = _refusal(line, behind)
         metrics = _row_metrics(line, subsets)
         # As texts: JSON has no NaN, and other machines may round the last digits in another way.
         figures = {metric: f"{value:.9g}" for metric, value in metrics.items()}
@@ -203,13 +274,30 @@ def _rows(
                 **parent.tags,
                 KIND_TAG: "evaluation",
                 f"{TABLE_TAG}.{evaluation['key']}": "yes",
-                REWARD_TAG: "yes" if behind and is_reward else "no",
+                REWARD_TAG: "no" if refusal else "yes",
                 **_marks(**said),
             },
+            datasets=[
+                one for one in parent.datasets if ours["weights"] or one.context == "evaluation"
+            ],
             series={"eval": [(0, metrics)]},
             files=(),
             row=json.dumps(line, indent=2, ensure_ascii=False),
+            refusal=refusal,
         )
+
+
+def _refusal(line: Mapping[str, Any], behind: Mapping[str, Any]) -> str:
+    """Why a row is not one reward model with one score for a conversation; empty where it is."""
+    if line["kind"] == "judge":
+        return "it is a judge's, and no reward model gives it"
+    if line["ours"]["draws"] or not (line["ours"]["weights"] or line["kind"] == "model"):
+        if behind.get("gate"):
+            return "its gate weighs the rules anew for every prompt, which no plain head does"
+        return "it is a mean over draws of weights, not one model"
+    if not behind:
+        return "it comes from a file of results; give its model with --model or --reward-model"
+    return ""
 
 
 def _row_params(
@@ -249,7 +337,7 @@ def _row_params(
 def _row_metrics(line: Mapping[str, Any], subsets: Iterable[str]) -> dict[str, float]:
     """Every figure of a row; shares in [0, 1]. ``difference`` is to the table's reference."""
     ours, headline = line["ours"], line["ours"]["headline"]
-    name = _name(headline["name"]).lower()
+    name = _metric_name(headline["name"])
     # The reference differs from itself by 0.
     same = {"difference": 0, "ci_low": 0, "ci_high": 0, "mcnemar_p": 1}
     found, draws = ours["comparison"] or same, ours["draws"] or {}
@@ -275,9 +363,10 @@ def _row_metrics(line: Mapping[str, Any], subsets: Iterable[str]) -> dict[str, f
     return {name: math.nan if value is None else float(value) for name, value in metrics.items()}
 
 
-def _marks(synthetic: Sequence[str], notes: Sequence[str]) -> dict[str, str]:
-    first = [f"**Synthetic: {part}.** Figures are an example." for part in synthetic]
-    text = "\n\n".join((*first, *notes))
+def _marks(synthetic: Sequence[str], notes: Sequence[str], *, about: str = "") -> dict[str, str]:
+    parts = "; ".join(synthetic)
+    first = f"**Synthetic: {parts}.** Figures are an example." if synthetic else ""
+    text = "\n\n".join(filter(None, (about, first, *notes)))
     return {"encore.synthetic": ", ".join(synthetic) or "no", "mlflow.note.content": text}
 
 
@@ -310,6 +399,10 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _name(text: str) -> str:
     return _NOT_IN_NAMES.sub("_", text)
+
+
+def _metric_name(headline: str) -> str:
+    return _name(headline).lower()
 
 
 def _text(value: Any, *, none: str = NONE) -> str:

@@ -1,8 +1,8 @@
 """MLflow as a projection of a study's files: `sync` shows there what the files say.
 
 Every run is found by the tag ``encore.run_key``, so nothing is logged twice, whoever logs it and
-however often; an outage costs a warning, and the next `sync` catches up. This is the only importer
-of mlflow. By hand: ``python -m tasks.track STUDY``.
+however often; an outage costs a warning, and the next `sync` catches up.
+By hand: ``python -m tasks.track STUDY``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
+import httpx
 from filelock import FileLock
 from pydantic import AfterValidator, ConfigDict
 
@@ -30,29 +31,38 @@ from encore.options import run_main, single_command
 from encore.settings import prepare_environment
 from encore.terminal import say
 from tasks import study_runs
-from tasks.study_runs import KEY_TAG, REWARD_TAG, StudyRun, StudyTable
+from tasks.study_runs import KEY_TAG, KIND_TAG, TABLE_TAG, DataSet, StudyRun, StudyTable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import DatasetInput, Run
 
 VARIABLE = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
 _SECRET_NAME = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
 
-DEFAULT_EXPERIMENT, DEFAULT_MODEL = "encore", "encore-reward-model"
+DEFAULT_EXPERIMENT = "encore"
 LOCK_FILE = ".mlflow.lock"
 #: A server that is away must not hold a training up: the next call logs what is missing.
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it would print a password with it
 }
 #: MLflow retries these for minutes before it says that nobody listens.
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _CONNECT_SECONDS, _LONGEST_MESSAGE = 10.0, 300
 #: MLflow refuses more than 1,000 metrics and 100 parameters in one call.
-_MOST_METRICS, _MOST_PARAMS, _MOST_MODELS = 900, 100, 1000
+_MOST_METRICS, _MOST_PARAMS, _MOST_MODELS, _MOST_EXPERIMENTS = 900, 100, 1000, 50_000
+#: Characters of a data set's digest that MLflow keeps.
+_DIGEST_LENGTH = 36
+#: Pages open in MLflow's view for language models without it, where runs are not listed.
+_VIEW = {"workflowType": "machine_learning"}
+#: What an MLflow server answers with a JSON object; one behind a login, or restarting, does not.
+_SEARCH = "/api/2.0/mlflow/experiments/search?max_results=1"
+_NO_ANSWER_OF_ITS_OWN = (401, 403, 407, 429)
 #: Columns of an MLflow database that hold the place of artifacts.
 _PLACES = (
     *(("experiments", "artifact_location"), ("runs", "artifact_uri")),
@@ -131,13 +141,17 @@ class TrackingConfig(StageConfig):
         DEFAULT_EXPERIMENT,
         min_length=1,
         identity=False,
-        help="MLflow's experiment for trainings; tables have one for each set of pairs, whose "
-        "name begins with it. Made if it is not there.",
+        help="MLflow's experiment for new trainings; tables have one for each set of pairs, whose "
+        "name begins with it. Made if it is not there; what MLflow has already stays where it is.",
     )
 
 
 class TrackingUnavailableError(EncoreError):
     """MLflow does not answer, or not as it should."""
+
+
+class NotMLflowError(TrackingUnavailableError):
+    """Another service answers at the address of the tracking server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,17 +160,19 @@ class Tracked:
 
     Attributes:
         uri: Of the store, passwords hidden.
-        runs: Pages of the runs by folder of training or table; of a table its study's run.
+        pages: By folder of training or table: of a training its run; of a table its rows, the best
+            first, then the study's run.
         num_new: Runs that were made or completed now.
     """
 
     uri: str
-    runs: Mapping[Path, str]
+    pages: Mapping[Path, Sequence[str]]
     num_new: int
 
     def how_to_look(self, *folders: Path) -> str:
-        """Pages of these runs, or of all, and how to serve a file, as Markdown."""
-        pages = [self.runs[folder.resolve()] for folder in folders] or self.runs.values()
+        """Pages of these folders, or of all, and how to serve a file, as Markdown."""
+        wanted = [self.pages[folder.resolve()] for folder in folders] or self.pages.values()
+        pages = dict.fromkeys(page for one in wanted for page in one)
         server, how = re.sub("//.*@", "//", self.uri).rstrip("/"), ""
         if not server.startswith("http"):
             server = "http://127.0.0.1:5000"
@@ -178,7 +194,7 @@ def sync(
     Args:
         study: The study's directory.
         tracking_uri: Of the store; see `choose_tracking_uri`.
-        experiment: Of the trainings; tables have one for each set of pairs.
+        experiment: Of new trainings; tables have one for each set of pairs.
         also: Folders of trainings and tables that are not in the study.
         stopped: How trainings that are not finished ended; None: they may go on.
         tags: Of runs that are made now, such as the flow run.
@@ -192,121 +208,82 @@ def sync(
     with FileLock(opened.path / LOCK_FILE):
         trainings = [*study_runs.read_trainings(opened, also=also)]
         tables = [*study_runs.read_tables(opened, also=also)]
-        with _connected(uri) as client:
-            projection = _Projection(client=client, uri=uri, stopped=stopped, tags=tags or {})
+        with connected(uri) as client:
+            projection = Projection(client=client, uri=uri, stopped=stopped, tags=tags or {})
             for training in trainings:
-                projection.show(training, projection.experiment(experiment))
+                projection.show(training, experiment)
             for table in tables:
-                place = projection.experiment(f"{experiment}-{table.experiment}")
-                projection.show_table(table, place)
-    return Tracked(uri=hide_secrets(uri, uri=uri), runs=projection.runs, num_new=projection.num_new)
-
-
-def set_alias(
-    study: Path,
-    *,
-    row: str,
-    table: Path,
-    alias: str,
-    config: TrackingConfig,
-    model: str = DEFAULT_MODEL,
-) -> str:
-    """Register a row of a table that is in MLflow; the version that the alias points to.
-
-    Args:
-        study: The study's directory.
-        row: Of the table in the folder ``table``; one that a model scored here.
-        table: Its folder.
-        alias: Such as ``candidate`` or ``champion``.
-        config: Where it is shown.
-        model: Name of the registered model; made if it is not there.
-
-    Raises:
-        InputError: No such row, or one whose reward cannot be composed again: a judge, a mean or a
-            row of a file.
-        TrackingUnavailableError: MLflow does not answer.
-    """
-    every = study_runs.read_tables(open_study(study), also=(table,))
-    found = next(one for one in every if one.parent.folder == table)
-    possible = [name for name, one in found.rows.items() if one.tags[REWARD_TAG] == "yes"]
-    if row not in possible:
-        raise InputError(
-            f"row {row!r}: no reward model among the rows that were scored here (there are: "
-            f"{', '.join(map(repr, possible)) or 'none'})"
-        )
-    uri = choose_tracking_uri(study, given=config.tracking_uri)
-    with FileLock(study / LOCK_FILE), _connected(uri) as client:
-        projection = _Projection(client=client, uri=uri)
-        place = projection.experiment(f"{config.experiment}-{found.experiment}")
-        shown = found.rows[row]
-        run = projection.open_run(shown, place)
-        run_id = run.info.run_id
-        if not client.search_registered_models(f"name = '{model}'"):
-            client.create_registered_model(model)
-        there = client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'")
-        if not there:
-            client.log_text(run_id, shown.row, "model/reward-model.json")
-            source = f"{run.info.artifact_uri}/model"
-            marks = {name: shown.tags[name] for name in ("encore.synthetic", "encore.partial")}
-            there = [client.create_model_version(model, source, run_id, tags=marks)]
-        version = str(there[0].version)
-        client.set_registered_model_alias(model, alias, version)
-        return version
+                projection.show_table(table, f"{experiment}-{table.experiment}")
+    shown = hide_secrets(uri, uri=uri)
+    return Tracked(uri=shown, pages=projection.pages, num_new=projection.num_new)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Projection:
-    """Runs of one store."""
+class Projection:
+    """Runs of one store, each found by its key in whichever experiment it is."""
 
     client: MlflowClient
     uri: str
     stopped: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
-    runs: dict[Path, str] = field(default_factory=dict)
+    pages: dict[Path, list[str]] = field(default_factory=dict)
     num_new: int = 0
+    _experiments: dict[str, str] = field(init=False)  # ids by name
 
-    def experiment(self, name: str) -> str:
-        """The id of an experiment, made if it is not there."""
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
-            path = sqlite_path(self.uri)
-            return self.client.create_experiment(name, None if path is None else _artifacts(path))
-        return found.experiment_id
+    def __post_init__(self) -> None:
+        """Look which experiments there are."""
+        found = self.client.search_experiments(max_results=_MOST_EXPERIMENTS)
+        self._experiments = {one.name: one.experiment_id for one in found}
 
-    def open_run(self, run: StudyRun, experiment_id: str, **tags: str) -> Run:
-        """Find a run, or make it, with all of its parameters and tags."""
-        from mlflow.entities import Dataset, DatasetInput, Param, RunTag
-
+    def find_run(self, run: StudyRun) -> Run | None:
+        """The run of this key, if it is there."""
         there = self.client.search_runs(
-            [experiment_id],
+            list(self._experiments.values()),
             filter_string=f"tags.`{KEY_TAG}` = '{run.key}'",
             order_by=["attributes.start_time DESC"],
             max_results=1,
         )
-        if there:
-            [found] = there
-        else:
+        return there[0] if there else None
+
+    def open_run(self, run: StudyRun, experiment: str, **tags: str) -> Run:
+        """Find a run, or make it in an experiment, with all of its parameters, tags and data."""
+        from mlflow.entities import Param, RunTag
+
+        found = self.find_run(run)
+        if found is None:
             self.num_new += 1
             found = self.client.create_run(
-                experiment_id, run_name=run.name, tags={KEY_TAG: run.key, **self.tags}
+                self._experiment(experiment),
+                run_name=run.name,
+                tags={KEY_TAG: run.key, **self.tags},
             )
-            name, digest = run.dataset
-            pairs = Dataset(name, digest[:36], "local", json.dumps({"sha256": digest}))
-            self.client.log_inputs(found.info.run_id, [DatasetInput(pairs)])
-        known, every = found.data, {**run.tags, **tags}
+        known, run_id, every = found.data, found.info.run_id, {**run.tags, **tags}
         params = [Param(*one) for one in run.params.items() if one[0] not in known.params]
         new = [RunTag(*one) for one in every.items() if known.tags.get(one[0]) != one[1]]
         for start in range(0, max(len(params), len(new)), _MOST_PARAMS):
             end = start + _MOST_PARAMS
-            self.client.log_batch(found.info.run_id, params=params[start:end], tags=new[start:end])
-        page = f"/#/experiments/{experiment_id}/runs/{found.info.run_id}"
-        self.runs.setdefault(run.folder.resolve(), page)
+            self.client.log_batch(run_id, params=params[start:end], tags=new[start:end])
+        logged = found.inputs.dataset_inputs if found.inputs else []
+        there = {(one.dataset.name, one.dataset.digest) for one in logged}
+        wanted = [_dataset_input(one) for one in run.datasets]
+        self.client.log_inputs(
+            run_id, [one for one in wanted if (one.dataset.name, one.dataset.digest) not in there]
+        )
         return found
 
-    def show(self, run: StudyRun, experiment_id: str, **tags: str) -> None:
+    def _experiment(self, name: str) -> str:
+        """The id of an experiment, made if it is not there."""
+        if name not in self._experiments:
+            path = sqlite_path(self.uri)
+            place = None if path is None else _artifacts(path)
+            self._experiments[name] = self.client.create_experiment(name, place)
+        return self._experiments[name]
+
+    def show(self, run: StudyRun, experiment: str, **tags: str) -> None:
         """Metrics of new steps, checkpoints; the run's files when it is finished."""
-        found = self.open_run(run, experiment_id, **tags)
+        found = self.open_run(run, experiment, **tags)
         run_id = found.info.run_id
+        self.pages.setdefault(run.folder.resolve(), [_run_page(found)])
         is_over = found.info.status == "FINISHED" and run.is_finished
         is_new = not is_over and self._log_series(run, found)
         self._show_models(run, found)  # of a finished run too: the study may have moved
@@ -381,19 +358,50 @@ class _Projection:
         for model in known.values():  # only the newest checkpoints are kept on the disk
             client.set_logged_model_tags(model.model_id, {_ON_DISK_TAG: "no"})
 
-    def show_table(self, table: StudyTable, experiment_id: str) -> None:
+    def show_table(self, table: StudyTable, experiment: str) -> None:
         """The study's run with the whole table, and within it a run for each row."""
-        parent = self.open_run(table.parent, experiment_id)
-        parent_id = parent.info.run_id
-        shown_tag = f"{study_runs.TABLE_TAG}.{table.key}"
-        if shown_tag in parent.data.tags:
+        from mlflow.entities import Metric
+
+        shown_tag = f"{TABLE_TAG}.{table.key}"
+        parent = self.find_run(table.parent)
+        is_shown = parent is not None and shown_tag in parent.data.tags
+        if parent is None or not is_shown:  # the tags of the study's run are those of its newest
+            parent = self.open_run(table.parent, experiment)
+        parent_id, folder = parent.info.run_id, table.parent.folder
+        self.pages[folder.resolve()] = [_rows_page(table, parent), _run_page(parent)]
+        if is_shown:
             return
         for row in table.rows.values():
-            self.show(row, experiment_id, **{"mlflow.parentRunId": parent_id})
+            self.show(row, experiment, **{"mlflow.parentRunId": parent_id})
         for path in table.parent.files:
             self.client.log_artifact(parent_id, str(path), f"tables/{table.key}")
+        made = int((folder / "table.md").stat().st_mtime * 1000)
+        metrics = [Metric(name, value, made, 0) for name, value in table.figures.items()]
+        self.client.log_batch(parent_id, metrics=metrics)
         self.client.set_terminated(parent_id, "FINISHED")
         self.client.set_tag(parent_id, shown_tag, "yes")  # last: all of it is there
+
+
+def _run_page(run: Run) -> str:
+    page = f"/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}"
+    return f"{page}?{urlencode(_VIEW)}"
+
+
+def _rows_page(table: StudyTable, parent: Run) -> str:
+    """The rows of one table alone, the best first."""
+    rows = f"tags.`{TABLE_TAG}.{table.key}` = 'yes' and tags.`{KIND_TAG}` = 'evaluation'"
+    order = {"orderByKey": f"metrics.`{table.headline}`", "orderByAsc": "false"}
+    query = urlencode({**_VIEW, "searchFilter": rows, **order})
+    return f"/#/experiments/{parent.info.experiment_id}/runs?{query}"
+
+
+def _dataset_input(data: DataSet) -> DatasetInput:
+    """As `mlflow.log_input` logs what it does not read."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    source = json.dumps({"uri": str(data.place.resolve()), "sha256": data.digest})
+    dataset = Dataset(data.name, data.digest[:_DIGEST_LENGTH], "local", source)
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", data.context)])
 
 
 def _artifacts(store: Path) -> str:
@@ -436,7 +444,7 @@ def make_store(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _connected(uri: str) -> Iterator[MlflowClient]:
+def connected(uri: str) -> Iterator[MlflowClient]:
     """A store's client; what MLflow or its connection raises becomes one line without passwords.
 
     Raises:
@@ -454,14 +462,14 @@ def _connected(uri: str) -> Iterator[MlflowClient]:
 
     try:
         if (path := sqlite_path(uri)) is None:
-            _check_reachable(uri)
+            check_server(uri)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             _follow(path) if path.exists() else make_store(path)
         # Places of artifacts by run id, whichever store: not those of a copy of this study.
         utils._artifact_repos_cache.clear()
         yield MlflowClient(uri)
-    except (MlflowException, SQLAlchemyError, sqlite3.Error, OSError) as error:
+    except (MlflowException, SQLAlchemyError, sqlite3.Error, httpx.HTTPError, OSError) as error:
         text = " ".join(hide_secrets(str(error), uri=uri).split())[:_LONGEST_MESSAGE]
         raise TrackingUnavailableError(
             f"MLflow {hide_secrets(uri, uri=uri)}: it does not take what the study has ({text}); "
@@ -470,12 +478,32 @@ def _connected(uri: str) -> Iterator[MlflowClient]:
         ) from error
 
 
-def _check_reachable(uri: str) -> None:
-    """Find out at once what MLflow would find out after minutes of retries."""
+def check_server(uri: str) -> None:
+    """Find out at once what MLflow would find out after minutes of retries, or with a traceback.
+
+    Raises:
+        NotMLflowError: Another service answers.
+        OSError, httpx.HTTPError: Nobody does.
+    """
     address = urlsplit(uri)
     port = address.port or _DATABASE_PORTS.get(address.scheme.partition("+")[0])
     if address.hostname and port:
         socket.create_connection((address.hostname, port), _CONNECT_SECONDS).close()
+    if address.scheme not in ("http", "https"):
+        return
+    answer = httpx.get(
+        f"{uri.rstrip('/')}{_SEARCH}", timeout=_CONNECT_SECONDS, follow_redirects=True
+    )
+    if answer.is_server_error or answer.status_code in _NO_ANSWER_OF_ITS_OWN:
+        return  # MLflow's client says it better
+    with contextlib.suppress(ValueError):
+        if answer.is_success and isinstance(answer.json(), dict):
+            return
+    raise NotMLflowError(
+        f"MLflow {hide_secrets(uri, uri=uri)}: another service answers there ({_SEARCH}: "
+        f"{answer.status_code} {answer.reason_phrase}); give the address of an MLflow server with "
+        f"--tracking-uri or {VARIABLE}"
+    )
 
 
 class TrackConfig(TrackingConfig):
@@ -493,7 +521,8 @@ def track(config: TrackConfig) -> None:
     """
     found = sync(**dict(config))
     say(
-        f"MLflow {found.uri}: {len(found.runs)} runs of {config.study}, {found.num_new} of them new"
+        f"MLflow {found.uri}: {len(found.pages)} trainings and tables of {config.study}, "
+        f"{found.num_new} new runs"
     )
 
 

@@ -24,6 +24,7 @@ from encore.data.study import Study
 from encore.errors import InputError
 from encore.training.config import Objective
 from encore.warehouse import PairRatings, open_ratings
+from encore.weighting.vector import Origin
 from encore.weighting.weigh import open_evidence
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class TrainingExamples:
         mean_R: Taken off each head's ratings, shape [R].
         digest: SHA-256 of all of this, and of the pairs' sources, before centring.
         notes: What was left out, cut or missing, counted, a sentence each.
+        ratings: Where the targets came from; None for objective bradley-terry.
     """
 
     head_ids: tuple[str, ...]
@@ -71,6 +73,7 @@ class TrainingExamples:
     mean_R: NDArray[np.float64]
     digest: str = ""
     notes: tuple[str, ...] = ()
+    ratings: Origin | None = None
 
     @property
     def num_pairs(self) -> int:
@@ -113,18 +116,20 @@ def read_examples(
     pairs = pairs.sort_by([("pair_id", "ascending"), ("source", "ascending")])
     notes: list[str] = []
     head_ids: tuple[str, ...] = (REWARD_HEAD,)
+    origin = None
     if objective == "bradley-terry":
         pairs = pairs.slice(0, limit)
         target_PSR = np.empty((pairs.num_rows, 2, 0), dtype=np.float32)
     else:
         source = study.path if ratings is None else ratings
         with open_evidence(open_ratings(source, run=run, judge=judge)) as evidence:
-            rated = evidence.read_pairs()
+            rated, origin = evidence.read_pairs(), evidence.origin
         head_ids = rated.rule_ids
         label = str(source) if isinstance(source, str | Path) else "table"
         used_P, target_PSR, notes = _rated_rows(rated, pairs, label, limit)
         pairs = pairs.take(pa.array(used_P))
-    return _encode(pairs, target_PSR, tokenizer, head_ids=head_ids, notes=notes)
+    examples = _encode(pairs, target_PSR, tokenizer, head_ids=head_ids, notes=notes)
+    return dataclasses.replace(examples, ratings=origin)
 
 
 def _rated_rows(

@@ -164,6 +164,7 @@ def _job(
         "notes": list(examples.notes),
         "synthetic": list(synthetic),
         "versions": package_versions(),
+        **({"ratings": dataclasses.asdict(examples.ratings)} if examples.ratings else {}),
     }
 
 

@@ -108,4 +108,4 @@ def test_rows_are_registered_under_their_aliases(start, store_uri):
     champion = AliasConfig(champion="initial", registered_model="mine")
     assert start(aliases=champion).message.endswith("; mine version 2 is the champion")
     error = error_of(start(aliases=AliasConfig(candidate="encore (τ 3)")))
-    assert "(there are: 'uniform', 'encore (τ 2)', 'initial')" in str(error)
+    assert "(these can: 'uniform', 'encore (τ 2)', 'initial')" in str(error)

@@ -14,12 +14,14 @@ with warnings.catch_warnings():
     # MLflow 3.17 uses what SQLAlchemy 2.1 is about to remove, and has it set up everybody's tables
     # when it is imported: Prefect's too, with a warning of their own.
     warnings.simplefilter("ignore", SADeprecationWarning)
+    warnings.simplefilter("ignore", UserWarning)  # of type hints in MLflow's own classes
+    import mlflow.pyfunc
     import mlflow.store.model_registry.sqlalchemy_store
     import mlflow.store.tracking.sqlalchemy_store
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel, Run
 
-__all__ = ["Logged", "copied", "mlflow", "new_template"]
+__all__ = ["Logged", "MlflowClient", "Run", "copied", "mlflow", "new_template"]
 
 
 def new_template(folder: Path) -> Path:

@@ -32,8 +32,10 @@ def train(study: Path, *, num_steps: int, is_finished: bool = False) -> Path:
     """A training after so many steps: a checkpoint and an evaluation after every second one."""
     folder = study / "training" / RUN_KEY
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = {"run_key": RUN_KEY, "identity": _IDENTITY, "versions": {"torch": "2.13.0"}}
-    write_json(folder / "training.json", {**manifest, "notes": ["a note"], "synthetic": ["pairs"]})
+    manifest = {"run_key": RUN_KEY, "identity": _IDENTITY, "versions": {"encore-reward": "0.1.0"}}
+    ratings = {"run_key": "0c" * 8, "judge": "j", "ratings_sha256": "f5" * 32}
+    about = {"notes": ["a note"], "synthetic": ["pairs"], "ratings": ratings}
+    write_json(folder / "training.json", {**manifest, **about})
     steps = [
         {"step": step, "loss": 1 / step, "learning_rate": 0.1, "seconds": 0.5, "mfu": None}
         for step in range(1, num_steps + 1)
@@ -85,7 +87,8 @@ def benchmark(study: Path, *, key: str = "0123456789abcdef", rows: int = 3) -> P
     results = pa.table({"credit": [1.0]}).replace_schema_metadata({"encore": footer})
     pq.write_table(results, folder / "results.parquet")
     behind = {"name": "tiny", "digest": "e4" * 32, "revision": None, "gate": None}
-    ratings = {"judge": "j", "ratings_sha256": "f5" * 32, "rules_sha256": None}
+    ratings = {"run_key": "0c" * 8, "judge": "j", "ratings_sha256": "f5" * 32}
+    ratings["rules_sha256"] = None
     write_json(
         folder / "evaluation.json",
         {"key": key, "identity": {"ratings": ratings}, "models": dict.fromkeys(names, behind)},

@@ -6,7 +6,9 @@ import logging
 import math
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -14,16 +16,16 @@ from encore.errors import InputError
 from tasks.flow_reporter import Tracker
 from tasks.track import (
     VARIABLE,
+    NotMLflowError,
     TrackingConfig,
     TrackingUnavailableError,
     choose_tracking_uri,
     hide_secrets,
-    set_alias,
     sync,
 )
 from tests.mlflow_server import mlflow_server
 from tests.prefect_server import free_port
-from tests.tasks.mlflow_store import Logged, copied, new_template
+from tests.tasks.mlflow_store import Logged, Run, copied, new_template
 from tests.tasks.study_files import benchmark, make_study, train
 
 TABLES = "encore-generic-1.0-d1d1d1d1"
@@ -46,6 +48,14 @@ def study(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.MonkeyPatch
 
 def logged(study: Path, experiment: str = "encore") -> Logged:
     return Logged(f"sqlite:///{study / 'mlflow.db'}", experiment=experiment)
+
+
+def data_of(run: Run) -> set[tuple[str, str, str]]:
+    """Name, digest and context of a run's data sets."""
+    inputs = run.inputs.dataset_inputs
+    found = {(one.dataset.name, one.dataset.digest, one.tags[0].value) for one in inputs}
+    assert len(found) == len(inputs), "a data set is logged twice"
+    return found
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -72,8 +82,11 @@ def test_a_training_is_shown_while_it_grows_and_nothing_of_it_twice(study):
     assert run.data.params["config.adam_betas"] == "[0.9, 0.999]"
     assert run.data.tags["encore.synthetic"] == "pairs"
     assert "a note" in run.data.tags["mlflow.note.content"]
-    [pairs] = run.inputs.dataset_inputs
-    assert (pairs.dataset.name, pairs.dataset.digest) == ("study", ("da" * 32)[:36])
+    assert run.data.tags["mlflow.source.name"] == "encore 0.1.0"
+    assert data_of(run) == {
+        ("study", ("da" * 32)[:36], "training"),
+        ("ratings by j", ("f5" * 32)[:36], "training"),
+    }
     files = {file.path for file in store.client.list_artifacts(run.info.run_id)}
     assert files == {"training.json", "log.jsonl", "evaluations.jsonl", "result.json"}
 
@@ -121,7 +134,25 @@ def test_every_row_of_a_table_is_a_run_with_the_same_names_within_the_studys_run
         assert run.info.status == "FINISHED"
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert run.data.tags[f"encore.table.{folder.name}"] == "yes"
-        assert run.inputs.dataset_inputs[0].dataset.name == "generic"
+    tested = ("generic", ("d1" * 32)[:36], "evaluation")
+    rated = ("ratings by j", ("f5" * 32)[:36], "weighting")
+    pairs = ("study", parent.data.params["study_sha256"][:36], "training")
+    assert data_of(parent) == data_of(runs["uniform"]) == {tested, rated, pairs}
+    assert data_of(runs["random (100 draws)"]) == {tested}
+    # The mean over draws is the best of the three, at 0.7; uniform weights have 0.5.
+    assert parent.data.metrics == pytest.approx(
+        {
+            "best_accuracy": 0.7,
+            "best_accuracy_ci_low": 0.25,
+            "best_accuracy_ci_high": 0.95,
+            "reference_accuracy": 0.5,
+            "num_pairs": 4,
+            "num_rows": 3,
+        }
+    )
+    assert parent.data.tags["mlflow.source.name"].startswith("encore ")
+    about = "generic 1.0, 4 pairs. Best of 3 rows: random (100 draws) 0.700. Reference: uniform"
+    assert parent.data.tags["mlflow.note.content"].startswith(about)
     names = {(frozenset(run.data.params), frozenset(run.data.metrics)) for run in runs.values()}
     assert len(names) == 1, "the compare page lines runs up by names"
 
@@ -179,10 +210,9 @@ def test_what_a_crash_left_is_completed(study, monkeypatch):
 
 def test_a_copied_study_leaves_the_original_as_it_is(study, tmp_path):
     """W4: MLflow's database holds absolute places."""
-    table = benchmark(study)
+    benchmark(study)
     train(study, num_steps=2)
     sync(study)
-    set_alias(study, row="uniform", table=table, alias="champion", config=TrackingConfig())
     before = contents(study)
     copy = tmp_path / "elsewhere" / "study"  # it is called the same: the same runs
     shutil.copytree(study, copy)
@@ -196,8 +226,6 @@ def test_a_copied_study_leaves_the_original_as_it_is(study, tmp_path):
     assert run.info.artifact_uri.startswith(artifacts.as_uri())
     assert (artifacts / run.info.run_id / "artifacts" / "log.jsonl").is_file()
     assert run.data.tags["encore.out"].startswith(str(copy))
-    champion = store.client.get_model_version_by_alias("encore-reward-model", "champion")
-    assert champion.source.startswith(artifacts.as_uri())
 
 
 def test_two_callers_at_once_log_nothing_twice(study):
@@ -210,20 +238,48 @@ def test_two_callers_at_once_log_nothing_twice(study):
     assert len(logged(study, TABLES).runs()) == 4
 
 
-def test_an_alias_points_to_one_version_of_a_row(study):
-    folder = benchmark(study)
+def test_what_is_in_one_experiment_is_not_logged_in_another(study):
+    train(study, num_steps=3)
+    benchmark(study)
     sync(study)
+    train(study, num_steps=4, is_finished=True)
+    assert sync(study, experiment="team").num_new == 0
+    assert logged(study).steps("train/loss") == [1, 2, 3, 4]
+    names = {one.name for one in logged(study).client.search_experiments()}
+    assert names == {"Default", "encore", TABLES}
 
-    def point(row: str, alias: str) -> str:
-        return set_alias(study, row=row, table=folder, alias=alias, config=TrackingConfig())
 
-    assert [point("encore (τ 2)", "candidate"), point("encore (τ 2)", "champion")] == ["1", "1"]
-    assert point("uniform", "champion") == "2"
-    client = logged(study, TABLES).client
-    version = client.get_model_version_by_alias("encore-reward-model", "candidate")
-    assert (str(version.version), version.tags["encore.synthetic"]) == ("1", "pairs")
-    with pytest.raises(InputError, match=r"row 'random \(100 draws\)': no reward model among"):
-        point("random (100 draws)", "champion")
+class OtherService(BaseHTTPRequestHandler):
+    """Answers every question in a way of its own."""
+
+    answer = (200, b"<html>hello</html>")
+
+    def do_GET(self) -> None:
+        status, body = self.answer
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("answer", [(200, b"<html>hello</html>"), (200, b"[]"), (404, b"{}")])
+def test_an_address_of_another_service_is_refused(study, monkeypatch, answer):
+    train(study, num_steps=1)
+    monkeypatch.setattr(OtherService, "answer", answer)
+    with ThreadingHTTPServer(("127.0.0.1", 0), OtherService) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        uri = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(NotMLflowError, match="another service answers there") as refused:
+            sync(study, tracking_uri=uri)
+        with pytest.raises(NotMLflowError):  # before a stage has worked for hours
+            Tracker(study, TrackingConfig(tracking_uri=uri))
+        OtherService.answer = (502, b"the server restarts")
+        Tracker(study, TrackingConfig(tracking_uri=uri))
+        server.shutdown()
+    assert refused.value.exit_code == 1
+    assert "\n" not in str(refused.value)
 
 
 def test_an_outage_costs_a_warning_and_the_next_call_catches_up(study, caplog, monkeypatch):
@@ -300,5 +356,5 @@ def test_a_server_that_was_killed_has_everything_in_the_end(study, tmp_path, mlf
     with mlflow_server(store, tmp_path / "server", port=port) as url:
         found = sync(study, tracking_uri=url)
         assert Logged(url).steps("train/loss") == [1, 2, 3, 4, 5, 6]
-        [key] = found.runs
+        [key] = found.pages
         assert f"<{url}/#/experiments/" in found.how_to_look(key)

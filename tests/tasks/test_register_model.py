@@ -1,0 +1,236 @@
+"""A registered row is an MLflow model that scores conversations, with or without this project."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, PairsConfig, RowsConfig
+from encore.benchmarks.run import run_benchmark
+from encore.data.study import open_study
+from encore.errors import InputError
+from encore.model.saved_model import ABOUT_FILE
+from tasks.register_model import DEFAULT_MODEL, set_alias
+from tasks.track import VARIABLE, TrackingConfig, sync
+from tests.benchmarks.table_world import jsonl_rows, write_jsonl
+from tests.mlflow_server import mlflow_server
+from tests.scoring.models import make_model
+from tests.tasks import study_files
+from tests.tasks.mlflow_store import MlflowClient, copied, mlflow, new_template
+from tests.training.studies import make_study, write_ratings
+
+CHAMPION = f"models:/{DEFAULT_MODEL}@champion"
+TAU_2 = "encore (τ 2)"
+#: What loads a model in an environment without this project, and prints its scores.
+_LOAD = """
+import importlib.util, json, sys
+assert importlib.util.find_spec("encore") is None, "the project is here"
+import mlflow, pandas as pd
+mlflow.set_tracking_uri(sys.argv[1])
+model = mlflow.pyfunc.load_model(sys.argv[2])
+frame = pd.DataFrame({"messages": json.load(sys.stdin)})
+print(json.dumps(model.predict(frame)))
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> SimpleNamespace:
+    """A study in MLflow with a table: three rows that are models, two means over draws."""
+    folder = tmp_path_factory.mktemp("registered")
+    make_study(folder / "study", num_pairs=8)
+    write_ratings(folder / "study", folder / "ratings.parquet")
+    make_model(folder / "model")
+    make_model(folder / "initial", head_ids=("reward",), seed=1)
+    write_jsonl(folder / "rows.jsonl", jsonl_rows(10, subsets=("refuse", "respond")))
+    copied(new_template(folder), folder / "study" / "mlflow.db")
+    config = BenchmarkStudyConfig(
+        study=folder / "study",
+        model=str(folder / "model"),
+        reward_models=(f"initial={folder / 'initial'}",),
+        pairs=PairsConfig(benchmark="generic", data=folder / "rows.jsonl"),
+        rows=RowsConfig(schemes=("encore", "random"), taus=(2.0,), num_random=5),
+        ratings=folder / "ratings.parquet",
+    )
+    run = run_benchmark(open_study(config.study), config)
+    rewards = {row.name: row.reward_P2 for row in run.rows}
+    turns = [
+        [*({"role": one.role, "content": one.content} for one in pair.prompt), last]
+        for pair in run.pairs.pairs
+        for last in (
+            {"role": "assistant", "content": text} for text in (pair.chosen, pair.rejected)
+        )
+    ]
+    return SimpleNamespace(config=config, table=run.out, rewards=rewards, conversations=turns)
+
+
+@pytest.fixture
+def world(made, tmp_path, monkeypatch) -> SimpleNamespace:
+    """The same in a study of this test alone, and how to point an alias to a row."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    study = Path(shutil.copytree(made.config.study, tmp_path / "study"))
+    config = made.config.model_copy(update={"study": study})
+    table = study / "benchmarks" / made.table.name
+    sync(study)
+    uri = f"sqlite:///{study / 'mlflow.db'}"
+
+    def point(row: str, alias: str = "champion", uri: str | None = None, **changes: object) -> str:
+        how = {"table": table, "tracking": TrackingConfig(tracking_uri=uri)}
+        return set_alias(config.model_copy(update=changes), row=row, alias=alias, **how)
+
+    return SimpleNamespace(**vars(made), study=study, uri=uri, point=point)
+
+
+def champion(uri: str) -> mlflow.pyfunc.PyFuncModel:
+    mlflow.set_tracking_uri(uri)
+    try:
+        return mlflow.pyfunc.load_model(CHAMPION)
+    finally:
+        mlflow.set_tracking_uri(None)
+
+
+def scores(uri: str, conversations: list[object]) -> list[float]:
+    """By the champion of a store, in this process."""
+    return champion(uri).predict(pd.DataFrame({"messages": conversations}))
+
+
+def models_of(uri: str) -> list[object]:
+    client = MlflowClient(uri)
+    places = [one.experiment_id for one in client.search_experiments()]
+    return client.search_logged_models(places)
+
+
+@pytest.mark.parametrize("row", [TAU_2, "initial"])
+def test_the_champion_scores_as_its_row_did(world, row):
+    world.point(row)
+    found = scores(world.uri, world.conversations)
+    assert found == pytest.approx(world.rewards[row].ravel().tolist(), abs=1e-4)
+    version = MlflowClient(world.uri).get_model_version_by_alias(DEFAULT_MODEL, "champion")
+    assert set(version.tags) == {"encore.partial", "encore.synthetic"}
+    [logged] = models_of(world.uri)
+    files = list((world.study / "mlflow-artifacts" / "models" / logged.model_id).rglob("*.*"))
+    assert {"reward_pyfunc.py", "model.safetensors"} <= {file.name for file in files}
+    assert not [file for file in files if file.suffix in {".pkl", ".bin", ".pt"}]
+    about = mlflow.models.Model.load(
+        str(next(file for file in files if file.name == "conda.yaml").parent)
+    )
+    assert about.signature.inputs.input_names() == ["messages", "prompt", "response"]
+    assert about.saved_input_example_info is not None
+
+
+def test_a_prompt_and_its_response_are_a_conversation_and_anything_else_is_refused(world):
+    world.point("initial")
+    one = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}]
+    long = [{"role": "user", "content": "why " * 200}, one[1]]  # the model has 64 positions
+    model = champion(world.uri)
+    assert len(model.predict(pd.DataFrame({"messages": [one, long]}))) == 2
+    texts = {"prompt": [None, "Hi."], "response": [None, "Yes."]}
+    frame = pd.DataFrame({"messages": [one, None], **texts})
+    first, second = model.predict(frame)
+    assert first == second
+    with pytest.raises(ValueError, match="row 1: expected messages"):
+        model.predict(pd.DataFrame({"messages": [one, one[:1]]}))
+
+
+def test_a_version_is_made_once_and_a_crash_leaves_none(world, monkeypatch):
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    client = MlflowClient(world.uri)
+    for call in ("log_model_artifacts", "create_model_version"):
+        with monkeypatch.context() as patch:
+            patch.setattr(mlflow.MlflowClient, call, dies)
+            with pytest.raises(KeyboardInterrupt):
+                world.point(TAU_2)
+        assert client.search_model_versions() == []
+    assert [world.point(TAU_2), world.point(TAU_2, "candidate"), world.point(TAU_2)] == ["1"] * 3
+    assert len(models_of(world.uri)) == 1
+    assert [world.point("uniform"), world.point("uniform")] == ["2", "2"]
+    assert client.get_model_version_by_alias(DEFAULT_MODEL, "candidate").version == 1
+    assert not list(world.study.glob(".registering-*"))
+
+
+def test_the_champion_of_a_copied_study_is_the_copys_own(world, tmp_path):
+    world.point(TAU_2)
+    before = scores(world.uri, world.conversations)
+    copy = tmp_path / "elsewhere" / "study"
+    shutil.copytree(world.study, copy)
+    shutil.rmtree(world.study)
+    sync(copy)
+    assert scores(f"sqlite:///{copy / 'mlflow.db'}", world.conversations) == before
+
+
+def test_what_is_no_plain_model_is_refused_by_name(world):
+    with pytest.raises(InputError, match=r"'random \(5 draws\)' .* a mean over draws .*'initial'"):
+        world.point("random (5 draws)")
+    with pytest.raises(InputError, match=r"'encore \(τ 3\)' .* the table has no such row"):
+        world.point("encore (τ 3)")
+    pooled = make_model(world.study / "pooled", head_ids=("reward",))
+    about = json.loads((pooled / ABOUT_FILE).read_text())
+    study_files.write_json(pooled / ABOUT_FILE, {**about, "pooling": "mean"})
+    with pytest.raises(InputError, match=r"row 'initial' .* no plain export .* pooling 'mean'"):
+        world.point("initial", reward_models=(f"initial={pooled}",))
+    assert MlflowClient(world.uri).search_model_versions() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "behind", "reason"),
+    [
+        ("judge", None, "it is a judge's"),
+        ("scheme", {"gate": "9a" * 32}, "its gate weighs the rules anew for every prompt"),
+        ("model", None, "it comes from a file of results"),
+    ],
+)
+def test_a_judge_a_gate_and_a_files_row_say_why_they_are_refused(tmp_path, kind, behind, reason):
+    study = study_files.make_study(tmp_path / "study")
+    folder = study_files.benchmark(study, rows=1)
+    table, evaluation = (
+        json.loads((folder / name).read_text()) for name in ("table.json", "evaluation.json")
+    )
+    table["rows"][0] |= {"kind": kind, "ours": {**table["rows"][0]["ours"], "weights": None}}
+    evaluation["models"]["uniform"] = behind
+    study_files.write_json(folder / "table.json", table)
+    study_files.write_json(folder / "evaluation.json", evaluation)
+    config = BenchmarkStudyConfig(study=study)
+    with pytest.raises(InputError, match=f"row 'uniform' cannot be registered: {reason}"):
+        set_alias(config, row="uniform", table=folder, alias="x", tracking=TrackingConfig())
+
+
+@pytest.fixture(scope="session")
+def foreign_python(tmp_path_factory) -> Path:
+    """Python of an environment that has all packages of this one but not the project."""
+    folder = tmp_path_factory.mktemp("foreign") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    [there] = folder.glob("lib/python*/site-packages")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith(("encore", "_encore", "__editable__")):
+            (there / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+@pytest.mark.services
+def test_the_champion_loads_without_this_project(world, foreign_python, tmp_path):
+    server = tmp_path / "server"
+    store = copied(new_template(tmp_path), server / "mlflow.db")
+    with mlflow_server(store, server) as url:
+        sync(world.study, tracking_uri=url)
+        assert world.point(TAU_2, uri=url) == "1"
+        done = subprocess.run(
+            [foreign_python, "-I", "-c", _LOAD, url, CHAMPION],
+            input=json.dumps(world.conversations),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert np.abs(np.array(found) - world.rewards[TAU_2].ravel()).max() < 1e-4
