@@ -15,25 +15,25 @@ from prefect.utilities.urls import url_for
 VARIABLE = "ENCORE_NOTIFY_BLOCK"
 
 
-def notify_of_failure(flow: Flow[..., Any], run: FlowRun, state: State[Any]) -> None:
+def notify_of_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     """Send study, stage, message and the run's page; a failure costs one line in the log.
 
-    A hook of Prefect for runs that failed or crashed. What a block raises may hold its address,
-    which is a secret: only the error's type is logged.
+    A hook of Prefect for runs that failed or crashed: its arguments are given by name. What a block
+    raises may hold its address, which is a secret: only the error's type is logged.
     """
     block_name = os.environ.get(VARIABLE)
     if not block_name:
         return
     body = f"{state.name}: {state.message}"
-    if page := url_for(run):
+    if page := url_for(flow_run):
         body += f"\n{page}"
     try:
         import prefect.blocks.notifications  # noqa: F401  # makes the types of blocks known
 
         block: Any = Block.load(block_name, _sync=True)
-        block.notify(body, subject=f"ENCORE {run.name} ({flow.name})", _sync=True)
+        block.notify(body, subject=f"ENCORE {flow_run.name} ({flow.name})", _sync=True)
     except Exception as error:  # noqa: BLE001  # of whatever service the block speaks to
-        flow_run_logger(run, flow).warning(
+        flow_run_logger(flow_run, flow).warning(
             "No message was sent: block %s of %s raised %s; check it on the Prefect server's page "
             "Blocks",
             *(block_name, VARIABLE, type(error).__name__),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -29,6 +31,9 @@ _SIGN_SECONDS = 2.0
 _LEAST_PATIENCE_SECONDS, _PATIENCE = 20.0, 2.0
 #: A shard that failed on so many engines has failed for good.
 _MOST_ENGINES = 2
+#: An engine that hangs ends itself after so many limits of silence, if its parent could not end it:
+#: a Prefect worker that lost its server for half a minute cancels no run until it starts again.
+_SELF_END = 1.5
 
 
 def work_as_engine(
@@ -46,7 +51,8 @@ def work_as_engine(
         InputError: This engine's code, judge, rules or pairs are not those of the run.
         Exception: An error that every shard would meet.
     """
-    run_dir = job.run_dir.parent / order.run_key  # where the parent looks, if it is another one
+    # Where the parent looks, also for an engine that makes another run.
+    run_dir = job.run_dir.parent / (order.run_key or job.manifest.key)
     life = SignOfLife(
         engine=order.name,
         slot=order.slot,
@@ -73,6 +79,7 @@ def work_as_engine(
         life.error = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
         raise
     finally:
+        faulthandler.cancel_dump_traceback_later()
         life.state, life.at_work = "ended", {}
         write_sign(run_dir, life)
     return tally.report
@@ -129,6 +136,7 @@ class _Engine:
     tried: dict[int, float] = field(default_factory=dict)
     longest_seconds: float = 0.0
     last_sign: float = 0.0
+    guarded_beat: int | None = None
 
     def work(self, num_workers: int) -> None:
         """Until nothing is left that this engine may take; a single worker is this thread."""
@@ -256,3 +264,16 @@ class _Engine:
     def _sign(self) -> None:
         self.last_sign = time.monotonic()
         write_sign(self.job.run_dir, self.life)
+        self._guard()
+
+    def _guard(self) -> None:
+        """End this process if it hangs in a shard, even in C code that lets no other thread run."""
+        beat = self.life.beat if self.life.at_work else None
+        if beat == self.guarded_beat:
+            return
+        self.guarded_beat = beat
+        if beat is None:
+            faulthandler.cancel_dump_traceback_later()
+        else:
+            seconds = _SELF_END * self.silence_seconds + 2 * _SIGN_SECONDS
+            faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
