@@ -6,7 +6,6 @@ import contextlib
 import faulthandler
 import os
 import socket
-import sys
 import threading
 import time
 from collections import Counter
@@ -34,6 +33,7 @@ _MOST_ENGINES = 2
 #: An engine that hangs ends itself after so many limits of silence, if its parent could not end it:
 #: a Prefect worker that lost its server for half a minute cancels no run until it starts again.
 _SELF_END = 1.5
+_STDERR = 2
 
 
 def work_as_engine(
@@ -276,4 +276,4 @@ class _Engine:
             faulthandler.cancel_dump_traceback_later()
         else:
             seconds = _SELF_END * self.silence_seconds + 2 * _SIGN_SECONDS
-            faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+            faulthandler.dump_traceback_later(seconds, exit=True, file=_STDERR)
