@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from typing import Any, NoReturn
 
 import httpx
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.flows import Flow
 from prefect.settings import (
     PREFECT_API_URL,
+    PREFECT_CLIENT_MAX_RETRIES,
     PREFECT_SERVER_ALLOW_EPHEMERAL_MODE,
     PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
     temporary_settings,
@@ -20,10 +23,12 @@ from encore.errors import EncoreError
 from encore.options import run_main, single_command
 from encore.settings import prepare_environment
 from encore.terminal import say
+from tasks.track import hide_secrets
 
 #: A temporary server needs 8 to 17 s, and more on a busy machine; Prefect's own limit is 20.
 _SERVER_START_SECONDS = 180
 _ANSWER_SECONDS = 20
+_LONGEST_FOUND = 100
 
 
 def run_command(flow: Flow[..., Any]) -> NoReturn:
@@ -48,7 +53,7 @@ def run_flow(flow: Flow[..., Any], **parameters: Any) -> Any:
     Raises:
         EncoreError: It did not complete; its exit code is the command's.
     """
-    _check_server()
+    check_server()
     with temporary_settings(
         set_defaults={
             PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: True,
@@ -65,14 +70,40 @@ def run_flow(flow: Flow[..., Any], **parameters: Any) -> Any:
     raise EncoreError(f"{flow.name}: {state.message}")
 
 
-def _check_server() -> None:
-    url = PREFECT_API_URL.value()
-    if not url:
+def check_server() -> None:
+    """Look what answers at PREFECT_API_URL, if it is set.
+
+    Raises:
+        EncoreError: Nothing, or something that is no Prefect server.
+    """
+    if not PREFECT_API_URL.value():
         return
+    url = hide_secrets(PREFECT_API_URL.value(), uri=PREFECT_API_URL.value())
+    settings = {"timeout": httpx.Timeout(_ANSWER_SECONDS)}
     try:
-        httpx.get(f"{url.rstrip('/')}/health", timeout=_ANSWER_SECONDS)
+        with (
+            temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client(httpx_settings=settings, sync_client=True) as client,
+        ):
+            health = client.request("GET", "/health").json()
+            version = client.api_version()
     except httpx.TransportError as error:
+        reason = str(error) or type(error).__name__
         raise EncoreError(
-            f"Prefect server {url}: it does not answer ({error}); start it with `prefect server "
-            "start`, or unset PREFECT_API_URL to run without one"
+            f"Prefect server {url}: it does not answer ({hide_secrets(reason, uri=url)}); start it "
+            "with `make up` or `prefect server start`, or unset PREFECT_API_URL to run without one"
         ) from error
+    except httpx.HTTPStatusError as error:
+        found = f"status {error.response.status_code} from {error.request.url.path}"
+        if error.response.status_code in (401, 403):
+            found += ", so PREFECT_API_AUTH_STRING may be missing"
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        found = "no JSON from /health"
+    else:
+        if health is True and re.match(r"\d+\.\d+", str(version)):
+            return
+        found = f"health {health!r} and version {version!r}"[:_LONGEST_FOUND]
+    raise EncoreError(
+        f"PREFECT_API_URL {url}: this is not the API of a Prefect server ({found}); expected an "
+        "address such as http://127.0.0.1:4200/api; set it, or unset it to run without a server"
+    )

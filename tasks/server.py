@@ -82,6 +82,11 @@ def best_effort(call: Callable[[], Result], *, later: str | None = None) -> Resu
     return result
 
 
+def is_server_away() -> bool:
+    """Whether the last call of the server that was tried had no answer."""
+    return _known.is_away
+
+
 def wait_for_server(*, timeout_seconds: float = _LONGEST_WAIT_SECONDS) -> bool:
     """Wait until the Prefect server answers, then make the calls that wait for it.
 

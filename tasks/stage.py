@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import httpx
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.logging import get_logger
 from prefect.tasks import Task
@@ -23,6 +24,7 @@ from prefect.tasks import Task
 from encore.config import StageConfig, option
 from encore.errors import EncoreError, meets_every_shard
 from encore.settings import prepare_environment
+from tasks.server import best_effort, is_server_away
 
 Result = TypeVar("Result")
 
@@ -83,7 +85,19 @@ def run_stage(
             _release_memory(error)
             raise
 
-    return attempt()
+    state = attempt(return_state=True)
+    if is_server_away():  # Prefect sends a task's state once; the server would show it as Running
+        best_effort(lambda: _set_task_state(state), later=f"{state.state_details.task_run_id}")
+    result: Result = state.result()
+    return result
+
+
+def _set_task_state(state: State[Any]) -> None:
+    told: State[Any] = State(type=state.type, name=state.name, message=state.message)
+    run_id = state.state_details.task_run_id
+    assert run_id is not None
+    with get_client(sync_client=True) as client:
+        client.set_task_run_state(run_id, told, force=True)
 
 
 def is_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:

@@ -62,9 +62,9 @@ class PrefectServer:
 
 
 @contextlib.contextmanager
-def running_server(folder: Path) -> Iterator[PrefectServer]:
-    """A server as the local stack starts it, in a folder; it is gone afterwards."""
-    port = free_port()
+def running_server(folder: Path, *, port: int | None = None) -> Iterator[PrefectServer]:
+    """A server as the local stack starts it, in a folder; it is gone afterwards, its data not."""
+    port = port or free_port()
     url = f"http://{LOOPBACK}:{port}"
     environ = prefect_environment(folder / "prefect", port=port)
     log = folder.parent / f"{folder.name}.log"

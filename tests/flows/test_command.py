@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import http.server
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from encore.errors import EncoreError
+from flows import command
+from flows.command import check_server
+from tests.mlflow_server import mlflow_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,3 +81,54 @@ def test_an_expected_error_and_a_server_away_are_one_line_and_exit_code_1(
     result = run("flows.rate_pairs", str(tmp_path), "--judge", "j", environ=environ)
     assert result.returncode == 1
     assert result.stderr.startswith("error: Prefect server http://127.0.0.1:9/api: ")
+
+
+@pytest.fixture
+def plain_server(tmp_path: Path) -> Iterator[str]:
+    """Somebody else's web server."""
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler
+    ) as other:
+        threading.Thread(target=other.serve_forever).start()
+        yield f"http://127.0.0.1:{other.server_port}/api"
+        other.shutdown()
+
+
+def test_an_address_of_another_service_is_refused_in_one_line(
+    tmp_path: Path, plain_server: str, with_server: dict[str, str]
+) -> None:
+    environ = {**with_server, "PREFECT_API_URL": plain_server}
+    result = run("flows.rate_pairs", str(tmp_path), "--judge", "j", environ=environ)
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"error: PREFECT_API_URL {plain_server}: this is not the API of a Prefect server (status "
+        "404 from /api/health); expected an address such as http://127.0.0.1:4200/api; set it, or "
+        "unset it to run without a server\n"
+    )
+
+
+def test_a_server_that_hangs_and_the_pages_of_prefect_are_no_api(
+    prefect_api: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_server()
+    pages = PREFECT_API_URL.value().removesuffix("/api")
+    monkeypatch.setattr(command, "_ANSWER_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        silent = f"http://me:secret@127.0.0.1:{hangs.getsockname()[1]}/api"
+        for url, problem in (
+            (pages, "this is not the API of a Prefect server (no JSON from /health)"),
+            (silent.replace("secret", "***"), "it does not answer"),
+        ):
+            given = {PREFECT_API_URL: silent if url != pages else url}
+            with temporary_settings(updates=given), pytest.raises(EncoreError) as refused:
+                check_server()
+            assert f"{url}: {problem}" in str(refused.value)
+
+
+@pytest.mark.services
+def test_mlflow_is_not_taken_for_prefect(store_uri: str, tmp_path: Path) -> None:
+    with mlflow_server(store_uri, tmp_path) as url:
+        for path in ("", "/api"):
+            given = {PREFECT_API_URL: f"{url}{path}"}
+            with temporary_settings(updates=given), pytest.raises(EncoreError, match="not the API"):
+                check_server()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tasks import server
+from tasks.artifacts import artifact_key
 from tasks.server import best_effort, forget_waiting_calls, server_answers, wait_for_server
-from tests.prefect_server import PrefectServer, free_port
+from tests.prefect_server import PrefectServer, free_port, running_server
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +80,72 @@ def test_a_call_that_the_server_refuses_is_logged_and_not_repeated(
         caplog.clear()
         assert wait_for_server()
     assert "refused" not in caplog.text
+
+
+SLOW_FLOW = """
+import sys, time
+from pathlib import Path
+from prefect.states import Completed
+from flows.study_flow import study_flow
+from tasks.artifacts import publish_text
+from tasks.flow_reporter import FlowReporter
+from tasks.stage import run_stage
+
+study, end = map(Path, sys.argv[1:])
+
+def work():
+    reporter = FlowReporter("slow", study)
+    reporter.started("waiting", total=10_000)
+    longest = 0.0
+    while not end.exists():
+        began = time.monotonic()
+        reporter.advanced(note="so far")
+        longest = max(longest, time.monotonic() - began)
+        time.sleep(0.2)
+    reporter.finished("waited")
+    return longest
+
+@study_flow("slow", stage="wait")
+def slow(study: Path):
+    longest = run_stage("wait", work)
+    publish_text("longest", f"{longest:.1f}", "", study)
+    run_stage("after", lambda: None)
+    return Completed(message="waited")
+
+slow(study)
+"""
+
+
+@pytest.mark.services
+def test_a_server_that_is_away_costs_a_run_nothing_but_waiting(tmp_path: Path) -> None:
+    """It is restarted at once, then away for 100 s, while which the stage and the flow end."""
+    study, end, port = tmp_path / "study", tmp_path / "end", free_port()
+    (tmp_path / "slow_flow.py").write_text(SLOW_FLOW)
+    with running_server(tmp_path / "server", port=port) as first:
+        environ = {**os.environ, **first.environ}
+        command = [sys.executable, str(tmp_path / "slow_flow.py"), str(study), str(end)]
+        with (tmp_path / "log").open("wb") as log:
+            run = subprocess.Popen(command, env=environ, stderr=log)
+        until = time.monotonic() + 120
+        while not (runs := first.post("artifacts/filter", {})) and time.monotonic() < until:
+            time.sleep(0.5)
+    run_id = runs[0]["flow_run_id"]
+    time.sleep(5)
+    with running_server(tmp_path / "server", port=port):
+        time.sleep(15)
+    time.sleep(60)
+    end.touch()
+    time.sleep(40)
+    assert run.poll() is None  # the work is done, and the run waits for its server
+    with running_server(tmp_path / "server", port=port) as last:
+        assert run.wait(timeout=60) == 0, (tmp_path / "log").read_text()
+        found = last.wait_for(run_id)
+        assert (found["state_type"], found["state"]["message"]) == ("COMPLETED", "waited")
+        assert found["name"] == "study: wait"
+        artifacts = last.artifacts(run_id)
+        tasks = last.post("task_runs/filter", {"flow_runs": {"id": {"any_": [run_id]}}})
+    states = {one["name"].partition("-")[0]: one["state_type"] for one in tasks}
+    assert states["wait"] == "COMPLETED"  # it began before the outage and ended in it
+    assert set(states.values()) == {"COMPLETED"}
+    assert artifacts[artifact_key("slow-progress", study)] == 100.0
+    assert float(artifacts[artifact_key("longest", study)]) < 20  # no call held the stage for long
