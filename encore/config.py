@@ -7,7 +7,7 @@ this module has what all of them share.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -46,6 +46,7 @@ def option(
     since: bool = False,
     source: str | None = None,
     metavar: str | None = None,
+    choices: Sequence[str] = (),
     **bounds: Any,
 ) -> Any:
     """A field of a stage's config.
@@ -62,7 +63,9 @@ def option(
         since: Added after runs existed: at its default it is left out of the key.
         source: Where the default comes from, e.g. a section of the paper.
         metavar: What stands for the value in the help text.
-        **bounds: Passed to `pydantic.Field`: ``ge``, ``le``, ``gt``, ``lt``, ``min_length``, ….
+        choices: What the Prefect form offers; the stage itself refuses another value by name.
+        **bounds: Passed to `pydantic.Field`: ``ge``, ``le``, ``gt``, ``lt``, ``min_length``,
+            ``examples``, ….
     """
     about: dict[str, Any]
     about = {"group": group, "name": name, "alias": alias, "source": source, "metavar": metavar}
@@ -70,10 +73,11 @@ def option(
     said = {key: value for key, value in about.items() if value}
     if not identity:
         said["identity"] = False
+    extra: dict[str, Any] = {_ABOUT: said}
+    if choices:
+        extra["enum"] = [*choices]
     default_is = "default_factory" if isinstance(default, type) else "default"
-    return Field(
-        description=help, json_schema_extra={_ABOUT: said}, **{default_is: default}, **bounds
-    )
+    return Field(description=help, json_schema_extra=extra, **{default_is: default}, **bounds)
 
 
 def about_option(field: FieldInfo) -> Mapping[str, Any]:
@@ -125,7 +129,9 @@ class IngestConfig(StageConfig):
         None, help="Commit, branch or tag of the one hub source, instead of the pinned one."
     )
     split: str | None = option(
-        None, help="Split of the hub sources: train (the default), test or train+test."
+        None,
+        examples=["train", "test", "train+test"],
+        help="Split of the hub sources: train (the default), test or train+test.",
     )
     replace: bool = option(False, identity=False, help="Put other pairs in the place of a label's.")
 
@@ -247,6 +253,7 @@ class RatingConfig(EnginesConfig):
     judge: JudgeConfig
     rules: str = option(
         "encore-10",
+        examples=["encore-10", "encore-20", "my-rules.toml"],
         help="encore-10, encore-20, or the path of your own rule set (TOML).",
     )
     shard_size: int = option(

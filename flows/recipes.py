@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
+from pydantic import Field
 
 from encore.config import RatingConfig
 from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
@@ -44,7 +45,7 @@ def run_recipe(
     changes: dict[str, Any] | None = None,
     tracking: TrackingConfig = TrackingConfig(),
     attempts: ShardAttempts = ShardAttempts(),
-    shard_timeout_seconds: float | None = None,
+    shard_timeout_seconds: Annotated[float, Field(gt=0)] | None = None,
 ) -> State:
     """Ingest, rate, analyze, weigh, train, gate, score, benchmark, export.
 

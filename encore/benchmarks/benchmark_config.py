@@ -27,6 +27,9 @@ DEFAULT_TAUS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 PaperTables = Literal["main", "fsfairx", "none"]
 JudgeBy = Literal["pair", "rating"]
 
+#: The form offers the names; a name that is none is refused by the stage.
+_Scheme = Annotated[str, Field(json_schema_extra={"enum": [*SCHEMES]})]
+
 _pairs = partial(option, group="Benchmark")
 _models = partial(option, group="Models")
 _rows = partial(option, group="Rows")
@@ -39,6 +42,7 @@ class PairsConfig(StageConfig):
     benchmark: str = _pairs(
         "rewardbench-safety",
         metavar="NAME_OR_TOML",
+        examples=["rewardbench-safety", "rewardbench-2-safety", "generic", "my-benchmark.toml"],
         help="rewardbench-safety, rewardbench-2-safety, generic, or your own definition.",
     )
     data: Path | None = _pairs(
@@ -57,7 +61,7 @@ class RowsConfig(StageConfig):
     Draw i has seed ``1,000,000 seed + i``: what `encore weights --seed` gives.
     """
 
-    schemes: tuple[str, ...] = _rows(
+    schemes: tuple[_Scheme, ...] = _rows(
         tuple(SCHEMES),
         name="scheme",
         help="Only rows of these schemes, beside uniform; repeatable. Default: all.",

@@ -30,12 +30,15 @@ RECIPE_NAMES: tuple[RecipeName, ...] = get_args(RecipeName)
 INITIAL = "{initial}"
 _Positive = Annotated[int, Field(ge=1)]
 _FOLDER = Path(__file__).parent
+_SOURCES = "As for `encore ingest`."
 
 
 class Weighing(SchemeOptions):
     """How rules are weighed, as in `encore weights`."""
 
-    scheme: str = option("encore", help=f"How rules are weighed, one of: {', '.join(SCHEMES)}.")
+    scheme: str = option(
+        "encore", choices=SCHEMES, help=f"How rules are weighed, one of: {', '.join(SCHEMES)}."
+    )
 
 
 class RowModel(StageConfig):
@@ -45,7 +48,7 @@ class RowModel(StageConfig):
     ``bradley-terry-model-initialised``) stands beside the paper's figure.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9 -]*$")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9 -]*$", description="Of the row.")
     backbone: BackboneConfig
     training: TrainingConfig | None = None
 
@@ -72,42 +75,45 @@ class RowModel(StageConfig):
 class InitialModel(StageConfig):
     """A reward model to start from: a head in closed form, learnt from pairs of its own."""
 
-    sources: tuple[str, ...] = Field(min_length=1)
+    sources: tuple[str, ...] = Field(min_length=1, description=_SOURCES)
     backbone: BackboneConfig
 
 
 class Recipe(StageConfig):
-    """A run from pairs to the table and an export.
+    """A run from pairs to the table and an export."""
 
-    Attributes:
-        name: On the command line; also names its folder in the study.
-        about: What it is for, a sentence.
-        sources: As for `encore ingest`.
-        initial: A backbone named ``{initial}`` is this model; None: all are to be had.
-        rows: Reward models beside the multi-head one.
-        gate: The paper's MoE baseline; None: no gate.
-        benchmark: The table; models, gate and run are the recipe's own.
-        score_limit: Pairs of the study that every head scores; None: all.
-        judge_row: The table's row of the judge's own ratings, weighed; None: no such row.
-        export_heads: Also export the model with a label for every head.
-    """
-
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=48)
-    about: str = Field(min_length=1)
-    sources: tuple[str, ...] = Field(min_length=1)
-    prefer: Prefer | None = None
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9_]*$",
+        max_length=48,
+        description="On the command line; also names its folder in the study.",
+    )
+    about: str = Field(min_length=1, description="What it is for, a sentence.")
+    sources: tuple[str, ...] = Field(min_length=1, description=_SOURCES)
+    prefer: Prefer | None = Field(None, description=_SOURCES)
     rating: RatingConfig
     weighing: Weighing = Weighing()
     backbone: BackboneConfig
     training: TrainingConfig
-    initial: InitialModel | None = None
-    rows: tuple[RowModel, ...] = ()
-    gate: GateConfig | None = None
-    score_limit: _Positive | None = None
-    judge_row: str | None = None
-    export_heads: bool = False
-    benchmark: BenchmarkConfig = BenchmarkConfig()
-    export_dtype: Literal["float32", "bfloat16"] = "float32"
+    initial: InitialModel | None = Field(
+        None, description=f"A backbone named {INITIAL} is this model; none: all are to be had."
+    )
+    rows: tuple[RowModel, ...] = Field((), description="Reward models beside the multi-head one.")
+    gate: GateConfig | None = Field(None, description="The paper's MoE baseline; none: no gate.")
+    score_limit: _Positive | None = Field(
+        None, description="Pairs of the study that every head scores; none: all."
+    )
+    judge_row: str | None = Field(
+        None, description="The table's row of the judge's own ratings, weighed; none: no such row."
+    )
+    export_heads: bool = Field(
+        default=False, description="Also export the model with a label for every head."
+    )
+    benchmark: BenchmarkConfig = Field(
+        BenchmarkConfig(), description="The table; models, gate and run are the recipe's own."
+    )
+    export_dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Number format of the exported model."
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -51,7 +51,7 @@ class SchemeOptions(StageConfig):
 class WeightsConfig(RatingsConfig, SchemeOptions):
     """What `encore weights` weighs."""
 
-    scheme: str = option("encore", help=f"One of: {', '.join(SCHEMES)}.")
+    scheme: str = option("encore", choices=SCHEMES, help=f"One of: {', '.join(SCHEMES)}.")
     compare: bool = option(False, help="All schemes side by side, with what chance reaches.")
     sweep: bool = option(False, help="Scheme encore at one temperature after another.")
 

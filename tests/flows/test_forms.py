@@ -1,0 +1,81 @@
+"""The forms that Prefect makes of all deployments: fields described, numbers bounded, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+import yaml
+
+from encore.recipes.recipe import RECIPE_NAMES
+from encore.weighting import SCHEMES
+from infra.prefect_setup import ROOT
+
+_DEPLOYMENTS = yaml.safe_load((ROOT / "infra/prefect.yaml").read_text(encoding="utf-8"))
+ENTRYPOINTS = sorted({one["entrypoint"] for one in _DEPLOYMENTS["deployments"]})
+#: A parent fills it in, no person.
+_NOT_FILLED_IN = ("EngineOrder",)
+_BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+CLOSED = {
+    "PipelineConfig.prefer": ("safer", "better"),
+    "JudgeConfig.backend": ("vllm", "transformers"),
+    "RatingConfig.overlong": ("set-aside", "truncate-left"),
+    "Weighing.scheme": SCHEMES,
+    "RowsConfig.schemes": SCHEMES,
+    "TrainConfig.method": ("full", "lora", "probe"),
+    "ScoreConfig.dtype": ("auto", "float32", "bfloat16"),
+    "BenchmarkStudyConfig.paper": ("main", "fsfairx", "none"),
+}
+
+
+def schema_of(entrypoint: str) -> dict[str, Any]:
+    module, _, name = entrypoint.rpartition(".")
+    return dict(getattr(import_module(module), name).parameters.model_dump())
+
+
+def fields_of(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from ((name, one) for name, one in schema["properties"].items())
+    for model, definition in schema["definitions"].items():
+        if model not in _NOT_FILLED_IN:
+            for name, one in definition.get("properties", {}).items():
+                yield f"{model}.{name}", one
+
+
+def parts_of(field: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A field, its alternatives and its items."""
+    yield field
+    inner = [*field.get("anyOf", ()), *field.get("prefixItems", ())]
+    for part in inner + ([field["items"]] if isinstance(field.get("items"), dict) else []):
+        yield from parts_of(part)
+
+
+@pytest.mark.parametrize("entrypoint", ENTRYPOINTS)
+def test_every_field_of_a_form_is_described_and_every_number_bounded(entrypoint: str) -> None:
+    schema = schema_of(entrypoint)
+    for name, field in fields_of(schema):
+        configs = [part["$ref"].rpartition("/")[2] for part in parts_of(field) if "$ref" in part]
+        about = [field, *(schema["definitions"][one] for one in configs)]
+        assert any(one.get("title") for one in about), name
+        assert any(one.get("description") for one in about), name
+        for part in parts_of(field):
+            is_number = part.get("type") in ("integer", "number")
+            assert not is_number or _BOUNDS & part.keys(), name
+
+
+def test_closed_choices_are_offered_and_shipped_names_are_examples() -> None:
+    schemas = {entrypoint: schema_of(entrypoint) for entrypoint in ENTRYPOINTS}
+    fields = {name: one for schema in schemas.values() for name, one in fields_of(schema)}
+    for name, choices in CLOSED.items():
+        offered = [part["enum"] for part in parts_of(fields[name]) if "enum" in part]
+        assert offered == [[*choices]], name
+    recipe = schemas["flows.recipes.run_recipe"]["properties"]["recipe"]
+    assert recipe["anyOf"][0]["enum"] == [*RECIPE_NAMES]
+    assert fields["RateConfig.rules"]["examples"][:2] == ["encore-10", "encore-20"]
+    assert "rewardbench-safety" in fields["PairsConfig.benchmark"]["examples"]
+    engines = fields["RatingConfig.engines"]["anyOf"]
+    assert engines == [
+        {"maximum": 1024, "minimum": 1, "type": "integer"},
+        {"const": "auto", "type": "string"},
+    ]
