@@ -17,6 +17,9 @@ PROCESS_ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
+    # vLLM would replace all log handlers when an engine starts, and wait for those in use: a flow
+    # run's own wait for threads that log meanwhile, and none goes on.
+    "VLLM_CONFIGURE_LOGGING": "0",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encore.errors import InputError
-from encore.settings import prepare_environment
+from encore.settings import PROCESS_ENVIRONMENT
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -51,8 +51,9 @@ def prefect_environment(
         for name, value in environ.items()
         if not name.startswith("PREFECT_") or name.startswith("PREFECT_SERVER_DATABASE_")
     }
-    prepare_environment(kept)
-    return kept | {
+    return {
+        **PROCESS_ENVIRONMENT,
+        **kept,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', os.defpath)}",
         "PREFECT_HOME": str(home),
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "storage"),

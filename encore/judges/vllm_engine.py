@@ -166,6 +166,7 @@ def _engine_environment(*, num_devices: int) -> None:
     if num_devices == 1:
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(load_settings().cpu_kv_cache_gib))
+    logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])
 
 
 @contextlib.contextmanager

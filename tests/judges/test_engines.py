@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,26 @@ def test_an_interrupted_engine_is_replaced_and_the_next_call_answers(prompts, vl
     with pytest.raises(KeyboardInterrupt):
         vllm_judge.reply(prompts, max_reply_tokens=16, on_progress=interrupt)
     assert ask(vllm_judge, prompts) == before
+
+
+def test_an_engine_that_starts_leaves_the_log_handlers_of_its_process_alone(
+    folder, prompts, monkeypatch
+):
+    # A flow run's handler waits, when it is flushed, for threads that log: vLLM must not do that
+    # while it holds the lock of all logging.
+    flushed: list[str] = []
+
+    class Handler(logging.Handler):
+        def flush(self) -> None:
+            flushed.append("flushed")
+
+    handler = Handler()
+    logging.getLogger().addHandler(handler)
+    monkeypatch.setattr("vllm.logger._last_configured_logging_config", None)
+    judge = open_judge(JudgeConfig(model=str(folder)))
+    try:
+        ask(judge, prompts[:1])
+    finally:
+        judge.close()
+        logging.getLogger().removeHandler(handler)
+    assert flushed == []
