@@ -75,12 +75,14 @@ def work_as_engine(
             silence_seconds=silence_seconds,
         )
         engine.work(num_workers)
-    except BaseException as error:
+        life.state = "ended"
+    except Exception as error:
+        life.state = "ended"
         life.error = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
         raise
-    finally:
+    finally:  # an engine that a signal stops has not ended: the parent replaces it
         faulthandler.cancel_dump_traceback_later()
-        life.state, life.at_work = "ended", {}
+        life.at_work = {}
         write_sign(run_dir, life)
     return tally.report
 

@@ -1,0 +1,39 @@
+"""What an engine leaves behind when it does not come to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from encore.data.ingestion import ingest
+from encore.data.study import open_study
+from encore.engines.engine import work_as_engine
+from encore.engines.signs import EngineOrder, read_signs
+from encore.errors import EveryShardError
+from encore.versions import code_digest
+from tests.scripted_judge import ScriptedJudge
+from tests.test_rating import opened, write_source
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (SystemExit(143), "working"),  # SIGTERM: a worker was stopped, a pod evicted
+        (EveryShardError("no engine"), "ended"),
+    ],
+)
+def test_an_engine_has_ended_by_an_error_of_its_own_alone(
+    tmp_path: Path, error: BaseException, state: str
+) -> None:
+    def script(_prompt: str) -> str:
+        raise error
+
+    ingest([f"mine={write_source(tmp_path)}"], out=tmp_path / "study")
+    run = opened(open_study(tmp_path / "study"), ScriptedJudge(script))
+    key = run.manifest.run_key
+    order = EngineOrder(name="one", slot=0, of=1, run_key=key, code=code_digest())
+    with pytest.raises(type(error)):
+        work_as_engine(run.job(), order, silence_seconds=60)
+    sign = read_signs(run.run_dir)["one"]
+    assert (sign.state, sign.at_work) == (state, {})
