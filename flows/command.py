@@ -60,7 +60,13 @@ def run_flow(flow: Flow[..., Any], **parameters: Any) -> Any:
             PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: _SERVER_START_SECONDS,
         }
     ):
-        state: State[Any] = flow(**parameters, return_state=True)
+        try:
+            state: State[Any] = flow(**parameters, return_state=True)
+        except httpx.TransportError as error:  # Prefect's own call, after a minute of attempts
+            raise EncoreError(
+                "the Prefect server went away and was not told how the run ended; finished work "
+                "is kept, the same command continues"
+            ) from error
     if state.is_completed():
         say(f"{flow.name}: {state.message}")
         return state.result()

@@ -31,7 +31,7 @@ def notify_of_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]
         import prefect.blocks.notifications  # noqa: F401  # makes the types of blocks known
 
         block: Any = Block.load(block_name, _sync=True)
-        block.notify(body, subject=f"ENCORE {flow_run.name} ({flow.name})", _sync=True)
+        block.notify(body, subject=f"ENCORE {flow_run.name}", _sync=True)
     except Exception as error:  # noqa: BLE001  # of whatever service the block speaks to
         flow_run_logger(flow_run, flow).warning(
             "No message was sent: block %s of %s raised %s; check it on the Prefect server's page "
