@@ -168,8 +168,6 @@ def supervise(
             "--slice divides the shards by hand, --engines among engines: give one of them"
         )
     tally, pending, _ = begin(replace(job, start=lambda: 1), reporter=reporter)
-    if not pending:
-        return tally.report
     parent = _Parent(
         job=job,
         launcher=launcher,
@@ -180,7 +178,8 @@ def supervise(
         show=show,
     )
     try:
-        parent.work()
+        if pending:
+            parent.work()
     finally:
         parent.stop_engines()
         launcher.close()

@@ -1,0 +1,39 @@
+"""A scoring that local engines share: the same files as of one process."""
+
+from __future__ import annotations
+
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+
+from encore.config import ScoreConfig
+from encore.data.study import open_study
+from encore.errors import EncoreError
+from encore.runs import run_status
+from encore.scoring.head_scores import ScoreManifest
+from encore.scoring.scoring_run import ScoreResult, score_study
+
+
+def rows(result: ScoreResult) -> list[dict[str, object]]:
+    paths = run_status(result.out, ScoreManifest).paths
+    return [row for path in paths for row in pq.read_table(path).to_pylist()]
+
+
+def test_two_engines_score_what_one_process_scores(study, model, tmp_path):
+    other = shutil.copytree(study, tmp_path / "other")
+    given = {"model": str(model), "shard_size": 5}
+    alone = score_study(open_study(study), ScoreConfig(study=study, **given))
+    shared = score_study(open_study(other), ScoreConfig(study=other, engines=2, **given))
+
+    assert shared.key == alone.key
+    assert rows(shared) == rows(alone)
+    assert (shared.num_tokens, shared.split) == (alone.num_tokens, alone.split)
+    signs = sorted((shared.out / "engines").glob("*.json"))
+    assert [path.name[0] for path in signs] == ["0", "1"]
+
+
+def test_a_model_that_no_engine_can_open_is_one_error(study, tmp_path):
+    config = ScoreConfig(study=study, engines=2, model=str(tmp_path / "nowhere"))
+    with pytest.raises(EncoreError, match=r"engine 1 of 2 could not begin: .*nowhere"):
+        score_study(open_study(study), config)
