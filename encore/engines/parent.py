@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from encore.engines.signs import EngineOrder, SignOfLife, Watch, read_signs, sign_path
 from encore.errors import EncoreError, InputError
@@ -123,6 +123,11 @@ def planned_by_engine(
         raise
 
 
+def _counts(signs: Iterable[SignOfLife]) -> dict[int, dict[str, Any]]:
+    """What engines counted in the shards that they finished, by index."""
+    return {index: one for sign in signs for index, one in sign.done.items()}
+
+
 def _not_here(_shard: Shard, _tell: Tell) -> Slice:
     raise NotImplementedError("engines compute")
 
@@ -178,8 +183,7 @@ def supervise(
         show=show,
     )
     try:
-        if pending:
-            parent.work()
+        parent.work()
     finally:
         parent.stop_engines()
         launcher.close()
@@ -247,9 +251,17 @@ class _Parent:
         key, run_dir = self.job.manifest.key, self.job.run_dir
         adopted = {order.slot: order for order in self.launcher.adopt(key)}
         names = {order.name for order in adopted.values()}
-        for name in read_signs(run_dir).keys() - names:  # of an earlier parent
+        signs = read_signs(run_dir)
+        for name in signs.keys() - names:  # of an earlier parent
             sign_path(run_dir, name).unlink(missing_ok=True)
-        for place in range(self.num_engines):
+        counts = _counts(signs[name] for name in signs.keys() & names)
+        self.tally.outcomes = [
+            replace(one, action=self.job.manifest.DONE, counts=counts[one.index])
+            if one.index in counts
+            else one
+            for one in self.tally.outcomes
+        ]
+        for place in range(self.num_engines if self.open else 0):
             order = adopted.pop(place, None)
             slot = _Slot(order=order or self._new_order(place), num_starts=1)
             self.slots.append(slot)
@@ -302,7 +314,7 @@ class _Parent:
         return slot.order.label + (f" on {sign.host}" if sign is not None else "")
 
     def _note_finished(self) -> None:
-        counts = {index: one for sign in self.signs.values() for index, one in sign.done.items()}
+        counts = _counts(self.signs.values())
         for state in finished_shards(self.job.run_dir, self.job.manifest, self.open.values()):
             del self.open[state.index]
             done = self.job.manifest.DONE
