@@ -26,8 +26,9 @@ Result = TypeVar("Result")
 
 #: A server that is well answers in milliseconds, a busy one within a second.
 _ANSWER_SECONDS = 5.0
-#: After a call without an answer, no other is tried for so long.
-_PAUSE_SECONDS = 10.0
+#: After a call without an answer, no other is tried for so long; where a link is cut, a call takes
+#: 14 s to fail (Prefect's client connects four times), so the pause grows with it.
+_PAUSE_SECONDS, _PAUSE_SHARE, _LONGEST_PAUSE_SECONDS = 10.0, 10.0, 60.0
 _POLL_SECONDS = 2.0
 _LONGEST_WAIT_SECONDS = 3600.0
 
@@ -126,6 +127,10 @@ def run_logger() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
 
 def _make(attempt: Callable[[], Result]) -> tuple[Result | None, bool]:
     """A call's result, and whether it reached the server."""
+    began = time.monotonic()
+    with _known.lock:
+        if _known.is_away:  # the other threads go on meanwhile
+            _known.not_before = began + _LONGEST_PAUSE_SECONDS
     reason = f"no answer in {_ANSWER_SECONDS:g} s"
     try:
         if server_answers():
@@ -136,17 +141,19 @@ def _make(attempt: Callable[[], Result]) -> tuple[Result | None, bool]:
         is_status = isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500
         if is_status or not isinstance(error, httpx.HTTPError):
             run_logger().warning("Prefect server refused a call (%s); the stage goes on", error)
+            _note(is_away=False)
             return None, True
         reason = str(error) or type(error).__name__
-    _note(is_away=True, reason=reason)
+    _note(is_away=True, reason=reason, seconds=time.monotonic() - began)
     return None, False
 
 
-def _note(*, is_away: bool, reason: str = "") -> None:
-    """Log that the server went away or came back, once."""
+def _note(*, is_away: bool, reason: str = "", seconds: float = 0.0) -> None:
+    """Log that the server went away or came back, once; ``seconds``: how long that took."""
+    pause = max(_PAUSE_SECONDS, min(_PAUSE_SHARE * seconds, _LONGEST_PAUSE_SECONDS))
     with _known.lock:
         was_away, _known.is_away = _known.is_away, is_away
-        _known.not_before = time.monotonic() + _PAUSE_SECONDS if is_away else 0.0
+        _known.not_before = time.monotonic() + pause if is_away else 0.0
     if is_away and not was_away:
         run_logger().warning("Prefect server is away (%s); the stage goes on", reason)
     elif was_away and not is_away:

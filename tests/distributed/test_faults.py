@@ -89,7 +89,8 @@ def test_an_engine_that_hangs_is_replaced_and_a_wrong_clock_does_no_harm(
 def test_engines_that_cannot_do_the_run_are_named_and_the_others_go_on(
     farm: Farm, study: Path, tmp_path: Path
 ) -> None:
-    farm.control.order(cannot_load=["w1"], revision={"w2": "another"})
+    # The third one has work until the slower of the two has started.
+    farm.control.order(cannot_load=["w1"], revision={"w2": "another"}, seconds=2.5)
     run = start(farm, study)
     over = farm.wait_for(run, seconds=_SECONDS)
 

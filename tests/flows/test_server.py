@@ -64,7 +64,7 @@ def test_a_server_that_hangs_costs_seconds_and_then_none_until_the_pause_is_over
             assert 0.9 < time.monotonic() - began < 5
             began = time.monotonic()
             assert best_effort(ask) is None
-            assert time.monotonic() - began < 0.1
+            assert time.monotonic() - began < 0.9  # less than the answer's second
 
 
 def test_a_call_that_the_server_refuses_is_logged_and_not_repeated(
