@@ -120,7 +120,7 @@ class EngineTable:
 def _engine(row: EngineRow) -> Iterator[tuple[str, Any]]:
     yield from (("engine", row.label), ("host", row.host), ("devices", row.devices))
     yield from (("state", row.state), ("shards", row.num_shards))
-    yield "per second", row.rows_per_second
+    yield "per second", round(row.rows_per_second, 1)
     yield "nulls", None if row.null_share is None else f"{row.null_share:.1%}"
     yield "last sign of life", f"{row.silent_seconds:.0f} s ago"
 
