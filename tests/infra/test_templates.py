@@ -15,6 +15,8 @@ import jsonschema
 import pytest
 import yaml
 
+from encore.settings import Settings
+
 INFRA = Path(__file__).resolve().parents[2] / "infra"
 COMPOSE = INFRA / "compose.yaml"
 KUBERNETES = INFRA / "kubernetes"
@@ -97,16 +99,28 @@ def test_no_template_has_a_password_or_a_public_address():
         assert all(path == COMPOSE and one.endswith("# of the container") for one in public)
 
 
-@pytest.mark.parametrize("path", [COMPOSE, *UNITS], ids=lambda path: path.name)
-def test_every_variable_is_explained(path):
+def explained() -> set[str]:
+    """The variables of .env.example."""
     example = (INFRA / ".env.example").read_text(encoding="utf-8")
-    explained = set(re.findall(r"^#?([A-Z][A-Z_]+)=", example, re.M))
-    text = "\n".join(
-        line for line in path.read_text(encoding="utf-8").splitlines() if line[:1] != "#"
-    )
+    return set(re.findall(r"^#?([A-Z][A-Z_]+)=", example, re.M))
+
+
+@pytest.mark.parametrize("path", [COMPOSE, *UNITS], ids=lambda path: path.name)
+def test_every_variable_of_a_template_is_explained(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    text = "\n".join(line for line in lines if line[:1] != "#")
     used = set(re.findall(r"\$\{([A-Z_]+)", text)) | set(re.findall(r"^ +([A-Z_]+):$", text, re.M))
     assert used
-    assert used <= explained
+    assert used <= explained()
+
+
+def test_every_variable_of_the_project_is_explained():
+    folders = [INFRA, *(INFRA.parent / name for name in ("encore", "tasks", "flows"))]
+    code = "".join(path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py"))
+    used = set(re.findall(r"\"(ENCORE_[A-Z_]+)\"", code)) - {"ENCORE_STACK_PROCESS"}  # our mark
+    used |= {f"ENCORE_{name.upper()}" for name in Settings.model_fields}
+    assert len(used) > 5
+    assert used <= explained()
 
 
 def test_the_images_pass_hadolint():
