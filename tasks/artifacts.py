@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -17,7 +17,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from encore.data.records import slug
-from encore.engines.parent import EngineRow
+from encore.engines.parent import Rows
 from tasks.server import best_effort
 
 if TYPE_CHECKING:  # torch, which rating does not want
@@ -99,12 +99,12 @@ class EngineTable:
         self._artifact: UUID | None = None
         self._not_before = 0.0
 
-    def show(self, rows: Sequence[EngineRow]) -> None:
-        """Show the engines as they are."""
-        if time.monotonic() < self._not_before and not all(row.is_over for row in rows):
+    def show(self, rows: Rows, *, now: bool = False) -> None:
+        """Show the engines as they are, ``now`` or if it is time."""
+        if not now and time.monotonic() < self._not_before:
             return
         self._not_before = time.monotonic() + _ENGINES_SECONDS
-        self._rows = [{name: _cell(value) for name, value in _engine(row)} for row in rows]
+        self._rows = [dict(row) for row in rows]
         best_effort(self._send, later=self._key)
 
     def _send(self) -> None:
@@ -115,14 +115,6 @@ class EngineTable:
             return
         with get_client(sync_client=True) as client:
             client.update_artifact(self._artifact, ArtifactUpdate(data=json.dumps(self._rows)))
-
-
-def _engine(row: EngineRow) -> Iterator[tuple[str, Any]]:
-    yield from (("engine", row.label), ("host", row.host), ("devices", row.devices))
-    yield from (("state", row.state), ("shards", row.num_shards))
-    yield "per second", round(row.rows_per_second, 1)
-    yield "nulls", None if row.null_share is None else f"{row.null_share:.1%}"
-    yield "last sign of life", f"{row.silent_seconds:.0f} s ago"
 
 
 def publish_statistics(analysis: Analysis, *, study: Path) -> None:

@@ -51,14 +51,16 @@ def work_as_engine(
         InputError: This engine's code, judge, rules or pairs are not those of the run.
         Exception: An error that every shard would meet.
     """
-    # Where the parent looks, also for an engine that makes another run.
-    run_dir = job.run_dir.parent / (order.run_key or job.manifest.key)
+    run_dir = job.run_dir
+    if not _is_run(job, order):  # where the parent looks
+        run_dir = run_dir.parent / order.run_key
     life = SignOfLife(
         engine=order.name,
         slot=order.slot,
         host=socket.gethostname(),
         pid=os.getpid(),
         devices=os.environ.get("CUDA_VISIBLE_DEVICES") or "cpu",
+        state="starting",
     )
     try:
         _check_order(job, order)
@@ -87,6 +89,10 @@ def work_as_engine(
     return tally.report
 
 
+def _is_run(job: Job, order: EngineOrder) -> bool:
+    return order.run_key in (job.manifest.key, "")
+
+
 def _check_order(job: Job, order: EngineOrder) -> None:
     here = f"{order.label} on {socket.gethostname()}"
     if code_digest() != order.code:
@@ -94,7 +100,7 @@ def _check_order(job: Job, order: EngineOrder) -> None:
             f"{here}: its code of encore ({code_digest()}) is not that of the run's parent "
             f"({order.code}); bring both checkouts to one commit and start the run again"
         )
-    if order.run_key in (job.manifest.key, ""):
+    if _is_run(job, order):
         return
     ours, theirs = _flat(job.manifest.identity), {}
     with contextlib.suppress(EncoreError):

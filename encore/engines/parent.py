@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -62,19 +62,19 @@ class Launcher(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRow:
-    """One engine in a table for people; ``silent_seconds`` by the parent's clock."""
+#: A table for people: a row for each engine, values by column.
+Rows = Sequence[Mapping[str, object]]
 
-    label: str
-    host: str
-    devices: str
-    state: str
-    num_shards: int
-    rows_per_second: float
-    null_share: float | None
-    silent_seconds: float
-    is_over: bool
+
+class Show(Protocol):
+    """What shows the engines to people."""
+
+    def __call__(self, rows: Rows, /, *, now: bool = False) -> None:
+        """Show them ``now``, or if it is time."""
+
+
+def show_nothing(_rows: Rows, /, *, now: bool = False) -> None:
+    """What a command does."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def supervise(
     num_engines: int,
     silence_seconds: float,
     reporter: Reporter = SILENT,
-    show: Callable[[Sequence[EngineRow]], None] = lambda _rows: None,
+    show: Show = show_nothing,
 ) -> RunReport:
     """Have engines do what is not done of a run; ends when every shard is done or failed for good.
 
@@ -159,7 +159,7 @@ def supervise(
     Args:
         job: The run; nothing is computed in this process.
         launcher: Starts engines.
-        num_engines: How many.
+        num_engines: How many; never more than there are open shards.
         silence_seconds: The limit of an engine that finishes no request.
         reporter: Told about finished rows and shards.
         show: Given a row for each engine, now and then.
@@ -178,7 +178,7 @@ def supervise(
         launcher=launcher,
         tally=tally,
         open={shard.index: shard for shard in pending},
-        num_engines=num_engines,
+        num_engines=min(num_engines, max(1, len(pending))),
         silence_seconds=silence_seconds,
         show=show,
     )
@@ -200,7 +200,7 @@ class _Parent:
     open: dict[int, Shard]
     num_engines: int
     silence_seconds: float
-    show: Callable[[Sequence[EngineRow]], None]
+    show: Show
     slots: list[_Slot] = field(default_factory=list)
     signs: dict[str, SignOfLife] = field(default_factory=dict)
     watch: Watch = field(default_factory=Watch)
@@ -222,12 +222,12 @@ class _Parent:
                 self.signs = read_signs(self.job.run_dir)
                 self._note_finished()
                 break
-            self.show(self._rows())
+            self.show([self._row(slot) for slot in self.slots])
             time.sleep(_POLL_SECONDS)
         give_up = time.monotonic() + _END_SECONDS
         while self._engines_in("running") and time.monotonic() < give_up:
             time.sleep(_POLL_SECONDS)
-        self.show(self._rows())
+        self.show([self._row(slot) for slot in self.slots], now=True)
         self._note_failures()
 
     def stop_engines(self) -> None:
@@ -274,28 +274,29 @@ class _Parent:
 
     def _look_after(self, slot: _Slot) -> None:
         """Replace a slot's engine if it is lost or silent; close the slot if it has ended."""
-        order, sign = slot.order, self.signs.get(slot.order.name)
-        found = self.launcher.state(order.name)
-        if sign is not None and sign.beat:
+        sign, found = self._sign(slot), self.launcher.state(slot.order.name)
+        if sign.beat:
             slot.num_starts = 0
-        if sign is not None and sign.state == "ended":
+        if sign.state == "ended":
             slot.is_over, slot.error = True, sign.error
         elif found.state == "ended":
             slot.is_over, slot.error = True, found.message or "it ended without a word"
         elif found.state == "lost":
             self._replace(slot, found.message or "it was lost")
-        elif found.state == "running":
-            is_started = sign is not None and sign.state == "working"
-            limit = self.silence_seconds if is_started else _START_SECONDS
-            silence = self.watch.silence(order.name, sign and (sign.beat, sign.state))
-            if silence > limit and self._is_needed(sign):
+        elif found.state == "running" and (sign.state != "working" or sign.at_work):
+            # An engine that waits for stragglers is silent for a reason.
+            limit = self.silence_seconds if sign.state == "working" else _START_SECONDS
+            if self._silence(sign) > limit:
                 self._replace(slot, f"it finished no request for {limit:g} s")
         if slot.error:
             logger.warning("%s is given up: %s", self._name(slot), slot.error)
 
-    def _is_needed(self, sign: SignOfLife | None) -> bool:
-        """An engine that waits for stragglers is silent for a reason."""
-        return sign is None or sign.state == "starting" or bool(sign.at_work)
+    def _sign(self, slot: _Slot) -> SignOfLife:
+        order = slot.order
+        return self.signs.get(order.name) or SignOfLife(engine=order.name, slot=order.slot)
+
+    def _silence(self, sign: SignOfLife) -> float:
+        return self.watch.silence(sign.engine, sign.beat, sign.state)
 
     def _replace(self, slot: _Slot, reason: str) -> None:
         name, order = self._name(slot), slot.order
@@ -310,8 +311,8 @@ class _Parent:
         self.launcher.start(slot.order)
 
     def _name(self, slot: _Slot) -> str:
-        sign = self.signs.get(slot.order.name)
-        return slot.order.label + (f" on {sign.host}" if sign is not None else "")
+        host = self._sign(slot).host
+        return f"{slot.order.label} on {host}" if host else slot.order.label
 
     def _note_finished(self) -> None:
         counts = _counts(self.signs.values())
@@ -340,27 +341,19 @@ class _Parent:
         for index in self.open:
             self.tally.failures[index] = failed.get(index) or f"no engine was left ({told})"
 
-    def _rows(self) -> list[EngineRow]:
-        return [self._row(slot) for slot in self.slots]
-
-    def _row(self, slot: _Slot) -> EngineRow:
-        order, sign = slot.order, self.signs.get(slot.order.name)
-        now = time.monotonic()
-        since, first = self.began.get(order.name, (now, 0))
-        if sign is not None and sign.beat and order.name not in self.began:
-            self.began[order.name] = (now, sign.beat)
-            since, first = now, sign.beat
-        beat = sign.beat if sign is not None else 0
-        state = sign.state if sign is not None else self.launcher.state(order.name).state
-        is_rated = sign is not None and sign.num_rows
-        return EngineRow(
-            label=order.label,
-            host=sign.host if sign is not None else "",
-            devices=sign.devices if sign is not None else "",
-            state=f"given up: {slot.error}" if slot.error else state,
-            num_shards=len(sign.done) if sign is not None else 0,
-            rows_per_second=(beat - first) / (now - since) if now > since else 0.0,
-            null_share=sign.num_nulls / sign.num_rows if sign is not None and is_rated else None,
-            silent_seconds=self.watch.silence(order.name, sign and (sign.beat, sign.state)),
-            is_over=slot.is_over or not self.open,
-        )
+    def _row(self, slot: _Slot) -> dict[str, object]:
+        order, now = slot.order, time.monotonic()
+        sign = self._sign(slot)
+        if sign.beat:
+            self.began.setdefault(order.name, (now, sign.beat))
+        since, first = self.began.get(order.name, (now, sign.beat))
+        return {
+            "engine": order.label,
+            "host": sign.host,
+            "devices": sign.devices,
+            "state": f"given up: {slot.error}" if slot.error else sign.state,
+            "shards": len(sign.done),
+            "per second": round((sign.beat - first) / (now - since), 1) if now > since else 0,
+            "nulls": f"{sign.num_nulls / sign.num_rows:.1%}" if sign.num_rows else "–",
+            "last sign of life": f"{self._silence(sign):.0f} s ago",
+        }

@@ -50,7 +50,7 @@ class SignOfLife(BaseModel):
         host: Its machine.
         pid: Its process there.
         devices: Its GPUs as CUDA_VISIBLE_DEVICES has them, or ``cpu``.
-        state: ``starting`` until its model is loaded.
+        state: ``waiting`` for a place, then ``starting`` until its model is loaded.
         beat: Requests finished so far.
         at_work: Rows finished of the shards in work, by index.
         done: Counts of the shards it has finished, by index.
@@ -62,10 +62,10 @@ class SignOfLife(BaseModel):
 
     engine: str
     slot: int
-    host: str
-    pid: int
-    devices: str
-    state: Literal["starting", "working", "ended"] = "starting"
+    host: str = ""
+    pid: int = 0
+    devices: str = ""
+    state: Literal["waiting", "starting", "working", "ended"] = "waiting"
     beat: int = 0
     at_work: dict[int, int] = {}
     done: dict[int, dict[str, Any]] = {}

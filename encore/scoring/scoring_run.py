@@ -34,7 +34,7 @@ from encore.data.pairs import (
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
 from encore.engines.local import EngineRequest, LocalLauncher, Work, engine_environments
-from encore.engines.parent import EngineRow, Launcher, planned_by_engine, supervise
+from encore.engines.parent import Launcher, Show, planned_by_engine, show_nothing, supervise
 from encore.errors import EncoreError, EveryShardError
 from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
@@ -175,7 +175,7 @@ def score_with_engines(
     *,
     num_engines: int,
     reporter: Reporter = SILENT,
-    show: Callable[[Sequence[EngineRow]], None] = lambda _rows: None,
+    show: Show = show_nothing,
 ) -> ScoreResult:
     """Have engines score a study; the model is opened by them alone.
 
