@@ -68,8 +68,8 @@ def set_alias(
         TrackingUnavailableError: MLflow does not answer.
     """
     study = open_study(config.study).path
-    every = study_runs.read_tables(open_study(study), also=(table,))
-    found = next(one for one in every if one.parent.folder == table)
+    tables = study_runs.read_tables(open_study(study), also=(table,))
+    found = next(one for one in tables if one.parent.folder == table)
     shown = _registrable(found.rows, row)
     uri = choose_tracking_uri(study, given=tracking.tracking_uri)
     with connected(uri) as client, FileLock(study / f"{_WORK_FOLDER}.lock"):
@@ -78,14 +78,17 @@ def set_alias(
             run = Projection(client=client, uri=uri).open_run(shown, place)
         of_row = f"name = '{model}' and run_id = '{run.info.run_id}'"
         there = client.search_model_versions(of_row)
+        logged = _log_model(client, shown, run, config)
         if not there:
-            logged = _log_model(client, shown, run, config)
             if not client.search_registered_models(f"name = '{model}'"):
                 client.create_registered_model(model)
             marks = {name: shown.tags[name] for name in _MARKS}
             new = {"run_id": run.info.run_id, "tags": marks, "model_id": logged.model_id}
             there = [client.create_model_version(model, logged.artifact_location, **new)]
         version = str(there[0].version)
+        every = client.search_model_versions(f"run_id = '{run.info.run_id}'")
+        of_model = json.dumps([{"name": one.name, "version": one.version} for one in every])
+        client.set_logged_model_tags(logged.model_id, {"mlflow.modelVersions": of_model})
         client.set_registered_model_alias(model, alias, version)
         return version
 

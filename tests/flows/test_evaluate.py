@@ -10,18 +10,16 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import State
 
-from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, PairsConfig, RowsConfig
+from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
 from encore.benchmarks.run import run_benchmark
 from encore.data.study import open_study
 from flows.evaluate import AliasConfig, evaluate
 from flows.score import ScoringAttempts
 from tasks import stage
 from tasks.track import TrackingConfig
-from tests.benchmarks.table_world import jsonl_rows, write_jsonl
 from tests.flows.conftest import artifact, error_of
-from tests.scoring.models import make_model
 from tests.tasks.mlflow_store import Logged
-from tests.training.studies import make_study, write_ratings
+from tests.tasks.study_files import make_evaluation
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
 
@@ -30,42 +28,26 @@ EvaluateFlow = Callable[..., State[Any]]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("evaluation")
-    make_study(folder / "study", num_pairs=8)
-    write_ratings(folder / "study", folder / "ratings.parquet")
-    make_model(folder / "model")
-    make_model(folder / "initial", head_ids=("reward",), seed=1)
-    write_jsonl(folder / "rows.jsonl", jsonl_rows(NUM_PAIRS, subsets=("refuse", "respond")))
-    return folder
+def made(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkStudyConfig:
+    return make_evaluation(tmp_path_factory.mktemp("evaluation"), num_pairs=NUM_PAIRS)
 
 
 @pytest.fixture
-def study(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made / "study", tmp_path / "study"))
-
-
-def config_of(made: Path, study: Path, **options: Any) -> BenchmarkStudyConfig:
-    config = {
-        "study": study,
-        "model": str(made / "model"),
-        "reward_models": (f"initial={made / 'initial'}",),
-        "pairs": PairsConfig(benchmark="generic", data=made / "rows.jsonl"),
-        "rows": RowsConfig(schemes=("encore",), taus=(2.0,)),
-        "ratings": made / "ratings.parquet",
-    }
-    return BenchmarkStudyConfig(**{**config, **options})
+def study(made: BenchmarkStudyConfig, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made.study, tmp_path / "study"))
 
 
 @pytest.fixture
-def start(made: Path, study: Path, store_uri: str, monkeypatch: pytest.MonkeyPatch) -> EvaluateFlow:
+def start(
+    made: BenchmarkStudyConfig, study: Path, store_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> EvaluateFlow:
     """The flow on a small model and ten pairs; retries at once."""
     monkeypatch.setattr(stage, "_RETRY_DELAYS_SECONDS", [0.0])
 
     def run_it(
         *, tracking_uri: str = store_uri, aliases: AliasConfig | None = None, **options: Any
     ) -> State[Any]:
-        config = config_of(made, study, **options)
+        config = made.model_copy(update={"study": study, **options})
         return evaluate(
             config,
             TrackingConfig(tracking_uri=tracking_uri),
@@ -85,7 +67,8 @@ def test_the_flow_makes_the_table_of_the_command_and_shows_every_row(
     assert away.message.startswith("3 rows, 20 pairs scored, MLflow was away; ")
     state = start()
     assert state.message.startswith("3 rows, scored before, 4 runs logged; ")
-    by_call = run_benchmark(open_study(study), config_of(made, study, out=tmp_path / "by-call"))
+    config = made.model_copy(update={"study": study, "out": tmp_path / "by-call"})
+    by_call = run_benchmark(open_study(study), config)
     table = Path(state.result()) / "table.json"
     assert (by_call.out / "table.json").read_bytes() == table.read_bytes()
     assert artifact("benchmark-table", study).data == by_call.markdown_path.read_text(

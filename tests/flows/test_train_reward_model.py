@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from prefect.client.schemas.objects import State
+from prefect.settings import PREFECT_API_URL
 
 from encore.errors import InputError
 from encore.files import file_sha256
@@ -110,6 +111,8 @@ def test_the_flow_makes_the_model_of_the_command_and_shows_it(train, made, store
     assert all({one.key for one in model.metrics} >= wanted for model in models.values())
     assert logged.run().data.params["config.learning_rate"] == "0.001"
     assert logged.run().data.tags["encore.prefect_flow_run"]
+    data = [one.dataset.name for one in logged.run().inputs.dataset_inputs]
+    assert data == ["study", "ratings by an unknown judge"]
 
     steps = {"evaluate_every": 4, "checkpoint_every": 4, "max_steps": NUM_STEPS}
     options = {"batch_pairs": 4, "evaluation_share": 0.2, **steps}
@@ -149,6 +152,8 @@ def test_a_retry_goes_on_from_the_checkpoint_in_the_same_mlflow_run(
 def test_what_a_retry_cannot_mend_is_tried_once(train, monkeypatch, tmp_path):
     assert "no such directory" in str(error_of(train(study=tmp_path / "nowhere")))
     assert not (tmp_path / "nowhere").exists()
+    other = str(PREFECT_API_URL.value()).removesuffix("/api")
+    assert "another service answers" in str(error_of(train(tracking_uri=other)))
     break_at(monkeypatch, 2, InputError("a value that is none"), InputError("again"))
     assert str(error_of(train(retries=3))) == "a value that is none"
 

@@ -9,7 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, PairsConfig, RowsConfig
 from encore.data.ingestion import ingest
+from tests.benchmarks.table_world import jsonl_rows, write_jsonl
+from tests.scoring.models import make_model
+from tests.training.studies import make_study as make_rated_study
+from tests.training.studies import write_ratings
 
 RUN_KEY = "ab12" * 4
 _IDENTITY = {
@@ -94,6 +99,23 @@ def benchmark(study: Path, *, key: str = "0123456789abcdef", rows: int = 3) -> P
         {"key": key, "identity": {"ratings": ratings}, "models": dict.fromkeys(names, behind)},
     )
     return folder
+
+
+def make_evaluation(folder: Path, *, num_pairs: int) -> BenchmarkStudyConfig:
+    """A study, a model of its rules, another with one head, and a benchmark; nothing is scored."""
+    make_rated_study(folder / "study", num_pairs=8)
+    write_ratings(folder / "study", folder / "ratings.parquet")
+    make_model(folder / "model")
+    make_model(folder / "initial", head_ids=("reward",), seed=1)
+    write_jsonl(folder / "rows.jsonl", jsonl_rows(num_pairs, subsets=("refuse", "respond")))
+    return BenchmarkStudyConfig(
+        study=folder / "study",
+        model=str(folder / "model"),
+        reward_models=(f"initial={folder / 'initial'}",),
+        pairs=PairsConfig(benchmark="generic", data=folder / "rows.jsonl"),
+        rows=RowsConfig(schemes=("encore",), taus=(2.0,)),
+        ratings=folder / "ratings.parquet",
+    )
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -14,19 +14,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, PairsConfig, RowsConfig
+from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, RowsConfig
 from encore.benchmarks.run import run_benchmark
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.model.saved_model import ABOUT_FILE
 from tasks.register_model import DEFAULT_MODEL, set_alias
 from tasks.track import VARIABLE, TrackingConfig, sync
-from tests.benchmarks.table_world import jsonl_rows, write_jsonl
 from tests.mlflow_server import mlflow_server
 from tests.scoring.models import make_model
 from tests.tasks import study_files
 from tests.tasks.mlflow_store import MlflowClient, copied, mlflow, new_template
-from tests.training.studies import make_study, write_ratings
 
 CHAMPION = f"models:/{DEFAULT_MODEL}@champion"
 TAU_2 = "encore (τ 2)"
@@ -46,20 +44,10 @@ print(json.dumps(model.predict(frame)))
 def made(tmp_path_factory) -> SimpleNamespace:
     """A study in MLflow with a table: three rows that are models, two means over draws."""
     folder = tmp_path_factory.mktemp("registered")
-    make_study(folder / "study", num_pairs=8)
-    write_ratings(folder / "study", folder / "ratings.parquet")
-    make_model(folder / "model")
-    make_model(folder / "initial", head_ids=("reward",), seed=1)
-    write_jsonl(folder / "rows.jsonl", jsonl_rows(10, subsets=("refuse", "respond")))
-    copied(new_template(folder), folder / "study" / "mlflow.db")
-    config = BenchmarkStudyConfig(
-        study=folder / "study",
-        model=str(folder / "model"),
-        reward_models=(f"initial={folder / 'initial'}",),
-        pairs=PairsConfig(benchmark="generic", data=folder / "rows.jsonl"),
-        rows=RowsConfig(schemes=("encore", "random"), taus=(2.0,), num_random=5),
-        ratings=folder / "ratings.parquet",
-    )
+    config = study_files.make_evaluation(folder, num_pairs=10)
+    rows = RowsConfig(schemes=("encore", "random"), taus=(2.0,), num_random=5)
+    config = config.model_copy(update={"rows": rows})
+    copied(new_template(folder), config.study / "mlflow.db")
     run = run_benchmark(open_study(config.study), config)
     rewards = {row.name: row.reward_P2 for row in run.rows}
     turns = [
@@ -152,7 +140,9 @@ def test_a_version_is_made_once_and_a_crash_leaves_none(world, monkeypatch):
                 world.point(TAU_2)
         assert client.search_model_versions() == []
     assert [world.point(TAU_2), world.point(TAU_2, "candidate"), world.point(TAU_2)] == ["1"] * 3
-    assert len(models_of(world.uri)) == 1
+    [logged] = models_of(world.uri)
+    versions = json.loads(logged.tags["mlflow.modelVersions"])
+    assert versions == [{"name": DEFAULT_MODEL, "version": 1}]
     assert [world.point("uniform"), world.point("uniform")] == ["2", "2"]
     assert client.get_model_version_by_alias(DEFAULT_MODEL, "candidate").version == 1
     assert not list(world.study.glob(".registering-*"))
