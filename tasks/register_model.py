@@ -76,21 +76,27 @@ def set_alias(
         with FileLock(study / LOCK_FILE):
             place = f"{tracking.experiment}-{found.experiment}"
             run = Projection(client=client, uri=uri).open_run(shown, place)
-        of_row = f"name = '{model}' and run_id = '{run.info.run_id}'"
-        there = client.search_model_versions(of_row)
-        logged = _log_model(client, shown, run, config)
-        if not there:
-            if not client.search_registered_models(f"name = '{model}'"):
-                client.create_registered_model(model)
-            marks = {name: shown.tags[name] for name in _MARKS}
-            new = {"run_id": run.info.run_id, "tags": marks, "model_id": logged.model_id}
-            there = [client.create_model_version(model, logged.artifact_location, **new)]
-        version = str(there[0].version)
-        every = client.search_model_versions(f"run_id = '{run.info.run_id}'")
-        of_model = json.dumps([{"name": one.name, "version": one.version} for one in every])
-        client.set_logged_model_tags(logged.model_id, {"mlflow.modelVersions": of_model})
+        version = _register(client, shown, run, config, model=model)
         client.set_registered_model_alias(model, alias, version)
         return version
+
+
+def _register(
+    client: MlflowClient, row: StudyRun, run: Run, config: BenchmarkStudyConfig, *, model: str
+) -> str:
+    """The row's version of a registered model, found or made."""
+    of_run = f"run_id = '{run.info.run_id}'"
+    logged = _log_model(client, row, run, config)
+    if not client.search_model_versions(f"name = '{model}' and {of_run}"):
+        if not client.search_registered_models(f"name = '{model}'"):
+            client.create_registered_model(model)
+        marks = {name: row.tags[name] for name in _MARKS}
+        new = {"run_id": run.info.run_id, "tags": marks, "model_id": logged.model_id}
+        client.create_model_version(model, logged.artifact_location, **new)
+    every = {one.name: one.version for one in client.search_model_versions(of_run)}
+    versions = json.dumps([{"name": name, "version": number} for name, number in every.items()])
+    client.set_logged_model_tags(logged.model_id, {"mlflow.modelVersions": versions})
+    return str(every[model])
 
 
 def _registrable(rows: Mapping[str, StudyRun], name: str) -> StudyRun:
