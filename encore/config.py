@@ -223,13 +223,10 @@ def _checked_slice(text: str) -> str:
     return text
 
 
-Slice = Annotated[str, AfterValidator(_checked_slice)]
-
-
 class SlicedConfig(StageConfig):
     """Which share of a run one call does, where nothing else divides it."""
 
-    slice: Slice | None = option(
+    slice: Annotated[str, AfterValidator(_checked_slice)] | None = option(
         None,
         group=_ENGINES,
         metavar="I/N",
@@ -273,6 +270,12 @@ class RatingConfig(EnginesConfig):
         le=MAX_RATING_REPLY_TOKENS,
         help="A longer reply is cut off and therefore null.",
     )
+    shard_timeout_seconds: float | None = option(
+        None,
+        ge=0.001,
+        identity=False,
+        help="Give up on a shard whose generation takes longer (seconds).",
+    )
 
 
 class RateConfig(SlicedConfig, RatingConfig):
@@ -283,12 +286,6 @@ class RateConfig(SlicedConfig, RatingConfig):
     )
     shard: tuple[Annotated[int, Field(ge=0)], ...] = option(
         (), identity=False, help="Only this shard; repeat for several."
-    )
-    shard_timeout_seconds: float | None = option(
-        None,
-        ge=0.001,
-        identity=False,
-        help="Give up on a shard whose generation takes longer (seconds).",
     )
 
 

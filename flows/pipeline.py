@@ -27,7 +27,7 @@ from flows.command import call_main, run_flow
 from flows.rate_pairs import ShardAttempts
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics, publish_weights
-from tasks.rate import rate_shards, with_time_limit
+from tasks.rate import rate_shards
 from tasks.stage import run_stage
 from tasks.track import TrackingConfig
 
@@ -50,9 +50,6 @@ class PipelineConfig(StageConfig):
         None, help="Which label of raw PKU-SafeRLHF says what is chosen."
     )
     weighing: Weighing = Weighing()
-    shard_timeout_seconds: float | None = option(
-        None, gt=0, help="Give up on a shard whose generation takes longer (seconds)."
-    )
 
 
 @study_flow("pipeline", stage="pipeline")
@@ -64,12 +61,8 @@ def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) 
     weighing = config.weighing
     load_scheme(weighing.scheme)  # a name that does not exist must not cost hours of rating
     run_stage("ingest", lambda: ingest(config.sources, out=config.study, prefer=config.prefer))
-    rating = with_time_limit(config.study, config.rating, config.shard_timeout_seconds)
     run_dir, report = rate_shards(
-        config.study,
-        rating,
-        attempts,
-        retries=attempts.shard_retries,
+        config.study, config.rating, attempts, retries=attempts.shard_retries
     )
     publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=config.study)
     weighed = run_stage(
@@ -156,26 +149,15 @@ def main(
         changes=changes,
         tracking=tracking,
         attempts=attempts,
-        shard_timeout_seconds=config.shard_timeout_seconds,
     )
     sys.stdout.write(visible(result.table.read_text(encoding="utf-8")))
 
 
 #: Where things are, how much of it, how hard to try: what may be said beside --recipe.
 _BESIDE_RECIPE = {
-    *(
-        "recipe",
-        "study",
-        "rating",
-        "engines",
-        "silence_seconds",
-        "judge",
-        "model",
-        "backend",
-        "revision",
-        "engine_args",
-    ),
+    *("recipe", "study", "rating", "judge", "model", "backend", "revision", "engine_args"),
     *("shard_size", "limit", "benchmark_data", "shard_timeout_seconds"),
+    *("engines", "silence_seconds"),
 }
 
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
-from pydantic import Field
 
 from encore.config import RatingConfig
 from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
@@ -24,7 +23,7 @@ from flows.rate_pairs import ShardAttempts
 from flows.study_flow import study_flow
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter, Tracker
-from tasks.rate import rate_shards, with_time_limit
+from tasks.rate import rate_shards
 from tasks.stage import run_stage
 from tasks.track import TrackingConfig
 
@@ -45,7 +44,6 @@ def run_recipe(
     changes: dict[str, Any] | None = None,
     tracking: TrackingConfig = TrackingConfig(),
     attempts: ShardAttempts = ShardAttempts(),
-    shard_timeout_seconds: Annotated[float, Field(gt=0)] | None = None,
 ) -> State:
     """Ingest, rate, analyze, weigh, train, gate, score, benchmark, export.
 
@@ -58,14 +56,12 @@ def run_recipe(
             them: `{"rating": {"limit": 200, "judge": {"model": "./judge"}}}`.
         tracking: Where it is shown in MLflow.
         attempts: How hard a rating shard is tried.
-        shard_timeout_seconds: Give up on a rating shard whose generation takes longer.
     """
     chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes or {})
     tracker = Tracker(study, tracking)
 
     def rate(place: Path, config: RatingConfig) -> tuple[Path, RunReport]:
-        timed = with_time_limit(place, config, shard_timeout_seconds)
-        return rate_shards(place, timed, attempts, retries=attempts.shard_retries)
+        return rate_shards(place, config, attempts, retries=attempts.shard_retries)
 
     result = run_stages(
         chosen, study, call=_as_tasks(study, tracker), rate=rate, on_note=get_run_logger().info

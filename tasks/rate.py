@@ -87,12 +87,6 @@ def rate_shards(
     return run_dir, report
 
 
-def with_time_limit(study: Path, config: RatingConfig, seconds: float | None) -> RateConfig:
-    """A rating of a whole study, with a limit of each shard's generation."""
-    given = {"study": study, "shard_timeout_seconds": seconds}
-    return RateConfig.model_validate({**dict(config), **given})
-
-
 def pool_work(
     launcher: PoolLauncher, config: RateConfig | ScoreConfig, *, reporter: FlowReporter
 ) -> Work:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore import rating_runs
-from encore.config import JudgeConfig, RateConfig, RatingConfig
+from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.pairs import read_pairs, records_of
 from encore.data.records import RESPONSES
@@ -149,8 +149,7 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
         return hashed_score(prompt)
 
     judge = SlowJudge(script=script)
-    timed = RateConfig(study=study.path, shard_timeout_seconds=30, **dict(config()))
-    run = open_run(study, timed, judge=judge)
+    run = opened(study, judge, shard_timeout_seconds=30)
     report = work_through(run.job())
     assert report.summary == "2 rated, 0 reused, 1 failed"
     state = run_status(run.run_dir).shards[0]

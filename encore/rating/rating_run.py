@@ -64,11 +64,10 @@ class RatingRun:
         ``num_truncated`` and the tally ``null_reasons``.
         """
         given = self.config if isinstance(self.config, RateConfig) else None
-        timeout_seconds = given.shard_timeout_seconds if given else None
         return Job(
             run_dir=self.run_dir,
             manifest=self.manifest,
-            compute=partial(_rate, self, timeout_seconds),
+            compute=partial(_rate, self),
             start=partial(_start_judge, self, reporter),
             only=(given.shard or None) if given else None,
             part=given.part if given else None,
@@ -195,7 +194,7 @@ def _start_judge(run: RatingRun, reporter: Reporter) -> int:
 # --- one shard ----------------------------------------------------------------------------------
 
 
-def _rate(run: RatingRun, timeout_seconds: float | None, shard: Shard, tell: Tell) -> Slice:
+def _rate(run: RatingRun, shard: Shard, tell: Tell) -> Slice:
     asked = [
         (pair, response, rule, conversation)
         for pair in records_of(run.pairs.slice(shard.start, shard.num_pairs))
@@ -220,7 +219,9 @@ def _rate(run: RatingRun, timeout_seconds: float | None, shard: Shard, tell: Tel
         run.judge,
         prompts,
         max_reply_tokens=run.config.max_reply_tokens,
-        on_progress=_watched(shard, len(prompts) - prompts.count(None), timeout_seconds, tell),
+        on_progress=_watched(
+            shard, len(prompts) - prompts.count(None), run.config.shard_timeout_seconds, tell
+        ),
     )
     ratings, null_reasons = zip(*map(_parse, replies), strict=True)
     reasons = Counter(reason for reason in null_reasons if reason is not None)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.config import RatingConfig, StageConfig, option
@@ -30,7 +30,6 @@ RECIPE_NAMES: tuple[RecipeName, ...] = get_args(RecipeName)
 INITIAL = "{initial}"
 _Positive = Annotated[int, Field(ge=1)]
 _FOLDER = Path(__file__).parent
-_SOURCES = "As for `encore ingest`."
 
 
 class Weighing(SchemeOptions):
@@ -75,45 +74,43 @@ class RowModel(StageConfig):
 class InitialModel(StageConfig):
     """A reward model to start from: a head in closed form, learnt from pairs of its own."""
 
-    sources: tuple[str, ...] = Field(min_length=1, description=_SOURCES)
+    sources: tuple[str, ...] = Field(min_length=1, description="As for `encore ingest`.")
     backbone: BackboneConfig
 
 
 class Recipe(StageConfig):
     """A run from pairs to the table and an export."""
 
-    name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9_]*$",
-        max_length=48,
-        description="On the command line; also names its folder in the study.",
-    )
-    about: str = Field(min_length=1, description="What it is for, a sentence.")
-    sources: tuple[str, ...] = Field(min_length=1, description=_SOURCES)
-    prefer: Prefer | None = Field(None, description=_SOURCES)
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=48)
+    """On the command line; also names its folder in the study."""
+    about: str = Field(min_length=1)
+    """What it is for, a sentence."""
+    sources: tuple[str, ...] = Field(min_length=1)
+    """As for `encore ingest`."""
+    prefer: Prefer | None = None
+    """As for `encore ingest`."""
     rating: RatingConfig
     weighing: Weighing = Weighing()
     backbone: BackboneConfig
     training: TrainingConfig
-    initial: InitialModel | None = Field(
-        None, description=f"A backbone named {INITIAL} is this model; none: all are to be had."
-    )
-    rows: tuple[RowModel, ...] = Field((), description="Reward models beside the multi-head one.")
-    gate: GateConfig | None = Field(None, description="The paper's MoE baseline; none: no gate.")
-    score_limit: _Positive | None = Field(
-        None, description="Pairs of the study that every head scores; none: all."
-    )
-    judge_row: str | None = Field(
-        None, description="The table's row of the judge's own ratings, weighed; none: no such row."
-    )
-    export_heads: bool = Field(
-        default=False, description="Also export the model with a label for every head."
-    )
-    benchmark: BenchmarkConfig = Field(
-        BenchmarkConfig(), description="The table; models, gate and run are the recipe's own."
-    )
-    export_dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Number format of the exported model."
-    )
+    initial: InitialModel | None = None
+    """A backbone named ``{initial}`` is this model; none: all are to be had."""
+    rows: tuple[RowModel, ...] = ()
+    """Reward models beside the multi-head one."""
+    gate: GateConfig | None = None
+    """The paper's MoE baseline; none: no gate."""
+    score_limit: _Positive | None = None
+    """Pairs of the study that every head scores; none: all."""
+    judge_row: str | None = None
+    """The table's row of the judge's own ratings, weighed; none: no such row."""
+    export_heads: bool = False
+    """Also export the model with a label for every head."""
+    benchmark: BenchmarkConfig = BenchmarkConfig()
+    """The table; models, gate and run are the recipe's own."""
+    export_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the exported model."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
