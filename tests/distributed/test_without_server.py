@@ -131,6 +131,7 @@ def test_a_shard_that_fails_on_every_engine_is_named_and_rated_alone_when_it_can
     before = len(control.events("rated"))
     ended(start(study, control, "--engines", 2))
     assert [one["shard"] for one in control.events("rated")[before:]] == [bad]
+    assert len(list(study.glob("ratings/*/engines/*.json"))) == 1  # enough for one shard
 
 
 def test_slices_in_three_processes_equal_one_run(
