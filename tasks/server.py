@@ -12,13 +12,13 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from threading import Lock
 from typing import TypeVar
 
 import httpx
 from prefect import get_run_logger
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import MissingContextError, PrefectException
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
@@ -48,14 +48,18 @@ _known = _Known()
 
 def server_answers() -> bool:
     """Whether the Prefect server answers at once; without PREFECT_API_URL there is none to lose."""
-    if not PREFECT_API_URL.value():
+    url = PREFECT_API_URL.value()
+    if not url:
         return True
+    with temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0}):
+        return _asking_client(url).api_healthcheck() is None
+
+
+@lru_cache(maxsize=2)
+def _asking_client(_url: str) -> SyncPrefectClient:
+    """A client with a short time limit; it is kept, because its making takes longer than to ask."""
     settings = {"timeout": httpx.Timeout(_ANSWER_SECONDS)}
-    with (
-        temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0}),
-        get_client(httpx_settings=settings, sync_client=True) as client,
-    ):
-        return client.api_healthcheck() is None
+    return get_client(httpx_settings=settings, sync_client=True)
 
 
 def best_effort(call: Callable[[], Result], *, later: str | None = None) -> Result | None:

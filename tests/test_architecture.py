@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 TOP_LEVEL = {
     *("encore", "tasks", "flows", "sql", "tests", "infra", "docs", "examples", ".ci", ".github"),
-    *("pyproject.toml", "README.md", "LICENSE", "Makefile", ".gitignore"),
+    *("pyproject.toml", "README.md", "LICENSE", "Makefile", ".gitignore", ".dockerignore"),
 }
 HEAVY = {
     *("accelerate", "datasets", "duckdb", "jinja2", "matplotlib", "mlflow", "numpy", "pandas"),
