@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import UUID
@@ -62,6 +62,7 @@ def num_pool_engines(engines: int | Literal["auto"]) -> int:
 class _Run:
     """A flow run that is an engine; ``id`` is None until the server has taken it."""
 
+    order: EngineOrder
     id: UUID | None = None
     known: EngineState = _WAITING
     asked: float = 0.0
@@ -82,7 +83,6 @@ class PoolLauncher:
     config: StageConfig
     attempts: StageConfig
     runs: dict[str, _Run] = field(default_factory=dict)
-    orders: dict[str, EngineOrder] = field(default_factory=dict)
 
     def adopt(self, run_key: str) -> Sequence[EngineOrder]:
         """Engines of this run that an earlier parent started, or another one."""
@@ -90,16 +90,14 @@ class PoolLauncher:
             tags=FlowRunFilterTags(all_=[_tag(run_key)]),
             state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_LIVE)),
         )
-        found = best_effort(lambda: _with_client(lambda c: c.read_flow_runs(flow_run_filter=runs)))
-        for run in found or ():
+        for run in _ask(lambda client: client.read_flow_runs(flow_run_filter=runs)) or ():
             order = EngineOrder.model_validate(run.parameters["engine"])
-            self.orders[order.name], self.runs[order.name] = order, _Run(id=run.id)
-        return tuple(self.orders.values())
+            self.runs[order.name] = _Run(order, id=run.id)
+        return tuple(run.order for run in self.runs.values())
 
     def start(self, order: EngineOrder) -> None:
         """Ask for a run; while the server is away, `state` asks again."""
-        self.orders[order.name] = order
-        run = self.runs.setdefault(order.name, _Run())
+        run = self.runs.setdefault(order.name, _Run(order))
         context = TaskRunContext.get()
         parameters = {
             "config": json.loads(self.config.model_dump_json()),
@@ -107,8 +105,13 @@ class PoolLauncher:
             "engine": order.model_dump(),
         }
 
-        def ask(client: SyncPrefectClient) -> Any:
-            deployment = client.read_deployment_by_name(self.deployment)
+        def create(client: SyncPrefectClient) -> Any:
+            try:
+                deployment = client.read_deployment_by_name(self.deployment)
+            except ObjectNotFound:
+                missing = f"the server has no deployment {self.deployment}; `make up` registers it"
+                run.known = EngineState("ended", missing)
+                return None
             return client.create_flow_run_from_deployment(
                 deployment.id,
                 parameters=parameters,
@@ -117,7 +120,7 @@ class PoolLauncher:
                 parent_task_run_id=context.task_run.id if context else None,
             )
 
-        made = best_effort(lambda: _with_client(ask))
+        made = _ask(create)
         if made is not None:
             run.id = made.id
             run_logger().info("%s: flow run %s", order.label, made.name)
@@ -129,42 +132,44 @@ class PoolLauncher:
             return run.known
         run.asked = time.monotonic()
         if run.id is None:
-            self.start(self.orders[name])
-            return run.known
-        found = best_effort(lambda: _with_client(lambda c: _state_of(c, run.id)))
-        if found is not None:
-            run.known = self._known(run, *found)
+            self.start(run.order)
+        elif found := _ask(lambda client: _state_of(client, run.id)):
+            run.known = _known(run, *found)
         return run.known
-
-    def _known(self, run: _Run, kind: StateType | None, message: str) -> EngineState:
-        if kind is None or kind in _LOST:
-            word = "its flow run is gone" if kind is None else f"its flow run is {kind.value}"
-            return EngineState("lost", f"{word}: {message}" if message else word)
-        if kind in _OVER:
-            return EngineState("ended", message if kind == StateType.FAILED else "")
-        if kind == StateType.PENDING:
-            run.pending_since = run.pending_since or time.monotonic()
-            if time.monotonic() - run.pending_since > _PENDING_SECONDS:
-                return EngineState("lost", f"pending for {_PENDING_SECONDS:g} s")
-        return EngineState("running" if kind == StateType.RUNNING else "waiting")
 
     def stop(self, name: str, *, kill: bool = False) -> None:  # noqa: ARG002 - a worker kills what does not end
         """Cancel the run: its worker ends the process, or no worker takes it any more."""
         run = self.runs[name]
         if run.id is not None and run.known.state in ("waiting", "running"):
-            best_effort(lambda: _with_client(lambda c: _cancel(c, run.id)), later=f"stop-{name}")
+            _ask(lambda client: _cancel(client, run.id), later=f"stop-{name}")
 
     def close(self) -> None:
         """Nothing: the workers end their processes."""
+
+
+def _known(run: _Run, kind: StateType | None, message: str) -> EngineState:
+    if kind is None or kind in _LOST:
+        word = "its flow run is gone" if kind is None else f"its flow run is {kind.value}"
+        return EngineState("lost", f"{word}: {message}" if message else word)
+    if kind in _OVER:
+        return EngineState("ended", message if kind == StateType.FAILED else "")
+    if kind == StateType.PENDING:
+        run.pending_since = run.pending_since or time.monotonic()
+        if time.monotonic() - run.pending_since > _PENDING_SECONDS:
+            return EngineState("lost", f"pending for {_PENDING_SECONDS:g} s")
+    return EngineState("running" if kind == StateType.RUNNING else "waiting")
 
 
 def _tag(run_key: str) -> str:
     return f"encore-run-{run_key}"
 
 
-def _with_client(call: Any) -> Any:
-    with get_client(sync_client=True) as client:
-        return call(client)
+def _ask(call: Callable[[SyncPrefectClient], Any], *, later: str | None = None) -> Any:
+    def ask() -> Any:
+        with get_client(sync_client=True) as client:
+            return call(client)
+
+    return best_effort(ask, later=later)
 
 
 def _state_of(client: SyncPrefectClient, run_id: UUID | None) -> tuple[StateType | None, str]:

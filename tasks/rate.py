@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from prefect.runtime import deployment
 
-from encore.config import RateConfig, RatingConfig, ScoreConfig, StageConfig
+from encore.config import RateConfig, RatingConfig, StageConfig
 from encore.data.study import open_study
 from encore.engines.engine import work_as_engine
 from encore.engines.local import Work
@@ -19,7 +20,7 @@ from encore.engines.parent import supervise
 from encore.engines.signs import EngineOrder
 from encore.errors import StudyIncompleteError
 from encore.rating.rating_run import local_work, open_run
-from encore.shard_runner import Job, RunReport
+from encore.shard_runner import RunReport
 from tasks.artifacts import EngineTable, publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.pool_engines import PoolLauncher, num_pool_engines
@@ -59,18 +60,20 @@ def rate_shards(
     def rate() -> tuple[Path, RunReport]:
         opened = open_study(study)
         run = open_run(opened, whole)
+        how: dict[str, Any] = {"silence_seconds": whole.silence_seconds, "reporter": reporter}
+        work: Work
         if order is not None:
-            work: Work = partial(
-                work_as_engine,
-                order=order,
-                silence_seconds=whole.silence_seconds,
-                reporter=reporter,
-            )
+            work = partial(work_as_engine, order=order, **how)
         elif deployment.id is None:
             work = local_work(opened, whole, retries=retries, reporter=reporter)
         else:
-            launcher = PoolLauncher(deployment=_ENGINE, config=whole, attempts=attempts)
-            work = pool_work(launcher, whole, reporter=reporter)
+            work = partial(
+                supervise,
+                launcher=PoolLauncher(deployment=_ENGINE, config=whole, attempts=attempts),
+                num_engines=num_pool_engines(whole.engines),
+                show=EngineTable(study).show,
+                **how,
+            )
         try:
             return run.run_dir, work(run.job(retries=retries, reporter=reporter))
         finally:
@@ -85,21 +88,3 @@ def rate_shards(
                 "command again for only these"
             )
     return run_dir, report
-
-
-def pool_work(
-    launcher: PoolLauncher, config: RateConfig | ScoreConfig, *, reporter: FlowReporter
-) -> Work:
-    """How a run of a deployment does the shards of a job: by engines on the GPU pool."""
-
-    def work(job: Job) -> RunReport:
-        return supervise(
-            job,
-            launcher,
-            num_engines=num_pool_engines(config.engines),
-            silence_seconds=config.silence_seconds,
-            reporter=reporter,
-            show=EngineTable(config.study).show,
-        )
-
-    return work
