@@ -10,27 +10,21 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from encore.errors import InputError
 from encore.settings import PROCESS_ENVIRONMENT
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.events.schemas.automations import AutomationCore
-    from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOPBACK = "127.0.0.1"
-COORDINATOR_POOL = "encore"
-ENGINE_POOL = "encore-gpu"
-POOLS = {
-    COORDINATOR_POOL: "Pipelines and what plans or supervises: needs no GPU.",
-    ENGINE_POOL: "Engines, training and evaluation: a worker per group of GPUs, a run at a time.",
-}
+#: For what plans and supervises, and for what needs a GPU.
+COORDINATOR_POOL, ENGINE_POOL = "encore", "encore-gpu"
 AUTOMATION = "encore: lost flow runs are Crashed"
+PoolType = Literal["process", "kubernetes"]
 #: Flow runs send a heartbeat every 30 s (infra/prefect.yaml). Five missing ones outlast a link
 #: that is cut for a minute.
 SILENCE = timedelta(seconds=150)
@@ -69,8 +63,8 @@ def server_command(port: int) -> list[str]:
     return [sys.executable, "-m", "infra.stack", "server", "--port", str(port)]
 
 
-def serve(*, host: str, port: int) -> None:
-    """Run a Prefect server in this process, with two mends."""
+def serve(*, host: str = LOOPBACK, port: int = 4200) -> None:
+    """Run a Prefect server in the foreground that waits for locks and for heartbeats."""
     from prefect.cli import app
 
     _lock_before_reading()
@@ -90,9 +84,7 @@ def _lock_before_reading() -> None:
 
     begin = AioSqliteConfiguration.begin_transaction
 
-    def begin_with_lock(
-        self: AioSqliteConfiguration, session: AsyncSession, **_: bool
-    ) -> AbstractAsyncContextManager[AsyncSessionTransaction]:
+    def begin_with_lock(self: AioSqliteConfiguration, session: Any, **_: bool) -> Any:
         return begin(self, session, with_for_update=True)
 
     AioSqliteConfiguration.begin_transaction = begin_with_lock
@@ -114,7 +106,7 @@ async def _expect_heartbeats_from_now_on() -> None:
         await session.execute(sqlalchemy.update(db.AutomationBucket).values(end=until))
 
 
-def register(*, pool_type: str = "process", job_template: Path | None = None) -> None:
+def register(*, pool_type: PoolType = "process", job_template: Path | None = None) -> None:
     """Create or update work pools, the automation and deployments on the server of PREFECT_API_URL.
 
     Args:
@@ -128,7 +120,7 @@ def register(*, pool_type: str = "process", job_template: Path | None = None) ->
 
     template = None if job_template is None else json.loads(job_template.read_text("utf-8"))
     with get_client(sync_client=True) as client:
-        for name in POOLS:
+        for name in (COORDINATOR_POOL, ENGINE_POOL):
             _register_pool(client, name, pool_type, template)
         automation = crash_automation()
         known = client.read_automations_by_name(AUTOMATION)
@@ -163,7 +155,6 @@ def _register_pool(
             WorkPoolCreate(
                 name=name,
                 type=pool_type,
-                description=POOLS[name],
                 base_job_template=template or own or {},
             )
         )

@@ -5,24 +5,23 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import shutil
-import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import httpx
 
+from encore.engines.local import engine_environments, visible_gpus
 from encore.errors import EncoreError, InputError
-from encore.terminal import fail, say
+from encore.options import new_app, run_main
+from encore.terminal import say
 from infra.prefect_setup import (
     COORDINATOR_POOL,
     ENGINE_POOL,
@@ -67,64 +66,35 @@ class Stack:
         return f"http://{LOOPBACK}:{self.mlflow_port}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: it is as the command says."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    options = _parser().parse_args(arguments)
-    folder = Path(os.environ.get("ENCORE_STACK_DIR") or ROOT / "stack").absolute()
-    try:
-        match options.command:
-            case "up":
-                ports = {"prefect_port": options.prefect_port, "mlflow_port": options.mlflow_port}
-                up(Stack(engines=options.engines, **ports), folder)
-            case "down":
-                down(folder)
-            case "register":
-                register(pool_type=options.pool_type, job_template=options.job_template)
-            case "server":
-                serve(host=options.host, port=options.port)
-    except EncoreError as error:
-        fail(str(error))
-        return error.exit_code
-    except KeyboardInterrupt:
-        fail("interrupted")
-        return 130
-    return 0
+def main() -> NoReturn:
+    """Run a command; exit codes are those of `encore`."""
+    app = new_app("python -m infra.stack", help=str(__doc__))
+    for command in (up, down, register):
+        app.command(command)
+    app.command(serve, name="server")
+    run_main(app)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="infra.stack", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("up", help="start servers and workers, wait until they answer")
-    command.add_argument("--engines", type=int, default=1, help="how many engine workers")
-    command.add_argument("--prefect-port", type=int, default=4200)
-    command.add_argument("--mlflow-port", type=int, default=5000)
-    commands.add_parser("down", help="stop every process of the stack; the folder stays")
-    command = commands.add_parser(
-        "register", help="create or update work pools, deployments and automation on a server"
-    )
-    command.add_argument("--pool-type", choices=("process", "kubernetes"), default="process")
-    command.add_argument("--job-template", type=Path, help="base job template, a JSON file")
-    command = commands.add_parser("server", help="run a Prefect server in the foreground")
-    command.add_argument("--host", default=LOOPBACK)
-    command.add_argument("--port", type=int, default=4200)
-    return parser
+def up(*, engines: int = 1, prefect_port: int = 4200, mlflow_port: int = 5000) -> None:
+    """Start servers and workers, wait until they answer, say where.
 
-
-def up(stack: Stack, folder: Path) -> None:
-    """Start the stack, wait until everything answers, say where.
+    Args:
+        engines: How many engine workers share the GPUs, or the cores, equally.
+        prefect_port: Of the Prefect server, on loopback.
+        mlflow_port: Of the MLflow server, on loopback.
 
     Raises:
         InputError: Another stack runs in the folder, a port is in use, GPUs cannot be divided.
         EncoreError: Something did not start. What was started before is stopped.
     """
-    engines = divide_machine(stack.engines, gpus=visible_gpus(os.environ), cores=os.cpu_count())
+    stack = Stack(engines=engines, prefect_port=prefect_port, mlflow_port=mlflow_port)
+    folder, shares = _folder(), engine_shares(engines)
     if running := {member.name for member in members(folder) if member.is_started}:
-        _check_is_same(stack, folder, running - {"register"})
+        _check_is_same(stack, folder, running)
         say(f"The stack in {folder} is running already.")
         _say_where(stack, folder)
         return
-    for name, port in (("PREFECT_PORT", stack.prefect_port), ("MLFLOW_PORT", stack.mlflow_port)):
+    for name, port in (("PREFECT_PORT", prefect_port), ("MLFLOW_PORT", mlflow_port)):
         if _is_open(port):
             raise InputError(f"port {port} is in use: choose another one, make up {name}=...")
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,25 +102,28 @@ def up(stack: Stack, folder: Path) -> None:
     try:
         environ = _start_servers(stack, folder)
         _register(folder, environ)
-        _start_workers(stack, folder, environ, engines)
+        _start_workers(stack, folder, environ, shares)
     except BaseException:
         stop(members(folder), timeout_seconds=_STOP_SECONDS)
         raise
     _say_where(stack, folder)
 
 
-def down(folder: Path) -> None:
-    """Stop workers with their flow runs, then servers; all state stays in the folder.
+def down() -> None:
+    """Stop flow runs, then workers, then servers; all state stays in the folder.
 
     Raises:
         EncoreError: A process or a port is left: which.
     """
+    folder = _folder()
     found = members(folder)
     if not found:
         say(f"No stack is running in {folder}.")
         return
-    servers = {PREFECT, MLFLOW}  # they answer until the last flow run has said that it ends
-    stop([one for one in found if one.name not in servers], timeout_seconds=_STOP_SECONDS)
+    # Flow runs first: they, or else their workers, tell the server that they have ended.
+    work = [one for one in found if one.name not in (PREFECT, MLFLOW)]
+    stop([one for one in work if not one.is_started], timeout_seconds=_STOP_SECONDS)
+    stop([one for one in work if one.is_started], timeout_seconds=_STOP_SECONDS)
     stop(members(folder), timeout_seconds=_STOP_SECONDS)
     left = [f"{member.name} (process {member.process.pid})" for member in members(folder)]
     stack = _read_settings(folder)
@@ -160,47 +133,18 @@ def down(folder: Path) -> None:
     say(f"Stopped {len(found)} processes. All state stays in {folder}.")
 
 
-def visible_gpus(environ: Mapping[str, str]) -> list[str]:
-    """The GPUs of CUDA_VISIBLE_DEVICES, else of this machine."""
-    if "CUDA_VISIBLE_DEVICES" in environ:
-        names = environ["CUDA_VISIBLE_DEVICES"].split(",")
-    elif tool := shutil.which("nvidia-smi"):
-        command = [tool, "--query-gpu=index", "--format=csv,noheader"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        names = done.stdout.splitlines() if done.returncode == 0 else []
-    else:
-        names = []
-    return [name.strip() for name in names if name.strip()]
-
-
-def divide_machine(
-    engines: int, *, gpus: Sequence[str], cores: int | None
-) -> dict[str, dict[str, str]]:
-    """The environment of each engine worker: an equal part of the GPUs, or of the cores.
+def engine_shares(engines: int) -> dict[str, dict[str, str]]:
+    """What the environment of each engine worker adds: an equal part of the GPUs, or of the cores.
 
     Raises:
         InputError: The number of GPUs does not divide.
     """
-    if engines < 1:
-        raise InputError(f"ENGINES={engines}: expected 1 or more")
-    names = [f"engine-{number}" for number in range(engines)]
-    if not gpus:
-        part = {
-            "OMP_NUM_THREADS": str(max(1, (cores or 1) // engines)),
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        }
-        return dict.fromkeys(names, part)
-    if len(gpus) % engines:
-        possible = [str(n) for n in range(1, len(gpus) + 1) if len(gpus) % n == 0]
-        raise InputError(
-            f"ENGINES={engines} does not divide {len(gpus)} GPUs ({', '.join(gpus)}): choose "
-            f"{' or '.join(possible)}"
-        )
-    size = len(gpus) // engines
-    return {
-        name: {"CUDA_VISIBLE_DEVICES": ",".join(gpus[number * size : (number + 1) * size])}
-        for number, name in enumerate(names)
-    }
+    gpus = visible_gpus()
+    if engines < 1 or len(gpus) % engines:
+        has = f"{len(gpus)} GPUs ({','.join(gpus)})" if gpus else "the cores"
+        raise InputError(f"ENGINES={engines} does not divide {has} into equal groups")
+    shares = engine_environments(engines, max(1, len(gpus) // engines))
+    return {f"engine-{number}": share for number, share in enumerate(shares)}
 
 
 def _check_is_same(stack: Stack, folder: Path, running: set[str]) -> None:
@@ -249,18 +193,18 @@ def _register(folder: Path, environ: Mapping[str, str]) -> None:
 
 
 def _start_workers(
-    stack: Stack, folder: Path, environ: Mapping[str, str], engines: Mapping[str, dict[str, str]]
+    stack: Stack, folder: Path, environ: Mapping[str, str], shares: Mapping[str, dict[str, str]]
 ) -> None:
-    say(f"Starting the workers: {', '.join([COORDINATOR, *engines])}")
+    say(f"Starting the workers: {', '.join([COORDINATOR, *shares])}")
     begin = datetime.now(UTC)
     worker = [sys.executable, "-m", "prefect", "worker", "start"]
-    pools = {COORDINATOR: COORDINATOR_POOL, **dict.fromkeys(engines, ENGINE_POOL)}
+    pools = {COORDINATOR: COORDINATOR_POOL, **dict.fromkeys(shares, ENGINE_POOL)}
     started = []
     for name, pool in pools.items():
         limit = ["--limit", "1"] if pool == ENGINE_POOL else []
         command = [*worker, "--name", name, "--pool", pool, *limit]
-        part = engines.get(name, {})
-        started.append(start(name, command, folder, {**environ, **part}, cwd=ROOT))
+        share = shares.get(name, {})
+        started.append(start(name, command, folder, {**environ, **share}, cwd=ROOT))
     for one in started:
         is_ready = partial(_is_online, stack, pools[one.name], one.name, since=begin)
         wait_until(is_ready, one, timeout_seconds=_START_SECONDS)
@@ -289,6 +233,10 @@ def _is_open(port: int) -> bool:
         return client.connect_ex((LOOPBACK, port)) == 0
 
 
+def _folder() -> Path:
+    return Path(os.environ.get("ENCORE_STACK_DIR") or ROOT / "stack").absolute()
+
+
 def _settings_file(folder: Path) -> Path:
     return folder / "stack.json"
 
@@ -298,14 +246,14 @@ def _read_settings(folder: Path) -> Stack:
 
 
 def _say_where(stack: Stack, folder: Path) -> None:
-    say("")
-    say(f"  Prefect   {stack.prefect_url}")
-    say(f"  MLflow    {stack.mlflow_url}/#/experiments?workflowType=machine_learning")
-    say(f"  Logs      {folder / 'logs'}")
-    say("")
-    say(f"Start a run: {stack.prefect_url}/deployments, encore-pipeline, Run, Custom run.")
-    say("make down stops everything.")
+    say(
+        f"\n  Prefect   {stack.prefect_url}"
+        f"\n  MLflow    {stack.mlflow_url}/#/experiments?workflowType=machine_learning"
+        f"\n  Logs      {folder / 'logs'}"
+        f"\n\nStart a run: {stack.prefect_url}/deployments, encore-pipeline, Run, Custom run."
+        "\nmake down stops everything."
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

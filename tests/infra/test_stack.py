@@ -17,39 +17,36 @@ import yaml
 from encore.errors import EncoreError, InputError
 from infra import processes
 from infra.prefect_setup import AUTOMATION, COORDINATOR_POOL, ENGINE_POOL, ROOT, prefect_environment
-from infra.stack import Stack, divide_machine, down, up, visible_gpus
+from infra.stack import Stack, down, engine_shares, up
 from tests.prefect_server import free_port
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
-def test_gpus_are_divided_into_groups_that_share_none() -> None:
-    parts = divide_machine(2, gpus=["0", "1", "2", "3"], cores=64)
-    assert parts == {
-        "engine-0": {"CUDA_VISIBLE_DEVICES": "0,1"},
-        "engine-1": {"CUDA_VISIBLE_DEVICES": "2,3"},
-    }
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a stack, which is not there yet."""
+    monkeypatch.setenv("ENCORE_STACK_DIR", str(tmp_path / "deep" / "stack"))
+    return tmp_path / "deep" / "stack"
 
 
-def test_without_gpus_the_cores_are_divided() -> None:
-    one_and_a_half = divide_machine(2, gpus=[], cores=3)
-    assert [part["OMP_NUM_THREADS"] for part in one_and_a_half.values()] == ["1", "1"]
-    assert divide_machine(4, gpus=[], cores=2)["engine-3"]["OMP_NUM_THREADS"] == "1"
+@pytest.mark.parametrize(("engines", "groups"), [(1, ["0,1,2,3"]), (2, ["0,1", "2,3"])])
+def test_gpus_are_divided_into_groups_that_share_none(
+    engines: int, groups: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    shares = engine_shares(engines)
+    assert list(shares) == [f"engine-{number}" for number in range(engines)]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in shares.values()] == groups
 
 
-@pytest.mark.parametrize(
-    ("engines", "words"),
-    [(3, "ENGINES=3 does not divide 4 GPUs (0, 1, 2, 3): choose 1 or 2 or 4"), (0, "ENGINES=0")],
-)
-def test_a_number_of_engines_that_does_not_divide_is_refused(engines: int, words: str) -> None:
-    with pytest.raises(InputError) as refusal:
-        divide_machine(engines, gpus=["0", "1", "2", "3"], cores=64)
-    assert words in str(refusal.value)
-
-
-def test_only_the_gpus_that_the_caller_may_use_are_divided() -> None:
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "2, GPU-ab"}) == ["2", "GPU-ab"]
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+@pytest.mark.parametrize("engines", [3, 8, 0])
+def test_a_number_of_engines_that_does_not_divide_is_refused(
+    engines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    with pytest.raises(InputError, match=rf"ENGINES={engines} .* 4 GPUs \(0,1,2,3\)"):
+        engine_shares(engines)
 
 
 def test_another_servers_address_and_key_stay_out(tmp_path: Path) -> None:
@@ -60,12 +57,12 @@ def test_another_servers_address_and_key_stay_out(tmp_path: Path) -> None:
     assert Path(environ["PREFECT_HOME"]).is_dir()  # its parent did not exist
 
 
-def test_a_port_in_use_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused_by_name(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=rf"port {port} is in use.*MLFLOW_PORT"):
-            up(Stack(prefect_port=free_port(), mlflow_port=port), tmp_path / "stack")
-    assert not (tmp_path / "stack").exists()
+            up(prefect_port=free_port(), mlflow_port=port)
+    assert not folder.exists()
 
 
 def test_what_does_not_start_says_its_last_line(tmp_path: Path) -> None:
@@ -96,9 +93,9 @@ def test_children_are_found_after_their_parent_has_died_and_other_folders_are_le
         foreign.process.wait()
 
 
-def test_down_without_a_stack_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    down(tmp_path)
-    assert f"No stack is running in {tmp_path}" in capsys.readouterr().err
+def test_down_without_a_stack_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    down()
+    assert f"No stack is running in {folder}" in "".join(capsys.readouterr().err.splitlines())
 
 
 def started(folder: Path) -> list[processes.Member]:
@@ -139,16 +136,14 @@ def assert_is_registered(stack: Stack) -> None:
 
 @pytest.mark.services
 def test_a_stack_comes_up_twice_in_its_folder_and_leaves_no_process_and_no_port(
-    tmp_path: Path,
+    folder: Path,
 ) -> None:
-    folder = tmp_path / "deep" / "stack"
     stack = Stack(engines=2, prefect_port=free_port(), mlflow_port=free_port())
 
     def command(name: str, **options: int) -> tuple[int, str]:
         words = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
         environ = {
             **os.environ,
-            "ENCORE_STACK_DIR": str(folder),
             "CUDA_VISIBLE_DEVICES": "7,5",
             "PREFECT_API_URL": "http://127.0.0.1:9/api",  # another server's: stays out
         }
