@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
+import sys
 from typing import Any, NoReturn
 
 import httpx
@@ -29,6 +31,8 @@ from tasks.track import hide_secrets
 _SERVER_START_SECONDS = 180
 _ANSWER_SECONDS = 20
 _LONGEST_FOUND = 100
+#: The parameter that a parent gives to its engines' runs; no option of a command.
+_OF_A_PARENT = "engine"
 
 
 def run_command(flow: Flow[..., Any]) -> NoReturn:
@@ -38,7 +42,11 @@ def run_command(flow: Flow[..., Any]) -> NoReturn:
     def call(**parameters: Any) -> None:
         run_flow(flow, **parameters)
 
-    call_main(call, name=flow.fn.__module__)
+    every = inspect.signature(flow.fn)
+    given = [one for name, one in every.parameters.items() if name != _OF_A_PARENT]
+    call.__signature__ = every.replace(parameters=given)  # type: ignore[attr-defined]
+    spec = sys.modules["__main__"].__spec__
+    call_main(call, name=spec.name if spec else flow.fn.__module__)
 
 
 def call_main(call: Any, *, name: str) -> NoReturn:

@@ -83,6 +83,13 @@ def test_an_expected_error_and_a_server_away_are_one_line_and_exit_code_1(
     assert result.stderr.startswith("error: Prefect server http://127.0.0.1:9/api: ")
 
 
+def test_a_command_offers_what_people_give_and_nothing_that_a_parent_gives_its_engines() -> None:
+    told = run("flows.score", "--help").stdout
+    assert told.startswith("Usage: python -m flows.score ")
+    assert "--engines" in told
+    assert "--engine." not in told
+
+
 @pytest.fixture
 def plain_server(tmp_path: Path) -> Iterator[str]:
     """Somebody else's web server."""
