@@ -28,9 +28,7 @@ class ShardAttempts(StageConfig):
 
 @study_flow("rate-pairs", stage="rate")
 def rate_pairs(
-    config: RateConfig,
-    attempts: ShardAttempts = ShardAttempts(),
-    engine: EngineOrder | None = None,
+    config: RateConfig, attempts: ShardAttempts = ShardAttempts(), engine: EngineOrder | None = None
 ) -> State:
     """Have a judge rate a study under Prefect, shard by shard, with retries and a time limit.
 

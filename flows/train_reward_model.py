@@ -16,11 +16,7 @@ from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_evaluation, publish_tracked
 from tasks.flow_reporter import FlowReporter, Tracker
-from tasks.stage import (
-    Attempts,
-    retries_option,
-    run_stage,
-)
+from tasks.stage import Attempts, retries_option, run_stage
 from tasks.track import TrackingConfig
 
 

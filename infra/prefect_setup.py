@@ -152,11 +152,7 @@ def _register_pool(
     except ObjectNotFound:
         own = asyncio.run(get_default_base_job_template_for_infrastructure_type(pool_type))
         client.create_work_pool(
-            WorkPoolCreate(
-                name=name,
-                type=pool_type,
-                base_job_template=template or own or {},
-            )
+            WorkPoolCreate(name=name, type=pool_type, base_job_template=template or own or {})
         )
         return
     if pool.type != pool_type:

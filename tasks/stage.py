@@ -51,12 +51,7 @@ class Attempts(StageConfig):
     )
 
 
-def run_stage(
-    name: str,
-    work: Callable[[], Result],
-    *,
-    attempts: Attempts | None = None,
-) -> Result:
+def run_stage(name: str, work: Callable[[], Result], *, attempts: Attempts | None = None) -> Result:
     """Do the work of a stage as a task of the flow run at hand.
 
     Args:

@@ -19,7 +19,7 @@ from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.rules import load_rule_set
 from encore.data.sources.locate import locate
-from encore.demo import benchmark_data_path
+from encore.demo import BENCHMARK_DATA_PATH
 from encore.errors import EncoreError, InputError
 from encore.files import file_sha256
 from encore.model.config import BackboneConfig
@@ -185,7 +185,7 @@ def test_a_training_that_cannot_fit_is_refused(
 def test_what_cannot_be_read_is_refused_before_its_rating(tmp_path: Path) -> None:
     demo = load_recipe("demo")
     check_within_reach(demo)
-    rows = gzip.decompress(benchmark_data_path().read_bytes()).splitlines(keepends=True)
+    rows = gzip.decompress(BENCHMARK_DATA_PATH.read_bytes()).splitlines(keepends=True)
     short = tmp_path / "short.jsonl"
     short.write_bytes(b"".join(rows[1:]))
     with pytest.raises(InputError, match="--benchmark-data"):  # 79 pairs of 80

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from encore.config import RateConfig, ScoreConfig
 from encore.engines.parent import EngineState, supervise
 from encore.engines.signs import EngineOrder
 from encore.errors import InputError
@@ -46,39 +47,51 @@ class EngineRequest(BaseModel):
 
 
 def work_locally(
-    request: EngineRequest,
+    stage: StageName,
+    config: RateConfig | ScoreConfig,
     *,
-    engines: int | Literal["auto"],
     gpus_per_engine: int,
-    silence_seconds: float,
+    retries: int = 0,
     reporter: Reporter = SILENT,
 ) -> Work:
     """How a command does the shards of a job: in this process, or by several engines.
 
     Args:
-        request: For an engine process.
-        engines: How many; one is this process.
+        stage: Whose job it is.
+        config: Its config.
         gpus_per_engine: How many GPUs the model takes.
-        silence_seconds: The limit of an engine that finishes no request.
+        retries: Further attempts for a shard whose error may pass.
         reporter: Told about finished rows and shards.
     """
 
     def work(job: Job) -> RunReport:
-        environments = [{}] if engines == 1 else engine_environments(engines, gpus_per_engine)
-        if len(environments) == 1:
+        is_one = config.engines == 1
+        environments = [] if is_one else engine_environments(config.engines, gpus_per_engine)
+        if len(environments) <= 1:
             return work_through(job, reporter=reporter)
-        launcher = LocalLauncher(
-            request=request, environments=environments, logs=job.run_dir / "engines"
-        )
         return supervise(
             job,
-            launcher,
+            local_launcher(stage, config, environments, retries=retries, logs=job.run_dir),
             num_engines=len(environments),
-            silence_seconds=silence_seconds,
+            silence_seconds=config.silence_seconds,
             reporter=reporter,
         )
 
     return work
+
+
+def local_launcher(
+    stage: StageName,
+    config: RateConfig | ScoreConfig,
+    environments: Sequence[Mapping[str, str]],
+    *,
+    retries: int,
+    logs: Path,
+) -> LocalLauncher:
+    """A launcher of one engine for each environment, whose logs go to the folder ``engines``."""
+    dumped = config.model_dump(mode="json")
+    request = EngineRequest(stage=stage, config=dumped, retries=retries)
+    return LocalLauncher(request=request, environments=environments, logs=logs / "engines")
 
 
 def engine_environments(

@@ -134,11 +134,7 @@ def _not_here(_shard: Shard, _tell: Tell) -> Slice:
 
 def _new_order(slot: int, *, of: int, run_key: str) -> EngineOrder:
     return EngineOrder(
-        name=f"{slot}-{secrets.token_hex(4)}",
-        slot=slot,
-        of=of,
-        run_key=run_key,
-        code=code_digest(),
+        name=f"{slot}-{secrets.token_hex(4)}", slot=slot, of=of, run_key=run_key, code=code_digest()
     )
 
 

@@ -24,7 +24,7 @@ from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records
 from encore.data.records import RESPONSES, Rule, RuleSet
 from encore.data.rules import load_rule_set
 from encore.data.study import Study, as_study
-from encore.engines.local import EngineRequest, Work, work_locally
+from encore.engines.local import Work, work_locally
 from encore.errors import GenerationInterruptedError, InputError
 from encore.files import check_writable
 from encore.judges import open_judge
@@ -110,13 +110,8 @@ def local_work(
 ) -> Work:
     """Rate in this process, or with as many local engines as the config says."""
     whole = RateConfig.model_validate({"study": study.path, **dict(config)})
-    return work_locally(
-        EngineRequest(stage="rate", config=whole.model_dump(mode="json"), retries=retries),
-        engines=config.engines,
-        gpus_per_engine=num_devices(config.judge),
-        silence_seconds=config.silence_seconds,
-        reporter=reporter,
-    )
+    devices = num_devices(config.judge)
+    return work_locally("rate", whole, gpus_per_engine=devices, retries=retries, reporter=reporter)
 
 
 def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) -> RatingRun:

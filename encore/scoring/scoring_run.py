@@ -33,7 +33,7 @@ from encore.data.pairs import (
 )
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
-from encore.engines.local import EngineRequest, LocalLauncher, Work, engine_environments
+from encore.engines.local import Work, engine_environments, local_launcher
 from encore.engines.parent import Launcher, Show, planned_by_engine, show_nothing, supervise
 from encore.errors import EncoreError, EveryShardError
 from encore.model.conversation import EncodedPair
@@ -55,8 +55,6 @@ from encore.versions import package_versions
 
 #: A pair of a shard with its subset; None where its data have no subsets.
 PairInSubset = tuple[PreferencePair, str | None]
-#: Where the output of local engines goes.
-_LOGS = ".engines"
 _STORED_COUNTS = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
 
 
@@ -136,9 +134,12 @@ def score_study(
     study = as_study(study)
     if work is None and config.engines != 1:
         environments = engine_environments(config.engines, 1)
-        if len(environments) > 1:
-            return _score_with_local_engines(
-                study, config, environments, retries=retries, reporter=reporter
+        if (num_engines := len(environments)) > 1:
+            whole = ScoreConfig.model_validate({"study": study.path, **dict(config)})
+            logs = config.out or study.path / SCORES_DIR
+            launcher = local_launcher("score", whole, environments, retries=retries, logs=logs)
+            return score_with_engines(
+                study, config, launcher, num_engines=num_engines, reporter=reporter
             )
     all_pairs = read_pairs(study)
     pairs = planned_pairs(all_pairs, limit=config.limit)
@@ -206,24 +207,6 @@ def score_with_engines(
         show=show,
     )
     return _result(job.run_dir, job.manifest, report, seconds=time.monotonic() - began)
-
-
-def _score_with_local_engines(
-    study: Study,
-    config: ScoringConfig,
-    environments: Sequence[Mapping[str, str]],
-    *,
-    retries: int,
-    reporter: Reporter,
-) -> ScoreResult:
-    whole = ScoreConfig.model_validate({"study": study.path, **dict(config)})
-    launcher = LocalLauncher(
-        request=EngineRequest(stage="score", config=whole.model_dump(mode="json"), retries=retries),
-        environments=environments,
-        logs=(config.out or study.path / SCORES_DIR) / _LOGS,
-    )
-    num_engines = len(environments)
-    return score_with_engines(study, config, launcher, num_engines=num_engines, reporter=reporter)
 
 
 def _result(

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from encore.data.records import RESPONSES
-from encore.demo import benchmark_data_path, data_paths, initial_pairs_path
+from encore.demo import BENCHMARK_DATA_PATH, DATA_PATHS, INITIAL_PAIRS_PATH
 
 T = TypeVar("T")
 #: From the worst to the best a sentence can do for its rule.
@@ -246,7 +246,7 @@ def main() -> None:
     """Write the four files."""
     for name, lines in render_data().items():
         packed = gzip.compress(lines.encode(), compresslevel=9, mtime=0)
-        (benchmark_data_path().parent / name).write_bytes(packed)
+        (BENCHMARK_DATA_PATH.parent / name).write_bytes(packed)
 
 
 def render_data() -> dict[str, str]:
@@ -256,10 +256,10 @@ def render_data() -> dict[str, str]:
     pku_pairs = [demo.pair(multi_turn=False) for _ in range(NUM_PAIRS)]
     initial_pairs = [initial.pair(multi_turn=False) for _ in range(NUM_INITIAL_PAIRS)]
     records: dict[Path, list[dict[str, object]]] = {
-        data_paths()["synthetic-hh"]: list(map(_hh_record, hh_pairs)),
-        data_paths()["synthetic-pku"]: [_pku_record(demo, pair) for pair in pku_pairs],
-        initial_pairs_path(): list(map(_hh_record, initial_pairs)),
-        benchmark_data_path(): _benchmark_rows(),
+        DATA_PATHS["synthetic-hh"]: list(map(_hh_record, hh_pairs)),
+        DATA_PATHS["synthetic-pku"]: [_pku_record(demo, pair) for pair in pku_pairs],
+        INITIAL_PAIRS_PATH: list(map(_hh_record, initial_pairs)),
+        BENCHMARK_DATA_PATH: _benchmark_rows(),
     }
     return {
         path.name: "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in some)

@@ -43,7 +43,7 @@ from transformers import (
 
 from encore.data.records import Message
 from encore.data.rules import load_rule_set
-from encore.demo import judge_path
+from encore.demo import JUDGE_PATH
 from encore.rating.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
 from examples.demo_judge.make_data import (
     STANCES,
@@ -268,7 +268,7 @@ def train(
 ) -> None:
     """Train a judge and write it to ``out`` as `transformers` and vLLM read it."""
     torch.manual_seed(SEED)
-    config = AutoConfig.from_pretrained(judge_path())
+    config = AutoConfig.from_pretrained(JUDGE_PATH)
     texts = [*texts_of(split_words("train")), RATING_TEMPLATE]
     tokenizer = build_tokenizer(teacher, texts, vocab_size=config.vocab_size)
     config.vocab_size = tokenizer.get_vocab_size()
@@ -314,7 +314,7 @@ def train(
     model.save_pretrained(out)
     tokenizer.save(str(out / "tokenizer.json"))
     for name in ("generation_config.json", "tokenizer_config.json"):
-        shutil.copyfile(judge_path() / name, out / name)
+        shutil.copyfile(JUDGE_PATH / name, out / name)
 
 
 def labelled_loss(head: nn.Module, state_BLD: Tensor, label_BL: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig
 from encore.benchmarks.run import run_benchmark
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
-from encore.demo import judge_path
+from encore.demo import JUDGE_PATH
 from encore.export.write_export import export_model
 from encore.model.config import EXPORT_FILE, BackboneConfig
 from encore.model.opening import open_reward_model
@@ -38,7 +38,7 @@ def made(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ingest([str(shared_data / "hh-harmless-dev.jsonl.gz")], out=folder / "study")
     config = TrainConfig.of(
         folder / "study",
-        backbone=BackboneConfig(model=str(judge_path()), max_length=MAX_LENGTH),
+        backbone=BackboneConfig(model=str(JUDGE_PATH), max_length=MAX_LENGTH),
         training=TrainingConfig(objective="bradley-terry", method="probe"),
         limit=300,
     )

@@ -6,7 +6,7 @@ import json
 
 from encore.data.pairs import read_pairs
 from encore.data.study import open_study
-from encore.demo import JUDGE_NAME, judge_path
+from encore.demo import JUDGE_NAME, JUDGE_PATH
 from encore.model_files import folder_digest
 from tests.cli.conftest import NUM_PAIRS
 from tests.scripted_judge import ScriptedJudge
@@ -64,7 +64,7 @@ def test_synthetic_pairs_are_said_to_be_synthetic(encore, tmp_path, rated, judge
 
 def test_the_demos_judge_is_not_called_judge_judge(encore, study, monkeypatch):
     """A5: its folder is called judge."""
-    revision = f"sha256:{folder_digest(judge_path())}"
+    revision = f"sha256:{folder_digest(JUDGE_PATH)}"
     judge = ScriptedJudge(name="judge", revision=revision)
     monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda _: judge)
     said = encore("rate", study, "--judge", "scripted").err

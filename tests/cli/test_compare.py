@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from encore.cli.compare import compare
-from encore.demo import benchmark_data_path, benchmark_path
+from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.cli.invoking import Command
 from tests.studies import create_study
@@ -68,7 +68,7 @@ def test_the_documented_table_is_made_on_the_pairs_of_the_demos_own():
     [line] = [one for one in text.splitlines() if one.startswith("python -m flows.evaluate")]
     words = shlex.split(line)
     assert words[3] == "demo-study"
-    shipped = {"--benchmark": benchmark_path(), "--data": benchmark_data_path()}
+    shipped = {"--benchmark": BENCHMARK_PATH, "--data": BENCHMARK_DATA_PATH}
     for option, path in shipped.items():
         assert ROOT / words[words.index(option) + 1] == path
 

@@ -17,7 +17,7 @@ from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, Row
 from encore.benchmarks.table import read_table, table_folders
 from encore.cli import demo as command
 from encore.data.rules import load_rule_set
-from encore.demo import benchmark_data_path, benchmark_path, data_paths, initial_pairs_path
+from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH, DATA_PATHS, INITIAL_PAIRS_PATH
 from encore.recipes.recipe import DemoConfig, load_recipe
 from encore.training.config import GateConfig
 from encore.training.run_folder import RESULT_FILE
@@ -48,8 +48,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("small")
     recipe = load_recipe("demo")
     few = {"max_steps": 2, "evaluate_every": 1, "checkpoint_every": 1, "batch_pairs": 2}
-    label, path = next(iter(data_paths().items()))
-    initial = _first_lines(initial_pairs_path(), to=folder, count=12)
+    label, path = next(iter(DATA_PATHS.items()))
+    initial = _first_lines(INITIAL_PAIRS_PATH, to=folder, count=12)
     assert recipe.initial is not None
     changed = recipe.model_copy(
         update={
@@ -106,11 +106,11 @@ def _first_lines(path: Path, *, to: Path, count: int = NUM_PAIRS) -> Path:
 
 def _small_benchmark(folder: Path) -> BenchmarkConfig:
     """The first two of each subset's sixteen, and a definition that says so."""
-    definition = folder / benchmark_path().name
-    text = benchmark_path().read_text(encoding="utf-8")
+    definition = folder / BENCHMARK_PATH.name
+    text = BENCHMARK_PATH.read_text(encoding="utf-8")
     definition.write_text(text.replace("num_pairs = 16", "num_pairs = 2"), encoding="utf-8")
-    lines = gzip.decompress(benchmark_data_path().read_bytes()).splitlines(keepends=True)
-    data = folder / benchmark_data_path().name
+    lines = gzip.decompress(BENCHMARK_DATA_PATH.read_bytes()).splitlines(keepends=True)
+    data = folder / BENCHMARK_DATA_PATH.name
     two_of_each = [line for place, line in enumerate(lines) if place % 16 < 2]
     data.write_bytes(gzip.compress(b"".join(two_of_each)))
     return BenchmarkConfig(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from encore.demo import judge_path
+from encore.demo import JUDGE_PATH
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.saved_model import save_model
@@ -27,7 +27,7 @@ def rate(pair, response: str, rule_id: str) -> float:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run's folder with a model, a study, and ratings of its rules."""
     folder = tmp_path_factory.mktemp("export")
-    config = BackboneConfig(model=str(judge_path()), max_length=512)
+    config = BackboneConfig(model=str(JUDGE_PATH), max_length=512)
     model = load_reward_model(config, head_ids=RULES)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from encore.demo import judge_path
+from encore.demo import JUDGE_PATH
 
 PAPER = ("--pairs", 70_000, "--tokens-per-response", 300)
 
@@ -29,7 +29,7 @@ def test_the_papers_training_fits_and_a_recipe_that_cannot_names_one_that_does(e
 
 
 def test_a_studys_own_lengths_and_a_folders_config_are_used(encore, study, tmp_path):
-    (tmp_path / "config.json").write_text((judge_path() / "config.json").read_text())
+    (tmp_path / "config.json").write_text((JUDGE_PATH / "config.json").read_text())
     finished = encore("plan", "train", study, "--backbone", tmp_path, "--json")
     assert finished.code == 0, finished.err
     values = json.loads(finished.out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from itertools import combinations, product
 
-from encore.demo import benchmark_data_path
+from encore.demo import BENCHMARK_DATA_PATH
 from examples.demo_judge.make_data import render_data, split_words, world_facts
 
 
@@ -18,7 +18,7 @@ def test_splits_share_no_sentence_and_no_word_list_entry() -> None:
 
 
 def test_the_shipped_data_are_what_the_script_writes() -> None:
-    folder = benchmark_data_path().parent
+    folder = BENCHMARK_DATA_PATH.parent
     for name, lines in render_data().items():
         # Compared unpacked: zlib's builds compress the same text to different bytes.
         assert gzip.decompress((folder / name).read_bytes()).decode() == lines, name

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from encore.config import JudgeConfig
 from encore.data.rules import load_rule_set
-from encore.demo import judge_path
+from encore.demo import JUDGE_PATH
 from encore.judges import open_judge
 from encore.rating.prompts import render_rating_prompt
 from examples.demo_judge.make_data import split_words, texts_of
@@ -23,7 +23,7 @@ ONE_NUMBER = re.compile(r"0\.\d|1\.0")
 
 def replies_to(prompts: Sequence[str], folder: Path | None = None) -> list[str]:
     """A judge's reply to each prompt."""
-    config = JudgeConfig(model=str(folder or judge_path()), backend="transformers")
+    config = JudgeConfig(model=str(folder or JUDGE_PATH), backend="transformers")
     judge = open_judge(config)
     token_ids = judge.tokenizer.encode(prompts)
     replies = judge.reply(token_ids, max_reply_tokens=5, on_progress=lambda _: None)
@@ -45,5 +45,5 @@ def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path) -> No
     teacher = Teacher(words, vector_WT)
     train(teacher, tmp_path, sentence_steps=2, rating_steps=2, rows_per_batch=6)
     assert len(replies_to(["Rate this."], tmp_path)) == 1
-    names = {path.name for path in judge_path().iterdir()} - {"README.md"}
+    names = {path.name for path in JUDGE_PATH.iterdir()} - {"README.md"}
     assert {path.name for path in tmp_path.iterdir()} == names

@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 import torch
 
-from encore.demo import judge_path
+from encore.demo import JUDGE_PATH
 from encore.export.write_export import export_model
 from encore.model.scoring import score_sequences
 from tests.export.opened import RULES, WEIGHTS, opened_model, trapful_tokenizer
@@ -119,7 +119,7 @@ def test_transformers_agrees_on_heads_folds_and_every_scaling_of_positions(
 @pytest.mark.full
 def test_trl_takes_the_composed_export_as_reward_funcs(exported, tmp_path):
     request = {
-        "policy": str(judge_path()),
+        "policy": str(JUDGE_PATH),
         "model": str(exported.folder / "composed"),
         "conversations": CONVERSATIONS,
     }

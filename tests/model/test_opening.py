@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from encore.data.records import Message
-from encore.demo import judge_path
+from encore.demo import JUDGE_PATH
 from encore.errors import InputError
 from encore.export.write_export import export_model
 from encore.model.config import BackboneConfig
@@ -29,7 +29,7 @@ Change = Callable[[Path], object]
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of ours on the demo's judge: three random heads, means that are not 0."""
-    config = BackboneConfig(model=str(judge_path()), max_length=256)
+    config = BackboneConfig(model=str(JUDGE_PATH), max_length=256)
     model = load_reward_model(config, head_ids=RULES)
     with torch.no_grad():
         torch.manual_seed(0)
@@ -51,11 +51,11 @@ def make_classifier(folder: Path, *, labels: tuple[str, ...]) -> Path:
     with quiet_transformers():
         torch.manual_seed(1)
         model = AutoModelForSequenceClassification.from_pretrained(
-            judge_path(), id2label=dict(enumerate(labels))
+            JUDGE_PATH, id2label=dict(enumerate(labels))
         )
         torch.nn.init.normal_(model.score.weight)
         model.save_pretrained(folder)
-        AutoTokenizer.from_pretrained(judge_path()).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(JUDGE_PATH).save_pretrained(folder)
     return folder
 
 

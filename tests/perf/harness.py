@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from encore.data.records import PreferencePair
-from encore.demo import data_paths, judge_path
+from encore.demo import DATA_PATHS, JUDGE_PATH
 from tests.export.readers.conversations import alternating, read_hh
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ def sample_pairs(path: Path | None, count: int) -> list[PreferencePair]:
 
     Their turns alternate: `rewardbench` names roles by counting.
     """
-    pairs = alternating(read_hh(path or data_paths()["synthetic-hh"]), count=10**9)
+    pairs = alternating(read_hh(path or DATA_PATHS["synthetic-hh"]), count=10**9)
     return pairs[:: max(1, len(pairs) // count)][:count]
 
 
@@ -114,7 +114,7 @@ def write_llama(folder: Path) -> int:
     from encore.model.loading import quiet_transformers
 
     hidden = 384
-    tokenizer = AutoTokenizer.from_pretrained(judge_path())
+    tokenizer = AutoTokenizer.from_pretrained(JUDGE_PATH)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden,

@@ -24,7 +24,7 @@ from encore.data.ingestion import ingest
 from encore.data.pairs import records_of
 from encore.data.records import RESPONSES
 from encore.data.study import open_study
-from encore.demo import data_paths, judge_path
+from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.judges import open_judge
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_run import RatingRun, open_run
@@ -43,7 +43,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pairs", nargs="+", help="what `encore ingest` takes; default: demo's")
-    parser.add_argument("--judge", type=Path, default=judge_path(), help="default: the demo's")
+    parser.add_argument("--judge", type=Path, default=JUDGE_PATH, help="default: the demo's")
     parser.add_argument("--shards", type=int, default=5)
     parser.add_argument("--pairs-per-shard", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
@@ -57,7 +57,7 @@ def main() -> None:
     )
     judge = open_judge(config.judge)
     with tempfile.TemporaryDirectory() as folder, worker() as other, closing(judge):
-        sources = options.pairs or [f"{label}={path}" for label, path in data_paths().items()]
+        sources = options.pairs or [f"{label}={path}" for label, path in DATA_PATHS.items()]
 
         def fresh_run() -> RatingRun:
             """A run of a new study: nothing is rated there."""

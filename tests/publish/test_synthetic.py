@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from encore.data.pairs import Origin, PairsManifest
-from encore.demo import data_paths, judge_path
+from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.model_files import folder_digest
 from encore.rating_runs import RatingManifest
 from encore.synthetic import synthetic_parts
@@ -29,20 +29,20 @@ def run(revision: str | None) -> RatingManifest:
     return RatingManifest(run_key="k", identity=identity, rule_set="r", rules=[], versions={})
 
 
-@pytest.mark.parametrize(("label", "path"), data_paths().items())
+@pytest.mark.parametrize(("label", "path"), DATA_PATHS.items())
 def test_the_demos_pairs_are_synthetic_under_any_label(label: str, path) -> None:
     assert source(label, file="anything.jsonl").synthetic
     assert source("mine", file=path.name).synthetic
 
 
 def test_the_demos_judge_is_known_by_its_content() -> None:
-    assert run(f"sha256:{folder_digest(judge_path())}").synthetic == ("judge of run k",)
+    assert run(f"sha256:{folder_digest(JUDGE_PATH)}").synthetic == ("judge of run k",)
     assert run("sha256:" + "0" * 64).synthetic == ()
     assert run(None).synthetic == ()
 
 
 def test_other_pairs_are_not_and_the_parts_are_named() -> None:
     assert not source("hh", file="Anthropic/hh-rlhf", kind="hub").synthetic
-    demo = run(f"sha256:{folder_digest(judge_path())}")
+    demo = run(f"sha256:{folder_digest(JUDGE_PATH)}")
     parts = synthetic_parts([source("hh", file="a"), source("Synthetic-x", file="b")], [demo])
     assert parts == ("source Synthetic-x", "judge of run k")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from encore.demo import judge_path
+from encore.demo import JUDGE_PATH
 from encore.model.config import BackboneConfig
 from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer
@@ -28,7 +28,7 @@ TOLERANCE = 1e-5
 @pytest.fixture(scope="module")
 def judge() -> OpenedModel:
     """The demo's judge with ten random heads of the size that training gives them."""
-    config = BackboneConfig(model=str(judge_path()), max_length=1024, dtype="float32")
+    config = BackboneConfig(model=str(JUDGE_PATH), max_length=1024, dtype="float32")
     model = load_reward_model(config, head_ids=[f"rule-{head}" for head in range(NUM_HEADS)])
     with torch.no_grad():
         model.heads.weight.normal_(std=0.02, generator=torch.Generator().manual_seed(0))

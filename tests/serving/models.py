@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from encore.data.records import Message
-from encore.demo import judge_path
+from encore.demo import JUDGE_PATH
 from encore.export.weights_input import Composition
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
@@ -49,7 +49,7 @@ def made_up(count: int) -> list[Conversation]:
 @functools.cache
 def opened_model() -> OpenedModel:
     """Seeded heads on the demo judge's trunk; never changed by a test."""
-    config = BackboneConfig(model=str(judge_path()), max_length=MAX_LENGTH)
+    config = BackboneConfig(model=str(JUDGE_PATH), max_length=MAX_LENGTH)
     model = load_reward_model(config, head_ids=HEAD_IDS)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():

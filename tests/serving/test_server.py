@@ -20,7 +20,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from encore.data.records import Message
-from encore.demo import judge_path
+from encore.demo import JUDGE_PATH
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
@@ -296,7 +296,7 @@ def test_a_failing_model_is_a_500_for_its_clients_and_told_by_health(monkeypatch
 
 
 def test_a_token_that_the_model_has_no_embedding_for_harms_nobody():
-    config = BackboneConfig(model=str(judge_path()), max_length=MAX_LENGTH)
+    config = BackboneConfig(model=str(JUDGE_PATH), max_length=MAX_LENGTH)
     hf_tokenizer = load_tokenizer(config).hf_tokenizer
     # As many people add one, without a row for it in the model.
     hf_tokenizer.add_special_tokens({"additional_special_tokens": ["<|mine|>"]})

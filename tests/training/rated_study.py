@@ -15,7 +15,7 @@ from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.records import PreferencePair
 from encore.data.study import open_study
-from encore.demo import judge_path
+from encore.demo import JUDGE_PATH
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
@@ -28,7 +28,7 @@ Rate = Callable[[PreferencePair, str, str], float | None]
 
 @functools.cache
 def demo_tokenizer(max_length: int = 1024) -> ConversationTokenizer:
-    return load_tokenizer(BackboneConfig(model=str(judge_path()), max_length=max_length))
+    return load_tokenizer(BackboneConfig(model=str(JUDGE_PATH), max_length=max_length))
 
 
 def make_study(folder: Path, *, num_pairs: int = 12, label: str = "mine", step: int = 1) -> Path:

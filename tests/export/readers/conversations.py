@@ -12,7 +12,7 @@ from pathlib import Path
 from encore.data.records import RESPONSES, Message, PreferencePair
 from encore.data.sources.hh import parse
 from encore.data.sources.raw_records import MalformedRecordError
-from encore.demo import data_paths
+from encore.demo import DATA_PATHS
 
 #: Prompt turns (user first), chosen, rejected. No text spells a special token: readers would take
 #: it for that token.
@@ -43,7 +43,7 @@ def reader_pairs() -> list[PreferencePair]:
         )
         for place, (turns, chosen, rejected) in enumerate(_AWKWARD)
     ]
-    demo = read_hh(data_paths()["synthetic-hh"])
+    demo = read_hh(DATA_PATHS["synthetic-hh"])
     return [*awkward, *alternating(demo, count=_NUM_PAIRS - len(awkward))]
 
 
