@@ -265,10 +265,7 @@ class RatingConfig(EnginesConfig):
         "conversation's oldest text is cut. Both are counted.",
     )
     max_reply_tokens: int = option(
-        16,
-        ge=2,
-        le=MAX_RATING_REPLY_TOKENS,
-        help="A longer reply is cut off and therefore null.",
+        16, ge=2, le=MAX_RATING_REPLY_TOKENS, help="A longer reply is cut off and therefore null."
     )
     shard_timeout_seconds: float | None = option(
         None,

@@ -354,11 +354,7 @@ def write_shard(run_dir: Path, manifest: RunManifest, shard: Shard, content: Sli
         EveryShardError: The disk is full.
         EncoreError: What was written is not what the plan expects.
     """
-    footer = {
-        **content.footer,
-        **_own_footer(manifest, shard),
-        "versions": package_versions(),
-    }
+    footer = {**content.footer, **_own_footer(manifest, shard), "versions": package_versions()}
     try:
         with temporary_path(run_dir / f"shard-{shard.index:05d}") as temporary:
             with pq.ParquetWriter(temporary, content.table.schema, **manifest.PARQUET) as writer:
@@ -457,12 +453,7 @@ def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
             index=shard.index, state="damaged", detail=f"its file cannot be used: {error}"
         )
     return ShardState(
-        index=shard.index,
-        state="done",
-        path=path,
-        sha256=digest,
-        footer=footer,
-        num_rows=num_rows,
+        index=shard.index, state="done", path=path, sha256=digest, footer=footer, num_rows=num_rows
     )
 
 

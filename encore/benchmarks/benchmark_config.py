@@ -202,9 +202,7 @@ class JudgeBenchmarkConfig(StageConfig):
     k: int | None = _weights(help=f"Of top-k and random-k. Default: {DEFAULT_K}.")
     rule: str | None = _weights(metavar="RULE_ID", help="The rule of scheme single.")
     seed: int = option(
-        0,
-        ge=0,
-        help="Of the one order a pair in RewardBench's own figure, and of random schemes.",
+        0, ge=0, help="Of the one order a pair in RewardBench's own figure, and of random schemes."
     )
     name: str | None = option(
         None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import shutil
@@ -24,8 +23,6 @@ from encore.engines.signs import EngineOrder
 from encore.errors import InputError
 from encore.reporting import SILENT, Reporter
 from encore.shard_runner import Job, RunReport, work_through
-
-logger = logging.getLogger(__name__)
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _STOP_SECONDS = 20.0

@@ -17,10 +17,7 @@ from encore.weighting.weigh import weigh_rules
 from encore.weighting.weights_config import WeightChoice
 
 #: Marks of `encore.weighting.vector.Provenance`, in words.
-_ANSWERS = {
-    "uses_labels": "people's preferences",
-    "uses_benchmark": "a benchmark's answers",
-}
+_ANSWERS = {"uses_labels": "people's preferences", "uses_benchmark": "a benchmark's answers"}
 
 
 class Composition(BaseModel, frozen=True):

@@ -149,9 +149,7 @@ class DemoConfig(StageConfig):
     """Where the demo goes."""
 
     study: Path = option(
-        Path("demo-study"),
-        name="out",
-        help="Where the study goes; an existing demo is continued.",
+        Path("demo-study"), name="out", help="Where the study goes; an existing demo is continued."
     )
     backend: Literal["vllm", "transformers"] | None = option(
         None, help="The judge's engine; default: vLLM, transformers where it is missing."

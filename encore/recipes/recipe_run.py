@@ -39,11 +39,7 @@ from encore.model.config import BackboneConfig
 from encore.model_files import file_digest, folder_digest
 from encore.rating.rating_run import local_work, open_run
 from encore.rating_runs import list_runs, run_status
-from encore.recipes.machine import (
-    refuse_judge_too_large,
-    refuse_training_too_large,
-    this_machine,
-)
+from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_large, this_machine
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.reporting import SILENT, Reporter
 from encore.shard_runner import RunReport

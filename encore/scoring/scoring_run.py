@@ -144,10 +144,7 @@ def score_study(
     all_pairs = read_pairs(study)
     pairs = planned_pairs(all_pairs, limit=config.limit)
     model = opened or open_reward_model(
-        config.model,
-        dtype=config.dtype,
-        max_length=config.max_length,
-        revision=config.revision,
+        config.model, dtype=config.dtype, max_length=config.max_length, revision=config.revision
     )
     manifest = score_manifest(
         model,
@@ -210,11 +207,7 @@ def score_with_engines(
 
 
 def _result(
-    run_dir: Path,
-    manifest: ScoreManifest,
-    report: RunReport,
-    *,
-    seconds: float,
+    run_dir: Path, manifest: ScoreManifest, report: RunReport, *, seconds: float
 ) -> ScoreResult:
     num_rows = sum(shard.num_rows for shard in report.outcomes)
     num_computed, num_cut = report.computed("num_computed"), report.total("num_cut_responses")

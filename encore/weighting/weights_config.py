@@ -78,8 +78,7 @@ class WeightChoice(StageConfig):
         help="What --scheme weighs: a study, a Parquet file or a folder of them.",
     )
     tau: float | None = _choice(
-        help=f"Temperature of scheme encore. Default: {DEFAULT_TAU:g}.",
-        source="ENCORE, section 4",
+        help=f"Temperature of scheme encore. Default: {DEFAULT_TAU:g}.", source="ENCORE, section 4"
     )
     seed: int | None = _choice(help="Of schemes random and random-k. Default: 0.")
     k: int | None = _choice(help=f"Rules that top-k and random-k select. Default: {DEFAULT_K}.")
