@@ -65,6 +65,7 @@ def check_ratings(farm: Farm, study: Path, folder: Path) -> None:
     assert max(Counter(farm.rated()).values()) <= 2
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "away_seconds",
     [pytest.param(100, marks=pytest.mark.services), pytest.param(300, marks=pytest.mark.full)],
