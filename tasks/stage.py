@@ -83,8 +83,7 @@ def run_stage(name: str, work: Callable[[], Result], *, attempts: Attempts | Non
     state = attempt(return_state=True)
     if is_server_away():  # Prefect sends a task's state once; the server would show it as Running
         best_effort(lambda: _set_task_state(state), later=f"{state.state_details.task_run_id}")
-    result: Result = state.result()
-    return result
+    return state.result()
 
 
 def _set_task_state(state: State[Any]) -> None:
