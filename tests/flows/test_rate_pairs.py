@@ -130,7 +130,7 @@ def test_a_shard_whose_generation_times_out_fails_alone(
     monkeypatch.setattr(VllmJudge, "_load", counted)
     give_judge(monkeypatch, lambda: time.sleep(10.5))
 
-    state = run_flow(study, rating("vllm"), shard_timeout_seconds=10.0, retries=0)
+    state = run_flow(study, rating("vllm", shard_timeout_seconds=10.0), retries=0)
 
     assert "2 rated, 0 reused, 1 failed" in str(error_of(state))
     assert num_starts == 2
