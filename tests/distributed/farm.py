@@ -252,11 +252,16 @@ class Farm:
     def retry(self, flow_run_id: str) -> None:
         """What the button Retry of the UI sends.
 
-        Within a second after a run's end its process is still there: the worker takes that
-        process's exit code for the end of the run that goes on.
+        Not before the worker has told the server of the process's exit code: it would take it for
+        the end of the run that goes on. Its advice on that code is the last thing it does.
         """
-        coordinator = self.workers["coordinator"]
-        wait_until(lambda: not coordinator.children, seconds=60, what="the end of its process")
+
+        def has_ended() -> bool:
+            last = log.read_text("utf-8", "replace").rpartition("Starting flow run process")[2]
+            return "prefect.flow_runs.worker - " in last.partition(" exited with status code")[2]
+
+        log = self.workers["coordinator"].log
+        wait_until(has_ended, seconds=60, what="the worker's report of the run's end")
         state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry from the UI"}
         body = {"state": state, "force": False}
         answer = self.api.post(f"flow_runs/{flow_run_id}/set_state", body)
