@@ -193,8 +193,8 @@ class _Engine:
                 del self.open[index]
         return Counter(
             index
-            for name, life in signs.items()
-            if self.watch.silence(name, life.beat, life.state) <= self.silence_seconds
+            for life in signs.values()
+            if self.watch.silence(life) <= self.silence_seconds
             for index in life.at_work
         )
 

@@ -208,16 +208,12 @@ class _Parent:
         while True:
             self.signs = read_signs(self.job.run_dir)
             self._note_finished()
-            if not self.open:
+            if not self.open or all(slot.is_over for slot in self.slots):
                 break
             self._tell()
             for slot in self.slots:
                 if not slot.is_over:
                     self._look_after(slot)
-            if all(slot.is_over for slot in self.slots):
-                self.signs = read_signs(self.job.run_dir)
-                self._note_finished()
-                break
             self.show([self._row(slot) for slot in self.slots])
             time.sleep(_POLL_SECONDS)
         give_up = time.monotonic() + _END_SECONDS
@@ -282,7 +278,7 @@ class _Parent:
         elif found.state == "running" and (sign.state != "working" or sign.at_work):
             # An engine that waits for stragglers is silent for a reason.
             limit = self.silence_seconds if sign.state == "working" else _START_SECONDS
-            if self._silence(sign) > limit:
+            if self.watch.silence(sign) > limit:
                 self._replace(slot, f"it finished no request for {limit:g} s")
         if slot.error:
             logger.warning("%s is given up: %s", self._name(slot), slot.error)
@@ -290,9 +286,6 @@ class _Parent:
     def _sign(self, slot: _Slot) -> SignOfLife:
         order = slot.order
         return self.signs.get(order.name) or SignOfLife(engine=order.name, slot=order.slot)
-
-    def _silence(self, sign: SignOfLife) -> float:
-        return self.watch.silence(sign.engine, sign.beat, sign.state)
 
     def _replace(self, slot: _Slot, reason: str) -> None:
         name, order = self._name(slot), slot.order
@@ -351,5 +344,5 @@ class _Parent:
             "shards": len(sign.done),
             "per second": round((sign.beat - first) / (now - since), 1) if now > since else 0,
             "nulls": f"{sign.num_nulls / sign.num_rows:.1%}" if sign.num_rows else "–",
-            "last sign of life": f"{self._silence(sign):.0f} s ago",
+            "last sign of life": f"{self.watch.silence(sign):.0f} s ago",
         }

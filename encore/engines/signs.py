@@ -101,14 +101,15 @@ def write_sign(run_dir: Path, life: SignOfLife) -> None:
 
 @dataclass(slots=True)
 class Watch:
-    """For how long counts have not changed, by the watcher's own clock."""
+    """For how long engines have done nothing, by the watcher's own clock."""
 
     seen: dict[str, tuple[object, float]] = field(default_factory=dict)
 
-    def silence(self, name: str, *sign: object) -> float:
-        """Seconds since the sign of this name changed, or was first seen."""
-        before, since = self.seen.get(name, (None, 0.0))
+    def silence(self, life: SignOfLife) -> float:
+        """Seconds since an engine finished a request, took work after it had none, or was seen."""
+        sign = (life.beat, life.state, bool(life.at_work))
+        before, since = self.seen.get(life.engine, (None, 0.0))
         if before != sign:
             since = time.monotonic()
-            self.seen[name] = (sign, since)
+            self.seen[life.engine] = (sign, since)
         return time.monotonic() - since

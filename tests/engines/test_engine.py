@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.engines.engine import work_as_engine
-from encore.engines.signs import EngineOrder, read_signs
+from encore.engines.signs import EngineOrder, SignOfLife, Watch, read_signs
 from encore.errors import EveryShardError
 from encore.versions import code_digest
 from tests.scripted_judge import ScriptedJudge
@@ -37,3 +38,16 @@ def test_an_engine_has_ended_by_an_error_of_its_own_alone(
         work_as_engine(run.job(), order, silence_seconds=60)
     sign = read_signs(run.run_dir)["one"]
     assert (sign.state, sign.at_work) == (state, {})
+
+
+def test_an_engine_that_had_nothing_to_do_is_not_silent_when_it_takes_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter(range(0, 10_000, 20))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    watch, idle = Watch(), SignOfLife(engine="one", slot=0, state="working", beat=7)
+    busy = idle.model_copy(update={"at_work": {3: 0}})
+    since_first_look = [watch.silence(life) for life in (idle, idle, idle)]
+    assert since_first_look == [20, 40, 60]
+    assert [watch.silence(life) for life in (busy, busy)] == [20, 40]  # it hangs from here on
+    assert watch.silence(busy.model_copy(update={"beat": 8})) == 20
