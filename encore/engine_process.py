@@ -11,11 +11,11 @@ import sys
 import threading
 from functools import partial
 
-from encore.config import RateConfig, ScoreConfig
+from encore.config import RateConfig
 from encore.data.study import open_study
 from encore.engines.engine import work_as_engine
 from encore.engines.local import EngineRequest
-from encore.options import new_app, run_main
+from encore.options import run_main, single_command
 from encore.settings import prepare_environment
 
 
@@ -23,20 +23,17 @@ def main() -> None:
     """Read the request and work on it."""
     request = EngineRequest.model_validate_json(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    order = request.order
-    assert order is not None
-    if request.stage == "rate":
+    config = request.config
+    work = partial(work_as_engine, order=request.order, silence_seconds=config.silence_seconds)
+    study = open_study(config.study)
+    if isinstance(config, RateConfig):
         from encore.rating.rating_run import rate
 
-        rating = RateConfig.model_validate(request.config)
-        work = partial(work_as_engine, order=order, silence_seconds=rating.silence_seconds)
-        rate(open_study(rating.study), rating, retries=request.retries, work=work)
+        rate(study, config, retries=request.retries, work=work)
     else:
         from encore.scoring.scoring_run import score_study
 
-        scoring = ScoreConfig.model_validate(request.config)
-        work = partial(work_as_engine, order=order, silence_seconds=scoring.silence_seconds)
-        score_study(open_study(scoring.study), scoring, retries=request.retries, work=work)
+        score_study(study, config, retries=request.retries, work=work)
 
 
 def _end_with_parent() -> None:
@@ -47,6 +44,4 @@ def _end_with_parent() -> None:
 
 if __name__ == "__main__":
     prepare_environment(os.environ)
-    app = new_app("encore.engine_process", help="A local engine.")
-    app.default(main)
-    run_main(app, [])
+    run_main(single_command(main, name="encore.engine_process"), [])

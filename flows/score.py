@@ -54,13 +54,13 @@ def score(
         return result
 
     result = run_stage("score", work, attempts=attempts)
+    num_scored = result.num_shards - result.num_reused
     if engine is not None:  # the run that asked for it tells the rest
-        return Completed(message=f"{result.num_shards - result.num_reused} shards scored")
+        return Completed(message=f"{num_scored} shards scored")
     every, held_out = accuracies_of(open_study(config.study), result)
     about = f"Scores of {result.num_pairs} pairs: `{result.out}`."
     synthetic = map("Synthetic: {}.".format, result.synthetic)
     publish_head_accuracy(every, held_out, about, *result.notes, *synthetic, study=config.study)
-    num_scored = result.num_shards - result.num_reused
     return Completed(
         message=f"{result.num_scores} scores of {result.num_pairs} pairs: {num_scored} shards "
         f"scored, {result.num_reused} reused",

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from encore.config import RateConfig, ScoreConfig
 from encore.engines.parent import EngineState, supervise
-from encore.engines.signs import EngineOrder
+from encore.engines.signs import EngineOrder, sign_path
 from encore.errors import InputError
 from encore.reporting import SILENT, Reporter
 from encore.shard_runner import Job, RunReport, work_through
@@ -29,22 +29,19 @@ _STOP_SECONDS = 20.0
 
 #: How a stage has its job done: here, or by engines.
 Work = Callable[[Job], RunReport]
-StageName = Literal["rate", "score"]
 
 
 class EngineRequest(BaseModel):
-    """What an engine process reads: the stage, its config, what the parent asks."""
+    """What an engine process reads: the config of its stage, what the parent asks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    stage: StageName
-    config: dict[str, Any]
+    config: RateConfig | ScoreConfig
     retries: int
-    order: EngineOrder | None = None
+    order: EngineOrder
 
 
 def work_locally(
-    stage: StageName,
     config: RateConfig | ScoreConfig,
     *,
     gpus_per_engine: int,
@@ -54,8 +51,7 @@ def work_locally(
     """How a command does the shards of a job: in this process, or by several engines.
 
     Args:
-        stage: Whose job it is.
-        config: Its config.
+        config: Of the stage.
         gpus_per_engine: How many GPUs the model takes.
         retries: Further attempts for a shard whose error may pass.
         reporter: Told about finished rows and shards.
@@ -68,27 +64,13 @@ def work_locally(
             return work_through(job, reporter=reporter)
         return supervise(
             job,
-            local_launcher(stage, config, environments, retries=retries, logs=job.run_dir),
+            LocalLauncher(config, environments, run_dir=job.run_dir, retries=retries),
             num_engines=len(environments),
             silence_seconds=config.silence_seconds,
             reporter=reporter,
         )
 
     return work
-
-
-def local_launcher(
-    stage: StageName,
-    config: RateConfig | ScoreConfig,
-    environments: Sequence[Mapping[str, str]],
-    *,
-    retries: int,
-    logs: Path,
-) -> LocalLauncher:
-    """A launcher of one engine for each environment, whose logs go to the folder ``engines``."""
-    dumped = config.model_dump(mode="json")
-    request = EngineRequest(stage=stage, config=dumped, retries=retries)
-    return LocalLauncher(request=request, environments=environments, logs=logs / "engines")
 
 
 def engine_environments(
@@ -138,7 +120,7 @@ def visible_gpus() -> list[str]:
     return []
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class LocalLauncher:
     """An `encore.engines.parent.Launcher` of processes of this machine.
 
@@ -146,9 +128,10 @@ class LocalLauncher:
     watches the pipe that its request came through.
     """
 
-    request: EngineRequest
+    config: RateConfig | ScoreConfig
     environments: Sequence[Mapping[str, str]]
-    logs: Path
+    run_dir: Path
+    retries: int
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     orders: list[EngineOrder] = field(default_factory=list)
 
@@ -158,9 +141,10 @@ class LocalLauncher:
 
     def start(self, order: EngineOrder) -> None:
         """Start a process with the environment of the order's slot."""
-        request = self.request.model_copy(update={"order": order})
-        self.logs.mkdir(parents=True, exist_ok=True)
-        with self._log(order.name).open("wb") as log:
+        request = EngineRequest(config=self.config, retries=self.retries, order=order)
+        log_path = self._log(order.name)
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        with log_path.open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "encore.engine_process"],
                 env={**os.environ, **self.environments[order.slot]},
@@ -208,4 +192,4 @@ class LocalLauncher:
                     process.stdin.close()
 
     def _log(self, name: str) -> Path:
-        return self.logs / f"{name}.log"
+        return sign_path(self.run_dir, name).with_suffix(".log")

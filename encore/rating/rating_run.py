@@ -111,7 +111,7 @@ def local_work(
     """Rate in this process, or with as many local engines as the config says."""
     whole = RateConfig.model_validate({"study": study.path, **dict(config)})
     devices = num_devices(config.judge)
-    return work_locally("rate", whole, gpus_per_engine=devices, retries=retries, reporter=reporter)
+    return work_locally(whole, gpus_per_engine=devices, retries=retries, reporter=reporter)
 
 
 def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) -> RatingRun:

@@ -33,7 +33,7 @@ from encore.data.pairs import (
 )
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
-from encore.engines.local import Work, engine_environments, local_launcher
+from encore.engines.local import LocalLauncher, Work, engine_environments
 from encore.engines.parent import Launcher, Show, planned_by_engine, show_nothing, supervise
 from encore.errors import EncoreError, EveryShardError
 from encore.model.conversation import EncodedPair
@@ -137,7 +137,7 @@ def score_study(
         if (num_engines := len(environments)) > 1:
             whole = ScoreConfig.model_validate({"study": study.path, **dict(config)})
             logs = config.out or study.path / SCORES_DIR
-            launcher = local_launcher("score", whole, environments, retries=retries, logs=logs)
+            launcher = LocalLauncher(whole, environments, run_dir=logs, retries=retries)
             return score_with_engines(
                 study, config, launcher, num_engines=num_engines, reporter=reporter
             )
