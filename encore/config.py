@@ -136,15 +136,31 @@ class IngestConfig(StageConfig):
     replace: bool = option(False, identity=False, help="Put other pairs in the place of a label's.")
 
 
-class RunChoice(StageConfig):
-    """Which ratings of a study are read."""
+class StudyConfig(StageConfig):
+    """What a stage of a study works on."""
+
+    study: Path = option(
+        positional=True, identity=False, help="The study directory (made by `encore ingest`)."
+    )
+
+
+class RunKeyConfig(StageConfig):
+    """Which rating run of a study."""
 
     run: str | None = option(
         None,
+        identity=False,
         metavar="RUN_KEY",
         help="Which run, when there are several (a unique prefix of its key is enough).",
     )
-    judge: str | None = option(None, metavar="NAME", help="Which judge, when there are several.")
+
+
+class RunChoice(RunKeyConfig):
+    """Which ratings of a study are read."""
+
+    judge: str | None = option(
+        None, identity=False, metavar="NAME", help="Which judge, when there are several."
+    )
 
 
 class RatingsConfig(RunChoice):
@@ -275,12 +291,9 @@ class RatingConfig(EnginesConfig):
     )
 
 
-class RateConfig(SlicedConfig, RatingConfig):
+class RateConfig(SlicedConfig, RatingConfig, StudyConfig):
     """`encore rate`: a rating run of a study, and how this call works on it."""
 
-    study: Path = option(
-        positional=True, identity=False, help="The study directory (made by `encore ingest`)."
-    )
     shard: tuple[Annotated[int, Field(ge=0)], ...] = option(
         (), identity=False, help="Only this shard; repeat for several."
     )
@@ -335,18 +348,13 @@ class ScoringConfig(EnginesConfig, ComputingConfig):
     shard_size: int = option(1000, ge=1, le=100_000, help="Pairs in each file.")
 
 
-class ScoreConfig(SlicedConfig, ScoringConfig):
+class ScoreConfig(SlicedConfig, ScoringConfig, StudyConfig):
     """`encore score`: a scoring of a study."""
 
-    study: Path = option(
-        positional=True, identity=False, help="The study directory (made by `encore ingest`)."
-    )
 
-
-class PublishConfig(RunChoice):
+class PublishConfig(RunChoice, StudyConfig):
     """`encore publish`: what of a study is written for others, and where."""
 
-    study: Path = option(positional=True, help="The study directory (made by `encore ingest`).")
     out: Path | None = option(
         None,
         metavar="FILE",

@@ -15,6 +15,7 @@ from encore.config import (
     JudgeConfig,
     RatingConfig,
     StageConfig,
+    StudyConfig,
     option,
 )
 from encore.errors import InputError
@@ -165,12 +166,8 @@ class BenchmarkConfig(ComputingConfig):
         )
 
 
-class BenchmarkStudyConfig(BenchmarkConfig):
+class BenchmarkStudyConfig(BenchmarkConfig, StudyConfig):
     """`encore benchmark` with its study."""
-
-    study: Path = option(
-        positional=True, identity=False, help="The study directory (made by `encore ingest`)."
-    )
 
 
 class JudgeBenchmarkConfig(StageConfig):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from encore.cli.output import compact_table, counted, shown_judge
-from encore.config import StageConfig, option
+from encore.config import RunKeyConfig, StudyConfig
 from encore.errors import InputError, StudyIncompleteError
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json
@@ -16,15 +16,8 @@ if TYPE_CHECKING:
     from encore.rating_runs import RatingManifest, RatingStatus
 
 
-class StatusConfig(StageConfig):
+class StatusConfig(RunKeyConfig, StudyConfig):
     """Which study and run to look at."""
-
-    study: Path = option(positional=True, help="The study directory (made by `encore ingest`).")
-    run: str | None = option(
-        None,
-        metavar="RUN_KEY",
-        help="Which run, when there are several (a unique prefix of its key is enough).",
-    )
 
 
 @command

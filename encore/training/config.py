@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from encore.config import StageConfig, option
+from encore.config import RunChoice, StageConfig, StudyConfig, option
 from encore.model.config import BackboneConfig
 
 Objective = Literal["multi-head", "bradley-terry"]
@@ -153,26 +153,14 @@ class TrainingConfig(StageConfig):
         return self
 
 
-class TrainConfig(TrainingConfig):
+class TrainConfig(RunChoice, TrainingConfig, StudyConfig):
     """`encore train`: which study and backbone, what is learnt from, where it goes."""
 
-    study: Path = option(
-        positional=True, identity=False, help="The study directory (made by `encore ingest`)."
-    )
     backbone: BackboneConfig
     ratings: Path | None = option(
         None,
         identity=False,
         help="Ratings to learn, if not the study's own: Parquet, a folder of it, or a study.",
-    )
-    run: str | None = option(
-        None,
-        identity=False,
-        metavar="RUN_KEY",
-        help="Which run, when there are several (a unique prefix of its key is enough).",
-    )
-    judge: str | None = option(
-        None, identity=False, help="Which judge's ratings, when there are several."
     )
     limit: int | None = option(
         None, ge=1, identity=False, help="Pilot: learn from this many pairs, by content hash."
@@ -211,10 +199,9 @@ class GateConfig(StageConfig):
     seed: int = option(0, ge=0, help="Of initial weights, batches and dropout.")
 
 
-class TrainGateConfig(StageConfig):
+class TrainGateConfig(StudyConfig):
     """`encore gate`: a gate over the heads of one model."""
 
-    study: Path = option(positional=True, identity=False, help="The study directory.")
     model: Path = option(
         metavar="MODEL", help="What `encore train` wrote, e.g. study/training/KEY/model."
     )
