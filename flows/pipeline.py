@@ -18,6 +18,7 @@ from encore.analysis.analyze import analyze
 from encore.config import JudgeConfig, RatingConfig, StageConfig, option
 from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
+from encore.data.study import open_study
 from encore.options import UsageError
 from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe
 from encore.terminal import visible
@@ -26,9 +27,11 @@ from encore.weighting.weigh import weigh_rules
 from flows.command import call_main, run_flow
 from flows.rate_pairs import ShardAttempts
 from flows.study_flow import study_flow
-from tasks.artifacts import publish_statistics, publish_weights
+from tasks.artifacts import publish_statistics, publish_tracked, publish_weights
+from tasks.flow_reporter import Tracker
 from tasks.rate import rate_shards
 from tasks.stage import run_stage
+from tasks.study_runs import weighing_run
 from tasks.track import TrackingConfig
 
 _SOURCES: dict[str, Any] = {
@@ -53,13 +56,18 @@ class PipelineConfig(StageConfig):
 
 
 @study_flow("pipeline", stage="pipeline")
-def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) -> State:
-    """Ingest pairs, have a judge rate them, measure the rules and weigh them.
+def pipeline(
+    config: PipelineConfig,
+    attempts: ShardAttempts = ShardAttempts(),
+    tracking: TrackingConfig = TrackingConfig(),
+) -> State:
+    """Ingest pairs, have a judge rate them, measure the rules, weigh them, show that in MLflow.
 
     Running it again does only what is not done.
     """
     weighing = config.weighing
     load_scheme(weighing.scheme)  # a name that does not exist must not cost hours of rating
+    tracker = Tracker(config.study, tracking)
     run_stage("ingest", lambda: ingest(config.sources, out=config.study, prefer=config.prefer))
     run_dir, report = rate_shards(
         config.study, config.rating, attempts, retries=attempts.shard_retries
@@ -69,6 +77,8 @@ def pipeline(config: PipelineConfig, attempts: ShardAttempts = ShardAttempts()) 
         "weigh", lambda: weigh_rules(run_dir, scheme=weighing.scheme, options=weighing)
     )
     publish_weights(weighed, study=config.study)
+    shown = weighing_run(open_study(config.study), run_dir, weighed)
+    publish_tracked(tracker(now=True, weighings=[shown]), run_dir, study=config.study)
     return Completed(message=report.summary, data=weighed.vector)
 
 
@@ -129,12 +139,12 @@ def main(
     rating = given.get("rating", {})
     names = {*given, *given.get("weighing", {}), *rating, *rating.get("judge", {})}
     if config.recipe is None:
-        _refuse(names & {"benchmark_data"} | tracking.model_fields_set, "belongs to --recipe")
+        _refuse(names & {"benchmark_data"}, "belongs to --recipe")
         if "sources" not in names or "model" not in names:
             name = "--judge" if "sources" in names else "SOURCE"
             raise UsageError(f"{name} is missing; give SOURCE... and --judge, or --recipe")
         shared = {name: given[name] for name in PipelineConfig.model_fields if name in given}
-        run_flow(pipeline, config=PipelineConfig.model_validate(shared), attempts=attempts)
+        run_flow(pipeline, config=PipelineConfig(**shared), attempts=attempts, tracking=tracking)
         return
     _refuse(names - _BESIDE_RECIPE, "is the recipe's to say; leave it out")
     from flows.recipes import run_recipe  # brings torch and MLflow

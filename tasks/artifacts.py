@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # torch, which rating does not want
 _ENGINES_SECONDS = 10.0
 _ENGINES = (
     "The engines of this run. One that finishes no request for too long is replaced; the last sign "
-    "of life is when its count of finished requests last changed, by this run's clock."
+    "of life is when it last finished one, or began to work, by this run's clock."
 )
 _STATISTICS = {
     "rule": "rule_id",
@@ -137,6 +137,7 @@ def publish_statistics(analysis: Analysis, *, study: Path) -> None:
 def publish_weights(weighed: WeighedRules, *, study: Path) -> None:
     """A table of the rules' weights, and how much each moves the composed reward."""
     vector = weighed.vector
+    params = "".join(f", {name} {value}" for name, value in vector.params.items())
     rows = [
         {
             "rule": rule.rule_id,
@@ -150,8 +151,8 @@ def publish_weights(weighed: WeighedRules, *, study: Path) -> None:
         "rule-weights",
         study,
         rows,
-        f"Weights by scheme {vector.scheme} {dict(vector.params)}. The effective "
-        "weight is the weight times the standard deviation of rating(chosen) − rating(rejected).",
+        f"Weights by scheme {vector.scheme}{params}. The effective weight is the weight times the "
+        "standard deviation of rating(chosen) − rating(rejected).",
         *_missing(weighed),
     )
 
@@ -201,8 +202,8 @@ def publish_table(run: BenchmarkRun, *, study: Path) -> None:
 
 
 def publish_tracked(tracked: Tracked | None, *folders: Path, study: Path) -> None:
-    """Where trainings and tables (default: all) are in MLflow, or that it was away."""
-    away = "MLflow did not answer; `python -m tasks.track STUDY` shows the study there later."
+    """Where trainings, weights and tables (default: all) are in MLflow, or that it was away."""
+    away = "MLflow did not answer; a run with the same parameters shows this there later."
     publish_text("mlflow-run", tracked.how_to_look(*folders) if tracked else away, "", study)
 
 

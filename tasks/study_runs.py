@@ -14,15 +14,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
 from encore.data.pairs import data_digest
 from encore.data.study import Study
+from encore.rating_runs import read_run
 from encore.runs import run_key_of
+from encore.synthetic import synthetic_in
 from encore.training.run_folder import read_log
 from encore.versions import installed_version
+
+if TYPE_CHECKING:
+    from encore.weighting.weigh import WeighedRules
 
 NONE, NO_NUMBER = "none", "NaN"
 KEY_TAG, KIND_TAG, TABLE_TAG = "encore.run_key", "encore.kind", "encore.table"
@@ -125,6 +130,33 @@ def read_tables(study: Study, *, also: Iterable[Path] = ()) -> Iterator[StudyTab
     folders = _folders(study, "benchmarks/*/table.md", also)
     folders.sort(key=lambda folder: (folder / "table.md").stat().st_mtime)
     return (_table(one, study) for one in folders)
+
+
+def weighing_run(study: Study, run_dir: Path, weighed: WeighedRules) -> StudyRun:
+    """A rating run's rules, all sources pooled: what was measured of each, and its weight."""
+    vector, manifest = weighed.vector, read_run(run_dir)
+    figures: dict[str, float | None] = {}
+    for rule, weight in zip(weighed.rules, vector.weights, strict=True):
+        found = {"weight": weight, "entropy": rule.entropy_nats, "accuracy": rule.accuracy.half}
+        figures |= {f"{name}/{rule.rule_id}": value for name, value in found.items()}
+    about = {"scheme": vector.scheme, **vector.params, **dict(_flat(manifest.identity, "."))}
+    params = {name: _text(value) for name, value in about.items()}
+    name, digest = study.path.resolve().name, manifest.identity["data_sha256"]
+    pairs = DataSet(name, digest, "weighting", study.path / "pairs")
+    told = f"{len(vector.weights)} rules, weighed by scheme {vector.scheme}; {manifest.title}."
+    return StudyRun(
+        key=run_key_of({"params": params, "weights": vector.weights}),
+        name=f"{vector.scheme}-{manifest.key[:8]}",
+        params=params,
+        tags={
+            KIND_TAG: "weighing",
+            "mlflow.source.name": f"encore {installed_version('encore-reward')}",
+            **_marks(synthetic_in(study.path, run=manifest.key), (), about=told),
+        },
+        datasets=[pairs, *_ratings(vector.as_dict()["provenance"], study, context="weighting")],
+        folder=run_dir,
+        series={"weighing": [(0, _numbers(figures))]},
+    )
 
 
 def _folders(study: Study, pattern: str, also: Iterable[Path]) -> list[Path]:
@@ -360,7 +392,11 @@ def _row_metrics(line: Mapping[str, Any], subsets: Iterable[str]) -> dict[str, f
         one, place = of_row.get(subset, {}), f"subset/{_name(subset)}"
         metrics[place] = one.get("accuracy")
         metrics |= {f"{place}_{end}": one.get(end) for end in ("ci_low", "ci_high")}
-    return {name: math.nan if value is None else float(value) for name, value in metrics.items()}
+    return _numbers(metrics)
+
+
+def _numbers(figures: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: math.nan if value is None else float(value) for name, value in figures.items()}
 
 
 def _marks(synthetic: Sequence[str], notes: Sequence[str], *, about: str = "") -> dict[str, str]:

@@ -24,7 +24,7 @@ import httpx
 from filelock import FileLock
 from pydantic import AfterValidator, ConfigDict
 
-from encore.config import StageConfig, option
+from encore.config import StageConfig, StudyConfig, option
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.options import run_main, single_command
@@ -141,8 +141,9 @@ class TrackingConfig(StageConfig):
         DEFAULT_EXPERIMENT,
         min_length=1,
         identity=False,
-        help="MLflow's experiment for new trainings; tables have one for each set of pairs, whose "
-        "name begins with it. Made if it is not there; what MLflow has already stays where it is.",
+        help="MLflow's experiment for new trainings and weights; tables have one for each set of "
+        "pairs, whose name begins with it. Made if it is not there; what MLflow has already stays "
+        "where it is.",
     )
 
 
@@ -160,8 +161,8 @@ class Tracked:
 
     Attributes:
         uri: Of the store, passwords hidden.
-        pages: By folder of training or table: of a training its run; of a table its rows, the best
-            first, then the study's run.
+        pages: By folder: of a training or rating its run; of a table its rows, the best first, then
+            the study's run.
         num_new: Runs that were made or completed now.
     """
 
@@ -186,6 +187,7 @@ def sync(
     tracking_uri: str | None = None,
     experiment: str = DEFAULT_EXPERIMENT,
     also: Sequence[Path] = (),
+    weighings: Sequence[StudyRun] = (),
     stopped: Literal["FAILED", "KILLED"] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> Tracked:
@@ -196,6 +198,7 @@ def sync(
         tracking_uri: Of the store; see `choose_tracking_uri`.
         experiment: Of new trainings; tables have one for each set of pairs.
         also: Folders of trainings and tables that are not in the study.
+        weighings: Weights of its rules, which no file of the study has.
         stopped: How trainings that are not finished ended; None: they may go on.
         tags: Of runs that are made now, such as the flow run.
 
@@ -206,7 +209,7 @@ def sync(
     opened = open_study(study)
     uri = choose_tracking_uri(opened.path, given=tracking_uri)
     with FileLock(opened.path / LOCK_FILE):
-        trainings = [*study_runs.read_trainings(opened, also=also)]
+        trainings = [*study_runs.read_trainings(opened, also=also), *weighings]
         tables = [*study_runs.read_tables(opened, also=also)]
         with connected(uri) as client:
             projection = Projection(client=client, uri=uri, stopped=stopped, tags=tags or {})
@@ -506,10 +509,8 @@ def check_server(uri: str) -> None:
     )
 
 
-class TrackConfig(TrackingConfig):
+class TrackConfig(TrackingConfig, StudyConfig):
     """Show a study in MLflow."""
-
-    study: Path = option(positional=True, identity=False, help="The study directory.")
 
 
 def track(config: TrackConfig) -> None:

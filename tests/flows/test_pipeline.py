@@ -11,32 +11,37 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import State
 
+from encore.analysis.analyze import analyze
 from encore.config import RatingConfig
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.options import UsageError, single_command
-from encore.rating_runs import choose_run
+from encore.rating_runs import choose_run, list_runs, read_run
 from encore.recipes.recipe import Weighing, changed, load_recipe
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights
 from flows import pipeline as module
 from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
+from tasks.track import TrackingConfig
 from tests.flows.conftest import artifact
 from tests.rating_shards import shard_path
+from tests.tasks.mlflow_store import Logged
 
 RatingOf = Callable[..., RatingConfig]
 ROOT = Path(__file__).parents[2]
 
 
-def start(study: Path, source: Path, rating: RatingConfig, **weighing: Any) -> State[Any]:
+def start(
+    study: Path, source: Path, rating: RatingConfig, store: str | None = None, **weighing: Any
+) -> State[Any]:
     config = PipelineConfig(
         sources=(f"small={source}",),
         study=study,
         rating=rating,
         weighing=Weighing(**weighing),
     )
-    return pipeline(config, return_state=True)
+    return pipeline(config, tracking=TrackingConfig(tracking_uri=store), return_state=True)
 
 
 @pytest.mark.usefixtures("prefect_api")
@@ -58,6 +63,29 @@ def test_pairs_in_weights_out_and_again_only_what_is_not_done(
     assert again.message == "1 rated, 2 reused, 0 failed"
     assert (study / "pairs" / "small.parquet").stat().st_mtime_ns == pairs_written
     assert again.result() == weights(study, scheme="top-k", k=2)
+
+
+@pytest.mark.usefixtures("prefect_api")
+def test_weights_and_what_they_are_made_of_are_compared_in_mlflow(
+    tmp_path: Path, pairs_file: Path, rating: RatingOf, store_uri: str
+) -> None:
+    study = tmp_path / "study"
+    for tau in (0.5, 0.5, 2.0):  # the second time nothing is new
+        start(study, pairs_file, rating(), store_uri, tau=tau)
+
+    [one, other] = sorted(Logged(store_uri).all_runs(), key=lambda run: run.data.params["tau"])
+    [run_dir] = list_runs(open_study(study).ratings_dir)
+    for run, tau in ((one, 0.5), (other, 2.0)):
+        assert run.info.run_name == f"encore-{run_dir.name[:8]}"
+        assert run.info.status == "FINISHED"
+        assert run.data.params["judge.name"] == read_run(run_dir).judge
+        assert {one.dataset.name for one in run.inputs.dataset_inputs} >= {"study"}
+        found, rules = weights(study, tau=tau), analyze(study).rules
+        for rule, weight in zip(rules, found.weights, strict=True):
+            metrics, rule_id = run.data.metrics, rule.rule_id
+            assert metrics[f"weight/{rule_id}"] == pytest.approx(weight)
+            assert metrics[f"entropy/{rule_id}"] == pytest.approx(rule.entropy_nats)
+            assert metrics[f"accuracy/{rule_id}"] == pytest.approx(rule.accuracy.half)
 
 
 @pytest.mark.usefixtures("prefect_api")
@@ -113,10 +141,14 @@ def test_a_recipe_is_started_with_what_this_machine_needs_otherwise(
     assert (recipe.limit, recipe.benchmark.pairs.data) == (200, tmp_path)
     assert (judge.backend, recipe.rating.shard_size) == ("vllm", 1000)
 
-    call("a=p.jsonl", "b=q.jsonl", "--out", str(tmp_path), "--judge", "j", "--tau", "1")
+    call(
+        *("a=p.jsonl", "b=q.jsonl", "--out", str(tmp_path), "--judge", "j", "--tau", "1"),
+        *("--tracking-uri", "http://h"),
+    )
     flow, parameters = started.pop()
     config = parameters["config"]
     assert flow is pipeline
+    assert parameters["tracking"].tracking_uri == "http://h"
     assert config.sources == ("a=p.jsonl", "b=q.jsonl")
     assert (config.rating.judge.model, config.weighing.tau) == ("j", 1.0)
 
@@ -134,7 +166,6 @@ def test_a_recipe_is_started_with_what_this_machine_needs_otherwise(
         (["pairs.jsonl"], "--judge is missing"),
         (["--judge", "j"], "SOURCE is missing"),
         (["p.jsonl", "--judge", "j", "--benchmark-data", "b"], "--benchmark-data belongs to"),
-        (["p.jsonl", "--judge", "j", "--tracking-uri", "http://h"], "--tracking-uri belongs to"),
     ],
 )
 def test_what_would_be_passed_over_is_a_usage_error(

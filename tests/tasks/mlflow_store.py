@@ -47,9 +47,13 @@ class Logged:
         self.experiment = self.client.get_experiment_by_name(experiment)
         assert self.experiment is not None, self.client.search_experiments()
 
+    def all_runs(self) -> list[Run]:
+        """The newest first; several may have one name."""
+        return list(self.client.search_runs([self.experiment.experiment_id]))
+
     def runs(self) -> dict[str, Run]:
         """By name; none is there twice."""
-        found = self.client.search_runs([self.experiment.experiment_id])
+        found = self.all_runs()
         runs = {run.info.run_name: run for run in found}
         assert len(runs) == len(found), "a run is logged twice"
         return runs
