@@ -75,7 +75,8 @@ def test_a_worker_runs_the_deployments_from_the_api(
 
     assert pipeline["state_type"] == "COMPLETED"
     artifacts = server.artifacts(pipeline_id)
-    made = {"engines", "failed-shards", "rating-progress", "rule-statistics", "rule-weights"}
+    made = {"engines", "failed-shards", "mlflow-run"}
+    made |= {"rating-progress", "rule-statistics", "rule-weights"}
     assert set(artifacts) == {artifact_key(key, study) for key in made}
     assert artifacts[artifact_key("rating-progress", study)] == 100.0
     assert pipeline["name"] == "study: pipeline"
