@@ -78,8 +78,8 @@ class FlowReporter:
     """
 
     def __init__(self, stage: str, study: Path, *, tracker: Tracker | None = None) -> None:
-        """Take the stage's name, and what shows the study in MLflow."""
-        self._key = artifact_key(f"{stage}-progress", study)
+        """Take the stage's name (empty: no progress artifact), and what shows it in MLflow."""
+        self._key = artifact_key(f"{stage}-progress", study) if stage else ""
         self._title = ""
         self._tracker = tracker
         self._lock = Lock()
@@ -130,7 +130,7 @@ class FlowReporter:
         return 100 * self._num_done / self._total if self._total else 0.0
 
     def _show(self) -> None:
-        if self._total:
+        if self._total and self._key:
             best_effort(self._send, later=self._key)
 
     def _send(self) -> None:

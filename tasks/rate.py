@@ -55,7 +55,7 @@ def rate_shards(
         EncoreError: The run cannot be opened, the judge not be loaded; shards failed.
     """
     whole = RateConfig.model_validate({"study": study, **dict(config)})
-    reporter = FlowReporter("rating" if order is None else f"rating-{order.slot + 1}", study)
+    reporter = FlowReporter("rating" if order is None else "", study)
 
     def rate() -> tuple[Path, RunReport]:
         opened = open_study(study)

@@ -32,8 +32,7 @@ def score_shards(
         EncoreError: As `encore.scoring.scoring_run.score_study`.
     """
     study = open_study(config.study)
-    stage = "score" if order is None else f"score-{order.slot + 1}"
-    reporter = FlowReporter(stage, config.study)
+    reporter = FlowReporter("score" if order is None else "", config.study)
     if order is not None:
         silence = config.silence_seconds
         work = partial(work_as_engine, order=order, silence_seconds=silence, reporter=reporter)

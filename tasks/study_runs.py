@@ -155,7 +155,7 @@ def weighing_run(study: Study, run_dir: Path, weighed: WeighedRules) -> StudyRun
         },
         datasets=[pairs, *_ratings(vector.as_dict()["provenance"], study, context="weighting")],
         folder=run_dir,
-        series={"weighing": [(0, _numbers(figures))]},
+        series={"weighing": [(0, _numbers(dict(sorted(figures.items()))))]},
     )
 
 
