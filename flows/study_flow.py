@@ -54,6 +54,7 @@ def study_flow(
             name=name,
             flow_run_name=lambda: run_name(stage, flow_run.parameters),
             persist_result=False,
+            result_serializer="json",  # of an error, which Prefect keeps; its default is pickle
             on_failure=[notify_of_failure],
             on_crashed=[notify_of_failure],
             **options,

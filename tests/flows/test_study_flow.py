@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
+from prefect.settings import PREFECT_RESULTS_LOCAL_STORAGE_PATH
 
 from encore.config import IngestConfig, RatingsConfig, ReportConfig
 from encore.recipes.recipe import load_recipe
@@ -44,6 +45,16 @@ def test_pairs_are_ingested_and_another_study_of_that_name_keeps_its_artifact(
     for study in studies:
         [row] = json.loads(artifact("pairs", study).data)
         assert (row["label"], row["kept"], row["status"]) == ("small", NUM_PAIRS, "new")
+
+
+@pytest.mark.usefixtures("prefect_api")
+def test_an_error_that_prefect_keeps_is_no_pickle(tmp_path: Path) -> None:
+    storage = Path(PREFECT_RESULTS_LOCAL_STORAGE_PATH.value())
+    before = {*storage.glob("*")}
+    error_of(analyze(RatingsConfig(ratings=tmp_path / "nowhere"), return_state=True))
+    kept = [path.read_text("utf-8") for path in {*storage.glob("*")} - before]
+    assert kept
+    assert all(json.loads(text) and "encore.errors.InputError" in text for text in kept)
 
 
 @pytest.mark.usefixtures("prefect_api")
