@@ -44,7 +44,7 @@ test-services: setup ## Tests with further real servers, killed processes and ot
 	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "services and not full" $(ARGS)
 
 test-full: setup ## All tests, long counts too; needs Chromium (Debian: apt install chromium)
-	@ENCORE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m "full or services or not full" $(ARGS)
+	@ENCORE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "full or services or not full" $(ARGS)
 
 lint: setup ## Style and likely bugs (ruff)
 	@$(BIN)/ruff check .
