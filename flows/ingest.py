@@ -38,9 +38,8 @@ def ingest(config: IngestConfig, attempts: Attempts = Attempts()) -> State:
     )
     publish_pairs(report)
     manifests = [source.manifest for source in report.sources]
-    num_kept, num_aside = (
-        sum(getattr(one, name) for one in manifests) for name in ("num_kept", "num_set_aside")
-    )
+    num_kept = sum(one.num_kept for one in manifests)
+    num_aside = sum(one.num_set_aside for one in manifests)
     return Completed(
         message=f"{num_kept} pairs in {report.study}, {num_aside} set aside", data=str(report.study)
     )

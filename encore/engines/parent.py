@@ -266,7 +266,10 @@ class _Parent:
 
     def _look_after(self, slot: _Slot) -> None:
         """Replace a slot's engine if it is lost or silent; close the slot if it has ended."""
-        sign, found = self._sign(slot), self.launcher.state(slot.order.name)
+        found = self.launcher.state(slot.order.name)
+        if found.state == "ended":  # it may have said so since the last look
+            self.signs = read_signs(self.job.run_dir)
+        sign = self._sign(slot)
         if sign.beat:
             slot.num_starts = 0
         if sign.state == "ended":

@@ -108,8 +108,6 @@ class Watch:
     def silence(self, life: SignOfLife) -> float:
         """Seconds since an engine finished a request, took work after it had none, or was seen."""
         sign = (life.beat, life.state, bool(life.at_work))
-        before, since = self.seen.get(life.engine, (None, 0.0))
-        if before != sign:
-            since = time.monotonic()
-            self.seen[life.engine] = (sign, since)
-        return time.monotonic() - since
+        if self.seen.get(life.engine, (None, 0.0))[0] != sign:
+            self.seen[life.engine] = (sign, time.monotonic())
+        return time.monotonic() - self.seen[life.engine][1]
