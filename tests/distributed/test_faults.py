@@ -65,8 +65,9 @@ def check_equal(study: Path, folder: Path, farm: Farm) -> None:
 def test_an_engine_that_hangs_is_replaced_and_a_wrong_clock_does_no_harm(
     farm: Farm, study: Path, tmp_path: Path
 ) -> None:
-    bad = shard_names(study)[7]
-    farm.control.order(freezes=["w1"], clock={"w2": 600, "w3": -600}, fails={bad: ALWAYS})
+    bad, clock = shard_names(study)[7], {"w2": 600, "w3": -600}
+    # There is work for the engine that hangs, however late it starts.
+    farm.control.order(freezes=["w1"], clock=clock, fails={bad: ALWAYS}, seconds=3.0)
     run = start(farm, study)
     over = farm.wait_for(run, seconds=_SECONDS)
 
@@ -80,7 +81,7 @@ def test_an_engine_that_hangs_is_replaced_and_a_wrong_clock_does_no_harm(
     is_gone = lambda: hung[0] not in {child.pid for child in farm.workers["w1"].children}  # noqa: E731
     wait_until(is_gone, seconds=60, what="the end of the engine that hung")
 
-    farm.control.order(fails={})
+    farm.control.order(fails={}, seconds=0.5)
     farm.retry(run)
     assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
     check_equal(study, tmp_path, farm)
