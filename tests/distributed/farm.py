@@ -134,8 +134,7 @@ class Worker:
 
     def kill(self, *, with_worker: bool) -> None:
         """SIGKILL for all it started, and for itself first so that it cannot report them."""
-        children = self.children
-        assert children, f"{self.name} has no child"
+        children = wait_until(lambda: self.children, seconds=60, what=f"a child of {self.name}")
         for process in [psutil.Process(self.process.pid)] * with_worker + children:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

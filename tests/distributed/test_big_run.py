@@ -23,6 +23,7 @@ from tests.distributed.farm import (
     running_postgres,
     shard_names,
     undisturbed_ratings,
+    wait_until,
 )
 from tests.distributed.steered_judge import ALWAYS
 
@@ -41,6 +42,7 @@ def rate_amid_faults(farm: Farm, folder: Path, *, num_engines: int, away_seconds
     farm.wait_for_rated(3, seconds=180)
     farm.workers["w1"].kill(with_worker=False)
     farm.wait_for_rated(len(farm.rated()) + 3)
+    wait_until(lambda: farm.workers["w2"].children, seconds=60, what="a child of w2")
     farm.stop_server()
     farm.workers["w2"].kill(with_worker=True)
     time.sleep(away_seconds)
