@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 _ABOUT = "encore"
 _COMPUTING = "Reading and computing"
 _ENGINES = "Engines"
+_PRICES = "Prices"
 
 EngineValue = bool | int | float | str
 #: A reply to a rating prompt is a number: more tokens than this are none.
@@ -288,6 +289,20 @@ class RatingConfig(EnginesConfig):
         ge=0.001,
         identity=False,
         help="Give up on a shard whose generation takes longer (seconds).",
+    )
+
+
+class PricesConfig(StageConfig):
+    """What the judge's tokens and its GPUs cost, in any one currency."""
+
+    price_input: float | None = option(
+        None, ge=0, group=_PRICES, identity=False, help="Money per million prompt tokens."
+    )
+    price_output: float | None = option(
+        None, ge=0, group=_PRICES, identity=False, help="Money per million tokens of the replies."
+    )
+    price_gpu_hour: float | None = option(
+        None, ge=0, group=_PRICES, identity=False, help="Money per hour of one GPU."
     )
 
 
