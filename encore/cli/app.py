@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from cyclopts import App
 
 from encore.options import new_app, run_main
 
-#: In the order a study goes through them.
+#: In the order a study goes through them; of two words: a command of a group.
 COMMANDS = (
     *("demo", "ingest", "rate", "status", "show", "analyze", "weights", "theory", "report"),
-    *("plan", "train", "gate", "score", "benchmark", "judge", "compare", "paper"),
+    *("plan train", "train", "gate", "score", "benchmark", "judge", "compare", "paper"),
     *("export", "serve", "sql", "publish", "doctor"),
 )
 
@@ -25,6 +25,16 @@ HELP = (
 )
 
 
+_GROUPS = {"plan": "What a run will take, before anything is loaded."}
+
+
+def command_of(name: str) -> Callable[..., None]:
+    """The function of a command; its module is imported."""
+    module = name.replace(" ", "_")
+    function: Callable[..., None] = getattr(import_module(f"encore.cli.{module}"), module)
+    return function
+
+
 def _version() -> str:
     from encore import __version__
 
@@ -34,11 +44,16 @@ def _version() -> str:
 def build_app(names: Sequence[str] = COMMANDS) -> App:
     """The parser of `encore` with these commands; each one's module is imported."""
     app = new_app("encore", help=HELP, version=_version)
-    if len(names) > 1:
+    groups = {word: new_app(word, help=text) for word, text in _GROUPS.items()}
+    if len(names) == len(COMMANDS):
         app.help_format = "plaintext"  # reading Markdown would make the list wait
     for place, name in enumerate(names):
-        function = getattr(import_module(f"encore.cli.{name}"), name)
-        app.command(function, name=name, sort_key=place)
+        *group, word = name.split()
+        parent = groups[group[0]] if group else app
+        parent.command(command_of(name), name=word, sort_key=place)
+        if group and group[0] not in app:
+            parent.sort_key = place
+            app.command(parent)
     return app
 
 
@@ -47,6 +62,6 @@ def main() -> None:
     from encore.settings import prepare_environment
 
     prepare_environment()
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
     # Only the called command is imported: the doctor must come even where another one's does not.
-    run_main(build_app([name] if name in COMMANDS else COMMANDS), sys.argv[1:] or ["--help"])
+    called = [name for name in COMMANDS if name.split()[0] in sys.argv[1:2]]
+    run_main(build_app(called or COMMANDS), sys.argv[1:] or ["--help"])

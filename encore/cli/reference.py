@@ -9,11 +9,10 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from encore.cli.app import COMMANDS
+from encore.cli.app import COMMANDS, command_of
 from encore.options import bounds_of, options_of
 
 PAGE = Path("docs/reference.md")
@@ -34,7 +33,7 @@ def reference_page() -> str:
 
 
 def _command_lines(name: str) -> Iterator[str]:
-    function = getattr(import_module(f"encore.cli.{name}"), name)
+    function = command_of(name)
     yield f"## encore {name}\n"
     yield f"{(inspect.getdoc(function) or '').splitlines()[0]}\n"
     columns = ["option", "type", "default", "key", "what it says"]

@@ -7,7 +7,7 @@ dictionary of plain JSON values: GiB, tokens, hours.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encore.config import StageConfig, option
 from encore.errors import InputError
@@ -40,7 +40,6 @@ _BACKBONE: dict[str, Any] = dict(BackboneConfig.model_fields)
 class PlanTrainConfig(StageConfig):
     """`encore plan train`: a training run, as far as its memory and time depend on it."""
 
-    what: Literal["train"] = option("train", positional=True, help="The command to plan: train.")
     study: Path | None = option(
         None, positional=True, help="Its pairs say how many tokens; or use --pairs."
     )

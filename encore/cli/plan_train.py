@@ -1,4 +1,4 @@
-"""`encore plan`: what a run will take, before anything is loaded."""
+"""`encore plan train`: what a training run will take, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARTS = ("weights", "gradients", "optimizer_states", "activations", "workspace"
 
 
 @command
-def plan(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
+def plan_train(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
     """What a training run will take on one GPU: memory by part, hours by layout. Loads nothing.
 
     Of a model, only its config.json is read. Memory is what one process needs when it is fullest;
