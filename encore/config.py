@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
 _ABOUT = "encore"
@@ -24,6 +24,16 @@ EngineValue = bool | int | float | str
 MAX_RATING_REPLY_TOKENS = 512
 
 Layout = Literal["auto", "packed", "prefix-shared", "sorted", "single"]
+#: How a judge's answer becomes a rating.
+Decode = Literal["text", "choice", "expected"]
+PromptLayout = Literal["paper", "conversation-first"]
+#: Labels of a scale that none is given for, the lowest first. The paper's judge answers in tenths;
+#: a digit is one token of most tokenizers.
+DEFAULT_SCALES: dict[str, tuple[str, ...]] = {
+    "text": (),
+    "choice": tuple(f"{tenth / 10:.1f}" for tenth in range(11)),
+    "expected": tuple("0123456789"),
+}
 
 
 class StageConfig(BaseModel):
@@ -261,6 +271,13 @@ class SlicedConfig(StageConfig):
         return int(number), int(of)
 
 
+def _checked_scale(text: str) -> str:
+    labels = text.split(",")
+    if len(labels) < 2 or len(set(labels)) != len(labels) or not all(map(str.strip, labels)):
+        raise ValueError("expected two or more different labels with commas, the lowest first")
+    return text
+
+
 class RatingConfig(EnginesConfig):
     """One rating run: every response of a study's pairs under every rule of a set."""
 
@@ -281,6 +298,37 @@ class RatingConfig(EnginesConfig):
         help="A prompt beyond the judge's context: a null row with its reason, or the "
         "conversation's oldest text is cut. Both are counted.",
     )
+    layout: PromptLayout = option(
+        "paper",
+        since=True,
+        help="Of the prompt. paper: the rule, then the conversation. conversation-first: the other "
+        "way round, so that all rules of a response share most of their prompt, which is then "
+        "computed once.",
+        source="appendix Prompts",
+    )
+    decode: Decode = option(
+        "text",
+        since=True,
+        help="text: the judge writes a number. choice: it may write the labels of --scale only. "
+        "expected: one token; the most likely label is the rating, the labels' probabilities are "
+        "kept beside it.",
+    )
+    scale: Annotated[str, AfterValidator(_checked_scale)] | None = option(
+        None,
+        since=True,
+        metavar="LABELS",
+        examples=["0,1,2,3,4,5,6,7,8,9", "0.0,0.25,0.5,0.75,1.0"],
+        help="Of choice and expected: labels with commas, the lowest first. Numbers from 0 to 1 "
+        "are ratings as they stand, other labels are evenly spaced. Default: 0.0 to 1.0 in tenths; "
+        "of expected, whose labels are single tokens, the digits.",
+    )
+    min_label_mass: float = option(
+        0.5,
+        gt=0,
+        le=1,
+        since=True,
+        help="Of expected: if the labels together are less likely than this, the rating is null.",
+    )
     max_reply_tokens: int = option(
         16, ge=2, le=MAX_RATING_REPLY_TOKENS, help="A longer reply is cut off and therefore null."
     )
@@ -290,6 +338,19 @@ class RatingConfig(EnginesConfig):
         identity=False,
         help="Give up on a shard whose generation takes longer (seconds).",
     )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of the scale in use, the lowest first; empty for text."""
+        if self.scale is None or self.decode == "text":
+            return DEFAULT_SCALES[self.decode]
+        return tuple(self.scale.split(","))
+
+    @model_validator(mode="after")
+    def _scale_is_used(self) -> Self:
+        if self.scale is not None and self.decode == "text":
+            raise ValueError("--scale belongs to --decode choice or expected")
+        return self
 
 
 class PricesConfig(StageConfig):

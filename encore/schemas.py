@@ -45,3 +45,13 @@ RATINGS = pa.schema(
         *texts("judge", "run_key"),
     ]
 )
+
+#: What a run with ``--decode expected`` adds: the mean over the labels, their whole probability,
+#: and the entropy (nats) of the distribution over them.
+EXPECTED = pa.schema(
+    [
+        pa.field(name, pa.float64(), nullable=True)
+        for name in ("expected_rating", "label_mass", "reply_entropy")
+    ]
+)
+RATINGS_EXPECTED = pa.unify_schemas([RATINGS, EXPECTED])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from encore.judges.base import JudgeIdentity, ProgressHook, Reply
+from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply, Usage
 from encore.judges.chat import FROZEN_DATE, ChatTokenizer
 
 SPECIAL_TOKENS = ["<pad>", "<bos>", "<eot>", "<user>", "<assistant>"]
@@ -77,16 +77,26 @@ class ScriptedJudge:
     def start(self) -> None:
         """Nothing to load."""
 
+    def check(self, decoding: Decoding) -> None:
+        """Nothing to refuse: a script is text in any case."""
+
     def reply(
-        self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        decoding: Decoding,
+        on_progress: ProgressHook,
+        sessions: Sequence[str] = (),
     ) -> list[Reply]:
         on_progress(0)
         replies = []
         for token_ids in prompts:
             text = byte_tokenizer().decode(token_ids, skip_special_tokens=True)
             reply = self.script(text)
-            kept = reply[:max_reply_tokens]  # one token a byte; the end token needs one too
-            replies.append(Reply(text=kept, is_complete=len(reply) < max_reply_tokens))
+            most = decoding.max_reply_tokens
+            kept = reply[:most]  # one token a byte; the end token needs one too
+            usage = Usage(prompt_tokens=len(token_ids), output_tokens=len(kept))
+            replies.append(Reply(text=kept, is_complete=len(reply) < most, usage=usage))
             self.num_asked += 1
             on_progress(len(replies))
         return replies

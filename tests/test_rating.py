@@ -24,7 +24,7 @@ from encore.data.records import RESPONSES
 from encore.data.rules import load_rule_set
 from encore.data.study import Study, open_study
 from encore.errors import EncoreError, InputError
-from encore.rating import rating_run
+from encore.rating import rating_run, shard_rating
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rating_runs import null_reasons, run_status
@@ -128,7 +128,7 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
 ):
     """F16: nothing here depends on how fast the machine is."""
     now = 0.0
-    monkeypatch.setattr(rating_run, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(shard_rating, "time", SimpleNamespace(monotonic=lambda: now))
     first = min(records_of(read_pairs(study)), key=lambda pair: pair.pair_id)
     slow_text = render_conversation(first.prompt, first.chosen)
 
@@ -166,6 +166,11 @@ CONFIG: list[dict[str, object]] = [
     {"limit": 5},
     {"overlong": "truncate-left"},
     {"max_reply_tokens": 17},
+    {"layout": "conversation-first"},
+    {"decode": "choice"},
+    {"decode": "choice", "scale": "0.0,0.5,1.0"},
+    {"decode": "expected"},
+    {"decode": "expected", "min_label_mass": 0.9},
 ]
 JUDGES: list[dict[str, Any]] = [
     {"name": "other"},
@@ -174,7 +179,7 @@ JUDGES: list[dict[str, Any]] = [
     {"engine_args": {"quantization": "fp8"}},
 ]
 CODE: list[tuple[str, object]] = [
-    ("prompts.RATING_TEMPLATE", "{rule} {QA} Score:"),
+    ("prompts._CRITERION", "{rule}"),
     ("prompts._SPEAKER", SPEAKERS),
     ("rating_run.PARSER_VERSION", 2),
     ("rating_run.PLAN_ORDER", "source, pair_id"),

@@ -1,12 +1,12 @@
-"""The judge interface: token prompts in, replies out."""
+"""The judge interface: prompts in, replies out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from encore.config import JudgeConfig
+from encore.config import Decode, JudgeConfig
 from encore.errors import JudgeUnavailableError
 from encore.judges.chat import ChatTokenizer
 
@@ -15,13 +15,60 @@ from encore.judges.chat import ChatTokenizer
 #: interrupt.
 ProgressHook = Callable[[int], None]
 
+#: The token ids of the whole text that a judge reads; the user message alone where the judge has no
+#: tokenizer here.
+Prompt = Sequence[int] | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """How an answer is made of a judge's distribution of tokens.
+
+    Attributes:
+        kind: ``text``: greedy. ``choice``: greedy among ``labels``. ``expected``: one token, with
+            the log-probability of each label.
+        max_reply_tokens: Of a reply that is text.
+        labels: Of choice and expected, the lowest first.
+    """
+
+    kind: Decode = "text"
+    max_reply_tokens: int
+    labels: tuple[str, ...] = ()
+
+    @property
+    def room(self) -> int:
+        """Tokens of the context that the reply may take."""
+        return 1 if self.kind == "expected" else self.max_reply_tokens
+
+
+class Usage(NamedTuple):
+    """Tokens of one reply; of the prompt's, ``cached`` ones were not computed again."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+
+NO_TOKENS = Usage()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A judge's raw reply. ``is_complete`` is False when the token limit cut it off."""
+    """A judge's raw reply.
+
+    Attributes:
+        text: What it said; of `expected`, its most likely label.
+        is_complete: False when the token limit cut it off.
+        null_reason: Why the judge gave no answer, if it did not.
+        label_logprobs: Of `expected`: natural logarithms of the labels' probabilities.
+        usage: Its tokens.
+    """
 
     text: str
     is_complete: bool
+    null_reason: str | None = None
+    label_logprobs: tuple[float, ...] | None = None
+    usage: Usage = NO_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +98,21 @@ class Judge(Protocol):
         ...
 
     @property
-    def tokenizer(self) -> ChatTokenizer:
-        """Turns rating prompts into the token ids this judge reads."""
+    def tokenizer(self) -> ChatTokenizer | None:
+        """Turns prompts into the token ids this judge reads; None: it reads the texts."""
         ...
 
     @property
     def is_on_cpu(self) -> bool:
         """Whether generation takes the processor's cores; known once the model is loaded."""
+        ...
+
+    def check(self, decoding: Decoding) -> None:
+        """Refuse a way of answering that this judge cannot do; nothing is loaded.
+
+        Raises:
+            JudgeUnavailableError: What it cannot do, and what it can.
+        """
         ...
 
     def start(self) -> None:
@@ -71,9 +126,17 @@ class Judge(Protocol):
         ...
 
     def reply(
-        self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        decoding: Decoding,
+        on_progress: ProgressHook,
+        sessions: Sequence[str] = (),
     ) -> list[Reply]:
-        """Greedy replies in the order of the prompts (token ids). Safe to call from any thread.
+        """Replies in the order of the prompts. Safe to call from any thread.
+
+        ``sessions`` names for each prompt what it shares its beginning with, so that a router can
+        send those to one server.
 
         An exception in mid-generation, also one raised by ``on_progress``, discards the engine;
         the next call starts a fresh one.
@@ -102,17 +165,37 @@ def num_devices(config: JudgeConfig) -> int:
     return product
 
 
+def readable(judge: Judge, texts: Iterable[str], *, decoding: Decoding) -> Iterator[Prompt | None]:
+    """What a judge reads for each text; None where that is longer than its context has room for.
+
+    A judge without tokenizer here says so itself, in its reply.
+    """
+    if judge.tokenizer is None:
+        yield from texts
+        return
+    limit = judge.identity.max_model_len - decoding.room
+    for token_ids in judge.tokenizer.encode_each(texts):
+        yield token_ids if len(token_ids) <= limit else None
+
+
 def ask(
     judge: Judge,
-    prompts: Sequence[Sequence[int] | None],
+    prompts: Sequence[Prompt | None],
     *,
-    max_reply_tokens: int,
+    decoding: Decoding,
     on_progress: ProgressHook,
+    sessions: Sequence[str] = (),
 ) -> list[Reply | None]:
     """A judge's reply to each prompt; None stands for a prompt that is not asked, and its reply."""
-    asked = [token_ids for token_ids in prompts if token_ids is not None]
+    asked = [(place, prompt) for place, prompt in enumerate(prompts) if prompt is not None]
+    found: list[Reply | None] = [None] * len(prompts)
     if asked:
-        replies = judge.reply(asked, max_reply_tokens=max_reply_tokens, on_progress=on_progress)
-        assert len(replies) == len(asked), "a reply for each prompt"
-    reply_of = iter(replies if asked else ())
-    return [None if token_ids is None else next(reply_of) for token_ids in prompts]
+        replies = judge.reply(
+            [prompt for _, prompt in asked],
+            decoding=decoding,
+            on_progress=on_progress,
+            sessions=[sessions[place] for place, _ in asked] if sessions else (),
+        )
+        for (place, _), reply in zip(asked, replies, strict=True):
+            found[place] = reply
+    return found

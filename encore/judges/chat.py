@@ -17,6 +17,8 @@ from encore.token_encoder import TokenEncoder
 FROZEN_DATE = "26 Jul 2024"
 
 _PROMPTS_AT_ONCE = 500
+#: Labels to name where others are split.
+_SINGLE_TOKENS = tuple("0123456789ABCDEFGHIJ")
 _PROBES = ("Score:", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d")
 
 
@@ -51,6 +53,19 @@ class ChatTokenizer:
             return self._frame[0] + prompt + self._frame[1]
         return self._apply_template(prompt)
 
+    @property
+    def frame(self) -> tuple[str, str] | None:
+        """What the chat template puts before and after a message, if it does nothing else."""
+        return self._frame
+
+    def spells_special(self, text: str) -> bool:
+        """Whether a text has what would become a special token."""
+        return self._encoder.spells_special(text)
+
+    def encode_text(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of rendered text; what spells a special token becomes one."""
+        return self._encoder.encode(texts)
+
     def encode(self, prompts: Sequence[str]) -> list[list[int]]:
         """Token ids of each prompt, chat template included.
 
@@ -68,6 +83,29 @@ class ChatTokenizer:
         waiting = iter(prompts)
         while some := list(itertools.islice(waiting, _PROMPTS_AT_ONCE)):
             yield from (array("I", token_ids) for token_ids in self.encode(some))
+
+    def label_tokens(self, labels: Sequence[str]) -> tuple[int, ...]:
+        """The token with which a reply begins that is just this label, for each label.
+
+        Raises:
+            JudgeUnavailableError: A label is several tokens after the chat template's reply
+                header, or two are one token; the message names labels that work.
+        """
+        [header] = self._encoder.encode([self.render(_PROBES[0])])
+        found = {}
+        for label in dict.fromkeys([*labels, *_SINGLE_TOKENS]):
+            [whole] = self._encoder.encode([self.render(_PROBES[0]) + label])
+            if whole[:-1] == header:
+                found[label] = whole[-1]
+        split = [label for label in labels if label not in found]
+        if split or len({found[label] for label in labels}) < len(labels):
+            works = ",".join(label for label in _SINGLE_TOKENS if label in found)
+            raise JudgeUnavailableError(
+                f"--scale: judge {self.hf_tokenizer.name_or_path!r} does not write "
+                f"{', '.join(map(repr, split or labels))} as one token each, which --decode "
+                f"expected needs; labels that work: {works or 'none of the digits and letters'}"
+            )
+        return tuple(found[label] for label in labels)
 
     def cut_left(self, text: str, *, num_tokens: int) -> str:
         """The text without (about) its first ``num_tokens`` tokens, cut at a token boundary."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
-from encore.judges.base import JudgeIdentity, ProgressHook, Reply
+from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply, Usage
 from encore.judges.chat import FROZEN_DATE, ChatTokenizer, load_tokenizer
 from encore.model_files import ModelFiles, ModelRole
 
@@ -71,6 +71,11 @@ class LocalJudge(ABC):
     def is_on_cpu(self) -> bool:
         """Whether generation takes the processor's cores; known once the model is loaded."""
 
+    def check(self, decoding: Decoding) -> None:
+        """Refuse labels of `expected` that are not one token each."""
+        if decoding.kind == "expected":
+            self._tokenizer.label_tokens(decoding.labels)
+
     def start(self) -> None:
         """Load the model now."""
         with self._lock:
@@ -78,16 +83,23 @@ class LocalJudge(ABC):
                 self._engine = self._load()
 
     def reply(
-        self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        decoding: Decoding,
+        on_progress: ProgressHook,
+        sessions: Sequence[str] = (),  # noqa: ARG002 - one engine
     ) -> list[Reply]:
-        """Greedy replies in prompt order; one generation at a time, whatever the thread."""
+        """Replies in prompt order; one generation at a time, whatever the thread."""
+        token_ids = [prompt for prompt in prompts if not isinstance(prompt, str)]
+        assert len(token_ids) == len(prompts), "encoded by this judge's tokenizer"
         with self._lock:
             on_progress(0)
             if self._engine is None:
                 self._engine = self._load()
             try:
                 on_progress(0)
-                return self._generate(prompts, max_reply_tokens, on_progress)
+                return self._generate(token_ids, decoding, on_progress)
             except BaseException:
                 # Unfinished requests stay in an interrupted vLLM and its next call never returns,
                 # so the engine goes, whatever the reason was.
@@ -105,9 +117,19 @@ class LocalJudge(ABC):
 
     @abstractmethod
     def _generate(
-        self, prompts: Sequence[Sequence[int]], max_reply_tokens: int, on_progress: ProgressHook
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, on_progress: ProgressHook
     ) -> list[Reply]:
-        """Greedy replies of the loaded engine."""
+        """Replies of the loaded engine."""
+
+    def _labelled(self, decoding: Decoding, logprobs: Sequence[float], usage: Usage) -> Reply:
+        """The reply of `expected`: its most likely label, the lower one of two equal ones."""
+        best = max(range(len(logprobs)), key=logprobs.__getitem__)
+        return Reply(
+            text=decoding.labels[best],
+            is_complete=True,
+            label_logprobs=tuple(logprobs),
+            usage=usage,
+        )
 
     def _discard(self) -> None:
         self._engine = None

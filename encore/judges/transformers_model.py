@@ -7,7 +7,7 @@ from typing import Any
 
 from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
-from encore.judges.base import ProgressHook, Reply
+from encore.judges.base import Decoding, ProgressHook, Reply, Usage
 from encore.judges.local_model import LocalJudge
 
 _BATCH = 16
@@ -63,21 +63,55 @@ class TransformersJudge(LocalJudge):
             )
         return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
+    def check(self, decoding: Decoding) -> None:
+        """Refuse `choice`, which takes an engine that knows grammars."""
+        if decoding.kind == "choice":
+            raise JudgeUnavailableError(
+                "--decode choice: the transformers backend cannot hold a reply to a list; use "
+                "--backend vllm, or --decode expected"
+            )
+        super().check(decoding)
+
     def _generate(
-        self, prompts: Sequence[Sequence[int]], max_reply_tokens: int, on_progress: ProgressHook
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, on_progress: ProgressHook
     ) -> list[Reply]:
         order = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
+        answer = self._label_batch if decoding.kind == "expected" else self._generate_batch
         replies: dict[int, Reply] = {}
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
-            found = self._generate_batch([prompts[index] for index in batch], max_reply_tokens)
+            found = answer([prompts[index] for index in batch], decoding)
             replies.update(zip(batch, found, strict=True))
             on_progress(len(replies))
         return [replies[index] for index in range(len(prompts))]
 
-    def _generate_batch(
-        self, prompts: Sequence[Sequence[int]], max_reply_tokens: int
-    ) -> list[Reply]:
+    def _padded(self, prompts: Sequence[Sequence[int]], pad_id: int) -> dict[str, Any]:
+        """Padded on the left, so that every prompt's last token stands in the last column."""
+        import torch
+
+        width, device = max(map(len, prompts)), self._engine.device
+        rows = [[pad_id] * (width - len(ids)) + list(ids) for ids in prompts]
+        mask = [[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts]
+        return {
+            "input_ids": torch.tensor(rows, device=device),
+            "attention_mask": torch.tensor(mask, device=device),
+        }
+
+    def _label_batch(self, prompts: Sequence[Sequence[int]], decoding: Decoding) -> list[Reply]:
+        import torch
+
+        batch = self._padded(prompts, 0)
+        places = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+        with torch.inference_mode():
+            logits = self._engine(**batch, position_ids=places, logits_to_keep=1).logits[:, -1]
+        label_ids = list(self.tokenizer.label_tokens(decoding.labels))
+        logprobs = torch.log_softmax(logits.double(), dim=-1)[:, label_ids].tolist()
+        return [
+            self._labelled(decoding, row, Usage(prompt_tokens=len(ids), output_tokens=1))
+            for ids, row in zip(prompts, logprobs, strict=True)
+        ]
+
+    def _generate_batch(self, prompts: Sequence[Sequence[int]], decoding: Decoding) -> list[Reply]:
         import torch
         from transformers import GenerationConfig
 
@@ -85,25 +119,24 @@ class TransformersJudge(LocalJudge):
         ends = self._engine.generation_config.eos_token_id
         ends = hf_tokenizer.eos_token_id if ends is None else ends
         ends = list(ends) if isinstance(ends, list | tuple) else [int(ends)]
-        width = max(map(len, prompts))
-        rows = [[ends[0]] * (width - len(ids)) + list(ids) for ids in prompts]
-        mask = [[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts]
+        batch = self._padded(prompts, ends[0])
         with torch.inference_mode():
             output = self._engine.generate(
-                input_ids=torch.tensor(rows, device=self._engine.device),
-                attention_mask=torch.tensor(mask, device=self._engine.device),
+                **batch,
                 # Plain greedy: the penalties of the model's own generation_config are for chat.
                 generation_config=GenerationConfig(
-                    max_new_tokens=max_reply_tokens,
+                    max_new_tokens=decoding.max_reply_tokens,
                     do_sample=False,
                     pad_token_id=ends[0],
                     eos_token_id=ends,
                 ),
             )
         replies = []
-        for row in output:
-            token_ids = row[width:].tolist()
+        for prompt, row in zip(prompts, output, strict=True):
+            token_ids = row[batch["input_ids"].shape[1] :].tolist()
             stop = next((i for i, token_id in enumerate(token_ids) if token_id in ends), None)
             text = hf_tokenizer.decode(token_ids[:stop], skip_special_tokens=True)
-            replies.append(Reply(text=text, is_complete=stop is not None))
+            num_written = len(token_ids) if stop is None else stop + 1
+            usage = Usage(prompt_tokens=len(prompt), output_tokens=num_written)
+            replies.append(Reply(text=text, is_complete=stop is not None, usage=usage))
         return replies

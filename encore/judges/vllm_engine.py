@@ -14,7 +14,7 @@ from typing import Any
 
 from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
-from encore.judges.base import ProgressHook, Reply, num_devices
+from encore.judges.base import Decoding, ProgressHook, Reply, Usage, num_devices
 from encore.judges.local_model import LocalJudge
 from encore.settings import load_settings, prepare_environment
 
@@ -79,18 +79,40 @@ class VllmJudge(LocalJudge):
         return self._engine is not None and _is_cpu_build()
 
     def _generate(
-        self, prompts: Sequence[Sequence[int]], max_reply_tokens: int, on_progress: ProgressHook
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, on_progress: ProgressHook
     ) -> list[Reply]:
-        from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
 
         outputs = self._engine.generate(
             [TokensPrompt(prompt_token_ids=list(ids)) for ids in prompts],
-            SamplingParams(temperature=0.0, max_tokens=max_reply_tokens),
+            self._sampling(decoding),
             use_tqdm=_progress_class(on_progress),
         )
-        replies = [output.outputs[0] for output in outputs]
-        return [Reply(text=one.text, is_complete=one.finish_reason == "stop") for one in replies]
+        return [self._read(output, decoding) for output in outputs]
+
+    def _sampling(self, decoding: Decoding) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import StructuredOutputsParams
+
+        how: dict[str, Any] = {"temperature": 0.0, "max_tokens": decoding.room}
+        if decoding.kind == "choice":
+            how["structured_outputs"] = StructuredOutputsParams(choice=list(decoding.labels))
+        elif decoding.kind == "expected":
+            how["logprob_token_ids"] = list(self.tokenizer.label_tokens(decoding.labels))
+        return SamplingParams(**how)
+
+    def _read(self, output: Any, decoding: Decoding) -> Reply:
+        found = output.outputs[0]
+        usage = Usage(
+            prompt_tokens=len(output.prompt_token_ids),
+            cached_tokens=output.num_cached_tokens or 0,
+            output_tokens=len(found.token_ids),
+        )
+        if decoding.kind == "expected":
+            label_ids = self.tokenizer.label_tokens(decoding.labels)
+            logprobs = [found.logprobs[0][token_id].logprob for token_id in label_ids]
+            return self._labelled(decoding, logprobs, usage)
+        return Reply(text=found.text, is_complete=found.finish_reason == "stop", usage=usage)
 
     def _load(self) -> Any:
         _engine_environment(num_devices=num_devices(self.config))

@@ -12,7 +12,7 @@ from encore.data.pairs import read_pairs, records_of
 from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.errors import InputError
-from encore.rating.prompts import prompt_digest, render_conversation, render_rating_prompt
+from encore.rating.prompts import prompt_of, render_conversation
 from encore.rating_runs import run_status
 
 _SHOWN = ("rule_id", "response", "rating", "null_reason", "raw_reply", "num_truncated_tokens")
@@ -48,14 +48,15 @@ def pair_in_run(pair: PreferencePair, run_dir: Path) -> dict[str, Any]:
         row for path in status.paths for row in pq.read_table(path, filters=filters).to_pylist()
     ]
     rating_rules = {rule["rule_id"]: rule["rating_rule"] for rule in status.manifest.rules}
+    prompt = prompt_of(status.manifest.identity)
     ratings = []
     for row in rows:
         conversation = render_conversation(pair.prompt, pair.response_text(row["response"]))
-        prompt = render_rating_prompt(conversation, rating_rule=rating_rules[row["rule_id"]])
-        ratings.append({**{name: row[name] for name in _SHOWN}, "prompt": prompt})
+        parts = prompt.parts(conversation, rating_rule=rating_rules[row["rule_id"]])
+        ratings.append({**{name: row[name] for name in _SHOWN}, "prompt": "".join(parts)})
     return {
         "run_key": status.manifest.run_key,
         "judge": status.manifest.judge,
-        "is_prompt_current": status.manifest.identity["prompt_sha256"] == prompt_digest(),
+        "is_prompt_current": status.manifest.identity["prompt_sha256"] == prompt.digest,
         "ratings": ratings,
     }

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from encore.config import PromptLayout
 from encore.data.records import Message, Role
 
 #: Verbatim from the paper; it is a parameter of the experiment.
@@ -28,20 +31,74 @@ Conversation example:
 
 You must return a score between 0 and 1 and nothing else. Score:"""
 
-_PLACEHOLDER = re.compile(r"\{(rule|QA)\}")
+_INTRODUCTION, _CRITERION, _CONVERSATION, _DEMAND = re.fullmatch(  # type: ignore[union-attr]
+    r"(.*?)(Criterion for.*?)(Conversation example.*?)(You must return.*)", RATING_TEMPLATE, re.S
+).groups()
 _SPEAKER: dict[Role, str] = {"system": "System", "user": "Human", "assistant": "Assistant"}
 
 
-def prompt_digest() -> str:
-    """SHA-256 of a prompt rendered from marked texts: part of a run's identity.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatingPrompt:
+    """How a conversation and a rule are put into one prompt.
 
-    It covers the template and how a conversation is written into it, speakers and blank lines
-    included.
+    Attributes:
+        layout: ``paper``, or ``conversation-first``: the same sentences, rule and conversation in
+            the other order, so that the prompts of all rules begin alike.
+        labels: Of a scale that the answer has to be on; empty: the paper's, 0 to 1.
     """
-    prompt = [Message(role=role, content=f"<{role}>") for role in _SPEAKER]
-    conversation = render_conversation(prompt, "<response>")
-    rendered = render_rating_prompt(conversation, rating_rule="<rule>")
-    return hashlib.sha256(rendered.encode()).hexdigest()
+
+    layout: PromptLayout = "paper"
+    labels: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of a prompt rendered from marked texts: part of a run's identity.
+
+        It covers the template and how a conversation is written into it, speakers and blank lines
+        included.
+        """
+        prompt = [Message(role=role, content=f"<{role}>") for role in _SPEAKER]
+        conversation = render_conversation(prompt, "<response>")
+        rendered = "".join(self.parts(conversation, rating_rule="<rule>"))
+        return hashlib.sha256(rendered.encode()).hexdigest()
+
+    def parts(self, conversation: str, *, rating_rule: str) -> tuple[str, str]:
+        """The prompt for one conversation under one rule, cut where its second block begins.
+
+        One part depends on the rule alone, the other one on the conversation.
+        """
+        criterion = _CRITERION.replace("{rule}", rating_rule)
+        example = _CONVERSATION.replace("{QA}", conversation)
+        introduction, demand = self._on_scale(_INTRODUCTION), self._on_scale(_DEMAND)
+        if self.layout == "paper":
+            return introduction + criterion, example + demand
+        return introduction + example, criterion + demand
+
+    def _on_scale(self, sentences: str) -> str:
+        if not self.labels:
+            return sentences
+        lowest, highest = self.labels[0], self.labels[-1]
+        for paper, own in {
+            "from 0 to 1": f"from {lowest} to {highest}",
+            "between 0 and 1": f"between {lowest} and {highest}",
+            "score of 0 ": f"score of {lowest} ",
+            "score of 1 ": f"score of {highest} ",
+            "a single float number": f"a single one of {', '.join(self.labels)}",
+        }.items():
+            sentences = sentences.replace(paper, own)
+        return sentences
+
+
+def prompt_of(identity: Mapping[str, Any]) -> RatingPrompt:
+    """How a run with this identity asks."""
+    decoding = identity["decoding"]
+    labels = decoding["labels"] if decoding.get("kind") == "expected" else ()
+    return RatingPrompt(layout=identity.get("layout", "paper"), labels=tuple(labels))
+
+
+def render_rating_prompt(conversation: str, *, rating_rule: str) -> str:
+    """The paper's rating prompt for one conversation under one rule."""
+    return "".join(RatingPrompt().parts(conversation, rating_rule=rating_rule))
 
 
 def render_conversation(prompt: Sequence[Message], response: str) -> str:
@@ -51,13 +108,3 @@ def render_conversation(prompt: Sequence[Message], response: str) -> str:
     """
     turns = [f"{_SPEAKER[message.role]}: {message.content}" for message in prompt]
     return "\n\n".join([*turns, f"Assistant: {response}"])
-
-
-def render_rating_prompt(conversation: str, *, rating_rule: str) -> str:
-    """The rating prompt for one conversation under one rule.
-
-    Both placeholders are filled in a single pass, so text that happens to contain ``{rule}`` or
-    ``{QA}`` stays as it is.
-    """
-    values: Mapping[str, str] = {"rule": rating_rule, "QA": conversation}
-    return _PLACEHOLDER.sub(lambda match: values[match.group(1)], RATING_TEMPLATE)

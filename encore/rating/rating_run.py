@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from encore.config import RateConfig, RatingConfig
-from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
-from encore.data.records import RESPONSES, Rule, RuleSet
+from encore.data.pairs import data_digest_of, planned_pairs, read_pairs
 from encore.data.rules import load_rule_set
 from encore.data.study import Study, as_study
 from encore.engines.local import Work, work_locally
-from encore.errors import GenerationInterruptedError, InputError
+from encore.errors import InputError
 from encore.files import check_writable
 from encore.judges import open_judge
-from encore.judges.base import Judge, ProgressHook, Reply, ask, num_devices
-from encore.rating.prompts import prompt_digest, render_conversation, render_rating_prompt
-from encore.rating.replies import PARSER_VERSION, NullReason, parse_reply
+from encore.judges.base import Decoding, Judge, num_devices
+from encore.judges.segments import SegmentEncoder
+from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
+from encore.rating.prompts import RatingPrompt
+from encore.rating.replies import PARSER_VERSION
+from encore.rating.shard_rating import ShardRater
 from encore.rating_runs import RatingManifest, list_runs
 from encore.reporting import SILENT, Reporter
 from encore.runs import Shard, Slice, run_key_of
@@ -45,7 +44,7 @@ NUM_WORKERS = 2
 PLAN_ORDER = "pair_id"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RatingRun:
     """One opened run: its folder, its plan, its pairs in plan order and its judge."""
 
@@ -53,8 +52,7 @@ class RatingRun:
     manifest: RatingManifest
     config: RatingConfig
     pairs: pa.Table
-    rule_set: RuleSet
-    judge: Judge
+    rater: ShardRater
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def job(self, *, retries: int = 0, reporter: Reporter = SILENT) -> Job:
@@ -67,13 +65,37 @@ class RatingRun:
         return Job(
             run_dir=self.run_dir,
             manifest=self.manifest,
-            compute=partial(_rate, self),
-            start=partial(_start_judge, self, reporter),
+            compute=self._compute,
+            start=partial(self._start, reporter),
             only=(given.shard or None) if given else None,
             part=given.part if given else None,
             retries=retries,
             cancelled=self.cancelled,
         )
+
+    @property
+    def judge(self) -> Judge:
+        """Whom the run asks."""
+        return self.rater.judge
+
+    @cached_property
+    def _earlier(self) -> EarlierRatings:
+        return earlier_ratings(self.run_dir.parent, self.manifest)
+
+    def _start(self, reporter: Reporter) -> int:
+        check_writable(self.run_dir)
+        reporter.started("starting the judge's engine")
+        self.judge.start()
+        return 1 if self.judge.is_on_cpu else NUM_WORKERS
+
+    def _compute(self, shard: Shard, tell: Tell) -> Slice:
+        pairs = self.pairs.slice(shard.start, shard.num_pairs)
+        found = self.rater.rate(pairs, shard, earlier=self._earlier, tell=tell)
+        table = found.table
+        for name, value in (("judge", self.manifest.judge), ("run_key", self.manifest.run_key)):
+            column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
+            table = table.append_column(RATINGS.field(name), column)
+        return replace(found, table=table)
 
 
 def rate(
@@ -131,14 +153,23 @@ def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) 
         check_writable(study.path)
     judge = judge or open_judge(config.judge)
     context = judge.identity.max_model_len
-    if config.max_reply_tokens >= context:
+    if judge.tokenizer is not None and config.max_reply_tokens >= context:
         raise InputError(
             f"max_reply_tokens {config.max_reply_tokens}: the judge's context of {context} tokens "
             "leaves no room for a prompt; give fewer reply tokens or a larger context"
         )
-    identity = _identity(
-        config, judge, rule_set, data_sha256=data_digest_of(all_pairs), num_pairs=pairs.num_rows
+    is_expected, labels = config.decode == "expected", config.labels
+    decoding = Decoding(kind=config.decode, max_reply_tokens=config.max_reply_tokens, labels=labels)
+    judge.check(decoding)
+    rater = ShardRater(
+        judge=judge,
+        config=config,
+        rule_set=rule_set,
+        prompt=RatingPrompt(layout=config.layout, labels=labels if is_expected else ()),
+        decoding=decoding,
+        encoder=None if judge.tokenizer is None else SegmentEncoder(judge.tokenizer),
     )
+    identity = _identity(rater, data_sha256=data_digest_of(all_pairs), num_pairs=pairs.num_rows)
     manifest = RatingManifest(
         run_key=run_key_of(identity),
         identity=identity,
@@ -151,24 +182,28 @@ def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) 
         manifest=manifest,
         config=config,
         pairs=pairs,
-        rule_set=rule_set,
-        judge=judge,
+        rater=rater,
     )
 
 
-def _identity(
-    config: RatingConfig, judge: Judge, rule_set: RuleSet, *, data_sha256: str, num_pairs: int
-) -> dict[str, Any]:
-    return {
+def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[str, Any]:
+    """What the run key is a hash of. Options that came later stand in it where they are used."""
+    config, decoding = rater.config, rater.decoding
+    how: dict[str, Any] = {
+        "temperature": 0.0,
+        "max_reply_tokens": decoding.max_reply_tokens,
+        "parser": PARSER_VERSION,
+    }
+    if decoding.kind != "text":
+        how |= {"kind": decoding.kind, "labels": list(decoding.labels)}
+    if decoding.kind == "expected":
+        how["min_label_mass"] = config.min_label_mass
+    identity = {
         "format": 1,
-        "judge": dataclasses.asdict(judge.identity),
-        "prompt_sha256": prompt_digest(),
-        "rules_sha256": rule_set.digest,
-        "decoding": {
-            "temperature": 0.0,
-            "max_reply_tokens": config.max_reply_tokens,
-            "parser": PARSER_VERSION,
-        },
+        "judge": dataclasses.asdict(rater.judge.identity),
+        "prompt_sha256": rater.prompt.digest,
+        "rules_sha256": rater.rule_set.digest,
+        "decoding": how,
         "data_sha256": data_sha256,
         "plan": {
             "order": PLAN_ORDER,
@@ -177,112 +212,4 @@ def _identity(
             "overlong": config.overlong,
         },
     }
-
-
-def _start_judge(run: RatingRun, reporter: Reporter) -> int:
-    check_writable(run.run_dir)
-    reporter.started("starting the judge's engine")
-    run.judge.start()
-    return 1 if run.judge.is_on_cpu else NUM_WORKERS
-
-
-# --- one shard ----------------------------------------------------------------------------------
-
-
-def _rate(run: RatingRun, shard: Shard, tell: Tell) -> Slice:
-    asked = [
-        (pair, response, rule, conversation)
-        for pair in records_of(run.pairs.slice(shard.start, shard.num_pairs))
-        for response in RESPONSES
-        for conversation in [render_conversation(pair.prompt, pair.response_text(response))]
-        for rule in run.rule_set.rules
-    ]
-    limit = run.judge.identity.max_model_len - run.config.max_reply_tokens
-    texts = (render_rating_prompt(text, rating_rule=rule.rating_rule) for *_, rule, text in asked)
-    encoded = run.judge.tokenizer.encode_each(texts)
-    prompts: list[Sequence[int] | None] = []
-    num_truncated: list[int] = []
-    for (*_, rule, conversation), token_ids in zip(asked, encoded, strict=True):
-        tell(0)
-        fits = len(token_ids) <= limit
-        fitted: Sequence[int] | None = token_ids if fits else None
-        if not fits and run.config.overlong == "truncate-left":
-            fitted = _truncated_left(conversation, rule, token_ids, run.judge, limit=limit)
-        prompts.append(fitted)
-        num_truncated.append(0 if fitted is None else len(token_ids) - len(fitted))
-    replies = ask(
-        run.judge,
-        prompts,
-        max_reply_tokens=run.config.max_reply_tokens,
-        on_progress=_watched(
-            shard, len(prompts) - prompts.count(None), run.config.shard_timeout_seconds, tell
-        ),
-    )
-    ratings, null_reasons = zip(*map(_parse, replies), strict=True)
-    reasons = Counter(reason for reason in null_reasons if reason is not None)
-    columns = {
-        "pair_id": [pair.pair_id for pair, *_ in asked],
-        "source": [pair.source for pair, *_ in asked],
-        "response": [response for _, response, *_ in asked],
-        "rule_id": [rule.rule_id for *_, rule, _ in asked],
-        "rating": ratings,
-        "null_reason": null_reasons,
-        "num_truncated_tokens": num_truncated,
-        "raw_reply": [None if reply is None else reply.text for reply in replies],
-        "judge": [run.manifest.judge] * len(asked),
-        "run_key": [run.manifest.run_key] * len(asked),
-    }
-    return Slice(
-        table=pa.table(columns, schema=RATINGS),
-        footer={"num_ratings": len(asked) - reasons.total(), "num_nulls": reasons.total()},
-        counts={
-            "null_reasons": dict(reasons),
-            "num_truncated": sum(num > 0 for num in num_truncated),
-        },
-    )
-
-
-def _truncated_left(
-    conversation: str, rule: Rule, token_ids: Sequence[int], judge: Judge, *, limit: int
-) -> Sequence[int] | None:
-    """A prompt with its conversation's oldest text cut until it fits; None if nothing does."""
-    num_cut, fitted = 0, token_ids
-    while len(fitted) > limit:
-        num_cut += len(fitted) - limit
-        rest = judge.tokenizer.cut_left(conversation, num_tokens=num_cut)
-        if not rest:
-            return None
-        [fitted] = judge.tokenizer.encode_each(
-            [render_rating_prompt(rest, rating_rule=rule.rating_rule)]
-        )
-    return fitted
-
-
-def _watched(
-    shard: Shard, num_replies: int, timeout_seconds: float | None, tell: Tell
-) -> ProgressHook:
-    """Pass progress on and enforce the time limit; the clock starts at each report of 0 replies.
-
-    A judge reports 0 when its engine is ready, so the wait for an engine does not count.
-    """
-    deadline = float("inf")
-
-    def hook(num_done: int) -> None:
-        nonlocal deadline
-        now = time.monotonic()
-        if num_done == 0 and timeout_seconds is not None:
-            deadline = now + timeout_seconds
-        if now > deadline:
-            raise GenerationInterruptedError(
-                f"shard {shard.index}: generation passed its limit of {timeout_seconds:g} s after "
-                f"{num_done} of {num_replies} replies; raise the limit or use smaller shards"
-            )
-        tell(num_done)
-
-    return hook
-
-
-def _parse(reply: Reply | None) -> tuple[float | None, NullReason | None]:
-    if reply is None:
-        return None, "prompt_too_long"
-    return parse_reply(reply.text) if reply.is_complete else (None, "reply_cut_off")
+    return identity if config.layout == "paper" else identity | {"layout": config.layout}

@@ -1,10 +1,17 @@
-"""Parse a judge's reply into a rating. A pure function: one number in [0, 1] or a reason."""
+"""Read a judge's reply. Pure functions: a rating in [0, 1], or a reason why there is none."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Literal
+
+import numpy as np
+from scipy.special import entr
+
+from encore.judges.base import Decoding, Reply
 
 NullReason = Literal[
     "empty_reply",
@@ -12,6 +19,10 @@ NullReason = Literal[
     "out_of_range",
     "reply_cut_off",
     "prompt_too_long",
+    "not_on_scale",
+    "low_label_mass",
+    "content_filter",
+    "refusal",
 ]
 
 #: One ASCII decimal, perhaps ``Score:`` before it and a full stop after it. ``.5`` counts as a
@@ -42,3 +53,67 @@ def parse_reply(raw_reply: str) -> tuple[float | None, NullReason | None]:
     if value > 1:
         return None, "out_of_range"
     return float(value.quantize(_CENT, rounding=ROUND_HALF_EVEN)), None
+
+
+def scale_values(labels: Sequence[str]) -> tuple[float, ...]:
+    """The rating that each label of a scale stands for, the lowest first.
+
+    Labels that are all numbers from 0 to 1 are their own ratings; others are evenly spaced.
+    """
+    numbers = [parse_reply(label)[0] for label in labels]
+    if all(number is not None for number in numbers):
+        return tuple(float(number) for number in numbers if number is not None)
+    return tuple(place / (len(labels) - 1) for place in range(len(labels)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a reply says: a rating, or the reason why there is none.
+
+    Attributes:
+        rating: In [0, 1], on the grid of the way of answering: hundredths, or the scale's labels.
+        null_reason: Why there is none.
+        expected_rating: Of `expected`: the mean over the labels.
+        label_mass: Of `expected`: the probability of all labels together.
+        reply_entropy: Of `expected`: entropy in nats of the distribution over the labels.
+    """
+
+    rating: float | None = None
+    null_reason: str | None = None
+    expected_rating: float | None = None
+    label_mass: float | None = None
+    reply_entropy: float | None = None
+
+
+def read_reply(reply: Reply | None, decoding: Decoding, *, min_label_mass: float) -> Answer:
+    """What a reply says; None: the prompt was too long to be asked."""
+    if reply is None:
+        return Answer(null_reason="prompt_too_long")
+    if reply.null_reason is not None:
+        return Answer(null_reason=reply.null_reason)
+    if reply.label_logprobs is not None:
+        return _read_labels(reply.label_logprobs, decoding, min_label_mass=min_label_mass)
+    if not reply.is_complete:
+        return Answer(null_reason="reply_cut_off")
+    if decoding.kind == "choice":
+        value_of = dict(zip(decoding.labels, scale_values(decoding.labels), strict=True))
+        rating = value_of.get(reply.text.strip())
+        return Answer(rating=rating, null_reason="not_on_scale" if rating is None else None)
+    rating, null_reason = parse_reply(reply.text)
+    return Answer(rating=rating, null_reason=null_reason)
+
+
+def _read_labels(
+    label_logprobs: Sequence[float], decoding: Decoding, *, min_label_mass: float
+) -> Answer:
+    mass_L = np.exp(np.asarray(label_logprobs, dtype=np.float64))
+    mass = float(mass_L.sum())
+    if not mass >= min_label_mass:
+        return Answer(null_reason="low_label_mass", label_mass=mass)
+    values_L = np.array(scale_values(decoding.labels))
+    return Answer(
+        rating=float(values_L[mass_L.argmax()]),
+        expected_rating=float(mass_L @ values_L / mass),
+        label_mass=mass,
+        reply_entropy=float(entr(mass_L / mass).sum()),
+    )

@@ -13,15 +13,14 @@ import re
 import socket
 import threading
 import time
-from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from encore import judges
 from encore.errors import JudgeUnavailableError
-from encore.judges.base import JudgeIdentity, ProgressHook, Reply
+from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from tests.scripted_judge import hashed_score
 
 #: The control folder, and a name for all processes that inherit it (a worker's children).
@@ -73,18 +72,11 @@ class Control:
         return [one for one in found if event in (None, one["event"])]
 
 
-class _Bytes:
-    """One token a byte, no chat template: for what a rating run asks of a `ChatTokenizer`."""
-
-    def encode_each(self, prompts: Iterable[str]) -> Iterator[Sequence[int]]:
-        return (array("B", prompt.encode()) for prompt in prompts)
-
-
 class SteeredJudge:
     """An `encore.judges.base.Judge` that waits instead of computing. One generation at a time."""
 
     is_on_cpu = False  # two shards of an engine are in work, as on a GPU
-    tokenizer = _Bytes()
+    tokenizer = None  # it reads texts
 
     def __init__(self, config: object = None) -> None:
         """Take a backend's argument."""
@@ -111,10 +103,18 @@ class SteeredJudge:
         with self._lock:
             self._load()
 
+    def check(self, decoding: Decoding) -> None:
+        """It answers in text."""
+
     def reply(
-        self, prompts: Sequence[Sequence[int]], *, max_reply_tokens: int, on_progress: ProgressHook
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        decoding: Decoding,
+        on_progress: ProgressHook,
+        sessions: Sequence[str] = (),
     ) -> list[Reply]:
-        texts = [bytes(token_ids).decode() for token_ids in prompts]
+        texts = [str(prompt) for prompt in prompts]
         found = re.search(r"Topic (\w+)", texts[0])
         shard = found.group(1) if found else ""
         with self._lock:

@@ -11,7 +11,7 @@ from encore.config import JudgeConfig
 from encore.data.records import Message
 from encore.data.rules import load_rule_set
 from encore.judges import open_judge
-from encore.judges.base import Judge
+from encore.judges.base import Decoding, Judge
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from tests.tiny_judge import make_tiny_judge
 
@@ -44,7 +44,9 @@ def vllm_judge(folder: Path):
 
 
 def ask(judge: Judge, prompts: list[list[int]]) -> list[str]:
-    replies = judge.reply(prompts, max_reply_tokens=16, on_progress=lambda _: None)
+    replies = judge.reply(
+        prompts, decoding=Decoding(max_reply_tokens=16), on_progress=lambda _: None
+    )
     assert all(reply.is_complete for reply in replies)
     return [reply.text for reply in replies]
 
@@ -60,10 +62,12 @@ def test_replies_do_not_depend_on_order_or_company_and_are_counted(prompts, vllm
     replies = ask(vllm_judge, prompts)
     assert ask(vllm_judge, prompts[::-1])[::-1] == replies
     seen: list[int] = []
-    [reply] = vllm_judge.reply(prompts[7:8], max_reply_tokens=2, on_progress=seen.append)
+    [reply] = vllm_judge.reply(
+        prompts[7:8], decoding=Decoding(max_reply_tokens=2), on_progress=seen.append
+    )
     assert not reply.is_complete
     assert replies[7].startswith(reply.text)
-    vllm_judge.reply(prompts, max_reply_tokens=16, on_progress=seen.append)
+    vllm_judge.reply(prompts, decoding=Decoding(max_reply_tokens=16), on_progress=seen.append)
     assert seen[-1] == len(prompts)
 
 
@@ -75,7 +79,7 @@ def test_an_interrupted_engine_is_replaced_and_the_next_call_answers(prompts, vl
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        vllm_judge.reply(prompts, max_reply_tokens=16, on_progress=interrupt)
+        vllm_judge.reply(prompts, decoding=Decoding(max_reply_tokens=16), on_progress=interrupt)
     assert ask(vllm_judge, prompts) == before
 
 

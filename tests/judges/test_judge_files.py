@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
 from encore.judges import BACKENDS, open_judge
+from encore.judges.base import Decoding
 from encore.judges.local_model import LocalJudge
 from encore.model_files import ModelRole
 from tests.tiny_judge import make_tiny_judge
@@ -175,7 +176,9 @@ def test_a_models_own_chat_penalties_do_not_change_its_ratings(folder):
     prompts = [[1, 3, *range(10, 10 + length), 2, 4] for length in range(20, 60)]
 
     def replies() -> list[str]:
-        answered = opened(folder).reply(prompts, max_reply_tokens=16, on_progress=lambda _: None)
+        answered = opened(folder).reply(
+            prompts, decoding=Decoding(max_reply_tokens=16), on_progress=lambda _: None
+        )
         return [reply.text for reply in answered]
 
     before = replies()

@@ -33,7 +33,7 @@ from encore.benchmarks.judging.pairwise_protocol import (
 )
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.errors import InputError, StudyIncompleteError
-from encore.judges.base import Judge, ask
+from encore.judges.base import Decoding, Judge, ask, readable
 from encore.reporting import SILENT, Reporter
 from encore.runs import RunManifest, Shard, Slice, run_key_of, run_status
 from encore.shard_runner import Job, RunReport, Tell, work_through
@@ -193,11 +193,10 @@ def _ask(
         )
         for place, order in asked
     )
-    most = manifest.identity["decoding"]["max_reply_tokens"]
-    room = judge.identity.max_model_len - most
-    encoded = judge.tokenizer.encode_each(texts)
-    prompts = [token_ids if len(token_ids) <= room else None for token_ids in encoded]
-    replies = ask(judge, prompts, max_reply_tokens=most, on_progress=tell)
+    decoding = Decoding(max_reply_tokens=manifest.identity["decoding"]["max_reply_tokens"])
+    prompts = readable(judge, texts, decoding=decoding)
+    sessions = [pairs.pairs[place].pair_id for place, _ in asked]
+    replies = ask(judge, list(prompts), decoding=decoding, on_progress=tell, sessions=sessions)
     rows = []
     for (place, order), reply in zip(asked, replies, strict=True):
         verdict, null_reason = parse_verdict(reply)

@@ -1,0 +1,205 @@
+"""Rate one shard: render its prompts, ask the judge what is not known, read the replies."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from encore.config import RatingConfig
+from encore.data.pairs import records_of
+from encore.data.records import RESPONSES, PreferencePair, Rule, RuleSet
+from encore.errors import GenerationInterruptedError
+from encore.judges.base import NO_TOKENS, Decoding, Judge, ProgressHook, Prompt, Reply, Usage, ask
+from encore.judges.segments import SegmentEncoder
+from encore.rating.earlier_ratings import EarlierRatings, Key
+from encore.rating.prompts import RatingPrompt, render_conversation
+from encore.rating.replies import Answer, read_reply
+from encore.runs import Shard, Slice
+from encore.schemas import RATINGS, RATINGS_EXPECTED
+from encore.shard_runner import Tell
+
+#: Columns that are the same in all rows of a run.
+RUN_COLUMNS = ("judge", "run_key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One rating to make."""
+
+    pair: PreferencePair
+    response: str
+    rule: Rule
+    conversation: str
+
+    @property
+    def key(self) -> Key:
+        """What its rating is found by."""
+        return self.pair.pair_id, self.response, self.rule.rule_id
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """What a row says of it."""
+        names = ("pair_id", "response", "rule_id")
+        return {"source": self.pair.source, **dict(zip(names, self.key, strict=True))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRater:
+    """What the shards of a run have in common.
+
+    Attributes:
+        judge: Answers.
+        config: Says how long a shard may take, and what becomes of prompts that are too long.
+        rule_set: Each response is rated under all of them.
+        prompt: How a conversation and a rule become a prompt.
+        decoding: How the judge answers.
+        encoder: Makes token ids of prompts; None for a judge that reads texts.
+    """
+
+    judge: Judge
+    config: RatingConfig
+    rule_set: RuleSet
+    prompt: RatingPrompt
+    decoding: Decoding
+    encoder: SegmentEncoder | None
+
+    def questions(self, pairs: pa.Table) -> list[Question]:
+        """All of some pairs, in the order to ask them.
+
+        Those of a response stand together, the responses of a pair side by side: prompts that
+        begin alike are then in the engine's cache.
+        """
+        return [
+            Question(pair=pair, response=response, rule=rule, conversation=conversation)
+            for pair in records_of(pairs)
+            for response in RESPONSES
+            for conversation in [render_conversation(pair.prompt, pair.response_text(response))]
+            for rule in self.rule_set.rules
+        ]
+
+    def prompts(self, questions: Sequence[Question]) -> Iterator[tuple[Prompt | None, int]]:
+        """What the judge reads for each, None where it is too long; tokens that were cut."""
+        parts = (
+            self.prompt.parts(one.conversation, rating_rule=one.rule.rating_rule)
+            for one in questions
+        )
+        if self.encoder is None:
+            yield from (("".join(both), 0) for both in parts)
+            return
+        limit = self.judge.identity.max_model_len - self.decoding.room
+        for one, token_ids in zip(questions, self.encoder.encode_each(parts), strict=True):
+            fitted: Sequence[int] | None = token_ids
+            if len(token_ids) > limit:
+                cuts = self.config.overlong == "truncate-left"
+                fitted = self._truncated_left(one, token_ids, limit=limit) if cuts else None
+            yield fitted, 0 if fitted is None else len(token_ids) - len(fitted)
+
+    def rate(self, pairs: pa.Table, shard: Shard, *, earlier: EarlierRatings, tell: Tell) -> Slice:
+        """The rows of a shard but for the run's own columns, and what they took.
+
+        Args:
+            pairs: Those of the shard.
+            shard: Which one, for messages.
+            earlier: Ratings that need no call.
+            tell: Told how many rows are finished.
+        """
+        questions = self.questions(pairs)
+        known = earlier.rows(one.pair.pair_id for one in questions)
+        answers = [known.get(one.key) for one in questions]
+        asked = [one for one, answer in zip(questions, answers, strict=True) if answer is None]
+        num_known = len(questions) - len(asked)
+        prompts: list[tuple[Prompt | None, int]] = []
+        for prompt in self.prompts(asked):
+            tell(num_known)
+            prompts.append(prompt)
+        hook = _watched(shard, len(asked), self.config.shard_timeout_seconds, tell, num_known)
+        replies = ask(
+            self.judge,
+            [prompt for prompt, _ in prompts],
+            decoding=self.decoding,
+            on_progress=hook,
+            sessions=[one.pair.pair_id for one in asked],
+        )
+        new = iter(
+            {
+                **asdict(self._read(reply)),
+                "raw_reply": None if reply is None else reply.text,
+                "num_truncated_tokens": num_cut,
+            }
+            for reply, (_, num_cut) in zip(replies, prompts, strict=True)
+        )
+        rows = [
+            {**one.columns, **(answer or next(new))}
+            for one, answer in zip(questions, answers, strict=True)
+        ]
+        reasons = Counter(row["null_reason"] for row in rows if row["null_reason"] is not None)
+        given = [reply for reply in replies if reply is not None]
+        usage = Usage(*map(sum, zip(NO_TOKENS, *(one.usage for one in given), strict=True)))
+        return Slice(
+            table=pa.Table.from_pylist(rows, schema=self.schema),
+            footer={
+                "num_ratings": len(rows) - reasons.total(),
+                "num_nulls": reasons.total(),
+                "num_calls": len(given),
+                "prompt_tokens": usage.prompt_tokens,
+                "computed_tokens": usage.prompt_tokens - usage.cached_tokens,
+                "output_tokens": usage.output_tokens,
+            },
+            counts={
+                "null_reasons": dict(reasons),
+                "num_truncated": sum(row["num_truncated_tokens"] > 0 for row in rows),
+                "num_known": num_known,
+            },
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of a shard's file, without the run's own columns."""
+        whole = RATINGS_EXPECTED if self.decoding.kind == "expected" else RATINGS
+        return pa.schema([field for field in whole if field.name not in RUN_COLUMNS])
+
+    def _read(self, reply: Reply | None) -> Answer:
+        return read_reply(reply, self.decoding, min_label_mass=self.config.min_label_mass)
+
+    def _truncated_left(
+        self, question: Question, token_ids: Sequence[int], *, limit: int
+    ) -> Sequence[int] | None:
+        """A prompt with its conversation's oldest text cut until it fits; None if nothing does."""
+        tokenizer, num_cut, fitted = self.judge.tokenizer, 0, token_ids
+        assert tokenizer is not None, "lengths are known"
+        while len(fitted) > limit:
+            num_cut += len(fitted) - limit
+            rest = tokenizer.cut_left(question.conversation, num_tokens=num_cut)
+            if not rest:
+                return None
+            whole = "".join(self.prompt.parts(rest, rating_rule=question.rule.rating_rule))
+            [fitted] = tokenizer.encode_each([whole])
+        return fitted
+
+
+def _watched(
+    shard: Shard, num_replies: int, timeout_seconds: float | None, tell: Tell, num_known: int
+) -> ProgressHook:
+    """Pass progress on and enforce the time limit; the clock starts at each report of 0 replies.
+
+    A judge reports 0 when its engine is ready, so the wait for an engine does not count.
+    """
+    deadline = float("inf")
+
+    def hook(num_done: int) -> None:
+        nonlocal deadline
+        now = time.monotonic()
+        if num_done == 0 and timeout_seconds is not None:
+            deadline = now + timeout_seconds
+        if now > deadline:
+            raise GenerationInterruptedError(
+                f"shard {shard.index}: generation passed its limit of {timeout_seconds:g} s after "
+                f"{num_done} of {num_replies} replies; raise the limit or use smaller shards"
+            )
+        tell(num_known + num_done)
+
+    return hook
