@@ -47,7 +47,7 @@ def test_the_error_that_it_states_holds_19_times_in_20(copied: float) -> None:
     assert stated is not None
     samples = (drawn_pairs(2 + i, num_pairs=1000, copied=copied) for i in range(200))
     share = np.mean([largest_error(one) <= stated for one in samples])
-    assert 0.85 <= share <= 1.0  # the curve is fitted to one sample, whose quantile is unsure
+    assert 0.9 <= share <= 1.0
 
 
 def test_the_recommendation_goes_with_the_root_of_pairs() -> None:
@@ -75,7 +75,8 @@ def test_few_pairs_unknown_levels_and_silent_rules_promise_nothing() -> None:
     rare[:, :, 0] = np.round(rng.random((2, 300)), 1)
     rare[:, :3, 1] = 0.5
     silent = ratings_needed(rated_pairs(*rare))
-    assert "most samples hold no rating of some rule" in silent.sentence
+    assert "rule rule-01 has 6 ratings" in silent.sentence
     assert (silent.error_now, silent.num_pairs_needed) == (None, None)
-    half = np.full((200, 2), 0.5)  # constant rules have no error
-    assert ratings_needed(rated_pairs(half, half)).error_now == 0.0
+    half = np.full((200, 2), 0.5)  # 400 equal ratings: another one may come, but not often
+    error_now = ratings_needed(rated_pairs(half, half)).error_now
+    assert 0 < error_now < 0.02
