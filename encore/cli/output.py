@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from encore.demo import JUDGE_NAME
-from encore.errors import StudyIncompleteError
+from encore.errors import EncoreError, StudyIncompleteError
 from encore.terminal import minus_signs, out, print_json, say, visible, warn
 
 if TYPE_CHECKING:
@@ -67,6 +68,20 @@ def show_result(
         say(f"note: {minus_signs(note)}")
     if ratings is not None:
         exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards)
+
+
+def require_packages(packages: Iterable[str], *, doing: str, extras: str) -> None:
+    """Refuse what needs packages that are not installed.
+
+    Raises:
+        EncoreError: Which, and how to install them.
+    """
+    absent = [package for package in packages if find_spec(package) is None]
+    if absent:
+        raise EncoreError(
+            f"{doing} needs {', '.join(absent)}, not installed here; install what is missing with "
+            f"pip install 'encore-reward[{extras}]'"
+        )
 
 
 def exit_if_incomplete(num_missing_shards: int, num_shards: int) -> None:

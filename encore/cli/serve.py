@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 
-from encore.cli.output import warn_of_unused
-from encore.errors import EncoreError
+from encore.cli.output import require_packages, warn_of_unused
 from encore.options import JsonOption, command
 from encore.serving.serve_config import ServeConfig
 from encore.terminal import print_json, say, warn
@@ -35,15 +33,11 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
 
     Example: encore serve study/training/KEY/model --weights weights.json
     """
-    absent = [package for package in _PACKAGES if find_spec(package) is None]
-    if absent:
-        raise EncoreError(
-            f"serving needs {', '.join(absent)}, not installed here; install what is missing with "
-            "pip install 'encore-reward[train,serve]'"
-        )
+    require_packages(_PACKAGES, doing="serving", extras="train,serve")
     warn_of_unused(config.composition.unused(), who=f"scheme {config.composition.scheme}")
+    from encore.serving.listening import is_loopback, listen, make_server, url_of
     from encore.serving.reward_app import RewardApp
-    from encore.serving.reward_server import is_loopback, listen, make_server, open_app, url_of
+    from encore.serving.reward_server import open_app
 
     with listen(config.host, config.port) as listener:
         url = url_of(listener)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.errors import InputError
 from encore.rating.prompts import prompt_of, render_conversation
-from encore.rating_runs import run_status
+from encore.rating_runs import RatingManifest, run_status
 
 _SHOWN = ("rule_id", "response", "rating", "null_reason", "raw_reply", "num_truncated_tokens")
 
@@ -43,20 +44,25 @@ def pair_in_run(pair: PreferencePair, run_dir: Path) -> dict[str, Any]:
     are not the ones asked.
     """
     status = run_status(run_dir)
+    return pair_in_files(pair, status.manifest, status.paths)
+
+
+def pair_in_files(
+    pair: PreferencePair, manifest: RatingManifest, paths: Sequence[Path]
+) -> dict[str, Any]:
+    """As `pair_in_run`, read from some of the run's shards."""
     filters = [("pair_id", "=", pair.pair_id), ("source", "=", pair.source)]
-    rows = [
-        row for path in status.paths for row in pq.read_table(path, filters=filters).to_pylist()
-    ]
-    rating_rules = {rule["rule_id"]: rule["rating_rule"] for rule in status.manifest.rules}
-    prompt = prompt_of(status.manifest.identity)
+    rows = [row for path in paths for row in pq.read_table(path, filters=filters).to_pylist()]
+    rating_rules = {rule["rule_id"]: rule["rating_rule"] for rule in manifest.rules}
+    prompt = prompt_of(manifest.identity)
     ratings = []
     for row in rows:
         conversation = render_conversation(pair.prompt, pair.response_text(row["response"]))
         parts = prompt.parts(conversation, rating_rule=rating_rules[row["rule_id"]])
         ratings.append({**{name: row[name] for name in _SHOWN}, "prompt": "".join(parts)})
     return {
-        "run_key": status.manifest.run_key,
-        "judge": status.manifest.judge,
-        "is_prompt_current": status.manifest.identity["prompt_sha256"] == prompt.digest,
+        "run_key": manifest.run_key,
+        "judge": manifest.judge,
+        "is_prompt_current": manifest.identity["prompt_sha256"] == prompt.digest,
         "ratings": ratings,
     }

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from encore.model.saved_model import save_model
-from encore.serving.reward_server import listen
+from encore.serving.listening import listen
 from tests.serving.models import PATIENCE, WEIGHTS, opened_model
 from tests.signals import hear_ctrl_c
 
@@ -101,7 +101,8 @@ def test_what_cannot_be_served_is_one_line(encore, model, tmp_path, arguments, s
 
 
 def test_a_missing_package_is_named_with_the_way_to_get_it(encore, monkeypatch):
-    monkeypatch.setattr("encore.cli.serve.find_spec", lambda name: None if name == "uvicorn" else 1)
+    absent = "uvicorn"
+    monkeypatch.setattr("encore.cli.output.find_spec", lambda name: name != absent or None)
     found = encore("serve", "model")
     assert "serving needs uvicorn, not installed here" in found.err
     assert "pip install 'encore-reward[train,serve]'" in found.err

@@ -21,8 +21,8 @@ from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel
 from encore.model.scoring import score_sequences
+from encore.serving.listening import listen, make_server, url_of
 from encore.serving.reward_app import RewardApp
-from encore.serving.reward_server import listen, make_server, url_of
 from encore.serving.serve_config import ServeLimits
 
 HEAD_IDS = ("privacy", "no-violence", "honesty")

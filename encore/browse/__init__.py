@@ -1,0 +1,1 @@
+"""A local, read-only page over the pairs, replies and ratings of a study."""

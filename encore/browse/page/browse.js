@@ -1,0 +1,336 @@
+// The page of `encore browse`. What it shows is in its address: filters, page and pair.
+// A text of the study always becomes a text node, never markup.
+
+const byId = (id) => document.getElementById(id);
+const FILTERS = ["text", "rule", "null", "disagreement", "run", "source"];
+// Characters that nobody sees and that can turn a line around; joiners stay, emoji need them.
+const UNSEEN = /((?![\t\n\r\u200c\u200d])[\p{Cc}\p{Cf}])/u;
+
+let study = null; // the answer of /api/study
+let list = null; // the shown answer of /api/pairs
+let listAddress = null; // what it was asked for
+let lastPlace = null; // of the pair that was open
+
+// --- addresses and answers ---------------------------------------------------------------------
+
+const inAddress = () => new URLSearchParams(location.search);
+
+function address(changes) {
+  const changed = inAddress();
+  for (const [name, value] of Object.entries(changes)) changed.set(name, value ?? "");
+  for (const [name, value] of [...changed]) if (value === "") changed.delete(name);
+  return `?${changed}`;
+}
+
+function go(changes) {
+  history.pushState(null, "", address(changes));
+  return show();
+}
+
+async function ask(path) {
+  const answer = await fetch(path).catch(() => {
+    throw new Error("no answer; is `encore browse` still running?");
+  });
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(content.error);
+  return content;
+}
+
+async function loadList(wanted) {
+  const asked = new URLSearchParams(wanted);
+  asked.delete("pair");
+  if (listAddress === `${asked}`) return;
+  list = await ask(`/api/pairs?${asked}`);
+  listAddress = `${asked}`;
+}
+
+async function show() {
+  const here = location.search;
+  try {
+    const wanted = inAddress();
+    const place = wanted.get("pair");
+    const pair = place === null ? null : await ask(`/api/pairs/${encodeURIComponent(place)}`);
+    await loadList(wanted);
+    if (here !== location.search) return; // the reader has gone on
+    byId("problem").hidden = true;
+    byId("list").hidden = pair !== null;
+    byId("pair").hidden = pair === null;
+    if (pair === null) showList(wanted);
+    else showPair(pair);
+  } catch (error) {
+    byId("problem").replaceChildren(shown(error.message));
+    byId("problem").hidden = false;
+  }
+}
+
+// --- elements ------------------------------------------------------------------------------------
+
+function shown(text) {
+  const nodes = document.createDocumentFragment();
+  text.split(UNSEEN).forEach((part, at) => {
+    if (at % 2 === 0) return nodes.append(part);
+    const code = document.createElement("span");
+    code.className = "unseen";
+    code.textContent = `U+${part.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+    nodes.append(code);
+  });
+  return nodes;
+}
+
+function element(name, attributes, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children.map((child) => (typeof child === "string" ? shown(child) : child)));
+  return made;
+}
+
+const number = (value, digits = 2) => (value === null ? "null" : value.toFixed(digits));
+const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+const title = (ruleId) => study.rules.find((rule) => rule.rule_id === ruleId)?.title ?? ruleId;
+const chip = (text) => element("span", { class: "chip" }, text);
+
+function runName(runKey) {
+  const { judge } = study.runs.find((run) => run.run_key === runKey);
+  const isAlone = study.runs.filter((run) => run.judge === judge).length === 1;
+  return isAlone ? judge : `${judge} · ${runKey.slice(0, 8)}`;
+}
+
+// Both responses on a line from 0 to 1.
+function scale(chosen, rejected) {
+  const line = element("span", { class: "scale", "aria-hidden": "true" });
+  for (const [name, value] of [["rejected", rejected], ["chosen", chosen]]) {
+    if (value === null) continue;
+    const mark = element("span", { class: name });
+    mark.style.left = `${100 * value}%`;
+    line.append(mark);
+  }
+  return line;
+}
+
+function link(text, changes, attributes = {}) {
+  const made = element("a", { href: address(changes), ...attributes }, text);
+  followed(made, changes);
+  return made;
+}
+
+function followed(anchor, changes) {
+  anchor.addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return; // a tab of its own
+    event.preventDefault();
+    go(changes);
+  });
+}
+
+// --- the list --------------------------------------------------------------------------------------
+
+function showStudy() {
+  document.title = `${study.study} · ENCORE browse`;
+  byId("study").replaceChildren(shown(study.study));
+  const counts = [[study.num_pairs, "pair"], [study.sources.length, "source"]];
+  counts.push([study.rules.length, "rule"], [study.runs.length, "run"]);
+  byId("facts").textContent = counts.map(([count, noun]) => counted(count, noun)).join(" · ");
+  byId("synthetic").hidden = study.synthetic.length === 0;
+  byId("synthetic").lastElementChild.replaceChildren(
+    shown(`${study.synthetic.join(", ")}: an example, not evidence.`),
+  );
+  const missing = study.runs.filter((run) => run.num_missing_shards);
+  byId("missing").hidden = missing.length === 0;
+  byId("missing").replaceChildren(
+    ...missing.map((run) => element("li", {},
+      `${runName(run.run_key)}: ${run.num_missing_shards} of ${counted(run.num_shards, "shard")} `
+      + "missing, damaged or failed and not shown")),
+  );
+  const choices = {
+    rule: study.rules.map((rule) => [rule.rule_id, rule.title]),
+    null: Object.entries(study.null_reasons)
+      .map(([reason, count]) => [reason, `null: ${reason} (${count.toLocaleString("en")})`]),
+    run: study.runs.map((run) => [run.run_key, runName(run.run_key)]),
+    source: study.sources.map((source) => [source, source]),
+  };
+  for (const [name, values] of Object.entries(choices)) {
+    const select = byId("filters").elements[name];
+    for (const [value, text] of values) select.append(element("option", { value }, text));
+    select.disabled = values.length < 2 && name !== "null";
+  }
+  byId("filters").elements.disagreement.lastElementChild.disabled = study.runs.length < 2;
+}
+
+function showList(wanted) {
+  for (const name of FILTERS) byId("filters").elements[name].value = wanted.get(name) ?? "";
+  const order = wanted.get("disagreement") ? "; the largest difference first" : "";
+  const rule = wanted.get("rule");
+  const about = rule ? `ratings under “${title(rule)}”` : "mean ratings over the rules";
+  byId("count").replaceChildren(
+    shown(`${counted(list.num_pairs, "pair")}${order}. Figures: ${about}, `),
+    element("span", { class: "legend chosen" }, "chosen"), " and ",
+    element("span", { class: "legend rejected" }, "rejected"), ".",
+  );
+  byId("pairs").replaceChildren(...list.rows.map((row) => element("li", {}, listed(row))));
+  byId("pairs").start = (list.page - 1) * list.page_size + 1;
+  const pages = [`Page ${list.page} of ${Math.max(list.num_pages, 1)}`];
+  if (list.page > 1) pages.unshift(link("← previous", { page: list.page - 1 }));
+  if (list.page < list.num_pages) pages.push(link("next →", { page: list.page + 1 }));
+  document.querySelector(".pages").replaceChildren(...pages);
+  rowOf(lastPlace)?.focus();
+  lastPlace = null;
+}
+
+function listed(row) {
+  const anchor = element("a", { class: "row", href: address({ pair: row.place }) },
+    element("span", { class: "opening", dir: "auto" }, row.opening || "(an empty message)"),
+    element("span", { class: "about" }, `${row.source} · ${row.pair_id.slice(0, 8)}`),
+    ...(row.runs.length ? row.runs.map(listedRun) : [chip("not rated")]));
+  anchor.dataset.place = row.place;
+  followed(anchor, { pair: row.place });
+  return anchor;
+}
+
+function listedRun(run) {
+  const chips = [];
+  if (run.num_nulls) chips.push(chip(counted(run.num_nulls, "null")));
+  if (run.num_against) {
+    const under = run.num_rules > 1 ? ` in ${counted(run.num_against, "rule")}` : "";
+    chips.push(chip(`chosen below rejected${under}`));
+  }
+  return element("span", { class: "figures-of-run" },
+    element("span", { class: "judge" }, runName(run.run_key)),
+    scale(run.chosen, run.rejected),
+    element("span", { class: "chosen" }, number(run.chosen)),
+    element("span", { class: "rejected" }, number(run.rejected)),
+    ...chips);
+}
+
+// --- one pair --------------------------------------------------------------------------------------
+
+function showPair(pair) {
+  lastPlace = pair.place;
+  const at = list.rows.findIndex((row) => row.place === pair.place);
+  const place = (list.page - 1) * list.page_size + at + 1;
+  const block = (name, text, kind = "") => element("section", { class: `text ${kind}` },
+    element("h3", {}, name), element("p", { class: "said", dir: "auto" }, text));
+  const rated = pair.runs.filter((run) => run.ratings.length);
+  const absent = pair.runs.filter((run) => !run.ratings.length);
+  const others = rated.filter((run) => !run.is_prompt_current);
+  byId("pair").replaceChildren(
+    element("p", { class: "pages" },
+      link("← list", { pair: null }),
+      at < 0 ? "" : `${place.toLocaleString("en")} of ${counted(list.num_pairs, "pair")}`),
+    element("h2", { tabindex: "-1" }, `Pair ${pair.pair_id}`),
+    element("p", { class: "about" }, `source ${pair.source}`),
+    ...pair.prompt.map((turn) => block(turn.role, turn.content)),
+    element("div", { class: "responses" },
+      block("chosen", pair.chosen, "chosen"), block("rejected", pair.rejected, "rejected")),
+    element("h2", {}, "Ratings"),
+    ...absent.map((run) => element("p", { class: "missing" },
+      `Not rated in run ${runName(run.run_key)}: its shard is not done, or a pilot left it out.`)),
+    ...others.map((run) => element("p", { class: "missing" },
+      `Run ${runName(run.run_key)} asked with another version's prompt than the one shown.`)),
+    element("div", { class: "rules-of-pair" },
+      ...study.rules.map((rule) => ruleCard(rule, rated)).filter((card) => card !== null)),
+  );
+  scrollTo(0, 0);
+  byId("pair").querySelector("h2").focus({ preventScroll: true });
+}
+
+function ruleCard(rule, runs) {
+  const lines = [];
+  for (const run of runs) {
+    const of = (response) => run.ratings.find(
+      (one) => one.rule_id === rule.rule_id && one.response === response);
+    const [chosen, rejected] = [of("chosen"), of("rejected")];
+    if (!chosen || !rejected) continue;
+    lines.push(
+      element("p", { class: "judge" }, runName(run.run_key),
+        ...(isBelow(chosen, rejected) ? [" ", chip("chosen below rejected")] : [])),
+      scale(chosen.rating, rejected.rating),
+      element("div", { class: "responses" }, rating(chosen), rating(rejected)),
+      prompts(chosen, rejected));
+  }
+  if (!lines.length) return null;
+  const isAsked = inAddress().get("rule") === rule.rule_id ? " asked" : "";
+  return element("section", { class: `card${isAsked}` }, element("h3", {}, rule.title), ...lines);
+}
+
+const isBelow = (chosen, rejected) =>
+  chosen.rating !== null && rejected.rating !== null && chosen.rating < rejected.rating;
+
+function rating(one) {
+  const notes = [];
+  if (one.null_reason !== null) notes.push(chip(one.null_reason));
+  if (one.num_truncated_tokens) notes.push(chip(`${one.num_truncated_tokens} tokens cut`));
+  const more = { expected_rating: "mean", label_mass: "label mass", reply_entropy: "entropy" };
+  for (const [column, name] of Object.entries(more)) {
+    if (one[column] != null) notes.push(element("small", {}, `${name} ${number(one[column], 3)}`));
+  }
+  return element("div", { class: `rating ${one.response}` },
+    element("strong", {}, number(one.rating)), ` ${one.response}`,
+    element("code", { class: "said", dir: "auto" }, one.raw_reply ?? "no reply"), ...notes);
+}
+
+function prompts(...ratings) {
+  const details = element("details", {}, element("summary", {}, "Prompts"));
+  const fill = () => details.append(...ratings.map((one) =>
+    element("p", { class: "said prompt", dir: "auto" }, one.prompt)));
+  details.addEventListener("toggle", fill, { once: true });
+  return details;
+}
+
+// --- keys ------------------------------------------------------------------------------------------
+
+const rowOf = (place) => document.querySelector(`.row[data-place="${place}"]`);
+
+function moveInList(by) {
+  const rows = [...document.querySelectorAll(".row")];
+  const at = rows.indexOf(document.activeElement);
+  rows[Math.min(Math.max(at < 0 ? 0 : at + by, 0), rows.length - 1)]?.focus();
+}
+
+async function turnPage(by) {
+  const page = list.page + by;
+  if (page < 1 || page > list.num_pages) return;
+  await go({ page });
+  document.querySelector(".row")?.focus();
+}
+
+async function nextPair(by) {
+  const at = list.rows.findIndex((row) => row.place === lastPlace) + by;
+  if (list.rows[at]) return go({ pair: list.rows[at].place });
+  const page = list.page + by;
+  if (page < 1 || page > list.num_pages) return;
+  await loadList(address({ page })).catch(() => {}); // `show` says what is wrong
+  await go({ page, pair: list.rows.at(by > 0 ? 0 : -1).place });
+}
+
+const IN_LIST = {
+  j: () => moveInList(1), ArrowDown: () => moveInList(1),
+  k: () => moveInList(-1), ArrowUp: () => moveInList(-1),
+  n: () => turnPage(1), p: () => turnPage(-1),
+  "/": () => byId("filters").elements.text.focus(),
+};
+const IN_PAIR = {
+  j: () => nextPair(1), k: () => nextPair(-1),
+  Escape: () => go({ pair: null }),
+  "/": () => go({ pair: null }).then(IN_LIST["/"]),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || byId("help").open || !list) return;
+  if (event.target.closest("input, select")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const keys = byId("pair").hidden ? IN_LIST : IN_PAIR;
+  const action = event.key === "?" ? () => byId("help").showModal() : keys[event.key];
+  if (!action) return;
+  event.preventDefault();
+  action();
+});
+byId("help-button").addEventListener("click", () => byId("help").showModal());
+byId("filters").addEventListener("submit", (event) => event.preventDefault());
+byId("filters").addEventListener("change", (event) =>
+  go({ [event.target.name]: event.target.value, page: null }));
+addEventListener("popstate", show);
+
+study = await ask("/api/study");
+showStudy();
+await show();

@@ -1,0 +1,52 @@
+"""`encore browse`: look at a study's pairs, replies and ratings in a browser."""
+
+from __future__ import annotations
+
+import sys
+
+from encore.browse.browse_config import BrowseConfig
+from encore.cli.output import counted, require_packages
+from encore.options import JsonOption, command
+from encore.terminal import console, print_json, say, warn
+
+
+@command
+def browse(config: BrowseConfig, *, json: JsonOption = False) -> None:
+    """Look at a study's pairs, replies and ratings on a page of this machine.
+
+    The page lists pairs by rule, by null and its reason, by disagreement between the responses of a
+    pair or between judges, and by text; it opens one pair whole. Keys: j and k move, Enter opens,
+    Esc goes back, / filters, ? lists all of them.
+
+    Nothing is changed, and no request leaves the machine. The page shows the shards that were done
+    when it was started. Ctrl-C or SIGTERM stops it.
+
+    Example: encore browse demo-study, then open the address that it prints
+    """
+    require_packages(("starlette", "uvicorn"), doing="browsing", extras="serve")
+    from encore.browse.browse_app import browse_app
+    from encore.browse.pair_index import open_pair_index
+    from encore.data.study import open_study
+    from encore.serving.listening import is_loopback, listen, make_server, url_of
+
+    study = open_study(config.study)
+    with listen(config.host, config.port) as listener:
+        url = url_of(listener)
+        if not is_loopback(listener):
+            warn(
+                f"--host {config.host}: whoever reaches this machine's port can read this study, "
+                "the page asks for no password"
+            )
+        with (
+            console.status("reading pairs and ratings") as reading,
+            open_pair_index(study, run=config.run, judge=config.judge) as index,
+        ):
+            reading.stop()
+            if json:
+                print_json({"url": url, **index.summary})
+                sys.stdout.flush()
+            runs = counted(len(index.summary["runs"]), "run")
+            pairs = counted(index.summary["num_pairs"], "pair")
+            say(f"browse {pairs}, {runs}, on {url}; stop with Ctrl-C")
+            app = browse_app(index, host=config.host)
+            make_server(app, stop_seconds=2).run(sockets=[listener])
