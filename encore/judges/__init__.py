@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 #: backend name -> (module, class)
 BACKENDS = {
     "vllm": ("encore.judges.vllm_engine", "VllmJudge"),
+    "http": ("encore.judges.http_server", "HttpJudge"),
     "transformers": ("encore.judges.transformers_model", "TransformersJudge"),
 }
 

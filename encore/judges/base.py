@@ -71,6 +71,17 @@ class Reply:
     usage: Usage = NO_TOKENS
 
 
+def labelled(decoding: Decoding, logprobs: Sequence[float], usage: Usage) -> Reply:
+    """The reply of `expected`: its most likely label, the lower one of two equal ones."""
+    best = max(range(len(logprobs)), key=logprobs.__getitem__)
+    return Reply(
+        text=decoding.labels[best],
+        is_complete=True,
+        label_logprobs=tuple(logprobs),
+        usage=usage,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeIdentity:
     """Everything about a judge that can change a reply; part of the run key.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
-from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply, Usage
+from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.judges.chat import FROZEN_DATE, ChatTokenizer, load_tokenizer
 from encore.model_files import ModelFiles, ModelRole
 
@@ -120,16 +120,6 @@ class LocalJudge(ABC):
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, on_progress: ProgressHook
     ) -> list[Reply]:
         """Replies of the loaded engine."""
-
-    def _labelled(self, decoding: Decoding, logprobs: Sequence[float], usage: Usage) -> Reply:
-        """The reply of `expected`: its most likely label, the lower one of two equal ones."""
-        best = max(range(len(logprobs)), key=logprobs.__getitem__)
-        return Reply(
-            text=decoding.labels[best],
-            is_complete=True,
-            label_logprobs=tuple(logprobs),
-            usage=usage,
-        )
 
     def _discard(self) -> None:
         self._engine = None

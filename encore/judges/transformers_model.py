@@ -7,7 +7,7 @@ from typing import Any
 
 from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
-from encore.judges.base import Decoding, ProgressHook, Reply, Usage
+from encore.judges.base import Decoding, ProgressHook, Reply, Usage, labelled
 from encore.judges.local_model import LocalJudge
 
 _BATCH = 16
@@ -107,7 +107,7 @@ class TransformersJudge(LocalJudge):
         label_ids = list(self.tokenizer.label_tokens(decoding.labels))
         logprobs = torch.log_softmax(logits.double(), dim=-1)[:, label_ids].tolist()
         return [
-            self._labelled(decoding, row, Usage(prompt_tokens=len(ids), output_tokens=1))
+            labelled(decoding, row, Usage(prompt_tokens=len(ids), output_tokens=1))
             for ids, row in zip(prompts, logprobs, strict=True)
         ]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
-from encore.judges.base import Decoding, ProgressHook, Reply, Usage, num_devices
+from encore.judges.base import Decoding, ProgressHook, Reply, Usage, labelled, num_devices
 from encore.judges.local_model import LocalJudge
 from encore.settings import load_settings, prepare_environment
 
@@ -111,7 +111,7 @@ class VllmJudge(LocalJudge):
         if decoding.kind == "expected":
             label_ids = self.tokenizer.label_tokens(decoding.labels)
             logprobs = [found.logprobs[0][token_id].logprob for token_id in label_ids]
-            return self._labelled(decoding, logprobs, usage)
+            return labelled(decoding, logprobs, usage)
         return Reply(text=found.text, is_complete=found.finish_reason == "stop", usage=usage)
 
     def _load(self) -> Any:

@@ -70,11 +70,13 @@ def this_machine() -> Machine:
 def refuse_judge_too_large(judge: JudgeConfig, *, machine: Machine) -> None:
     """Compare the judge's weights with what its devices have.
 
-    Weights that are quantized or kept outside the GPU are passed over.
+    Weights that are quantized or kept outside the GPU are passed over, and those of a server.
 
     Raises:
         InputError: They do not fit: how much they take, what is here, and what to do.
     """
+    if judge.backend == "http":
+        return
     num_weights = _num_weights(judge.model, judge.revision, has_output=True)
     if num_weights is None or {"quantization", "cpu_offload_gb"} & judge.engine_args.keys():
         return

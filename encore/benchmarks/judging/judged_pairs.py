@@ -144,7 +144,7 @@ def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig)
     protocol = config.protocol or "explained"
     most = config.max_reply_tokens or MAX_REPLY_TOKENS[protocol]
     context = judge.identity.max_model_len
-    if most >= context:
+    if judge.tokenizer is not None and most >= context:
         raise InputError(
             f"replies of up to {most} tokens leave no room for a prompt in the judge's context of "
             f"{context}; give --max-reply-tokens, or --protocol verdict-only"

@@ -103,6 +103,8 @@ def parse_verdict(reply: Reply | None) -> tuple[Place | None, str | None]:
     """
     if reply is None:
         return None, "prompt_too_long"
+    if reply.null_reason is not None:
+        return None, reply.null_reason
     if not reply.is_complete:
         return None, "reply_cut_off"
     found = set(_VERDICT.findall(reply.text))

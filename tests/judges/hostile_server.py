@@ -1,0 +1,204 @@
+"""A server that speaks OpenAI's chat protocol, and breaks it in all the ways that servers do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.scripted_judge import hashed_score
+
+MODEL = "some-judge"
+KEY = "sk-test-0123456789abcdef"
+#: Faults that are an answer of their own, no reason to ask again; the null that it becomes.
+ANSWERS = {
+    "content_filter": "content_filter",
+    "filtered_prompt": "content_filter",
+    "refusal": "refusal",
+    "reasoning": "empty_reply",
+    "too_long": "prompt_too_long",
+}
+#: Faults that may pass.
+FAULTS = ("429", "500", "half", "html", "another_model", "nothing", "slow")
+
+
+@dataclass
+class HostileServer:
+    """What it does, and what it saw.
+
+    Attributes:
+        fault: One of the above, "" for none, or no_logprobs.
+        every: Of so many questions one meets the fault; told by the question's hash.
+        times: How often such a question meets it.
+        seen: Requests by path.
+    """
+
+    fault: str = ""
+    every: int = 1
+    times: int = 10**9
+    models: tuple[str, ...] = (MODEL,)
+    key: str = KEY
+    seen: Counter[str] = field(default_factory=Counter)
+    sessions: set[str] = field(default_factory=set)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
+    most_at_once: int = 0
+    base_url: str = ""
+    _at_once: int = 0
+    _tries: Counter[str] = field(default_factory=Counter)
+    _failed_at: dict[str, float] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fault_of(self, question: str) -> str:
+        """The fault that this question meets now."""
+        if int(hashlib.sha256(question.encode()).hexdigest(), 16) % self.every:
+            return ""
+        with self._lock:
+            self._tries[question] += 1
+            if question in self._failed_at:
+                self.waited.append(time.monotonic() - self._failed_at[question])
+            self._failed_at[question] = time.monotonic()
+            return self.fault if self._tries[question] <= self.times else ""
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        with self._lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._at_once -= 1
+
+
+def answer_to(body: dict[str, Any], *, fault: str = "") -> dict[str, Any]:
+    """The answer to a chat completion: a score that depends on the question alone."""
+    score = hashed_score(body["messages"][0]["content"])
+    choices = body.get("structured_outputs", {}).get("choice")
+    if choices and fault != "ignores_choice":
+        score = choices[int(float(score) * 10) % len(choices)]
+    message: dict[str, Any] = {"role": "assistant", "content": score, "refusal": None}
+    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+    if body.get("logprobs") and fault != "no_logprobs":
+        digit = str(round(float(score) * 10) % 10)
+        top = [{"token": digit, "logprob": -0.25}, {"token": " odd", "logprob": -2.0}]
+        message["content"] = digit
+        choice["logprobs"] = {"content": [{"token": digit, "logprob": -0.25, "top_logprobs": top}]}
+    if fault == "content_filter":
+        choice |= {"finish_reason": "content_filter"}
+        message["content"] = ""
+    if fault == "refusal":
+        message |= {"content": None, "refusal": "I cannot judge this."}
+    if fault == "reasoning":
+        choice["finish_reason"] = "length"
+        message |= {"content": "", "reasoning_content": "Let me think about"}
+    usage: dict[str, Any] = {"prompt_tokens": 100, "completion_tokens": 4, "total_tokens": 104}
+    usage["prompt_tokens_details"] = {"cached_tokens": 60}
+    model = "another-judge" if fault == "another_model" else MODEL
+    return {"object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
+
+
+_CODES = {"filtered_prompt": "content_filter", "too_long": "context_length_exceeded"}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, *args: object) -> None:
+        """Silent."""
+
+    def do_GET(self) -> None:
+        state = self.server.state
+        if self._refuses_key():
+            return
+        self._send(200, {"object": "list", "data": [{"id": one} for one in state.models]})
+
+    def do_POST(self) -> None:
+        state = self.server.state
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self._refuses_key():
+            return
+        state.seen[self.path] += 1
+        state.sessions.add(self.headers.get("X-Session-ID", ""))
+        with state.at_work():
+            time.sleep(0.002)
+            self._answer(body, state.fault_of(body["messages"][0]["content"]))
+
+    def _answer(self, body: dict[str, Any], fault: str) -> None:
+        # A server that shows what it was sent, and with it the key.
+        echo = f"failed on request with {self.headers['Authorization']}"
+        if fault == "nothing":
+            self.close_connection = True
+        elif fault in _CODES:
+            self._send(400, {"error": {"code": _CODES[fault], "message": echo}})
+        elif fault in ("429", "500"):
+            headers = {"Retry-After": "1"} if fault == "429" else {}
+            self._send(int(fault), {"error": {"message": echo}}, **headers)
+        elif fault == "html":
+            self._send(200, f"<html><body>{echo}</body></html>", **{"Content-Type": "text/html"})
+        elif fault == "half":
+            whole = json.dumps(answer_to(body)).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(whole)))
+            self.end_headers()
+            self.wfile.write(whole[: len(whole) // 2])
+            self.close_connection = True
+        else:
+            if fault == "slow":
+                self.server.stopped.wait(3)
+            self._send(200, answer_to(body, fault=fault))
+
+    def _refuses_key(self) -> bool:
+        given = self.headers.get("Authorization", "")
+        if self.server.state.key in ("", given.removeprefix("Bearer ")):
+            return False
+        message = f"Incorrect API key provided: {given}"
+        self._send(401, {"error": {"message": message, "code": "invalid_api_key"}})
+        return True
+
+    def _send(self, status: int, content: object, **headers: str) -> None:
+        data = (content if isinstance(content, str) else json.dumps(content)).encode()
+        self.send_response(status)
+        for name, value in ({"Content-Type": "application/json"} | headers).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("X-Echo", self.headers.get("Authorization", ""))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+    state: HostileServer
+    stopped: threading.Event
+
+    def handle_error(self, *_: object) -> None:
+        """A client that gives up is what is tested."""
+
+
+@contextmanager
+def serving(state: HostileServer) -> Iterator[HostileServer]:
+    """The server, listening until the end of the block."""
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.state, server.stopped = state, threading.Event()
+    state.base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.stopped.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,266 @@
+"""A judge behind a server: what passes is waited for, what stays is named, no key is written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from pathlib import Path
+
+import openai._base_client
+import pytest
+
+from encore.config import JudgeConfig
+from encore.data.ingestion import ingest
+from encore.errors import EncoreError, JudgeUnavailableError
+from encore.judges import http_server, open_judge
+from encore.judges.base import Decoding, Reply
+from encore.judges.http_server import HttpJudge
+from encore.rating_runs import status
+from tests.golden.command_line import Finished, encore
+from tests.judges.hostile_server import ANSWERS, FAULTS, KEY, MODEL, HostileServer, serving
+from tests.scripted_judge import hashed_score
+
+TEXT = Decoding(max_reply_tokens=16)
+DIGITS = tuple("0123456789")
+QUESTIONS = [f"Question {number}?" for number in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(http_server, "MAX_RETRIES", 1)
+    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
+
+
+def opened(server: HostileServer, **changes: object) -> HttpJudge:
+    config = {"model": MODEL, "backend": "http", "base_url": server.base_url, **changes}
+    judge = open_judge(JudgeConfig.model_validate(config))
+    assert isinstance(judge, HttpJudge)
+    return judge
+
+
+def asked(
+    server: HostileServer, questions: list[str] = QUESTIONS, *, decoding: Decoding = TEXT, **changes
+) -> list[Reply]:
+    judge = opened(server, **changes)
+    try:
+        return judge.reply(questions, decoding=decoding, on_progress=lambda _: None)
+    finally:
+        judge.close()
+
+
+def test_replies_come_in_the_order_of_their_prompts_with_their_tokens_and_sessions():
+    seen: list[int] = []
+    with serving(HostileServer()) as server:
+        judge = opened(server, concurrency=8)
+        judge.check(TEXT)
+        sessions = [f"pair-{number // 4}" for number in range(len(QUESTIONS))]
+        replies = judge.reply(QUESTIONS, decoding=TEXT, on_progress=seen.append, sessions=sessions)
+        judge.close()
+    assert [reply.text for reply in replies] == [hashed_score(one) for one in QUESTIONS]
+    assert {reply.usage for reply in replies} == {(100, 60, 4)}
+    assert server.sessions == {*sessions, ""}  # the probe has none
+    assert (seen[0], seen[-1]) == (0, len(QUESTIONS))
+    assert seen == sorted(seen)
+    assert 2 <= server.most_at_once <= 8
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_passes_costs_no_answer(fault):
+    timeout = 1.5 if fault == "slow" else 30
+    with serving(HostileServer(fault=fault, every=5, times=1)) as server:
+        replies = asked(server, request_timeout_seconds=timeout)
+    assert [reply.text for reply in replies] == [hashed_score(one) for one in QUESTIONS]
+    assert server.seen["/v1/chat/completions"] > len(QUESTIONS)
+    if fault == "429":  # it says how long to wait
+        assert min(server.waited) >= 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("429", "answered 429.*lower --concurrency"),
+        ("500", "answered 500"),
+        ("half", "broke the connection"),
+        ("html", "does not answer as the OpenAI protocol says.*<html>"),
+        ("another_model", "another model, 'another-judge' instead of 'some-judge'"),
+        ("nothing", "broke the connection"),
+        ("slow", "did not answer within 1 s.*--request-timeout-seconds"),
+    ],
+)
+def test_a_fault_that_stays_is_named_with_its_host_and_without_the_key(fault, words):
+    timeout = 1 if fault == "slow" else 30
+    with serving(HostileServer(fault=fault, every=5)) as server:
+        started = time.monotonic()
+        with pytest.raises(EncoreError, match=words) as caught:
+            asked(server, request_timeout_seconds=timeout)
+        assert time.monotonic() - started < 10  # the other requests are given up
+    assert not isinstance(caught.value, JudgeUnavailableError)
+    assert "127.0.0.1" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert KEY not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(("fault", "reason"), ANSWERS.items())
+def test_what_is_no_answer_is_null_with_its_reason(fault, reason):
+    with serving(HostileServer(fault=fault, every=2)) as server:
+        reasons = [reply.null_reason for reply in asked(server)]
+    assert set(reasons) == {None, reason}
+    assert server.seen["/v1/chat/completions"] == len(QUESTIONS)  # asking again is no use
+
+
+@pytest.mark.parametrize(
+    ("server", "decoding", "words"),
+    [
+        (HostileServer(key="another"), TEXT, "answered 401.*OPENAI_API_KEY, which is set"),
+        (HostileServer(models=("b", "a")), TEXT, "no such model; it has a, b"),
+        (HostileServer(fault="another_model"), TEXT, "another model"),
+        (
+            HostileServer(fault="ignores_choice"),
+            Decoding(kind="choice", max_reply_tokens=16, labels=DIGITS),
+            "ignores the choice.*structured_outputs",
+        ),
+        (
+            HostileServer(fault="no_logprobs"),
+            Decoding(kind="expected", max_reply_tokens=16, labels=DIGITS),
+            "log-probabilities",
+        ),
+    ],
+)
+def test_what_the_server_cannot_do_is_refused_before_the_first_prompt(server, decoding, words):
+    with serving(server):
+        judge = opened(server)
+        with pytest.raises(JudgeUnavailableError, match=words) as caught:
+            judge.check(decoding)
+        judge.close()
+    assert KEY not in str(caught.value)
+
+
+def test_choice_and_expected_are_asked_for_and_read():
+    with serving(HostileServer()) as server:
+        choice = Decoding(kind="choice", max_reply_tokens=16, labels=("no", "yes"))
+        assert {reply.text for reply in asked(server, decoding=choice)} == {"no", "yes"}
+        expected = Decoding(kind="expected", max_reply_tokens=16, labels=DIGITS)
+        for reply in asked(server, decoding=expected):
+            assert reply.label_logprobs is not None
+            assert reply.label_logprobs[int(reply.text)] == -0.25
+            assert max(reply.label_logprobs) == -0.25  # the others are not among the best
+
+
+def test_an_interruption_ends_the_requests_and_the_next_call_answers():
+    def interrupt(num_done: int) -> None:
+        if num_done >= 5:
+            raise KeyboardInterrupt
+
+    with serving(HostileServer(fault="slow", every=3, times=1)) as server:
+        judge = opened(server)
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            judge.reply(QUESTIONS, decoding=TEXT, on_progress=interrupt)
+        assert time.monotonic() - started < 2  # a slow answer takes three
+        replies = judge.reply(QUESTIONS[:5], decoding=TEXT, on_progress=lambda _: None)
+        judge.close()
+    assert [reply.text for reply in replies] == [hashed_score(one) for one in QUESTIONS[:5]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"base_url": f"http://{KEY}@host/v1"}, "OPENAI_API_KEY"),
+        ({"base_url": f"http://host/v1?key={KEY}"}, "OPENAI_API_KEY"),
+        ({"api_key_env": KEY}, "give the name, not the key"),
+        ({"base_url": "host:8000"}, "expected http://HOST:PORT/v1"),
+        ({"base_url": None}, "needs --base-url"),
+        ({"engine_args": {"a": 1}}, "--engine-arg"),
+        ({"backend": "vllm"}, "belongs to --backend http"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_and_no_key_is_shown(changes, words):
+    config = {"model": MODEL, "backend": "http", "base_url": "http://host/v1", **changes}
+    with pytest.raises((ValueError, JudgeUnavailableError), match=words) as caught:
+        JudgeConfig.model_validate(config)
+    assert KEY not in str(caught.value)
+
+
+def write_study(folder: Path, *, num_pairs: int) -> Path:
+    path = folder / "pairs.jsonl"
+    lines = [
+        {"prompt": f"Question {n}?", "chosen": f"Answer {n}.", "rejected": f"No {n}."}
+        for n in range(num_pairs)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    ingest([f"mine={path}"], out=folder / "study")
+    return folder / "study"
+
+
+def rate(study: Path, server: HostileServer, *options: object) -> Finished:
+    over = ("--judge", MODEL, "--backend", "http", "--base-url", server.base_url)
+    return encore("rate", study, *over, "--shard-size", 5, *options)
+
+
+def refuse_key(*texts: str, folder: Path) -> None:
+    """Fail if the key is in a file or a text."""
+    for path in folder.rglob("*"):
+        assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
+    assert not [text for text in texts if KEY in text]
+
+
+def test_a_rating_run_names_the_host_and_warns_of_filters(tmp_path, caplog, capfd):
+    study = write_study(tmp_path, num_pairs=6)
+    with serving(HostileServer(fault="content_filter", every=5)) as server:
+        caplog.set_level(logging.DEBUG)
+        finished = rate(study, server)
+    assert finished.code == 0, finished.err
+    assert "texts are sent to 127.0.0.1" in caplog.text
+    assert "content_filter" in finished.err
+    assert "safety data trigger filters" in finished.err
+    [run] = status(study)
+    assert run.manifest.identity["judge"]["revision"] == "127.0.0.1"
+    assert run.total("num_ratings") + run.total("num_nulls") == 6 * 20
+    assert (run.total("prompt_tokens"), run.total("computed_tokens")) == (12_000, 4_800)
+    refuse_key(finished.out, finished.err, caplog.text, *capfd.readouterr(), folder=tmp_path)
+
+
+def many_calls(folder: Path, fault: str, caplog: pytest.LogCaptureFixture, *, stays: bool) -> None:
+    """2,000 calls, of which every hundredth meets a fault."""
+    study = write_study(folder, num_pairs=100)
+    times = 10**9 if stays else 1
+    timeout = 1 if fault == "slow" else 60
+    with serving(HostileServer(fault=fault, every=100, times=times)) as server:
+        caplog.set_level(logging.DEBUG)
+        finished = rate(study, server, "--request-timeout-seconds", timeout)
+    [run] = status(study)
+    if stays:
+        assert finished.code == 3, finished.err
+        states = Counter(shard.state for shard in run.shards)
+        assert set(states) == {"done", "failed"}, states
+        for shard in run.shards:
+            assert shard.state == "done" or "127.0.0.1" in str(shard.error)
+    else:
+        assert finished.code == 0, finished.err
+        assert run.total("num_ratings") == 2000
+        assert server.seen["/v1/chat/completions"] > 2000
+    refuse_key(finished.out, finished.err, caplog.text, folder=folder)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_2000_calls_end_complete_or_in_shards_that_name_the_cause(fault, stays, tmp_path, caplog):
+    many_calls(tmp_path, fault, caplog, stays=stays)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fault", ANSWERS)
+def test_2000_calls_have_a_null_for_each_answer_that_is_none(fault, tmp_path):
+    study = write_study(tmp_path, num_pairs=100)
+    with serving(HostileServer(fault=fault, every=20)) as server:
+        finished = rate(study, server)
+    assert finished.code == 0, finished.err
+    [run] = status(study)
+    assert run.total("num_ratings") + run.total("num_nulls") == 2000
+    assert 40 < run.total("num_nulls") < 200
+    refuse_key(finished.out, finished.err, folder=tmp_path)
