@@ -101,11 +101,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What one call did. ``failures`` maps a shard's index to its error."""
+    """What one call did.
+
+    ``failures`` maps a shard's index to its error; ``seconds`` is the time from `Job.start` on.
+    """
 
     kind: type[RunManifest]
     outcomes: Sequence[ShardState]
     failures: Mapping[int, str]
+    seconds: float = 0.0
 
     def count(self, action: str) -> int:
         """How many shards were, for example, ``rated`` or ``reused``."""
@@ -125,6 +129,11 @@ class RunReport:
         for outcome in self.outcomes:
             sums.update(outcome.counts.get(name, {}))
         return dict(sorted(sums.items()))
+
+    def total_now(self, name: str) -> int:
+        """The sum of a number in the footers, over the shards computed now."""
+        now = [outcome for outcome in self.outcomes if outcome.action == self.kind.DONE]
+        return sum(int(outcome.footer.get(name, 0)) for outcome in now)
 
     @property
     def summary(self) -> str:
@@ -275,6 +284,7 @@ class Tally:
     _told: Counter[int] = field(default_factory=Counter)
     _num_rows: int = 0
     _began: float | None = None
+    _started: float = field(default_factory=time.monotonic)
 
     def tell(self, shard: Shard, num_rows: int) -> None:
         """Report finished rows of a shard in work. Each shard has one worker thread."""
@@ -308,8 +318,8 @@ class Tally:
     @property
     def report(self) -> RunReport:
         """What this call did."""
-        failures = dict(sorted(self.failures.items()))
-        return RunReport(type(self.job.manifest), self.outcomes, failures)
+        failures, seconds = dict(sorted(self.failures.items())), time.monotonic() - self._started
+        return RunReport(type(self.job.manifest), self.outcomes, failures, seconds)
 
 
 def _open_after_pass(tally: Tally, pending: Sequence[Shard], *, num_workers: int) -> list[Shard]:

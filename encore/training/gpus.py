@@ -1,4 +1,4 @@
-"""Accelerators: memory that can be used and dense peak arithmetic.
+"""Accelerators: memory that can be used, its bandwidth, and dense peak arithmetic.
 
 Peaks are NVIDIA's own figures *without* sparsity (data sheets print most tensor core figures with
 2:4 sparsity, twice the dense ones): the data sheets of each card, and the "Ada GPU Architecture"
@@ -22,13 +22,15 @@ class Gpu(NamedTuple):
     """One accelerator.
 
     ``memory_gib`` is what programs see after the driver and the error correction took theirs (not
-    the GB of the brochure); ``bf16_tflops`` is dense; ``device_names`` are CUDA's, exactly.
+    the GB of the brochure); ``bf16_tflops`` is dense; ``bandwidth_gb_s`` is the memory's;
+    ``device_names`` are CUDA's, exactly.
     """
 
     name: str
     memory_gib: float
     bf16_tflops: float
     fp32_tflops: float
+    bandwidth_gb_s: float
     device_names: tuple[str, ...]
 
     @property
@@ -42,21 +44,21 @@ class Gpu(NamedTuple):
 
 
 GPUS = (
-    Gpu("h100-80", 79.2, 989.4, 66.9, ("NVIDIA H100 80GB HBM3",)),
-    Gpu("h100-pcie-80", 79.2, 756.5, 51.2, ("NVIDIA H100 PCIe",)),
-    Gpu("h100-nvl-94", 93.1, 835.5, 60.0, ("NVIDIA H100 NVL",)),
-    Gpu("h200-141", 139.8, 989.4, 66.9, ("NVIDIA H200",)),
-    Gpu("h200-nvl-141", 139.8, 835.5, 60.0, ("NVIDIA H200 NVL",)),
-    Gpu("b200-180", 178.3, 2250.0, 75.0, ("NVIDIA B200",)),
-    Gpu("a100-80", 79.2, 312.0, 19.5, ("NVIDIA A100-SXM4-80GB",)),
-    Gpu("a100-pcie-80", 79.2, 312.0, 19.5, ("NVIDIA A100 80GB PCIe",)),
-    Gpu("a100-40", 39.4, 312.0, 19.5, ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB")),
-    Gpu("l40s-48", 44.4, 362.05, 91.6, ("NVIDIA L40S",)),
-    Gpu("a6000-48", 47.4, 154.8, 38.7, ("NVIDIA RTX A6000",)),
-    Gpu("l4-24", 22.0, 121.0, 30.3, ("NVIDIA L4",)),
-    Gpu("a10-24", 22.1, 125.0, 31.2, ("NVIDIA A10",)),
-    Gpu("rtx4090-24", 23.6, 165.2, 82.6, ("NVIDIA GeForce RTX 4090",)),
-    Gpu("rtx3090-24", 23.6, 71.2, 35.6, ("NVIDIA GeForce RTX 3090",)),
+    Gpu("h100-80", 79.2, 989.4, 66.9, 3352, ("NVIDIA H100 80GB HBM3",)),
+    Gpu("h100-pcie-80", 79.2, 756.5, 51.2, 2039, ("NVIDIA H100 PCIe",)),
+    Gpu("h100-nvl-94", 93.1, 835.5, 60.0, 3938, ("NVIDIA H100 NVL",)),
+    Gpu("h200-141", 139.8, 989.4, 66.9, 4800, ("NVIDIA H200",)),
+    Gpu("h200-nvl-141", 139.8, 835.5, 60.0, 4800, ("NVIDIA H200 NVL",)),
+    Gpu("b200-180", 178.3, 2250.0, 75.0, 7700, ("NVIDIA B200",)),
+    Gpu("a100-80", 79.2, 312.0, 19.5, 2039, ("NVIDIA A100-SXM4-80GB",)),
+    Gpu("a100-pcie-80", 79.2, 312.0, 19.5, 1935, ("NVIDIA A100 80GB PCIe",)),
+    Gpu("a100-40", 39.4, 312.0, 19.5, 1555, ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB")),
+    Gpu("l40s-48", 44.4, 362.05, 91.6, 864, ("NVIDIA L40S",)),
+    Gpu("a6000-48", 47.4, 154.8, 38.7, 768, ("NVIDIA RTX A6000",)),
+    Gpu("l4-24", 22.0, 121.0, 30.3, 300, ("NVIDIA L4",)),
+    Gpu("a10-24", 22.1, 125.0, 31.2, 600, ("NVIDIA A10",)),
+    Gpu("rtx4090-24", 23.6, 165.2, 82.6, 1008, ("NVIDIA GeForce RTX 4090",)),
+    Gpu("rtx3090-24", 23.6, 71.2, 35.6, 936, ("NVIDIA GeForce RTX 3090",)),
 )
 
 

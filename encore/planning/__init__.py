@@ -1,0 +1,1 @@
+"""What a rating run will take, and what it took."""

@@ -1,0 +1,118 @@
+"""Count what a rating run asks of its judge; its tokenizer is enough.
+
+Tokenising bounds the time of a count, so of a large study a sample of pairs is tokenised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from encore.config import JudgeConfig
+from encore.data.records import RESPONSES
+from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
+from encore.rating.shard_rating import ShardRater
+
+#: So many pairs, evenly from the shortest to the longest, give the tokens of HH to 1 %.
+MAX_COUNTED_PAIRS = 1000
+#: What judges write most often where any number is allowed.
+_USUAL_REPLY = "0.85"
+
+
+class TokenCounts(NamedTuple):
+    """Of some pairs under all rules; tokens are None where the judge has no tokenizer here.
+
+    ``computed_tokens`` are those of the prompts that the engine does not find in its cache.
+    """
+
+    num_calls: int
+    prompt_tokens: int | None = None
+    computed_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+def count_tokens(
+    rater: ShardRater,
+    pairs: pa.Table,
+    *,
+    block_size: int | None,
+    max_counted: int = MAX_COUNTED_PAIRS,
+) -> TokenCounts:
+    """What a run over these pairs, in this order, asks: exact where all of them are counted.
+
+    The first pair's prompts fill the cache with what all pairs share, so they count once. Output
+    tokens are those of a usual reply.
+
+    Args:
+        rater: Of the run; it makes the prompts as it does for the judge.
+        pairs: All pairs of the run; too long prompts are not asked.
+        block_size: Of the engine's cache, in tokens; None: it keeps nothing.
+        max_counted: How many pairs are tokenised at most.
+    """
+    num_pairs, per_pair = pairs.num_rows, len(RESPONSES) * len(rater.rule_set.rules)
+    if rater.encoder is None:
+        return TokenCounts(num_pairs * per_pair)
+    if num_pairs > max_counted:
+        pairs = pairs.take(_spread_by_length(pairs, max_counted))
+    found = np.zeros((pairs.num_rows, 3))
+    known: set[int] = set()
+    for place, (prompt, _) in enumerate(rater.prompts(rater.questions(pairs))):
+        if prompt is not None:
+            ids = np.asarray(prompt, dtype=np.uint32)
+            found[place // per_pair] += (1, len(ids), _num_computed(ids, block_size, known))
+    others = (num_pairs - 1) / max(pairs.num_rows - 1, 1)
+    calls, prompt_tokens, computed = np.rint(found[0] + others * found[1:].sum(axis=0)).tolist()
+    output = round(calls * _usual_output(rater))
+    return TokenCounts(int(calls), int(prompt_tokens), int(computed), output)
+
+
+def kv_block_size(judge: JudgeConfig, *, is_on_cpu: bool) -> int | None:
+    """Tokens of a block of the engine's cache; None where prompts share nothing."""
+    given = judge.engine_args
+    if judge.backend == "transformers" or not given.get("enable_prefix_caching", True):
+        return None
+    return int(given.get("block_size", CPU_BLOCK_SIZE if is_on_cpu else GPU_BLOCK_SIZE))
+
+
+def _num_computed(ids: NDArray[np.uint32], block_size: int | None, known: set[int]) -> int:
+    """Tokens of a prompt that are not in the cache, to which its full blocks are added.
+
+    As in vLLM, a block is found by its tokens and all before them, and a prompt's last token is
+    always computed.
+    """
+    if block_size is None:
+        return len(ids)
+    key, num_found = 0, 0
+    for end in range(block_size, len(ids) + 1, block_size):
+        key = hash((key, ids[end - block_size : end].tobytes()))
+        num_found += key in known and end < len(ids)
+        known.add(key)
+    return len(ids) - num_found * block_size
+
+
+def _spread_by_length(pairs: pa.Table, count: int) -> NDArray[np.int64]:
+    """Rows, evenly from the shortest text to the longest, in the order of the table."""
+    prompts = pairs["prompt"].combine_chunks()
+    turns = pc.utf8_length(pc.struct_field(pc.list_flatten(prompts), "content"))
+    of_pair = pc.list_parent_indices(prompts)
+    length = np.bincount(of_pair, weights=turns, minlength=pairs.num_rows)
+    for name in RESPONSES:
+        length += pc.utf8_length(pairs[name]).to_numpy()
+    place = (np.arange(count) + 0.5) * pairs.num_rows / count
+    return np.sort(np.argsort(length, kind="stable")[place.astype(int)])
+
+
+def _usual_output(rater: ShardRater) -> float:
+    """Tokens of a reply with its end; one where the labels' probabilities are the answer."""
+    decoding, tokenizer = rater.decoding, rater.judge.tokenizer
+    assert tokenizer is not None, "it has an encoder"
+    if decoding.kind == "expected":
+        return 1.0
+    replies: Sequence[str] = decoding.labels or [_USUAL_REPLY]
+    lengths = [len(ids) + 1 for ids in tokenizer.encode_text(replies)]
+    return min(float(np.mean(lengths)), decoding.max_reply_tokens)
