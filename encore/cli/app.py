@@ -13,8 +13,8 @@ from encore.options import new_app, run_main
 #: In the order a study goes through them; of two words: a command of a group.
 COMMANDS = (
     *("demo", "ingest", "rate", "status", "show", "browse", "analyze", "weights", "theory"),
-    *("report", "plan train", "train", "gate", "score", "benchmark", "judge", "compare", "paper"),
-    *("export", "serve", "sql", "publish", "doctor"),
+    *("report", "plan rate", "plan train", "train", "gate", "score", "benchmark", "judge"),
+    *("compare", "paper", "export", "serve", "sql", "publish", "doctor"),
 )
 
 HELP = (

@@ -192,6 +192,13 @@ def number(value: float | None, *, digits: int = 3) -> str:
     return NOTHING if value is None else minus_signs(f"{round(value, digits) + 0.0:.{digits}f}")
 
 
+def amount(value: float | None) -> str:
+    """A count, or something measured with one digit or two significant; a dash for none."""
+    if value is None or isinstance(value, int):
+        return NOTHING if value is None else f"{value:,}"
+    return f"{value:,.1f}" if value >= 10 else f"{value:.2g}"
+
+
 def significant(value: float | None) -> str:
     """The same with two significant digits, for what may be tiny."""
     return NOTHING if value is None else minus_signs(f"{value:.2g}")

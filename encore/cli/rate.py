@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from encore.cli.output import shown_judge, warn_of_failures
+from encore.cli.output import amount, shown_judge, warn_of_failures
 from encore.config import RateConfig
 from encore.options import JsonOption, command
 from encore.terminal import print_json, say, terminal_reporter, warn
 
 if TYPE_CHECKING:
+    from encore.planning.rating_plan import Comparison
     from encore.rating_runs import RatingManifest
     from encore.shard_runner import RunReport
 
@@ -30,6 +31,7 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
     Example: encore rate my-study --judge ./my-judge --limit 200
     """
     from encore.data.study import open_study
+    from encore.planning.rating_plan import compare_with_plan
     from encore.rating.rating_run import local_work, open_run
 
     study = open_study(config.study)
@@ -47,11 +49,17 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
             report = work(run.job(reporter=reporter))
         finally:
             run.judge.close()
-    _report(config, manifest, report, as_json=json)
+    plan = compare_with_plan(run, report)
+    _report(config, manifest, report, plan, as_json=json)
 
 
 def _report(
-    config: RateConfig, manifest: RatingManifest, report: RunReport, *, as_json: bool
+    config: RateConfig,
+    manifest: RatingManifest,
+    report: RunReport,
+    plan: Comparison,
+    *,
+    as_json: bool,
 ) -> None:
     null_reasons = report.tally("null_reasons")
     result = {
@@ -64,10 +72,14 @@ def _report(
         "num_nulls": report.total("num_nulls"),
         "null_reasons": null_reasons,
         "num_truncated": report.computed("num_truncated"),
+        "plan": plan,
     }
     if as_json:
         print_json(result)
     say(f"shards: {report.summary}; ratings: {result['num_ratings']}, nulls: {result['num_nulls']}")
+    for name, values in plan.items():
+        planned, actual = (amount(values[key]) for key in ("planned", "actual"))
+        say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
     for reason, count in null_reasons.items():
         warn(f"{count} ratings are null: {reason}")
     num_refused = sum(null_reasons.get(reason, 0) for reason in _NO_ANSWER)

@@ -7,7 +7,7 @@ GPU from the judge's size. Plans are dictionaries of plain JSON values.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -18,7 +18,7 @@ from encore.data.study import Study
 from encore.engines.local import visible_gpus
 from encore.errors import EncoreError
 from encore.judges.base import num_devices
-from encore.rating.rating_run import RatingRun, open_run, rate
+from encore.rating.rating_run import RatingRun, open_run
 from encore.rating.token_counts import (
     MAX_COUNTED_PAIRS,
     TokenCounts,
@@ -26,18 +26,21 @@ from encore.rating.token_counts import (
     kv_block_size,
 )
 from encore.reporting import SILENT, Reporter
-from encore.shard_runner import RunReport
+from encore.shard_runner import RunReport, work_through
 from encore.training.backbone_shape import find_shape, flops_per_token
 from encore.training.gpus import Gpu, gpu_named
 from encore.training.plan import PlanTrainConfig
 
 #: Replies that an engine writes at once: each of its steps reads all weights.
 _REPLIES_AT_ONCE = 256
-#: For the comparison at a run's end, which is to take a second or two.
-_MAX_COMPARED_PAIRS = 200
-#: For comparison.
 _UNCACHED = "paper, no cache"
 _TRAINING: dict[str, Any] = dict(PlanTrainConfig.model_fields)
+
+
+#: How long some tokens take, in seconds, without the engines' start.
+Clock = Callable[[TokenCounts], float]
+#: Calls, kinds of tokens and seconds.
+Comparison = dict[str, dict[Literal["planned", "actual"], float | None]]
 
 
 class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
@@ -55,18 +58,15 @@ class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
         ge=1,
         metavar="PAIRS",
         help="Measure hours and replies: rate so many pairs here, as `encore rate --limit` does. "
-        "These ratings are kept, and a larger run does not ask for them again.",
+        "The ratings are kept, and a larger run does not ask for them again.",
     )
 
 
-class _Pilot(NamedTuple):
-    """What a calibration took, without the engine's start."""
+class Pilot(NamedTuple):
+    """What a calibration took; ``seconds`` are without the engine's start."""
 
     num_pairs: int
-    num_calls: int
-    prompt_tokens: int
-    computed_tokens: int
-    output_tokens: int
+    tokens: TokenCounts
     seconds: float
     startup_seconds: float
 
@@ -77,20 +77,203 @@ def plan_rating(
     """Calls, and by layout tokens, hours and money, as JSON values.
 
     Raises:
-        EncoreError: An unknown GPU; as `encore.rating.rating_run.open_run`.
+        EncoreError: An unknown GPU; a calibration that fails; as `open_run`.
     """
     gpu = gpu_named(config.gpu) if config.gpu else None
     run = open_run(study, config)
-    pilot = _calibrated(config, study, reporter) if config.calibrate else None
+    pilot = _calibrated(run, study, config, reporter) if config.calibrate else None
+    seconds_of, hours_origin = _clock(run, config, gpu, pilot)
+    layouts = {
+        name: _row(counts, seconds_of, config)
+        for name, counts in _counts_by_layout(run, pilot, is_on_cpu=not gpu).items()
+    }
+    return {
+        "judge": run.manifest.judge,
+        "num_pairs": run.pairs.num_rows,
+        "num_rules": len(run.manifest.rules),
+        "num_counted_pairs": min(run.pairs.num_rows, MAX_COUNTED_PAIRS),
+        "layout": config.layout,
+        "layouts": layouts,
+        "gpu": gpu and gpu.name,
+        "count": config.count,
+        "hours_origin": hours_origin,
+        "calibration": pilot and {**pilot._asdict(), "tokens": pilot.tokens._asdict()},
+        "notes": _notes(run, config, pilot),
+    }
+
+
+def compare_with_plan(run: RatingRun, report: RunReport) -> Comparison:
+    """What a plan says of the shards that a call rated, and what they took; empty if none.
+
+    Calls that ratings of another run saved are not in the plan. Time is planned on known GPUs only.
+    """
+    rated = sorted(one.index for one in report.outcomes if one.action == report.kind.DONE)
+    if not rated:
+        return {}
+    shards = [run.manifest.shards[index] for index in rated]
+    pairs = pa.concat_tables([run.pairs.slice(one.start, one.num_pairs) for one in shards])
+    block_size = kv_block_size(run.config.judge, is_on_cpu=not visible_gpus())
+    counts = count_tokens(run.rater, pairs, block_size=block_size)
+    asked = 1 - report.computed("num_known") / (pairs.num_rows * run.manifest.rows_per_pair)
+    planned = counts.scaled(asked)
+    return {
+        **{
+            name: {"planned": value, "actual": report.total_now(name)}
+            for name, value in planned._asdict().items()
+        },
+        "seconds": {
+            "planned": _planned_seconds(run, planned),
+            "actual": report.seconds,
+        },
+    }
+
+
+def _counts_by_layout(
+    run: RatingRun, pilot: Pilot | None, *, is_on_cpu: bool
+) -> dict[str, TokenCounts]:
+    """What each layout asks; of a judge without a tokenizer here, what the run's own layout does.
+
+    With a pilot, replies are as long as its were, and prompts too where they cannot be counted.
+    """
+    block_size = kv_block_size(run.config.judge, is_on_cpu=is_on_cpu and not visible_gpus())
+    layouts = [run.config.layout] if run.judge.tokenizer is None else get_args(PromptLayout)
+    counts = {
+        layout: count_tokens(
+            replace(run.rater, prompt=replace(run.rater.prompt, layout=layout)),
+            run.pairs,
+            block_size=block_size,
+        )
+        for layout in layouts
+    }
+    if pilot and pilot.tokens.num_calls:
+        for layout, one in counts.items():
+            measured = pilot.tokens.scaled(one.num_calls / pilot.tokens.num_calls)
+            has_tokens = one.prompt_tokens is not None
+            replies = one._replace(output_tokens=measured.output_tokens)
+            counts[layout] = replies if has_tokens else measured
+    if run.judge.tokenizer is not None:
+        paper = counts["paper"]
+        counts[_UNCACHED] = paper._replace(computed_tokens=paper.prompt_tokens)
+    return counts
+
+
+def _calibrated(run: RatingRun, study: Study, config: PlanRateConfig, reporter: Reporter) -> Pilot:
+    """Rate a run's first pairs as a run of their own, with the judge of the whole run."""
+    options = {name: getattr(config, name) for name in RatingConfig.model_fields}
+    pilot = RatingConfig.model_validate(options | {"limit": config.calibrate})
+    began = time.monotonic()
+    try:
+        opened = open_run(study, pilot, judge=run.judge)
+        report = work_through(opened.job(reporter=reporter))
+    finally:
+        run.judge.close()
+    seconds = time.monotonic() - began
+    if report.failures:
+        raise EncoreError(f"the calibration failed: {next(iter(report.failures.values()))}")
+    return Pilot(
+        num_pairs=opened.pairs.num_rows,
+        tokens=TokenCounts(*map(report.total_now, TokenCounts._fields)),
+        seconds=report.seconds,
+        startup_seconds=seconds - report.seconds,
+    )
+
+
+def _clock(
+    run: RatingRun, config: PlanRateConfig, gpu: Gpu | None, pilot: Pilot | None
+) -> tuple[Clock | None, str]:
+    """How long some tokens take without the engines' start, if that is known, and how it is."""
+    if pilot and pilot.tokens.num_calls:
+        num_engines = max(1, config.count // num_devices(config.judge))
+        each = pilot.seconds / _num_computed(pilot.tokens) / num_engines
+        return lambda counts: each * _num_computed(counts), f"measured on {pilot.num_pairs} pairs"
+    if pilot:
+        return None, "not known: the calibration's ratings were there before; calibrate more pairs"
+    if gpu is None:
+        return None, "not known: --gpu NAME estimates them, --calibrate PAIRS measures them here"
+    try:
+        seconds_of = _estimate(run, gpu, count=config.count, utilisation=config.utilisation)
+    except EncoreError as error:
+        return None, f"not known: {error}; --calibrate PAIRS measures them"
+    origin = f"estimated for {config.count} {gpu.name} at {config.utilisation:.0%} of its peak"
+    return seconds_of, origin
+
+
+def _estimate(run: RatingRun, gpu: Gpu, *, count: int, utilisation: float) -> Clock:
+    """The time of arithmetic on all tokens, and of reading the weights to write the replies.
+
+    Attention and the output layer are left out: some percent of a prompt of a thousand tokens.
+
+    Raises:
+        EncoreError: The judge's config.json does not say how large it is.
+    """
+    shape = find_shape(run.config.judge.model, revision=run.config.judge.revision)
+    weight_bytes = 4 if run.judge.identity.dtype == "float32" else 2
+    forward_flops = flops_per_token(shape) / 3  # two thirds are the backward pass
+    per_token = forward_flops / (gpu.peak_flops(weight_bytes=weight_bytes) * utilisation)
+    per_step = shape.num_parameters * weight_bytes / (1e9 * gpu.bandwidth_gb_s)
+
+    def seconds_of(counts: TokenCounts) -> float:
+        num_steps = (counts.output_tokens or 0) / _REPLIES_AT_ONCE
+        return (_num_computed(counts) * per_token + num_steps * per_step) / count
+
+    return seconds_of
+
+
+def _planned_seconds(run: RatingRun, planned: TokenCounts) -> float | None:
+    """The estimate for the GPUs of this machine; None without any, or if one is not known."""
+    if not (gpus := visible_gpus()) or planned.computed_tokens is None:
+        return None
+    import torch
+
+    engines = run.config.engines
+    count = len(gpus) if engines == "auto" else engines * num_devices(run.config.judge)
+    try:
+        gpu = gpu_named(torch.cuda.get_device_name())
+        utilisation = _TRAINING["utilisation"].default
+        return _estimate(run, gpu, count=count, utilisation=utilisation)(planned)
+    except EncoreError:
+        return None
+
+
+def _num_computed(counts: TokenCounts) -> int:
+    """Tokens that take the engine's time: computed ones of prompts, and the replies'."""
+    assert counts.computed_tokens is not None
+    assert counts.output_tokens is not None
+    return counts.computed_tokens + counts.output_tokens
+
+
+def _row(
+    counts: TokenCounts,
+    seconds_of: Clock | None,
+    config: PlanRateConfig,
+) -> dict[str, float | None]:
+    """Tokens, hours and money; the money of what has a price."""
+    has_tokens = counts.computed_tokens is not None
+    hours = seconds_of(counts) / 3600 if seconds_of and has_tokens else None
+    amounts = [
+        (config.price_input, counts.prompt_tokens, 1e-6),
+        (config.price_output, counts.output_tokens, 1e-6),
+        (config.price_gpu_hour, hours, config.count),
+    ]
+    costs = [
+        price * amount * unit
+        for price, amount, unit in amounts
+        if price is not None and amount is not None
+    ]
+    return {**counts._asdict(), "hours": hours, "money": sum(costs) if costs else None}
+
+
+def _notes(run: RatingRun, config: PlanRateConfig, pilot: Pilot | None) -> list[str]:
+    """What is missing in a plan, and how to get it."""
     notes = []
-    if run.judge.tokenizer is None:
-        notes.append("the judge has no tokenizer here: calls are counted, tokens are not")
-    layouts: dict[str, Any] = {}
-    counts = _counts_by_layout(run, is_on_cpu=gpu is None and not visible_gpus())
-    for name, counted in counts.items():
-        one = counted
-        if pilot and pilot.num_calls:
-            one = one._replace(output_tokens=round(one.num_calls * pilot.output_tokens / pilot.num_calls))
-        seconds = None
-        layouts[name] = one._asdict()
-    return layouts
+    if run.judge.tokenizer is None and not pilot:
+        notes.append(
+            "the judge has no tokenizer here: calls are counted, tokens are not; give its own with "
+            "--tokenizer, or --calibrate PAIRS to take tokens from what the server reports"
+        )
+    if (config.price_input is None) != (config.price_output is None):
+        missing = "input" if config.price_input is None else "output"
+        notes.append(f"the money is without {missing} tokens: give --price-{missing}")
+    elif config.price_input is None and config.price_gpu_hour is None:
+        notes.append("no money: give --price-gpu-hour, or --price-input and --price-output")
+    return notes

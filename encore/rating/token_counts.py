@@ -18,10 +18,10 @@ from encore.data.records import RESPONSES
 from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
 from encore.rating.shard_rating import ShardRater
 
-#: So many pairs, evenly from the shortest to the longest, give the tokens of HH to 1 %.
+#: Tokenising so many takes a second or two; of HH's 1,500 pairs they give all tokens to 1 %.
 MAX_COUNTED_PAIRS = 1000
 #: What judges write most often where any number is allowed.
-_USUAL_REPLY = "0.85"
+_USUAL_REPLY = "0.8"
 
 
 class TokenCounts(NamedTuple):
@@ -35,6 +35,11 @@ class TokenCounts(NamedTuple):
     computed_tokens: int | None = None
     output_tokens: int | None = None
 
+    def scaled(self, factor: float) -> TokenCounts:
+        """So many times as much."""
+        tokens = (value and round(value * factor) for value in self[1:])
+        return TokenCounts(round(self.num_calls * factor), *tokens)
+
 
 def count_tokens(
     rater: ShardRater,
@@ -45,8 +50,9 @@ def count_tokens(
 ) -> TokenCounts:
     """What a run over these pairs, in this order, asks: exact where all of them are counted.
 
-    The first pair's prompts fill the cache with what all pairs share, so they count once. Output
-    tokens are those of a usual reply.
+    The first pair's prompts fill the cache with what all pairs share, so they count once. Of a
+    sample, computed tokens are a little too many (2 % for 200 of 1,500 pairs of HH): among more
+    pairs, more begin with the same words. Output tokens are those of a usual reply.
 
     Args:
         rater: Of the run; it makes the prompts as it does for the judge.

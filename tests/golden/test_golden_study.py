@@ -52,7 +52,8 @@ def test_ingest(golden_study: GoldenStudy):
 
 def test_ratings(golden_study: GoldenStudy):
     """Every column, and every row in its order; what is the same in all rows is kept once."""
-    check_golden("rate", masked(golden_study.rated))
+    rated = {name: value for name, value in golden_study.rated.items() if name != "plan"}
+    check_golden("rate", masked(rated))
     folder = golden_study.folder / "ratings" / golden_study.rated["run_key"]
     shards = sorted(folder.glob("*.parquet"))
     table = pa.concat_tables([pq.read_table(shard) for shard in shards])

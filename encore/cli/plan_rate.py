@@ -1,0 +1,58 @@
+"""`encore plan rate`: what a rating run will take, before the judge is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from encore.cli.output import amount, compact_table
+from encore.options import JsonOption, command
+from encore.planning.rating_plan import PlanRateConfig
+from encore.terminal import out, print_json, say, terminal_reporter, visible
+
+
+@command
+def plan_rate(config: PlanRateConfig, *, json: JsonOption = False) -> None:
+    """What a rating run will take: calls, tokens by prompt layout, hours, money. Loads no weights.
+
+    Prompts are made and tokenised as for the judge, those of at most 1,000 pairs, evenly from the
+    shortest to the longest. Computed are the tokens that the engine's prefix cache does not save.
+    Hours are without the engine's start. Money is that of what has a price; a service that bills
+    cached tokens at less costs less.
+
+    Examples: `encore plan rate study --judge ./my-judge --gpu h100-80 --count 4
+    --price-gpu-hour 2.5`, `encore plan rate study --judge ./my-judge --calibrate 200`.
+    """
+    from encore.data.study import open_study
+    from encore.planning.rating_plan import plan_rating
+
+    with terminal_reporter() as reporter:
+        planned = plan_rating(config, open_study(config.study), reporter=reporter)
+    if json:
+        print_json(planned)
+    else:
+        _print(planned)
+    for note in planned["notes"]:
+        say(f"note: {note}")
+
+
+def _print(plan: dict[str, Any]) -> None:
+    counted, num_pairs = plan["num_counted_pairs"], plan["num_pairs"]
+    about = (
+        f"judge {plan['judge']}: {num_pairs:,} pairs x 2 responses x {plan['num_rules']} rules; "
+        f"tokens counted on {counted:,} of the pairs"
+    )
+    out.print(visible(about), soft_wrap=True)
+    rows = [
+        (name + " *" * (name == plan["layout"]), *map(amount, row.values()))
+        for name, row in plan["layouts"].items()
+    ]
+    columns = ("layout (* asked)", "calls", "prompt", "computed", "output", "hours", "money")
+    out.print(compact_table(columns, rows, title="Tokens, hours and money"))
+    out.print(visible(f"hours: {plan['hours_origin']}"), soft_wrap=True)
+    if plan["calibration"]:
+        pilot = plan["calibration"]
+        out.print(
+            f"calibration: {pilot['tokens']['num_calls']:,} calls in {pilot['seconds']:.1f} s, "
+            f"{pilot['tokens']['computed_tokens']:,} tokens computed; the engine took "
+            f"{pilot['startup_seconds']:.1f} s to start"
+        )

@@ -1,0 +1,132 @@
+"""The plan of a rating run: hours and money by hand, what is missing, plan against actual."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from encore.data.ingestion import ingest
+from encore.data.study import Study, open_study
+from encore.errors import InputError
+from encore.planning.rating_plan import PlanRateConfig, compare_with_plan, plan_rating
+from encore.rating import rating_run
+from encore.rating.rating_run import open_run
+from encore.shard_runner import work_through
+from encore.training.backbone_shape import find_shape
+from tests.scripted_judge import ScriptedJudge
+from tests.studies import create_study
+from tests.test_rating import config, write_source
+from tests.tiny_judge import make_tiny_judge
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny")
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    ingest([f"mine={write_source(tmp_path)}"], out=tmp_path / "study")
+    return open_study(tmp_path / "study")
+
+
+def plan(study: Study, folder: Path, **options: object) -> dict:
+    judge = {"model": str(folder), **options.pop("judge", {})}
+    given = PlanRateConfig.model_validate({"study": study.path, "judge": judge, **options})
+    return plan_rating(given, study)
+
+
+def test_hours_and_money_follow_from_tokens_and_the_gpus_table(study, folder):
+    options = {"gpu": "h100-80", "count": 4, "utilisation": 0.5, "price_gpu_hour": 3.0}
+    found = plan(study, folder, **options, price_input=2.0, price_output=10.0)
+    assert found["num_pairs"] == 25
+    rows, shape = found["layouts"], find_shape(str(folder))
+    assert [*rows] == ["paper", "conversation-first", "paper, no cache"]
+    for row in rows.values():
+        assert row["num_calls"] == 25 * 2 * 10
+        # "0", ".", "8" and the end: four tokens each.
+        assert row["output_tokens"] == 4 * row["num_calls"]
+    uncached = rows["paper, no cache"]
+    assert uncached["computed_tokens"] == uncached["prompt_tokens"]
+    assert rows["conversation-first"]["computed_tokens"] < rows["paper"]["computed_tokens"]
+    row = rows["paper"]
+    # Two operations a weight; the judge is float32, 66.9 TFLOP/s, half of which are used; every
+    # 256 replies' tokens read 4 bytes a parameter at 3,352 GB/s; four GPUs.
+    tokens = row["computed_tokens"] + row["output_tokens"]
+    arithmetic = tokens * 2 * shape.num_matrix_parameters / (66.9e12 * 0.5)
+    reading = row["output_tokens"] / 256 * 4 * shape.num_parameters / 3352e9
+    seconds = (arithmetic + reading) / 4
+    assert row["hours"] == pytest.approx(seconds / 3600)
+    prompts, replies = row["prompt_tokens"] * 2e-6, row["output_tokens"] * 1e-5
+    assert row["money"] == pytest.approx(prompts + replies + 4 * 3 * seconds / 3600)
+    assert found["notes"] == []
+
+
+def test_what_is_missing_is_named(study, folder):
+    found = plan(study, folder)
+    assert {(row["hours"], row["money"]) for row in found["layouts"].values()} == {(None, None)}
+    assert "--gpu" in found["hours_origin"]
+    assert "--calibrate" in found["hours_origin"]
+    assert "--price-gpu-hour" in found["notes"][0]
+    [note] = plan(study, folder, price_input=1.0)["notes"]
+    assert note == "the money is without output tokens: give --price-output"
+
+
+def test_a_judge_without_a_tokenizer_gets_its_calls_counted(study, monkeypatch):
+    class Remote(ScriptedJudge):
+        tokenizer = None
+
+        @property
+        def identity(self):
+            return ScriptedJudge().identity
+
+    monkeypatch.setattr(rating_run, "open_judge", lambda _config: Remote())
+    found = plan(study, Path("remote"), price_input=1.0, price_output=1.0)
+    [(layout, row)] = found["layouts"].items()
+    assert (layout, row["num_calls"]) == ("paper", 500)
+    assert row["prompt_tokens"] is row["computed_tokens"] is row["hours"] is row["money"] is None
+    assert "--tokenizer" in found["notes"][0]
+
+
+def test_what_cannot_be_planned_is_refused(study, folder, tmp_path):
+    with pytest.raises(InputError, match="GPU 'nosuch'"):
+        plan(study, folder, gpu="nosuch")
+    with pytest.raises(InputError, match="no pairs"):
+        plan(create_study(tmp_path / "empty"), folder)
+
+
+def test_a_calibration_is_a_run_whose_ratings_stay(study, monkeypatch):
+    judge = ScriptedJudge()
+    monkeypatch.setattr(rating_run, "open_judge", lambda _config: judge)
+    found = plan(study, Path("scripted"), calibrate=5, price_gpu_hour=2.0)
+    assert judge.num_asked == 5 * 20
+    pilot, row = found["calibration"], found["layouts"]["paper"]
+    assert pilot["num_pairs"] == 5
+    assert pilot["tokens"]["num_calls"] == 100
+    assert row["output_tokens"] == 3 * 500  # "0.1": three of this judge's tokens
+    tokens = pilot["tokens"]["computed_tokens"] + pilot["tokens"]["output_tokens"]
+    work = row["computed_tokens"] + row["output_tokens"]
+    assert row["hours"] == pytest.approx(pilot["seconds"] / tokens * work / 3600)
+    # The whole run finds them; a second calibration measures nothing, and says so.
+    report = work_through(open_run(study, config(), judge=judge).job())
+    assert report.computed("num_known") == 100
+    assert judge.num_asked == 500
+    again = plan(study, Path("scripted"), calibrate=5)
+    assert again["layouts"]["paper"]["hours"] is None
+    assert "calibrate more pairs" in again["hours_origin"]
+
+
+def test_plan_against_actual_is_about_the_shards_of_this_call(study):
+    judge = ScriptedJudge()
+    run = open_run(study, config(), judge=judge)
+    report = work_through(run.job())
+    compared = compare_with_plan(run, report)
+    for name in ("num_calls", "prompt_tokens"):
+        assert compared[name]["planned"] == compared[name]["actual"] > 0
+    assert compared["seconds"] == {"planned": None, "actual": report.seconds}
+    assert compare_with_plan(run, work_through(run.job())) == {}  # nothing was rated
+    victim = next(run.run_dir.glob("shard-00002*"))
+    victim.unlink()
+    compared = compare_with_plan(run, work_through(run.job()))
+    assert compared["num_calls"] == {"planned": 5 * 20, "actual": 5 * 20}  # 25 pairs, 10 a shard
