@@ -6,7 +6,7 @@ from typing import Any
 
 from encore.cli.output import amount, compact_table
 from encore.options import JsonOption, command
-from encore.planning.rating_plan import PlanRateConfig
+from encore.planning.plan_config import PlanRateConfig
 from encore.terminal import out, print_json, say, terminal_reporter, visible
 
 

@@ -13,11 +13,12 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
 
-from encore.config import PricesConfig, PromptLayout, RatingConfig, StudyConfig, option
+from encore.config import PromptLayout, RatingConfig
 from encore.data.study import Study
 from encore.engines.local import visible_gpus
 from encore.errors import EncoreError
 from encore.judges.base import num_devices
+from encore.planning.plan_config import PlanRateConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rating.token_counts import (
     MAX_COUNTED_PAIRS,
@@ -29,37 +30,16 @@ from encore.reporting import SILENT, Reporter
 from encore.shard_runner import RunReport, work_through
 from encore.training.backbone_shape import find_shape, flops_per_token
 from encore.training.gpus import Gpu, gpu_named
-from encore.training.plan import PlanTrainConfig
 
 #: Replies that an engine writes at once: each of its steps reads all weights.
 _REPLIES_AT_ONCE = 256
 _UNCACHED = "paper, no cache"
-_TRAINING: dict[str, Any] = dict(PlanTrainConfig.model_fields)
 
 
 #: How long some tokens take, in seconds, without the engines' start.
 Clock = Callable[[TokenCounts], float]
 #: Calls, kinds of tokens and seconds.
 Comparison = dict[str, dict[Literal["planned", "actual"], float | None]]
-
-
-class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
-    """`encore plan rate`: a rating run, and what it is to run on."""
-
-    engines: Literal[1] = option(1, hidden=True, identity=False, help="As --count says.")
-    silence_seconds: float = option(600, hidden=True, identity=False, help="Of several engines.")
-    gpu: str | None = option(
-        None, metavar="GPU", help="Estimate hours on h100-80, h200-141, a100-80, l40s-48…"
-    )
-    count: int = option(1, ge=1, help="So many GPUs; without GPUs: machines like this one.")
-    utilisation: float = _TRAINING["utilisation"]
-    calibrate: int | None = option(
-        None,
-        ge=1,
-        metavar="PAIRS",
-        help="Measure hours and replies: rate so many pairs here, as `encore rate --limit` does. "
-        "The ratings are kept, and a larger run does not ask for them again.",
-    )
 
 
 class Pilot(NamedTuple):
@@ -229,7 +209,7 @@ def _planned_seconds(run: RatingRun, planned: TokenCounts) -> float | None:
     count = len(gpus) if engines == "auto" else engines * num_devices(run.config.judge)
     try:
         gpu = gpu_named(torch.cuda.get_device_name())
-        utilisation = _TRAINING["utilisation"].default
+        utilisation = PlanRateConfig.model_fields["utilisation"].default
         return _estimate(run, gpu, count=count, utilisation=utilisation)(planned)
     except EncoreError:
         return None

@@ -9,7 +9,8 @@ import pytest
 from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
 from encore.errors import InputError
-from encore.planning.rating_plan import PlanRateConfig, compare_with_plan, plan_rating
+from encore.planning.plan_config import PlanRateConfig
+from encore.planning.rating_plan import compare_with_plan, plan_rating
 from encore.rating import rating_run
 from encore.rating.rating_run import open_run
 from encore.shard_runner import work_through

@@ -1,0 +1,29 @@
+"""What `encore plan rate` is told: the options of a rating run, and those of what it runs on."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from encore.config import PricesConfig, RatingConfig, StudyConfig, option
+from encore.training.plan import PlanTrainConfig
+
+_TRAINING: dict[str, Any] = dict(PlanTrainConfig.model_fields)
+
+
+class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
+    """`encore plan rate`: a rating run, and what it is to run on."""
+
+    engines: Literal[1] = option(1, hidden=True, identity=False, help="As --count says.")
+    silence_seconds: float = option(600, hidden=True, identity=False, help="Of several engines.")
+    gpu: str | None = option(
+        None, metavar="GPU", help="Estimate hours on h100-80, h200-141, a100-80, l40s-48…"
+    )
+    count: int = option(1, ge=1, help="So many GPUs; without GPUs: machines like this one.")
+    utilisation: float = _TRAINING["utilisation"]
+    calibrate: int | None = option(
+        None,
+        ge=1,
+        metavar="PAIRS",
+        help="Measure hours and replies: rate so many pairs here, as `encore rate --limit` does. "
+        "The ratings are kept, and a larger run does not ask for them again.",
+    )
