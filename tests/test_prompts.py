@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from encore.data.records import Message
 from encore.data.rules import load_rule_set
-from encore.rating.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
+from encore.rating.prompts import (
+    RATING_TEMPLATE,
+    RatingPrompt,
+    render_conversation,
+    render_rating_prompt,
+)
 
 GOLDEN = Path(__file__).parent / "golden" / "rating-prompt.txt"
 
@@ -34,3 +39,30 @@ def test_placeholders_inside_the_texts_stay_as_they_are(conversation, rule):
     head, between, tail = RATING_TEMPLATE.replace("{rule}", "\0").replace("{QA}", "\0").split("\0")
     rendered = render_rating_prompt(conversation, rating_rule=rule)
     assert rendered == head + rule + between + conversation + tail
+
+
+def test_the_other_layout_has_the_same_sentences_and_puts_the_conversation_first():
+    texts = {
+        layout: "".join(
+            RatingPrompt(layout=layout).parts("Human: a\n\nAssistant: b", rating_rule="r")
+        )
+        for layout in ("paper", "conversation-first")
+    }
+    assert texts["paper"] == RATING_TEMPLATE.format(rule="r", QA="Human: a\n\nAssistant: b")
+    blocks = [sorted(text.split("\n\n")) for text in texts.values()]
+    assert blocks[0] == blocks[1]
+    assert texts["conversation-first"].index("Human: a") < texts["conversation-first"].index("r\n")
+    assert texts["conversation-first"].endswith("nothing else. Score:")
+
+
+def test_a_scale_is_named_wherever_the_paper_names_its_own():
+    prompt = RatingPrompt(labels=tuple("0123456789"))
+    text = "".join(prompt.parts("between 0 and 1", rating_rule="from 0 to 1"))
+    for said in (
+        "from 0 to 9.",
+        "a score of 9 indicates",
+        "with one of 0, 1, 2, 3",
+        "between 0 and 9 and",
+    ):
+        assert said in text
+    assert text.count("between 0 and 1") == text.count("from 0 to 1") == 1  # those of the texts

@@ -158,6 +158,46 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
     assert mended.summary == "1 rated, 2 reused, 0 failed"
 
 
+def test_no_call_is_made_twice_when_pairs_are_added(study, tmp_path):
+    first = opened(study, ScriptedJudge(), limit=7)
+    work_through(first.job())
+    more = write_source(tmp_path, num_pairs=NUM_PAIRS + 5)
+    ingest([f"more={more}"], out=study.path)  # 25 of them are in the study under another label
+    judge = ScriptedJudge()
+    run = opened(study, judge)
+    report = work_through(run.job())
+    known = set(first.pairs["pair_id"].to_pylist())
+    pair_ids = run.pairs["pair_id"].to_pylist()
+    num_new = 20 * sum(pair_id not in known for pair_id in pair_ids)
+    assert judge.num_asked == report.total("num_calls") == num_new
+    assert report.computed("num_known") == 20 * len(pair_ids) - num_new == 20 * 14
+    rows = ratings(run).to_pylist()
+    assert {row["run_key"] for row in rows} == {run.manifest.run_key}
+    for path in study.ratings_dir.iterdir():
+        path.rename(tmp_path / path.name)
+    fresh = opened(study, ScriptedJudge())
+    work_through(fresh.job())
+    assert ratings(fresh).to_pylist() == rows
+
+
+def test_ratings_of_another_rule_text_or_way_of_asking_are_asked_again(study, tmp_path):
+    work_through(opened(study, ScriptedJudge()).job())
+    text = 'name = "mine"\n' + "".join(
+        f'[[rules]]\nrule_id = "{rule.rule_id}"\ntitle = "t"\ndescription = "d"\n'
+        f'preference_rule = "p"\nrating_rule = "{rule.rating_rule + "!" * (place > 3)}"\n'
+        for place, rule in enumerate(load_rule_set("encore-10").rules)
+    )
+    rules = tmp_path / "mine.toml"
+    rules.write_text(text, encoding="utf-8")
+    judge = ScriptedJudge()
+    work_through(opened(study, judge, rules=str(rules)).job())
+    assert judge.num_asked == NUM_PAIRS * 2 * 6
+    for change in ({"layout": "conversation-first"}, {"max_reply_tokens": 17}):
+        judge = ScriptedJudge()
+        work_through(opened(study, judge, **change).job())
+        assert judge.num_asked == NUM_PAIRS * 20
+
+
 SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant"}
 #: Everything that a rating depends on, and a change of each: in the config, the judge, the code.
 CONFIG: list[dict[str, object]] = [

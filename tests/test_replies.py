@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from encore.rating.replies import parse_reply
+from encore.judges.base import Decoding, Reply
+from encore.rating.replies import parse_reply, read_reply, scale_values
 
 
 @pytest.mark.parametrize(
@@ -46,3 +49,43 @@ NULLS = {
 )
 def test_anything_else_is_null_with_its_reason(reply, reason):
     assert parse_reply(reply) == (None, reason)
+
+
+def test_numbers_from_0_to_1_are_their_own_ratings_and_other_labels_are_evenly_spaced():
+    assert scale_values(("0.0", "0.25", "1")) == (0.0, 0.25, 1.0)
+    assert scale_values(("0", "1", "2", "3", "4")) == (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert scale_values(("bad", "good")) == (0.0, 1.0)
+
+
+EXPECTED = Decoding(kind="expected", max_reply_tokens=16, labels=("A", "B", "C"))
+
+
+def labelled(*shares: float) -> Reply:
+    logprobs = tuple(math.log(share) for share in shares)
+    return Reply(text="B", is_complete=True, label_logprobs=logprobs)
+
+
+def test_an_expected_answer_keeps_level_mean_mass_and_entropy():
+    answer = read_reply(labelled(0.1, 0.3, 0.4), EXPECTED, min_label_mass=0.5)
+    assert answer.rating == 1.0  # C
+    # Of a mass of 0.8: 1/8, 3/8, 4/8; their mean on 0, 0.5, 1 is 3/16 + 8/16.
+    assert answer.expected_rating == pytest.approx(11 / 16)
+    assert answer.label_mass == pytest.approx(0.8)
+    entropy = -(math.log(1 / 8) / 8 + 3 * math.log(3 / 8) / 8 + math.log(1 / 2) / 2)
+    assert answer.reply_entropy == pytest.approx(entropy)
+
+
+def test_too_little_label_mass_is_null_and_the_mass_is_kept():
+    answer = read_reply(labelled(0.1, 0.1, 0.2), EXPECTED, min_label_mass=0.5)
+    assert (answer.rating, answer.expected_rating) == (None, None)
+    assert answer.null_reason == "low_label_mass"
+    assert answer.label_mass == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("text", "rating", "reason"), [("0.5", 0.5, None), ("0.4", None, "not_on_scale")]
+)
+def test_a_choice_that_is_no_label_is_null(text, rating, reason):
+    decoding = Decoding(kind="choice", max_reply_tokens=16, labels=("0.0", "0.5", "1.0"))
+    answer = read_reply(Reply(text=text, is_complete=True), decoding, min_label_mass=0.5)
+    assert (answer.rating, answer.null_reason) == (rating, reason)

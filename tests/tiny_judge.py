@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encore.data.rules import load_rule_set
+from encore.judges.chat import ChatTokenizer
 from encore.rating.prompts import RATING_TEMPLATE
 from tests.scripted_judge import CHAT_TEMPLATE, SPECIAL_TOKENS
 
@@ -24,6 +25,8 @@ def make_tiny_judge(
     hidden_size: int = 64,
     max_model_len: int = 4096,
     vocab_size: int = 2048,
+    num_layers: int = 2,
+    tokenizer: PreTrainedTokenizerFast | None = None,
     seed: int = 0,
     answers_scores: bool = True,
 ) -> Path:
@@ -34,26 +37,28 @@ def make_tiny_judge(
         hidden_size: A multiple of 32: vLLM's CPU attention has no smaller heads.
         max_model_len: Context in tokens; a small one makes real prompts too long.
         vocab_size: At most this many tokens; the rating prompt and the rules are the corpus.
+        num_layers: Those beyond the second compute, and add nothing.
+        tokenizer: Instead of one trained on that corpus; it has a chat template.
         seed: Of the weights: another seed is another judge.
         answers_scores: False leaves all weights random: its replies are cut-off nonsense, null.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = _tokenizer(vocab_size)
+    tokenizer = tokenizer or _tokenizer(vocab_size)
     tokenizer.save_pretrained(folder)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,
         intermediate_size=2 * hidden_size,
-        num_hidden_layers=2,
+        num_hidden_layers=num_layers,
         num_attention_heads=hidden_size // 32,
         num_key_value_heads=hidden_size // 32,
         max_position_embeddings=max_model_len,
         tie_word_embeddings=False,
-        pad_token_id=SPECIAL_TOKENS.index("<pad>"),
-        bos_token_id=SPECIAL_TOKENS.index("<bos>"),
-        eos_token_id=SPECIAL_TOKENS.index("<eot>"),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
         dtype="float32",
     )
     with torch.random.fork_rng(devices=[]):
@@ -103,8 +108,9 @@ def _teach_to_spell_scores(
     """
     import torch
 
-    names = ("<assistant>", "<eot>", "0", ".", *"123456789")
-    header, end, zero, point, *digits = ids = tokenizer.convert_tokens_to_ids(names)
+    spelt = tokenizer.convert_tokens_to_ids(["0", ".", *"123456789"])
+    header = ChatTokenizer(tokenizer).encode(["?"])[0][-1]
+    header, end, zero, point, *digits = ids = [header, tokenizer.eos_token_id, *spelt]
     generator = torch.Generator().manual_seed(seed)
 
     def random(*shape: int) -> Any:
@@ -121,7 +127,10 @@ def _teach_to_spell_scores(
         output[point] = embedding[zero]
         output[digits] = embedding[point] + direction[len(ids) : len(ids) + 9]
         output[end] = embedding[digits].sum(dim=0)
-        for layer in model.model.layers:
+        for layer in model.model.layers[2:]:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        for layer in model.model.layers[:2]:
             for projection, scale in (("q", 0.3), ("k", 0.3), ("v", 0.1), ("o", 0.1)):
                 weight = getattr(layer.self_attn, f"{projection}_proj").weight
                 weight.copy_(scale * random(*weight.shape))

@@ -59,8 +59,10 @@ def comparison_tables(comparison: RunComparison) -> Iterator[Table | Padding | s
         "ΔH": lambda row: _with_margin(row.entropy_difference, digits=2),
         "Δ half": lambda row: _with_margin(row.accuracy_difference, digits=1, scale=100),
         "Δ weight": lambda row: _with_margin(row.weight_difference),
+        "ties": percent_of("tie_rate.value"),
+        "Δ ties": lambda row: _with_margin(row.tie_difference, digits=1, scale=100),
     }
-    title = "Two runs: other minus this one, ± half of the 95 % interval (half in points)"
+    title = "Two runs: other minus this one, ± half of the 95 % interval (half, ties in points)"
     yield rule_table(rule_ids, comparison.rules, columns, title=title)
     yield rule_legend(rule_ids)
     yield f"{comparison.sentence}."

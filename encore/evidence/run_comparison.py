@@ -57,6 +57,8 @@ class RuleComparison:
         kappa: Cohen's kappa with squared differences, the usual one for ordered levels: 1 is
             perfect, 0 what chance gives. It is equal to Lin's concordance coefficient.
         mean_difference: Of the ratings: which run is stricter.
+        tie_rate: Of the first: pairs whose responses it rates alike, over ``num_pairs``.
+        tie_difference: Of the tie rates.
         entropy_difference: Of the entropies, in nats.
         accuracy_difference: Of the half-credit accuracies, over ``num_pairs``.
         weight_difference: Of ENCORE's weights at the paper's temperature.
@@ -69,6 +71,8 @@ class RuleComparison:
     correlation: Estimate
     kappa: Estimate
     mean_difference: Estimate
+    tie_rate: Estimate
+    tie_difference: Estimate
     entropy_difference: Estimate
     accuracy_difference: Estimate
     weight_difference: Estimate
@@ -202,11 +206,14 @@ def _figures(x_2PR: _Floats, y_2PR: _Floats, times_P: _Floats) -> dict[str, _Flo
         var_x, var_y, cov = mean(x * x), mean(y * y), mean(x * y)
         by_chance = var_x + var_y + (mean_x - mean_y) ** 2
         wins = [np.sign(one[0] - one[1]) / 2 for one in (x_2PR, y_2PR)]
+        ties = [1 - 2 * np.abs(won) for won in wins]
         return {
             "agreement": mean(np.where(np.isnan(x), np.nan, x_2PR == y_2PR)),
             "correlation": np.clip(cov / np.sqrt(_above_0(var_x) * _above_0(var_y)), -1, 1),
             "kappa": 2 * cov / _above_0(by_chance),
             "mean_difference": mean_y - mean_x,
+            "tie_rate": mean(ties[0]),
+            "tie_difference": mean(ties[1] - ties[0]),
             "accuracy_difference": mean(wins[1] - wins[0]),
         }
 

@@ -20,7 +20,7 @@ from encore.errors import InputError
 from encore.query.query_files import query_files
 from encore.query.study_database import FilePart, StudyTable, literal, quoted
 from encore.rating_runs import RatingStatus, status
-from encore.schemas import PAIRS, RATINGS, SET_ASIDE_FIELDS
+from encore.schemas import PAIRS, RATINGS_EXPECTED, SET_ASIDE_FIELDS
 from encore.scoring.head_scores import (
     SYNTHETIC_MODEL,
     ScoreStatus,
@@ -42,8 +42,8 @@ class TableDoc:
 #: Tables that stand in files as they are shown.
 _FILE_SCHEMAS = {
     "pairs": PAIRS,
-    "ratings": RATINGS,
-    "all_ratings": RATINGS,
+    "ratings": RATINGS_EXPECTED,
+    "all_ratings": RATINGS_EXPECTED,
     "benchmark_pairs": pa.schema([("table_key", pa.string()), *PAIR_RESULTS]),
 }
 
@@ -154,7 +154,7 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
 
 def ratings_of(statuses: Sequence[RatingStatus]) -> StudyTable:
     """The ratings of some runs, of the shards that are done; to be read when asked for."""
-    return _table(_ratings_parts(statuses), RATINGS)
+    return _table(_ratings_parts(statuses), RATINGS_EXPECTED)
 
 
 def _table(
@@ -174,7 +174,7 @@ def _part(
 
 
 def _ratings_parts(statuses: Sequence[RatingStatus]) -> tuple[FilePart, ...]:
-    return _part([path for found in statuses for path in found.paths], RATINGS)
+    return _part([path for found in statuses for path in found.paths], RATINGS_EXPECTED)
 
 
 def _score_parts(found: ScoreStatus) -> tuple[FilePart, ...]:
@@ -259,6 +259,8 @@ def _run_row(found: RatingStatus) -> dict[str, Any]:
         "num_done": found.count("done"),
         "is_complete": found.is_complete,
         "is_synthetic_judge": bool(manifest.synthetic),
+        "layout": identity.get("layout", "paper"),
+        "decode": identity["decoding"].get("kind", "text"),
         "overlong": identity["plan"].get("overlong"),
         "identity": _json(identity),
         "versions": _json(dict(manifest.versions)),

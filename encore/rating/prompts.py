@@ -83,7 +83,7 @@ class RatingPrompt:
             "between 0 and 1": f"between {lowest} and {highest}",
             "score of 0 ": f"score of {lowest} ",
             "score of 1 ": f"score of {highest} ",
-            "a single float number": f"a single one of {', '.join(self.labels)}",
+            "a single float number": f"one of {', '.join(self.labels)}",
         }.items():
             sentences = sentences.replace(paper, own)
         return sentences

@@ -133,7 +133,7 @@ class ShardRater:
             for reply, (_, num_cut) in zip(replies, prompts, strict=True)
         )
         rows = [
-            {**one.columns, **(answer or next(new))}
+            {**(answer or next(new)), **one.columns}
             for one, answer in zip(questions, answers, strict=True)
         ]
         reasons = Counter(row["null_reason"] for row in rows if row["null_reason"] is not None)

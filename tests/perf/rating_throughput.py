@@ -1,40 +1,61 @@
-"""Rating through the product against a bare `vllm.LLM.generate`: same prompts, order and settings.
+"""Four ways to ask one judge the same things, through the product and through the bare engine.
 
-    python -m tests.perf.rating_throughput [--pairs hh=FILE] [--judge FOLDER]
+    python -m tests.perf.rating_throughput [--pairs hh=FILE] [--rules encore-20] [--judge FOLDER]
 
-The bare side gets all prompts as text in one call; the product plans, renders, tokenises, drains
-the engine between shards, parses, writes and verifies. Each side has an engine in a process of its
-own, for on a CPU the threads of one engine slow another in the same process; the bare side starts
-and generates in one thread. Both are warm, one waits while the other works, and the prefix cache is
-emptied before each round. The engine's prefill bounds both.
+The first way is the plain one: the paper's prompt, a number as text, the engine as it comes (on a
+CPU its cache shares blocks of 128 tokens). The default judge has 40M random weights and the demo
+judge's tokenizer; its replies are numbers of three tokens. Both sides of a way use one engine in
+turn, with an empty prefix cache: the bare one gets the token ids in one call of ``generate``; the
+product plans, renders, tokenises, drains the engine between shards, reads, writes and verifies.
+Prefill of tokens that are in no cache bounds all four; the more of them are shared, the more the
+engine's cost of a request.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import tempfile
-from contextlib import closing
-from functools import cache
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
-from encore.data.pairs import records_of
-from encore.data.records import RESPONSES
 from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.judges import open_judge
-from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_run import RatingRun, open_run
 from encore.settings import prepare_environment
 from encore.shard_runner import work_through
 from tests.perf.harness import in_turn, seconds_of, show, worker
+from tests.tiny_judge import make_tiny_judge
 
-MAX_REPLY_TOKENS = 16
-#: Two engines share a GPU.
-ENGINE_ARGS = {"gpu_memory_utilization": 0.45}
+
+class Way(NamedTuple):
+    """How the judge is asked; ``block`` tokens of its cache are shared or not."""
+
+    layout: str
+    decode: str
+    block: int
+
+
+class Measured(NamedTuple):
+    """Seconds of one round, tokens that were computed."""
+
+    seconds: float
+    computed: int = 0
+
+
+WAYS = (
+    Way("paper", "text", 128),
+    Way("paper", "choice", 32),
+    Way("conversation-first", "choice", 32),
+    Way("conversation-first", "expected", 32),
+)
 
 
 def main() -> None:
@@ -43,75 +64,150 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pairs", nargs="+", help="what `encore ingest` takes; default: demo's")
-    parser.add_argument("--judge", type=Path, default=JUDGE_PATH, help="default: the demo's")
-    parser.add_argument("--shards", type=int, default=5)
-    parser.add_argument("--pairs-per-shard", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--judge", type=Path, help="default: one of 40M random weights")
+    parser.add_argument("--rules", default="encore-10")
+    parser.add_argument("--num-pairs", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", type=int, metavar="PROMPTS", help="print the memory of so many")
     options = parser.parse_args()
     prepare_environment()  # as a command does before its imports, for both sides
-    config = RatingConfig(
-        judge=JudgeConfig(model=str(options.judge), engine_args=ENGINE_ARGS),
-        shard_size=options.pairs_per_shard,
-        limit=options.pairs_per_shard * options.shards,
-        max_reply_tokens=MAX_REPLY_TOKENS,
-    )
-    judge = open_judge(config.judge)
-    with tempfile.TemporaryDirectory() as folder, worker() as other, closing(judge):
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        judge = options.judge or random_judge(place / "judge")
         sources = options.pairs or [f"{label}={path}" for label, path in DATA_PATHS.items()]
-
-        def fresh_run() -> RatingRun:
-            """A run of a new study: nothing is rated there."""
-            study = Path(tempfile.mkdtemp(dir=folder)) / "study"
-            ingest(sources, out=study)
-            return open_run(open_study(study), config, judge=judge)
-
-        def bare() -> float:
-            return other.submit(bare_seconds, str(options.judge), texts).result()
-
-        def product() -> float:
-            run = fresh_run()
-            judge._engine.reset_prefix_cache()
-            return seconds_of(lambda: work_through(run.job()))
-
-        texts = texts_of(fresh_run())
-        judge.start()
-        found = in_turn({"bare": bare, "product": product}, rounds=options.rounds)
-    seconds, num = list(zip(*found.values(), strict=True)), len(texts)
-    rows = [
-        {"round": n, "bare/s": num / bare_s, "product/s": num / own_s, "ratio": bare_s / own_s}
-        for n, (bare_s, own_s) in enumerate(seconds, start=1)
-    ]
-    show(f"{num:,} ratings, {options.shards} shards", rows)
-    median = statistics.median(bare_s / own_s for bare_s, own_s in seconds)
-    print(f"product / bare throughput, median of the rounds: {median:.3f}")
+        ingest(sources, out=place / "study")
+        bench = Bench(place / "study", judge, options.rules, options.num_pairs)
+        if options.memory:
+            with worker() as process:
+                show("memory", process.submit(bench.memory, options.memory).result())
+            return
+        print_ways(bench, rounds=options.rounds)
 
 
-@cache
-def bare_engine(judge: str) -> Any:
-    """The judge's engine, started by the thread that calls."""
-    return open_judge(JudgeConfig(model=judge, engine_args=ENGINE_ARGS))._load()
+def print_ways(bench: Bench, *, rounds: int) -> None:
+    """The table, and what preparing prompts costs beside the engine's work."""
+    with worker() as plain, worker() as shared:  # an engine's blocks have one size
+
+        def side(name: str, way: Way) -> Callable[[], Measured]:
+            process = plain if way.block == WAYS[0].block else shared
+            return lambda: process.submit(getattr(bench, name), way).result()
+
+        sides = {(name, way): side(name, way) for way in WAYS for name in ("product", "bare")}
+        names = {" ".join(map(str, (name, *way))): (name, way) for name, way in sides}
+        found = in_turn({key: sides[names[key]] for key in names}, rounds=rounds)
+        prepared = {way: shared.submit(bench.preparation, way).result() for way in WAYS}
+    by_side = {names[key]: results for key, results in found.items()}
+    rows, num = [], bench.num_prompts
+    first = statistics.median(one.seconds for one in by_side["bare", WAYS[0]])
+    for way in WAYS:
+        own, bare = by_side["product", way], by_side["bare", way]
+        ratios = [theirs.seconds / ours.seconds for ours, theirs in zip(own, bare, strict=True)]
+        seconds = statistics.median(one.seconds for one in own)
+        rows.append(
+            {
+                "way": f"{way.layout}, {way.decode}",
+                "block": way.block,
+                "prompts/s": num / seconds,
+                "of the first, bare": first / seconds,
+                "product/bare": statistics.median(ratios),
+                "computed tokens a prompt": own[0].computed / num,
+                "preparing, of the time": prepared[way] / seconds,
+            }
+        )
+    show(f"{num:,} prompts, {rounds} rounds, medians", rows)
 
 
-def bare_seconds(judge: str, texts: list[str]) -> float:
-    """One call of `generate` with all prompts; for a process of its own."""
-    from vllm import SamplingParams
+class Bench:
+    """A study and a judge; measures in the process that it is sent to."""
 
-    engine = bare_engine(judge)
-    engine.reset_prefix_cache()
-    parameters = SamplingParams(temperature=0.0, max_tokens=MAX_REPLY_TOKENS)
-    return seconds_of(lambda: engine.generate(texts, parameters, use_tqdm=False))
+    def __init__(self, study: Path, judge: Path, rules: str, num_pairs: int) -> None:
+        self.study, self.judge, self.rules, self.num_pairs = study, judge, rules, num_pairs
+
+    @property
+    def num_prompts(self) -> int:
+        """Of one round."""
+        return 2 * self.num_pairs * (20 if self.rules == "encore-20" else 10)
+
+    def product(self, way: Way) -> Measured:
+        """A run of a study that has no ratings, in five shards."""
+        run = self._run(way)
+        _engine(run).reset_prefix_cache()
+        seconds = seconds_of(lambda: work_through(run.job()))
+        [report] = [work_through(run.job())]
+        return Measured(seconds, report.total("computed_tokens"))
+
+    def bare(self, way: Way) -> Measured:
+        """All prompts in one call of the engine, which is given the token ids."""
+        from vllm.inputs import TokensPrompt
+
+        run = self._run(way)
+        prompts = [TokensPrompt(prompt_token_ids=ids) for ids in _token_ids(run)]
+        sampling = run.judge._sampling(run.rater.decoding)
+        engine = _engine(run)
+        engine.reset_prefix_cache()
+        return Measured(seconds_of(lambda: engine.generate(prompts, sampling, use_tqdm=False)))
+
+    def preparation(self, way: Way) -> float:
+        """Rendering, tokenising and ordering alone."""
+        run = self._run(way)
+        return seconds_of(lambda: _token_ids(run))
+
+    def memory(self, num_prompts: int) -> list[dict[str, object]]:
+        """The process's peak after each fifth of so many prompts."""
+        self.num_pairs = num_prompts * self.num_pairs // self.num_prompts
+        run, way, rows = self._run(WAYS[3]), WAYS[3], []
+        for part in range(5):
+            started = time.perf_counter()
+            some = [shard.index for shard in run.manifest.shards[part::5]]
+            work_through(replace(run.job(), only=some))
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            rows.append(
+                {
+                    "prompts": (part + 1) * num_prompts // 5,
+                    "way": f"{way.layout}, {way.decode}",
+                    "peak MiB": peak,
+                    "seconds": time.perf_counter() - started,
+                }
+            )
+        return rows
+
+    def _run(self, way: Way) -> RatingRun:
+        study = open_study(self.study)
+        config = RatingConfig(
+            judge=JudgeConfig(model=str(self.judge), engine_args={"block_size": way.block}),
+            rules=self.rules,
+            limit=self.num_pairs,
+            shard_size=max(1, self.num_pairs // 5),
+            layout=way.layout,
+            decode=way.decode,
+            min_label_mass=1e-9,
+        )
+        judge = _JUDGES.setdefault(way.block, open_judge(config.judge))
+        run = open_run(study, config, judge=judge)
+        fresh = Path(tempfile.mkdtemp(dir=self.study.parent)) / run.run_dir.name
+        return type(run)(**{**vars(run), "run_dir": fresh})
 
 
-def texts_of(run: RatingRun) -> list[str]:
-    """The prompts of a run, in its order."""
-    tokenizer = run.judge.tokenizer
-    return [
-        tokenizer.render(render_rating_prompt(conversation, rating_rule=rule.rating_rule))
-        for pair in records_of(run.pairs)
-        for response in RESPONSES
-        for conversation in [render_conversation(pair.prompt, pair.response_text(response))]
-        for rule in run.rule_set.rules
-    ]
+#: The judges of this process, by the size of a block.
+_JUDGES: dict[int, Any] = {}
+
+
+def _engine(run: RatingRun) -> Any:
+    run.judge.start()
+    return run.judge._engine
+
+
+def _token_ids(run: RatingRun) -> list[Sequence[int]]:
+    prompts = run.rater.prompts(run.rater.questions(run.pairs))
+    return [list(token_ids) for token_ids, _ in prompts]
+
+
+def random_judge(folder: Path) -> Path:
+    """A judge of about 40M random weights."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(JUDGE_PATH)
+    return make_tiny_judge(folder, hidden_size=512, num_layers=9, tokenizer=tokenizer)
 
 
 if __name__ == "__main__":

@@ -232,6 +232,24 @@ def test_judges_are_compared_on_what_both_rated(all_ratings: pa.Table) -> None:
         assert row["rating_r"] == r
 
 
+def test_ties_are_counted_for_each_way_of_asking(all_ratings: pa.Table) -> None:
+    rated = all_ratings.to_pandas()
+    rated["expected_rating"] = rated["rating"].where(rated["run_key"] == "run-1")
+    keys = [f"run-{number}" for number in range(3)]
+    runs = {"run_key": keys, "judge": keys, "layout": ["paper"] * 3, "decode": ["text"] * 3}
+    found = run("tie_rates", all_ratings=pa.Table.from_pandas(rated), runs=pa.table(runs))
+    both = rated.pivot(index=["run_key", "rule_id", "source", "pair_id"], columns="response")
+    both = both["rating"].dropna()
+    ties = (both["chosen"] == both["rejected"]).groupby(["run_key", "rule_id"])
+    assert len(found) == 9
+    for row in found:
+        place = row["run_key"], row["rule_id"]
+        assert row["num_pairs"] == ties.size()[place]
+        assert row["tie_rate"] == pytest.approx(ties.mean()[place])
+        expected = pytest.approx(row["tie_rate"]) if row["run_key"] == "run-1" else None
+        assert row["expected_tie_rate"] == expected
+
+
 def test_shards_are_counted_by_state() -> None:
     runs = pa.table({"run_key": ["k", "new"], "judge": ["j", "j"]})
     states = ["done", "missing", "done", "damaged", "failed", "missing"]

@@ -1,0 +1,35 @@
+-- In how many pairs does each rule rate both responses alike, by each way of asking?
+-- Ties of the expected rating, which `--decode expected` keeps beside the rating, stand next to it.
+-- Reads: all_ratings, runs. Grain: one row per (run_key, rule_id) with a pair whose responses both
+-- have a rating.
+with
+
+pairs as (
+
+    select
+        run_key,
+        rule_id,
+        any_value(rating) filter (where response = 'chosen') as chosen,
+        any_value(rating) filter (where response = 'rejected') as rejected,
+        any_value(expected_rating) filter (where response = 'chosen') as expected_chosen,
+        any_value(expected_rating) filter (where response = 'rejected') as expected_rejected
+    from all_ratings
+    where rating is not null
+    group by run_key, source, pair_id, rule_id
+
+)
+
+select
+    pairs.run_key,
+    runs.judge,
+    runs.layout,
+    runs.decode,
+    pairs.rule_id,
+    count(*) as num_pairs,
+    avg((pairs.chosen = pairs.rejected)::integer) as tie_rate,
+    avg((pairs.expected_chosen = pairs.expected_rejected)::integer) as expected_tie_rate
+from pairs
+inner join runs on pairs.run_key = runs.run_key
+where pairs.chosen is not null and pairs.rejected is not null
+group by all
+order by pairs.rule_id, pairs.run_key

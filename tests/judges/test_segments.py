@@ -1,0 +1,117 @@
+"""Prompts that are tokenised in parts have the tokens of the whole, whatever the tokenizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encore.data.records import Message
+from encore.data.rules import load_rule_set
+from encore.judges.chat import ChatTokenizer
+from encore.judges.segments import SegmentEncoder
+from encore.rating.prompts import RATING_TEMPLATE, RatingPrompt, render_conversation
+from tests.scripted_judge import CHAT_TEMPLATE, SPECIAL_TOKENS, byte_tokenizer
+
+#: How Llama 3 cuts text before it merges bytes.
+LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+RULES = load_rule_set("encore-10").rules[:3]
+
+
+def trained(kind: str) -> ChatTokenizer:
+    """A tokenizer whose pre-tokenizer is that of a family, merging line feeds where it can."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "gpt-2")
+    split = pre_tokenizers.Split(Regex(LLAMA_3), behavior="isolated")
+    steps: dict[str, list[Any]] = {"gpt-2": [byte_level], "llama-3": [split, byte_level]}
+    bpe = Tokenizer(models.BPE())
+    if kind == "metaspace":
+        bpe.pre_tokenizer = pre_tokenizers.Metaspace()
+        alphabet = sorted(set(RATING_TEMPLATE) | {"▁"})
+    else:
+        bpe.pre_tokenizer = pre_tokenizers.Sequence(steps[kind])
+        bpe.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+    corpus = [RATING_TEMPLATE, "a.\n\nB\n\n\nC \n\n D\n", *(rule.rating_rule for rule in RULES)]
+    bpe.train_from_iterator(
+        corpus * 5,
+        trainers.BpeTrainer(
+            vocab_size=800,
+            special_tokens=SPECIAL_TOKENS,
+            initial_alphabet=alphabet,
+            show_progress=False,
+        ),
+    )
+    named = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
+    fast = PreTrainedTokenizerFast(tokenizer_object=bpe, **named)
+    fast.chat_template = CHAT_TEMPLATE
+    return ChatTokenizer(fast)
+
+
+ENCODERS = {
+    **{kind: SegmentEncoder(trained(kind)) for kind in ("gpt-2", "llama-3", "metaspace")},
+    "bytes": SegmentEncoder(ChatTokenizer(byte_tokenizer())),
+}
+texts = st.text(alphabet=st.sampled_from("a B.0\n\r\t é文<user>"), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(texts, min_size=2, max_size=4), st.sampled_from(["paper", "conversation-first"]))
+def test_parts_have_the_tokens_of_the_whole(responses, layout):
+    prompt = RatingPrompt(layout=layout)
+    parts = [
+        prompt.parts(
+            render_conversation((Message(role="user", content="Why?"),), response),
+            rating_rule=rule.rating_rule,
+        )
+        for response in responses
+        for rule in RULES
+    ]
+    for encoder in ENCODERS.values():
+        whole = encoder.tokenizer.encode(["".join(both) for both in parts])
+        assert [list(ids) for ids in encoder.encode_each(parts)] == whole
+
+
+def test_a_tokenizer_that_writes_its_own_space_first_gets_whole_prompts():
+    assert ENCODERS["metaspace"].num_moved is None
+    assert ENCODERS["llama-3"].num_moved == 0
+    assert ENCODERS["bytes"].num_moved == 0
+
+
+def test_a_cut_that_proves_wrong_on_a_prompt_is_given_up(monkeypatch):
+    encoder = SegmentEncoder(ChatTokenizer(byte_tokenizer()))
+    monkeypatch.setattr(type(encoder), "_joined", lambda *_: [[1], [2]])
+    parts = [("a\n\n", "b"), ("c\n\n", "d")]
+    whole = encoder.tokenizer.encode(["a\n\nb", "c\n\nd"])
+    assert [list(ids) for ids in encoder.encode_each(parts)] == whole
+    assert encoder.num_moved is None
+
+
+@pytest.mark.parametrize("layout", ["paper", "conversation-first"])
+def test_each_part_is_tokenised_once(layout, monkeypatch):
+    encoder = SegmentEncoder(ChatTokenizer(byte_tokenizer()))
+    asked: list[str] = []
+    real = ChatTokenizer.encode_text
+
+    def encode_text(self, texts):
+        asked.extend(texts)
+        return real(self, texts)
+
+    monkeypatch.setattr(ChatTokenizer, "encode_text", encode_text)
+    prompt = RatingPrompt(layout=layout)
+    parts = [
+        prompt.parts(f"Assistant: {index}", rating_rule=rule.rating_rule)
+        for index in range(400)
+        for rule in RULES
+    ]
+    assert len(list(encoder.encode_each(parts))) == 1200
+    # Three batches of 500 prompts: two of their edges cut a response's rules apart, and the cache
+    # of the batch before has that part.
+    assert len(asked) == 400 + len(RULES)
