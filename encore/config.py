@@ -431,6 +431,26 @@ class PricesConfig(StageConfig):
     )
 
 
+class BatchConfig(StageConfig):
+    """Files in which a provider is asked, and answers."""
+
+    batch_file: Path | None = option(
+        None,
+        group=_HTTP,
+        identity=False,
+        metavar="FILE",
+        help="Write the requests of what is left to rate, for a provider's batch service, and end. "
+        "Several files where one may not hold all.",
+    )
+    batch_results: tuple[Path, ...] = option(
+        (),
+        group=_HTTP,
+        identity=False,
+        metavar="FILE",
+        help="Rate with the answers in this file of the provider; repeatable.",
+    )
+
+
 class RateConfig(SlicedConfig, RatingConfig, StudyConfig):
     """`encore rate`: a rating run of a study, and how this call works on it."""
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encore.cli.output import amount, shown_judge, warn_of_failures
-from encore.config import RateConfig
+from encore.cli.output import amount, counted, shown_judge, warn_of_failures
+from encore.config import BatchConfig, RateConfig
 from encore.options import JsonOption, command
 from encore.terminal import print_json, say, terminal_reporter, warn
 
 if TYPE_CHECKING:
+    from encore.engines.local import Work
     from encore.planning.rating_plan import Comparison
     from encore.rating_runs import RatingManifest
     from encore.shard_runner import RunReport
@@ -21,7 +25,7 @@ _MOST_REFUSED = 0.05
 
 
 @command
-def rate(config: RateConfig, *, json: JsonOption = False) -> None:
+def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) -> None:
     """Have a judge rate every response under every rule; ratings go to Parquet, shard by shard.
 
     Run the same command again after a crash, a failure or Ctrl-C: only shards that are missing,
@@ -32,10 +36,13 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
     """
     from encore.data.study import open_study
     from encore.planning.rating_plan import compare_with_plan
+    from encore.rating.batch_files import open_batch_run, write_requests
     from encore.rating.rating_run import local_work, open_run
+    from encore.shard_runner import work_through
 
     study = open_study(config.study)
-    run = open_run(study, config)
+    is_batch = bool(batch.batch_file or batch.batch_results)
+    run = open_batch_run(study, config, batch) if is_batch else open_run(study, config)
     manifest = run.manifest
     num_pairs = sum(shard.num_pairs for shard in run.job().shards)
     say(
@@ -43,14 +50,33 @@ def rate(config: RateConfig, *, json: JsonOption = False) -> None:
         f"{manifest.num_pairs} pairs in {len(manifest.shards)} shards, "
         f"{num_pairs * manifest.rows_per_pair} ratings"
     )
+    if batch.batch_file is not None:
+        _report_requests(manifest, write_requests(run, batch.batch_file), as_json=json)
+        return
     with terminal_reporter() as reporter:
         try:
-            work = local_work(study, config, reporter=reporter)
+            work: Work = partial(work_through, reporter=reporter)
+            if not is_batch:  # its answers are in this process
+                work = local_work(study, config, reporter=reporter)
             report = work(run.job(reporter=reporter))
         finally:
             run.judge.close()
     plan = compare_with_plan(run, report)
     _report(config, manifest, report, plan, as_json=json)
+
+
+def _report_requests(
+    manifest: RatingManifest, written: Mapping[Path, int], *, as_json: bool
+) -> None:
+    if as_json:
+        files = {str(path): num_requests for path, num_requests in written.items()}
+        print_json({"run_key": manifest.run_key, "files": files})
+    if not written:
+        say("nothing is left to ask: no file was written")
+        return
+    for path, num_requests in written.items():
+        say(f"{path}: {counted(num_requests, 'request')}")
+    say("next: give each file to the provider, then the same command with --batch-results FILE")
 
 
 def _report(

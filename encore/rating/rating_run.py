@@ -79,7 +79,8 @@ class RatingRun:
         return self.rater.judge
 
     @cached_property
-    def _earlier(self) -> EarlierRatings:
+    def earlier(self) -> EarlierRatings:
+        """Ratings of other runs of the study that need no call."""
         return earlier_ratings(self.run_dir.parent, self.manifest)
 
     def _start(self, reporter: Reporter) -> int:
@@ -90,7 +91,7 @@ class RatingRun:
 
     def _compute(self, shard: Shard, tell: Tell) -> Slice:
         pairs = self.pairs.slice(shard.start, shard.num_pairs)
-        found = self.rater.rate(pairs, shard, earlier=self._earlier, tell=tell)
+        found = self.rater.rate(pairs, shard, earlier=self.earlier, tell=tell)
         table = found.table
         for name, value in (("judge", self.manifest.judge), ("run_key", self.manifest.run_key)):
             column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)

@@ -23,17 +23,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny", max_model_len=2048)
 
 
-@pytest.fixture(scope="module")
-def prompts(folder: Path) -> list[list[int]]:
-    texts = [
+def render_prompts(*, num_conversations: int = NUM_CONVERSATIONS) -> list[str]:
+    return [
         render_rating_prompt(
             render_conversation((Message(role="user", content=f"Why {index}?"),), "So " * index),
             rating_rule=rule.rating_rule,
         )
-        for index in range(NUM_CONVERSATIONS)
+        for index in range(num_conversations)
         for rule in load_rule_set("encore-10").rules
     ]
-    return open_judge(JudgeConfig(model=str(folder))).tokenizer.encode(texts)
+
+
+@pytest.fixture(scope="module")
+def prompts(folder: Path) -> list[list[int]]:
+    return open_judge(JudgeConfig(model=str(folder))).tokenizer.encode(render_prompts())
 
 
 @pytest.fixture(scope="module")

@@ -186,6 +186,7 @@ def test_options_that_do_not_fit_are_refused_and_no_key_is_shown(changes, words)
 
 
 def write_study(folder: Path, *, num_pairs: int) -> Path:
+    folder.mkdir(exist_ok=True)
     path = folder / "pairs.jsonl"
     lines = [
         {"prompt": f"Question {n}?", "chosen": f"Answer {n}.", "rejected": f"No {n}."}

@@ -1,0 +1,244 @@
+"""Provider batch files: the requests of a run are written, the answers are read back.
+
+Most providers answer such a file within a day, at half the price. A request is found again by its
+``custom_id``: the run's key and a digest of the prompt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from encore.config import BatchConfig, JudgeConfig, RatingConfig
+from encore.data.study import Study
+from encore.errors import EncoreError, InputError
+from encore.files import atomic_path
+from encore.judges import open_judge
+from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
+from encore.judges.http_protocol import (
+    UnreadableAnswerError,
+    chat_request,
+    first_words,
+    read_chat,
+    read_refusal,
+)
+from encore.rating.rating_run import RatingRun, open_run
+from encore.runs import Shard, inspect_shards
+
+#: What providers take in one file.
+MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000
+#: Hex digits of a prompt's SHA-256. With the run's key an id stays below the 64 characters that
+#: some providers allow.
+_DIGEST_LENGTH = 32
+
+
+@dataclass(slots=True)
+class BatchJudge:
+    """A judge that has been asked in files; its identity is that of the server that answers them.
+
+    Attributes:
+        config: Of the server.
+        replies: Those that are there, by ``custom_id``.
+        errors: Why one is not, in the words of the server.
+        run_key: Of the run whose prompts it is asked.
+    """
+
+    config: JudgeConfig
+    run_key: str = ""
+    replies: dict[str, Reply] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    tokenizer: None = field(default=None, init=False)
+    is_on_cpu: bool = field(default=True, init=False)  # nothing to wait for: one shard at a time
+
+    @property
+    def identity(self) -> JudgeIdentity:
+        """A run may be asked in files in part, and in part over HTTP."""
+        return open_judge(self.config).identity
+
+    def check(self, decoding: Decoding) -> None:
+        """Nobody can be asked what the server can do."""
+
+    def start(self) -> None:
+        """Nothing to load."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def custom_id(self, prompt: Prompt) -> str:
+        """What a prompt's request and answer are found by."""
+        digest = hashlib.sha256(str(prompt).encode()).hexdigest()[:_DIGEST_LENGTH]
+        return f"{self.run_key}-{digest}"
+
+    def reply(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        decoding: Decoding,  # noqa: ARG002 - it was asked so
+        on_progress: ProgressHook,
+        sessions: Sequence[str] = (),  # noqa: ARG002 - nothing is sent
+    ) -> list[Reply]:
+        """What the files say.
+
+        Raises:
+            EncoreError: They lack an answer.
+        """
+        ids = [self.custom_id(prompt) for prompt in prompts]
+        lacking = [one for one in ids if one not in self.replies]
+        if lacking:
+            why = next((f": {self.errors[one]}" for one in lacking if one in self.errors), "")
+            raise EncoreError(
+                f"the batch results lack {len(lacking)} of {len(ids)} answers, the first is "
+                f"{lacking[0]}{why}; --batch-file together with --batch-results writes the "
+                "requests that have none"
+            )
+        on_progress(len(ids))
+        return [self.replies[one] for one in ids]
+
+
+def open_batch_run(study: Study, config: RatingConfig, batch: BatchConfig) -> RatingRun:
+    """A run whose judge answers from the results in files.
+
+    Raises:
+        InputError: The judge is none for chat completions over HTTP; a file is no result of this
+            run.
+    """
+    if config.judge.backend != "http" or config.judge.tokenizer is not None:
+        raise InputError(
+            "batch files are chat completions for a server: they need --backend http and "
+            "--base-url, and no --tokenizer"
+        )
+    judge = BatchJudge(config.judge)
+    run = open_run(study, config, judge=judge)
+    judge.run_key = run.manifest.run_key
+    for path in batch.batch_results:
+        _read_results(path, judge, run.rater.decoding)
+    return run
+
+
+def write_requests(run: RatingRun, path: Path) -> dict[Path, int]:
+    """Write what is left to ask to one file, or to several where it is more than one may hold.
+
+    Returns:
+        The files, and how many requests each has; empty where nothing is left.
+    """
+    lines = _lines(run)
+    written: dict[Path, int] = {}
+    with contextlib.ExitStack() as stack:
+        file: IO[bytes] | None = None
+        num_bytes = num_requests = 0
+        for line in lines:
+            if file is None or num_requests == MAX_REQUESTS or num_bytes + len(line) > MAX_BYTES:
+                number = len(written) + 1
+                part = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+                file = stack.enter_context(stack.enter_context(atomic_path(part)).open("wb"))
+                num_bytes = num_requests = 0
+            file.write(line)
+            num_bytes, num_requests = num_bytes + len(line), num_requests + 1
+            written[part] = num_requests
+    return written
+
+
+def _lines(run: RatingRun) -> Iterator[bytes]:
+    judge, model, written = run.judge, run.config.judge.model, set[str]()
+    assert isinstance(judge, BatchJudge), "opened by open_batch_run"
+    for prompt in _open_prompts(run):
+        custom_id = judge.custom_id(prompt)
+        if custom_id in judge.replies or custom_id in written:  # two pairs may ask the same
+            continue
+        written.add(custom_id)
+        request = {
+            "custom_id": custom_id,
+            "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": chat_request(
+                model, str(prompt), run.rater.decoding, limit="max_completion_tokens"
+            ),
+        }
+        yield f"{json.dumps(request, ensure_ascii=False)}\n".encode()
+
+
+def _open_prompts(run: RatingRun) -> Iterator[Prompt]:
+    shards: Iterable[Shard] = run.job().shards
+    for state, shard in zip(
+        inspect_shards(run.run_dir, run.manifest, tuple(shards)), shards, strict=True
+    ):
+        if state.state == "done":
+            continue
+        questions = run.rater.questions(run.pairs.slice(shard.start, shard.num_pairs))
+        known = run.earlier.rows(one.pair.pair_id for one in questions)
+        for prompt, _ in run.rater.prompts([one for one in questions if one.key not in known]):
+            assert prompt is not None, "lengths are not known here"
+            yield prompt
+
+
+def _read_results(path: Path, judge: BatchJudge, decoding: Decoding) -> None:
+    """Add a file's answers to the judge's; one that is an error counts as lacking."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    _read_result(line, f"{path}, line {number}", judge, decoding)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--batch-results {path}: it cannot be read ({error})") from error
+
+
+def _read_result(line: str, where: str, judge: BatchJudge, decoding: Decoding) -> None:
+    try:
+        row: Any = json.loads(line)
+        custom_id = str(row["custom_id"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{where}: no batch result ({first_words(line)[:60]}); expected the file that the "
+            "provider made of the requests"
+        ) from error
+    run_key = custom_id.rpartition("-")[0]
+    if run_key != judge.run_key:
+        raise InputError(
+            f"{where}: {custom_id} belongs to run {run_key or 'none'}, and these options are run "
+            f"{judge.run_key}; give the options that the requests were written with"
+        )
+    reply = _reply(row, judge, decoding)
+    if isinstance(reply, str):
+        judge.errors[custom_id] = reply
+        return
+    known = judge.replies.setdefault(custom_id, reply)
+    if _said(known) != _said(reply):
+        raise InputError(
+            f"{where}: {custom_id} is answered twice, {known.text[:40]!r} and {reply.text[:40]!r}; "
+            "leave one of the files out"
+        )
+
+
+def _reply(row: Mapping[str, Any], judge: BatchJudge, decoding: Decoding) -> Reply | str:
+    """The reply in a row, or why there is none.
+
+    Raises:
+        InputError: It is another model's.
+    """
+    answer = row.get("response")
+    body = answer.get("body") if isinstance(answer, Mapping) else None
+    if not (isinstance(answer, Mapping) and isinstance(body, Mapping)) or row.get("error"):
+        return first_words(row.get("error"))
+    error = body.get("error")
+    if error or answer.get("status_code", 200) != 200:
+        refusal = read_refusal(answer.get("status_code", 0), error)
+        return refusal or f"status {answer.get('status_code')}: {first_words(error)}"
+    if not str(body.get("model", judge.config.model)).startswith(judge.config.model):
+        raise InputError(
+            f"{row['custom_id']} was answered by model {body['model']!r}, and --judge is "
+            f"{judge.config.model!r}"
+        )
+    try:
+        return read_chat(body, decoding)
+    except UnreadableAnswerError as unreadable:
+        return str(unreadable)
+
+
+def _said(reply: Reply) -> tuple[object, ...]:
+    return reply.text, reply.is_complete, reply.null_reason, reply.label_logprobs

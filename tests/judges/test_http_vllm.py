@@ -1,0 +1,125 @@
+"""A real vLLM server gives the replies of the engine in this process, also behind a router."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from encore.config import JudgeConfig, RatingConfig
+from encore.data.study import open_study
+from encore.judges import open_judge
+from encore.judges.base import Decoding, Judge, Reply
+from encore.rating.rating_run import rate
+from encore.rating_runs import list_runs, run_status
+from encore.reporting import SilentReporter
+from tests.judges.test_engines import render_prompts
+from tests.judges.test_http_judge import write_study
+from tests.judges.vllm_server import router, vllm_server, wait_until_ready
+from tests.tiny_judge import make_tiny_judge
+
+DECODINGS = (
+    Decoding(max_reply_tokens=16),
+    Decoding(kind="choice", max_reply_tokens=16, labels=("0.1", "0.3", "0.5")),
+    Decoding(kind="expected", max_reply_tokens=16, labels=tuple("0123456789")),
+)
+KEYS = ("pair_id", "response", "rule_id")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny", max_model_len=2048)
+
+
+def over_http(folder: Path, url: str, **changes: object) -> JudgeConfig:
+    config = {"model": folder.name, "backend": "http", "base_url": f"{url}/v1", **changes}
+    return JudgeConfig.model_validate(config)
+
+
+def replies(judge: Judge, prompts: list[str], decoding: Decoding) -> list[Reply]:
+    read = judge.tokenizer.encode(prompts) if judge.tokenizer else prompts
+    sessions = [str(number // 20) for number in range(len(prompts))]
+    judge.check(decoding)
+    return judge.reply(read, decoding=decoding, on_progress=lambda _: None, sessions=sessions)
+
+
+@pytest.mark.services
+def test_a_server_gives_the_replies_of_the_engine(folder, tmp_path):
+    """Completions of our tokens in every way of answering; chats where their logprobs reach."""
+    prompts = render_prompts(num_conversations=10)
+    found: dict[tuple[str, str], list[Reply]] = {}
+    with vllm_server(folder, tmp_path / "server.log") as (url, process):
+        wait_until_ready(url, process)
+        configs = {
+            "completions": over_http(folder, url, tokenizer=str(folder)),
+            "chat": over_http(folder, url),
+        }
+        for api, config in configs.items():
+            judge = open_judge(config)
+            for decoding in DECODINGS:
+                found[api, decoding.kind] = replies(judge, prompts, decoding)
+            judge.close()
+    engine = open_judge(JudgeConfig(model=str(folder)))
+    try:
+        for decoding in DECODINGS:
+            expected = replies(engine, prompts, decoding)
+            num_tokens = sum(reply.usage.prompt_tokens for reply in expected)
+            for api in configs:
+                served = found[api, decoding.kind]
+                assert [one.text for one in served] == [one.text for one in expected]
+                assert all(one.is_complete for one in served)
+                assert sum(one.usage.prompt_tokens for one in served) == num_tokens
+        for one, other in zip(found["completions", "expected"], expected, strict=True):
+            assert one.label_logprobs == pytest.approx(other.label_logprobs, abs=1e-4)
+    finally:
+        engine.close()
+
+
+class Killer(SilentReporter):
+    """Kills a server when so many ratings are there."""
+
+    def __init__(self, pid: int, after: int) -> None:
+        self.pid, self.left = pid, after
+
+    def advanced(self, count: int = 1, *, note: str = "") -> None:
+        self.left -= count
+        if self.left <= 0 and self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            self.pid = 0
+
+
+def ratings(study: Path, run_key: str) -> pa.Table:
+    paths = run_status(study / "ratings" / run_key).paths
+    table = pa.concat_tables([pq.read_table(path) for path in paths])
+    columns = [*KEYS, "rating", "raw_reply", "null_reason"]
+    return table.select(columns).sort_by([(name, "ascending") for name in KEYS])
+
+
+@pytest.mark.full
+def test_two_servers_behind_a_router_lose_no_rating_when_one_is_killed(folder, tmp_path):
+    study = write_study(tmp_path, num_pairs=100)
+    with (
+        vllm_server(folder, tmp_path / "one.log") as (one, first),
+        vllm_server(folder, tmp_path / "two.log") as (two, second),
+    ):
+        wait_until_ready(one, first)
+        wait_until_ready(two, second)
+        with router([one, two], tmp_path / "router.log") as url:
+            judge = over_http(folder, url, tokenizer=str(folder), concurrency=4)
+            killer = Killer(second.pid, after=500)
+            config = RatingConfig(judge=judge, shard_size=20)
+            report = rate(study, config, reporter=killer)
+    assert killer.pid == 0
+    assert second.wait(10) == -signal.SIGKILL
+    assert report.failures == {}
+    [served] = list_runs(open_study(study).ratings_dir)
+    rate(study, RatingConfig(judge=JudgeConfig(model=str(folder)), shard_size=20))
+    [engine] = set(list_runs(open_study(study).ratings_dir)) - {served}
+    found = ratings(study, served.name)
+    assert found.num_rows == 100 * 2 * 10
+    assert len(set(zip(*(found[name].to_pylist() for name in KEYS), strict=True))) == 2000
+    assert found.equals(ratings(study, engine.name))

@@ -1,0 +1,81 @@
+"""Real vLLM servers on the CPU, and a router in front of them, as processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.prefect_server import free_port
+
+START_SECONDS = 400
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several servers on the same cores
+    "OMP_NUM_THREADS": "1",
+}
+
+
+@contextmanager
+def vllm_server(folder: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A server of the judge in a folder, under the folder's name; it may not be ready yet."""
+    port = free_port()
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--model", str(folder), "--served-model-name", folder.name]
+    command += ["--dtype", "float32", "--max-model-len", "2048", "--enforce-eager"]
+    command += ["--block-size", "32", "--enable-prompt-tokens-details"]
+    with _running(command, log) as process:
+        yield f"http://127.0.0.1:{port}", process
+
+
+@contextmanager
+def router(workers: list[str], log: Path) -> Iterator[str]:
+    """A router that sends one session to one server; it is ready when its servers are."""
+    port = free_port()
+    command = [sys.executable, "-m", "vllm_router.launch_router", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--policy", "consistent_hash", "--worker-urls", *workers]
+    command += ["--worker-startup-timeout-secs", str(START_SECONDS)]
+    command += ["--prometheus-port", str(free_port()), "--log-level", "warning"]
+    with _running(command, log) as process:
+        url = f"http://127.0.0.1:{port}"
+        wait_until_ready(url, process)
+        yield url
+
+
+def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Until it lists its models."""
+    give_up = time.monotonic() + START_SECONDS
+    while time.monotonic() < give_up and process.poll() is None:
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{url}/v1/models", timeout=5).is_success:
+                return
+        time.sleep(0.5)
+    raise AssertionError(f"{url} is not ready; exit code {process.poll()}")
+
+
+@contextmanager
+def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **ENVIRONMENT},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
