@@ -132,7 +132,9 @@ class _Guarded:
     def _is_own(self, host: str) -> bool:
         """Whether a Host header is this server's name, or an address, which nobody can rebind."""
         try:
-            name = urlsplit(f"//{host}").hostname or ""
-            return name in self._own_names or bool(ipaddress.ip_address(name))
+            parts = urlsplit(f"//{host}")
+            name = parts.hostname or ""
+            is_own = name in self._own_names or bool(ipaddress.ip_address(name))
+            return is_own and "@" not in host
         except ValueError:
             return False

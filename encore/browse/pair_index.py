@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from encore.data.pairs import labels_of, read_manifest, records_of, verified_path
 from encore.data.study import Study
+from encore.demo import JUDGE_NAME
 from encore.errors import EncoreError, InputError
 from encore.query.pair_details import pair_in_files
 from encore.query.study_database import FilePart, StudyDatabase, StudyTable, literal, open_database
@@ -87,7 +88,7 @@ select
     place, run::varchar as run_key, avg(chosen) as chosen, avg(rejected) as rejected,
     count(*)::integer as num_rules,
     (2 * count(*) - count(chosen) - count(rejected))::integer as num_nulls,
-    count_if(chosen < rejected)::integer as num_against
+    (count(*) filter (chosen < rejected))::integer as num_against
 from pair_ratings
 where place in (select unnest($places::integer[])) and (rule = $rule::rule_name or $rule is null)
 group by place, run
@@ -152,7 +153,7 @@ class PairFilter:
             rated.append(f"place in (select place from texts where {' and '.join(there)})")  # noqa: S608 - our own text
         return (
             f"select place from pair_ratings where {' and '.join(rated)} group by place "  # noqa: S608 - our own text
-            f"order by max({difference}) desc, place"
+            f"order by round(max({difference}), 9) desc, place"  # equal but for their last digit
         )
 
 
@@ -214,13 +215,13 @@ class PairIndex:
             InputError: No such pair.
             EncoreError: A shard cannot be read any more.
         """
+        if place >= self.summary["num_pairs"]:
+            raise InputError(f"pair {str(place)[:20]}: the study has no such pair")
         with self._lock:
             texts = self._database.fetch("from texts where place = $place", place=place)
             numbers = self._database.fetch(
                 "select distinct file from pair_ratings where place = $place", place=place
             )
-        if not texts.num_rows:
-            raise InputError(f"pair {place}: the study has no such pair")
         (pair,) = records_of(texts.select(PAIRS.names))
         paths = [self._files[number] for number in numbers["file"].to_pylist()]
         try:
@@ -320,6 +321,23 @@ def _rule_titles(statuses: Sequence[RatingStatus]) -> dict[str, str]:
     return titles
 
 
+def _run_names(statuses: Sequence[RatingStatus]) -> list[str]:
+    """What runs are called: judge, and layout and decoding where they are not the paper's.
+
+    Runs that would share a name have the beginning of their key too.
+    """
+    names = []
+    for found in statuses:
+        identity = found.manifest.identity
+        judge = JUDGE_NAME if found.manifest.synthetic else found.manifest.judge
+        how = (identity.get("layout"), identity["decoding"].get("kind"))
+        names.append(", ".join((judge, *filter(None, how))))
+    return [
+        name if names.count(name) == 1 else f"{name}, run {found.manifest.run_key[:8]}"
+        for found, name in zip(statuses, names, strict=True)
+    ]
+
+
 def _summary(
     study: Study, statuses: Sequence[RatingStatus], null_counts: Mapping[str, int]
 ) -> dict[str, Any]:
@@ -327,13 +345,12 @@ def _summary(
     runs = [
         {
             "run_key": found.manifest.run_key,
-            "judge": found.manifest.judge,
-            "rule_set": found.manifest.rule_set,
+            "name": name,
             "num_pairs": found.manifest.num_pairs,
             "num_shards": len(found.shards),
             "num_missing_shards": len(found.problems),
         }
-        for found in statuses
+        for found, name in zip(statuses, _run_names(statuses), strict=True)
     ]
     titles = _rule_titles(statuses)
     return {

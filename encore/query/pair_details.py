@@ -15,8 +15,13 @@ from encore.data.study import Study
 from encore.errors import InputError
 from encore.rating.prompts import prompt_of, render_conversation
 from encore.rating_runs import RatingManifest, run_status
+from encore.schemas import EXPECTED
 
-_SHOWN = ("rule_id", "response", "rating", "null_reason", "raw_reply", "num_truncated_tokens")
+#: Where a run has them: those of `EXPECTED` are there with ``--decode expected``.
+_SHOWN = (
+    *("rule_id", "response", "rating", "null_reason", "raw_reply", "num_truncated_tokens"),
+    *EXPECTED.names,
+)
 
 
 def find_pair(study: Study, pair_id: str) -> tuple[PreferencePair, ...]:
@@ -59,7 +64,8 @@ def pair_in_files(
     for row in rows:
         conversation = render_conversation(pair.prompt, pair.response_text(row["response"]))
         parts = prompt.parts(conversation, rating_rule=rating_rules[row["rule_id"]])
-        ratings.append({**{name: row[name] for name in _SHOWN}, "prompt": "".join(parts)})
+        shown = {name: row[name] for name in _SHOWN if name in row}
+        ratings.append(shown | {"prompt": "".join(parts)})
     return {
         "run_key": manifest.run_key,
         "judge": manifest.judge,

@@ -6,6 +6,7 @@ pages are waited for by the words that they must show.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import subprocess
@@ -30,6 +31,8 @@ _FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-port=0",
 )
+#: Their codes, and the text that they type.
+_NAMED_KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "ArrowDown": (40, ""), "ArrowUp": (38, "")}
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
 
@@ -74,10 +77,17 @@ class Page:
             time.sleep(0.2)
         time.sleep(1.0)  # transitions and fonts
 
-    def press_enter(self) -> None:
-        """Press and release the key."""
-        for kind, text in (("keyDown", {"text": "\r"}), ("keyUp", {})):
-            self._call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", **text)
+    def press(self, *keys: str) -> None:
+        """Press and release keys, such as ``j`` or ``Enter``, one after the other."""
+        for key in keys:
+            code, text = _NAMED_KEYS.get(key, (0, key))
+            down = {"key": key, "windowsVirtualKeyCode": code}
+            for kind, typed in (("keyDown", {"text": text} if text else {}), ("keyUp", {})):
+                self._call("Input.dispatchKeyEvent", type=kind, **down, **typed)
+
+    def screenshot(self, file: Path) -> None:
+        """Write what is displayed as PNG."""
+        file.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))
 
     def evaluate(self, javascript: str) -> Any:
         """The value of an expression in the page."""

@@ -116,7 +116,7 @@ def test_a_heading_sorts_by_click_and_by_key(page: Page, plain: Path) -> None:
     page.evaluate(f"{heading}.querySelector('button').click()")
     assert page.evaluate(f"{heading}.getAttribute('aria-sort')") == "ascending"
     page.evaluate(f"{heading}.querySelector('button').focus()")
-    page.press_enter()
+    page.press("Enter")
     assert page.evaluate(f"{heading}.getAttribute('aria-sort')") == "descending"
     assert column(1)[0] == "open"
     assert (

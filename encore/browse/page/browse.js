@@ -89,11 +89,7 @@ const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count =
 const title = (ruleId) => study.rules.find((rule) => rule.rule_id === ruleId)?.title ?? ruleId;
 const chip = (text) => element("span", { class: "chip" }, text);
 
-function runName(runKey) {
-  const { judge } = study.runs.find((run) => run.run_key === runKey);
-  const isAlone = study.runs.filter((run) => run.judge === judge).length === 1;
-  return isAlone ? judge : `${judge} · ${runKey.slice(0, 8)}`;
-}
+const runName = (runKey) => study.runs.find((run) => run.run_key === runKey).name;
 
 // Both responses on a line from 0 to 1.
 function scale(chosen, rejected) {
@@ -107,18 +103,14 @@ function scale(chosen, rejected) {
   return line;
 }
 
-function link(text, changes, attributes = {}) {
-  const made = element("a", { href: address(changes), ...attributes }, text);
-  followed(made, changes);
-  return made;
-}
-
-function followed(anchor, changes) {
-  anchor.addEventListener("click", (event) => {
+function link(changes, attributes, ...children) {
+  const made = element("a", { href: address(changes), ...attributes }, ...children);
+  made.addEventListener("click", (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return; // a tab of its own
     event.preventDefault();
     go(changes);
   });
+  return made;
 }
 
 // --- the list --------------------------------------------------------------------------------------
@@ -168,21 +160,19 @@ function showList(wanted) {
   byId("pairs").replaceChildren(...list.rows.map((row) => element("li", {}, listed(row))));
   byId("pairs").start = (list.page - 1) * list.page_size + 1;
   const pages = [`Page ${list.page} of ${Math.max(list.num_pages, 1)}`];
-  if (list.page > 1) pages.unshift(link("← previous", { page: list.page - 1 }));
-  if (list.page < list.num_pages) pages.push(link("next →", { page: list.page + 1 }));
+  if (list.page > 1) pages.unshift(link({ page: list.page - 1 }, {}, "← previous"));
+  if (list.page < list.num_pages) pages.push(link({ page: list.page + 1 }, {}, "next →"));
   document.querySelector(".pages").replaceChildren(...pages);
   rowOf(lastPlace)?.focus();
   lastPlace = null;
 }
 
 function listed(row) {
-  const anchor = element("a", { class: "row", href: address({ pair: row.place }) },
+  return link({ pair: row.place }, { class: "row", "data-place": row.place },
     element("span", { class: "opening", dir: "auto" }, row.opening || "(an empty message)"),
-    element("span", { class: "about" }, `${row.source} · ${row.pair_id.slice(0, 8)}`),
-    ...(row.runs.length ? row.runs.map(listedRun) : [chip("not rated")]));
-  anchor.dataset.place = row.place;
-  followed(anchor, { pair: row.place });
-  return anchor;
+    element("span", {},
+      element("span", { class: "about" }, `${row.source} · ${row.pair_id.slice(0, 8)} `),
+      ...(row.runs.length ? row.runs.map(listedRun) : [chip("not rated")])));
 }
 
 function listedRun(run) {
@@ -213,7 +203,7 @@ function showPair(pair) {
   const others = rated.filter((run) => !run.is_prompt_current);
   byId("pair").replaceChildren(
     element("p", { class: "pages" },
-      link("← list", { pair: null }),
+      link({ pair: null }, {}, "← list"),
       at < 0 ? "" : `${place.toLocaleString("en")} of ${counted(list.num_pairs, "pair")}`),
     element("h2", { tabindex: "-1" }, `Pair ${pair.pair_id}`),
     element("p", { class: "about" }, `source ${pair.source}`),
@@ -256,6 +246,8 @@ const isBelow = (chosen, rejected) =>
 
 function rating(one) {
   const notes = [];
+  if (one.raw_reply !== null) notes.push(
+    element("p", {}, "reply ", element("code", { class: "said", dir: "auto" }, one.raw_reply)));
   if (one.null_reason !== null) notes.push(chip(one.null_reason));
   if (one.num_truncated_tokens) notes.push(chip(`${one.num_truncated_tokens} tokens cut`));
   const more = { expected_rating: "mean", label_mass: "label mass", reply_entropy: "entropy" };
@@ -263,8 +255,7 @@ function rating(one) {
     if (one[column] != null) notes.push(element("small", {}, `${name} ${number(one[column], 3)}`));
   }
   return element("div", { class: `rating ${one.response}` },
-    element("strong", {}, number(one.rating)), ` ${one.response}`,
-    element("code", { class: "said", dir: "auto" }, one.raw_reply ?? "no reply"), ...notes);
+    element("strong", {}, number(one.rating)), one.response, ...notes);
 }
 
 function prompts(...ratings) {
@@ -301,31 +292,29 @@ async function nextPair(by) {
   await go({ page, pair: list.rows.at(by > 0 ? 0 : -1).place });
 }
 
+const help = () => byId("help").showModal();
+const IN_FILTER = { Escape: () => document.activeElement.blur() };
 const IN_LIST = {
   j: () => moveInList(1), ArrowDown: () => moveInList(1),
   k: () => moveInList(-1), ArrowUp: () => moveInList(-1),
   n: () => turnPage(1), p: () => turnPage(-1),
-  "/": () => byId("filters").elements.text.focus(),
+  "/": () => byId("filters").elements.text.focus(), "?": help,
 };
 const IN_PAIR = {
   j: () => nextPair(1), k: () => nextPair(-1),
   Escape: () => go({ pair: null }),
-  "/": () => go({ pair: null }).then(IN_LIST["/"]),
+  "/": () => go({ pair: null }).then(IN_LIST["/"]), "?": help,
 };
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || byId("help").open || !list) return;
-  if (event.target.closest("input, select")) {
-    if (event.key === "Escape") event.target.blur();
-    return;
-  }
-  const keys = byId("pair").hidden ? IN_LIST : IN_PAIR;
-  const action = event.key === "?" ? () => byId("help").showModal() : keys[event.key];
+  const isTyping = event.target.closest("input, select");
+  const action = (isTyping ? IN_FILTER : byId("pair").hidden ? IN_LIST : IN_PAIR)[event.key];
   if (!action) return;
   event.preventDefault();
   action();
 });
-byId("help-button").addEventListener("click", () => byId("help").showModal());
+byId("help-button").addEventListener("click", help);
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
 byId("filters").addEventListener("change", (event) =>
   go({ [event.target.name]: event.target.value, page: null }));
