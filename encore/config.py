@@ -21,6 +21,7 @@ _ABOUT = "encore"
 _COMPUTING = "Reading and computing"
 _ENGINES = "Engines"
 _HTTP = "Judge over HTTP"
+_LIMITS = "Limits"
 _PRICES = "Prices"
 
 EngineValue = bool | int | float | str
@@ -451,12 +452,77 @@ class BatchConfig(StageConfig):
     )
 
 
-class RateConfig(SlicedConfig, RatingConfig, StudyConfig):
+class LimitsConfig(PricesConfig):
+    """When a rating run ends before its plan does; a run goes on with other limits."""
+
+    until_weights_within: float | None = option(
+        None,
+        gt=0,
+        lt=1,
+        group=_LIMITS,
+        metavar="SHARE",
+        identity=False,
+        examples=[0.02],
+        help="Rate in growing rounds, and stop when every weight of ENCORE lies within this share "
+        "of the one that all pairs would give, 95 % confidence.",
+    )
+    budget: float | None = option(
+        None,
+        gt=0,
+        group=_LIMITS,
+        metavar="MONEY",
+        identity=False,
+        help="Stop before a shard that would make the run, with all earlier calls, cost more than "
+        "this at the prices given.",
+    )
+    budget_calls: int | None = option(
+        None,
+        ge=1,
+        group=_LIMITS,
+        metavar="CALLS",
+        identity=False,
+        help="The same for the judge's calls.",
+    )
+
+    @model_validator(mode="after")
+    def _has_prices(self) -> Self:
+        tokens = (self.price_input, self.price_output)
+        is_priced = None not in tokens or (tokens == (None, None) and self.price_gpu_hour)
+        if self.budget is not None and not is_priced:
+            raise ValueError(
+                "--budget needs --price-input and --price-output (0 for what is free), or "
+                "--price-gpu-hour"
+            )
+        return self
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Those that are set, by option."""
+        names = ("until_weights_within", "budget", "budget_calls")
+        given = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class LimitedRatingConfig(LimitsConfig, RatingConfig):
+    """A rating run, and when it ends."""
+
+
+class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
     """`encore rate`: a rating run of a study, and how this call works on it."""
 
     shard: tuple[Annotated[int, Field(ge=0)], ...] = option(
         (), identity=False, help="Only this shard; repeat for several."
     )
+
+    @model_validator(mode="after")
+    def _goes_by_plan(self) -> Self:
+        by_hand = [name for name in ("slice", "shard") if getattr(self, name)]
+        if self.limits and by_hand:
+            raise ValueError(
+                f"{' and '.join(self.limits)} with --{by_hand[0]}: one call must see the whole run "
+                f"to end it in time; leave out --{by_hand[0]}, and share the work with --engines"
+            )
+        return self
 
 
 class ComputingConfig(StageConfig):

@@ -10,16 +10,18 @@ from typing import Any, ClassVar, Self
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from encore import runs
 from encore.data.records import RESPONSES
 from encore.data.rules import rules_digest
 from encore.data.study import open_study
+from encore.files import atomic_write_bytes
 from encore.model_files import is_demo_judge
 from encore.runs import RunManifest, RunStatus
 
 RUN_FILE = "run.json"
+_ENOUGH_FILE = "enough.json"
 
 
 class RatingManifest(RunManifest):
@@ -104,6 +106,40 @@ def chosen_runs(ratings_dir: Path, run: str | None) -> tuple[Path, ...]:
 def status(study: Path) -> tuple[RatingStatus, ...]:
     """Every rating run of a study, every shard checked."""
     return tuple(run_status(run_dir) for run_dir in list_runs(open_study(study).ratings_dir))
+
+
+class Enough(BaseModel):
+    """What a run says that has ended because its weights were sure enough.
+
+    Attributes:
+        num_shards: So many shards, from the plan's first on, are enough.
+        error: Their weights are within this share of those of the whole plan, 95 % confidence.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    num_shards: int
+    error: float
+
+
+def note_enough(run_dir: Path, enough: Enough) -> None:
+    """Write it into the run's folder, for all who read the run."""
+    atomic_write_bytes(run_dir / _ENOUGH_FILE, f"{enough.model_dump_json()}\n".encode())
+
+
+def enough_of(status: RatingStatus) -> str:
+    """Why a run needs no more shards than it has, as a sentence; empty: it does, or has all."""
+    try:
+        enough = Enough.model_validate_json((status.run_dir / _ENOUGH_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return ""
+    if status.is_complete or any(one.index < enough.num_shards for one in status.problems):
+        return ""
+    return (
+        f"run {status.manifest.run_key} has {status.count('done')} of {len(status.shards)} shards "
+        f"and needs no more: {enough.num_shards} give every weight within {enough.error:.2%} of "
+        "what all would give (95% confidence)"
+    )
 
 
 def null_reasons(status: RatingStatus) -> dict[str, int]:

@@ -22,6 +22,9 @@ class Reporter(Protocol):
     def saved(self, path: Path, *, kind: str) -> None:
         """A file or folder is complete, e.g. a shard or a checkpoint."""
 
+    def told(self, line: str) -> None:
+        """What people should read at once, in the middle of the work."""
+
     def finished(self, summary: str = "") -> None:
         """The stage has ended."""
 
@@ -39,6 +42,9 @@ class SilentReporter:
         """Nothing."""
 
     def saved(self, path: Path, *, kind: str) -> None:
+        """Nothing."""
+
+    def told(self, line: str) -> None:
         """Nothing."""
 
     def finished(self, summary: str = "") -> None:

@@ -39,7 +39,7 @@ _FOOTER_KEY = "encore.shard"
 _DIGEST_DIGITS = 32
 _SHARD_NAME = re.compile(r"shard-(\d{5})(?:\.([0-9a-f]{32}))?\.parquet")
 #: Beginnings of the names that a run writes into its folder, hidden temporary files included.
-_OWN_NAMES = ("locks", "engines", "shard-", "failed-", ".")
+_OWN_NAMES = ("locks", "engines", "shard-", "failed-", "enough.json", ".")
 
 ShardStateName = Literal["done", "missing", "damaged", "failed"]
 

@@ -17,15 +17,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from filelock import FileLock, Timeout
 
@@ -53,6 +56,42 @@ Tell = Callable[[int], None]
 _Work = Callable[[], ShardState]
 
 
+class Ending(NamedTuple):
+    """Why a run ends before its plan does, and whether what there is was all that was wanted."""
+
+    reason: str
+    is_enough: bool
+
+
+class Horizon(Protocol):
+    """How far into its plan a run goes, decided while it goes."""
+
+    @property
+    def num_open(self) -> int:
+        """Shards that may be taken, counted from the plan's first."""
+        ...
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why no further shard will be open, if it is for another reason than a failure."""
+        ...
+
+    def look(self, done: Sequence[ShardState]) -> None:
+        """Decide again; called when a run begins and after each shard that is finished."""
+        ...
+
+
+class _WholePlan:
+    num_open = sys.maxsize
+    ending = None
+
+    def look(self, done: Sequence[ShardState]) -> None:
+        """Nothing to decide."""
+
+
+WHOLE_PLAN: Horizon = _WholePlan()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One opened run: where it is, which it is, and how a shard becomes a table.
@@ -67,6 +106,7 @@ class Job:
         only: Indices of the shards to look at; None: all.
         part: ``(i, n)``: of these, every n-th from the i-th on; None: all.
         retries: Further attempts for a shard whose error may pass.
+        horizon: How far into the plan the run goes.
         cancelled: Set it to interrupt the shards in work.
     """
 
@@ -78,7 +118,12 @@ class Job:
     only: Sequence[int] | None = None
     part: tuple[int, int] | None = None
     retries: int = 0
+    horizon: Horizon = WHOLE_PLAN
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def within(self, shards: Iterable[Shard]) -> list[Shard]:
+        """Those of some shards that may be taken."""
+        return [shard for shard in shards if shard.index < self.horizon.num_open]
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -103,13 +148,19 @@ class Job:
 class RunReport:
     """What one call did.
 
-    ``failures`` maps a shard's index to its error; ``seconds`` is the time from `Job.start` on.
+    Attributes:
+        kind: Of the run's manifest.
+        outcomes: The shards that are done.
+        failures: The error of each shard that failed, by index.
+        seconds: From `Job.start` on.
+        ending: Why other shards were not taken.
     """
 
     kind: type[RunManifest]
     outcomes: Sequence[ShardState]
     failures: Mapping[int, str]
     seconds: float = 0.0
+    ending: Ending | None = None
 
     def count(self, action: str) -> int:
         """How many shards were, for example, ``rated`` or ``reused``."""
@@ -142,6 +193,11 @@ class RunReport:
         done, reused = self.count(word), self.count("reused")
         return f"{done} {word}, {reused} reused, {len(self.failures)} failed"
 
+    @property
+    def message(self) -> str:
+        """The same, and why the run ended early."""
+        return f"{self.summary}; {self.ending.reason}" if self.ending else self.summary
+
 
 def work_on(
     job: Job, shard: Shard, *, tell: Tell | None = None, takes_over: bool = False
@@ -160,6 +216,8 @@ def work_on(
     """
     if (reused := _reused(job, shard)) is not None:  # no lock, so it works on a read-only disk
         return reused
+    if not job.within([shard]):  # no longer: others were finished since it was chosen
+        return ShardState(index=shard.index, state="missing", action="beyond")
 
     def told(num_rows: int) -> None:
         if job.cancelled.is_set():
@@ -225,14 +283,17 @@ def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
     """
     tally, pending, num_workers = begin(job, reporter=reporter)
     waited_for: list[Shard] = []
-    while pending:
-        pending = _open_after_pass(tally, pending, num_workers=num_workers)
-        busy = [shard for shard in pending if not tally.num_failures[shard.index]]
+    while taken := job.within(pending):
+        beyond = [shard for shard in pending if shard not in taken]
+        still_open = _open_after_pass(tally, taken, num_workers=num_workers)
+        pending = sorted([*still_open, *beyond], key=attrgetter("index"))
+        again = job.within(still_open)
+        busy = [shard for shard in again if not tally.num_failures[shard.index]]
         if busy and busy != waited_for:
             names = ", ".join(str(shard.index) for shard in busy)
             logger.warning("waiting for another process that works on shards %s", names)
             waited_for = busy
-        if pending:
+        if again:
             time.sleep(_BUSY_POLL_SECONDS)
     return tally.report
 
@@ -253,7 +314,8 @@ def begin(job: Job, *, reporter: Reporter) -> tuple[Tally, list[Shard], int]:
     check_folder(job.run_dir, manifest)
     states = inspect_shards(job.run_dir, manifest, chosen)
     pending = [shard for shard, state in zip(chosen, states, strict=True) if state.state != "done"]
-    num_workers = job.start() if pending else 1
+    job.horizon.look([state for state in states if state.state == "done"])
+    num_workers = job.start() if job.within(pending) else 1
     if pending or not (job.run_dir / manifest.FILE).is_file():
         claim_folder(job.run_dir, manifest)
     outcomes = [replace(state, action="reused") for state in states if state.state == "done"]
@@ -303,6 +365,7 @@ class Tally:
         assert outcome.path is not None
         place = f"{len(self.outcomes)} of {self.num_shards}"
         self.reporter.saved(outcome.path, kind=f"shard {outcome.index} {outcome.action} ({place})")
+        self.job.horizon.look(self.outcomes)
 
     def failed(self, shard: Shard, error: Exception) -> bool:
         """Note a failed attempt; whether another one is due."""
@@ -319,7 +382,8 @@ class Tally:
     def report(self) -> RunReport:
         """What this call did."""
         failures, seconds = dict(sorted(self.failures.items())), time.monotonic() - self._started
-        return RunReport(type(self.job.manifest), self.outcomes, failures, seconds)
+        kind, ending = type(self.job.manifest), self.job.horizon.ending
+        return RunReport(kind, self.outcomes, failures, seconds, ending)
 
 
 def _open_after_pass(tally: Tally, pending: Sequence[Shard], *, num_workers: int) -> list[Shard]:
@@ -345,7 +409,7 @@ def _open_after_pass(tally: Tally, pending: Sequence[Shard], *, num_workers: int
                     if tally.failed(shard, error):
                         still_open.append(shard)
                     continue
-                if outcome.action == "busy":
+                if outcome.action in ("busy", "beyond"):
                     still_open.append(shard)
                 else:
                     tally.finished(outcome)

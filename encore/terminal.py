@@ -117,6 +117,10 @@ class TerminalReporter:
         if self._bar.disable:
             say(f"{kind}: {path}")
 
+    def told(self, line: str) -> None:
+        """One line that stays."""
+        say(line)
+
     def finished(self, summary: str = "") -> None:
         """The stage has ended."""
         if self._task is not None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from encore.analysis.analyze import Analysis
 from encore.analysis.analyze import analyze as analyze_ratings
 from encore.config import RatingsConfig
 from encore.errors import StudyIncompleteError
-from encore.warehouse import open_ratings
+from encore.warehouse import Ratings, open_ratings
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics
@@ -35,21 +36,21 @@ def analyze(config: RatingsConfig, attempts: Attempts = Attempts()) -> State:
         attempts=attempts,
     )
     publish_statistics(analysis, study=config.ratings)
-    raise_if_incomplete(analysis.num_missing_shards, analysis.num_shards)
+    raise_if_incomplete(analysis)
     num_ratings = sum(rule.num_ratings for rule in analysis.rules)
     return Completed(message=f"{len(analysis.rules)} rules, {num_ratings} ratings", data=analysis)
 
 
-def raise_if_incomplete(num_missing_shards: int, num_shards: int) -> None:
-    """Let a run fail whose figures are not those of all shards.
+def raise_if_incomplete(found: Analysis | Ratings) -> None:
+    """Let a run fail whose figures are not those of all shards that are needed.
 
     Raises:
         StudyIncompleteError: Some are missing.
     """
-    if num_missing_shards:
+    if found.num_missing_shards and not found.enough:
         raise StudyIncompleteError(
-            f"{num_missing_shards} of {num_shards} shards are not done and not in these figures; "
-            "a run of rate-pairs with the same parameters rates exactly these"
+            f"{found.num_missing_shards} of {found.num_shards} shards are not done and not in "
+            "these figures; a run of rate-pairs with the same parameters rates exactly these"
         )
 
 

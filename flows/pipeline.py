@@ -15,7 +15,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
-from encore.config import JudgeConfig, RatingConfig, StageConfig, option
+from encore.config import JudgeConfig, LimitedRatingConfig, StageConfig, option
 from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
 from encore.data.study import open_study
@@ -48,7 +48,7 @@ class PipelineConfig(StageConfig):
     study: Path = option(
         name="out", metavar="STUDY", help="The study directory; made if it is not there."
     )
-    rating: RatingConfig
+    rating: LimitedRatingConfig
     prefer: Prefer | None = option(
         None, help="Which label of raw PKU-SafeRLHF says what is chosen."
     )
@@ -79,7 +79,7 @@ def pipeline(
     publish_weights(weighed, study=config.study)
     shown = weighing_run(open_study(config.study), run_dir, weighed)
     publish_tracked(tracker(now=True, weighings=[shown]), run_dir, study=config.study)
-    return Completed(message=report.summary, data=weighed.vector)
+    return Completed(message=report.message, data=weighed.vector)
 
 
 class _Judge(JudgeConfig):
@@ -90,7 +90,7 @@ class _Judge(JudgeConfig):
     )
 
 
-class _Rating(RatingConfig):
+class _Rating(LimitedRatingConfig):
     judge: _Judge = _Judge()
 
 

@@ -46,7 +46,7 @@ def rate_pairs(
     if engine is not None:  # the run that asked for it tells the rest
         return Completed(message=report.summary)
     publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=config.study)
-    return Completed(message=report.summary, data=report)
+    return Completed(message=report.message, data=report)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def report(config: ReportConfig, attempts: Attempts = Attempts()) -> State:
     written = run_stage("report", work, attempts=attempts)
     publish_report(written, study=config.ratings)
     ratings = written.findings.ratings
-    raise_if_incomplete(ratings.num_missing_shards, ratings.num_shards)
+    raise_if_incomplete(ratings)
     return Completed(message=f"report {written.page}", data=str(written.page))
 
 

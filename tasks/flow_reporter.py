@@ -118,6 +118,10 @@ class FlowReporter:
         if self._tracker is not None:
             self._tracker(now=True)
 
+    def told(self, line: str) -> None:
+        """One line."""
+        self._log(line)
+
     def finished(self, summary: str = "") -> None:
         """One line, and all of the progress."""
         if summary:

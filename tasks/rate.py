@@ -87,4 +87,6 @@ def rate_shards(
                 f"{report.summary}: shards {', '.join(map(str, report.failures))}; run the same "
                 "command again for only these"
             )
+        if report.ending is not None and not report.ending.is_enough:
+            raise StudyIncompleteError(report.ending.reason)
     return run_dir, report

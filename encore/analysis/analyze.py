@@ -31,6 +31,7 @@ class Analysis:
         notes: Plain sentences on what limits these figures.
         num_shards: Shards of the run's plan; 0 where there is no plan.
         num_missing_shards: Those that are missing, damaged or failed, and therefore not in it.
+        enough: Why those are not needed, as a sentence; empty: they are.
     """
 
     rules: tuple[RuleStats, ...]
@@ -41,6 +42,7 @@ class Analysis:
     notes: tuple[str, ...]
     num_shards: int
     num_missing_shards: int
+    enough: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore analyze --json``."""
@@ -94,4 +96,5 @@ def analyze(ratings: str | Path | Ratings | Any, *, by_source: bool = False) -> 
         notes=tuple(analysis_notes(statistics, correlation)),
         num_shards=opened.num_shards,
         num_missing_shards=opened.num_missing_shards,
+        enough=opened.enough,
     )

@@ -67,7 +67,7 @@ def show_result(
     for note in notes:
         say(f"note: {minus_signs(note)}")
     if ratings is not None:
-        exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards)
+        exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards, enough=ratings.enough)
 
 
 def require_packages(packages: Iterable[str], *, doing: str, extras: str) -> None:
@@ -84,13 +84,15 @@ def require_packages(packages: Iterable[str], *, doing: str, extras: str) -> Non
         )
 
 
-def exit_if_incomplete(num_missing_shards: int, num_shards: int) -> None:
+def exit_if_incomplete(num_missing_shards: int, num_shards: int, *, enough: str = "") -> None:
     """Say that planned shards are not in the figures.
 
     Raises:
-        StudyIncompleteError: Some are missing.
+        StudyIncompleteError: Some are missing, and those that are there are not ``enough``.
     """
-    if num_missing_shards:
+    if enough:
+        say(f"note: {enough}")
+    elif num_missing_shards:
         raise StudyIncompleteError(
             f"{num_missing_shards} of {num_shards} shards missing, damaged or failed and not in "
             "these figures; `encore status` lists them, `encore rate` with the same parameters "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from encore.cli.output import amount, counted, shown_judge, warn_of_failures
 from encore.config import BatchConfig, RateConfig
+from encore.errors import StudyIncompleteError
 from encore.options import JsonOption, command
 from encore.terminal import print_json, say, terminal_reporter, warn
 
@@ -30,7 +31,8 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
 
     Run the same command again after a crash, a failure or Ctrl-C: only shards that are missing,
     damaged or failed are rated. Changing judge, rules, prompt, data or plan makes a new run beside
-    the old one, never a mixture. Exit code 3: finished, but some shards failed.
+    the old one, never a mixture. Exit code 3: finished, but some shards failed, or the budget is
+    used up. With --until-weights-within, the same command with a smaller share goes on.
 
     Example: encore rate my-study --judge ./my-judge --limit 200
     """
@@ -100,6 +102,8 @@ def _report(
         "num_truncated": report.computed("num_truncated"),
         "plan": plan,
     }
+    if config.limits:
+        result["ending"] = None if report.ending is None else report.ending._asdict()
     if as_json:
         print_json(result)
     say(f"shards: {report.summary}; ratings: {result['num_ratings']}, nulls: {result['num_nulls']}")
@@ -119,4 +123,8 @@ def _report(
     if result["num_truncated"]:
         warn(f"{result['num_truncated']} prompts were cut from the left to fit the context")
     warn_of_failures(report.failures, len(manifest.shards))
+    if report.ending is not None:
+        if not report.ending.is_enough:
+            raise StudyIncompleteError(report.ending.reason)
+        say(report.ending.reason)
     say(f"next: encore analyze {config.study}")

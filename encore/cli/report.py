@@ -42,4 +42,4 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
     for note in findings.notes:
         say(f"note: {note}")
     warn_of(synthetic=findings.provenance.synthetic)
-    exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards)
+    exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards, enough=ratings.enough)

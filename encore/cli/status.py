@@ -24,11 +24,12 @@ class StatusConfig(RunKeyConfig, StudyConfig):
 def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     """List every run of a study with its shards; every file's digest and values are checked.
 
-    Exit code 0: complete. 3: shards are missing, damaged or failed (with the recorded error);
-    `encore rate` with the same parameters rates exactly these.
+    Exit code 0: complete, or enough (`encore rate --until-weights-within`). 3: shards are missing,
+    damaged or failed (with the recorded error); `encore rate` with the same parameters rates
+    exactly these.
     """
     from encore.data.study import open_study
-    from encore.rating_runs import chosen_runs, run_status
+    from encore.rating_runs import chosen_runs, enough_of, run_status
 
     run_dirs = chosen_runs(open_study(config.study).ratings_dir, config.run)
     if not run_dirs:
@@ -39,10 +40,9 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     else:
         for found in statuses:
             _print(found)
-    if num_open := sum(len(found.problems) for found in statuses):
-        commands = "; ".join(
-            _continuing(config.study, found.manifest) for found in statuses if found.problems
-        )
+    unfinished = [found for found in statuses if found.problems and not enough_of(found)]
+    if num_open := sum(len(found.problems) for found in unfinished):
+        commands = "; ".join(_continuing(config.study, found.manifest) for found in unfinished)
         raise StudyIncompleteError(
             f"{counted(num_open, 'shard')} not done; to rate exactly these: {commands}"
         )
@@ -73,6 +73,8 @@ def _counts(found: RatingStatus) -> dict[str, int]:
 
 
 def _print(found: RatingStatus) -> None:
+    from encore.rating_runs import enough_of
+
     manifest, plan = found.manifest, found.manifest.identity["plan"]
     counts = ", ".join(f"{num} {state}" for state, num in _counts(found).items())
     out.print(
@@ -82,7 +84,9 @@ def _print(found: RatingStatus) -> None:
         f"  {counts}  ({found.total('num_ratings')} ratings, {found.total('num_nulls')} nulls)",
         soft_wrap=True,
     )
-    if rows := [(shard.index, shard.state, shard.detail) for shard in found.problems]:
+    if enough := enough_of(found):
+        out.print(f"  {enough}\n", soft_wrap=True)
+    elif rows := [(shard.index, shard.state, shard.detail) for shard in found.problems]:
         out.print(compact_table(("shard", "state", "why"), rows))
 
 

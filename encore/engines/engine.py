@@ -11,15 +11,24 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from encore.engines.signs import EngineOrder, SignOfLife, Watch, read_signs, write_sign
+from encore.engines.signs import (
+    MOST_ENGINES,
+    EngineOrder,
+    Reach,
+    SignOfLife,
+    Watch,
+    read_reach,
+    read_signs,
+    write_sign,
+)
 from encore.errors import EncoreError, InputError, meets_every_shard
 from encore.reporting import SILENT, Reporter
 from encore.runs import Shard, ShardState, finished_shards, read_manifest
-from encore.shard_runner import Job, RunReport, Tally, begin, work_on
+from encore.shard_runner import WHOLE_PLAN, Job, RunReport, Tally, begin, work_on
 from encore.versions import code_digest
 
 _POLL_SECONDS = 1.0
@@ -28,8 +37,6 @@ _SIGN_SECONDS = 2.0
 #: A shard that is at work elsewhere is taken over after twice the longest time that a shard took
 #: here, and never sooner than this.
 _LEAST_PATIENCE_SECONDS, _PATIENCE = 20.0, 2.0
-#: A shard that failed on so many engines has failed for good.
-_MOST_ENGINES = 2
 #: An engine that hangs ends itself after so many limits of silence, if its parent could not end it:
 #: a Prefect worker that lost its server for half a minute cancels no run until it starts again.
 _SELF_END = 1.5
@@ -42,7 +49,7 @@ def work_as_engine(
     """Work through a run beside other engines, until every shard is done or failed for good.
 
     Args:
-        job: The run.
+        job: The run. Its horizon is the parent's to move; the engine follows what that says.
         order: What the parent asks; the engine's own slice follows from it.
         silence_seconds: A peer that finished no request for so long does not count as at work.
         reporter: Told about finished rows and shards.
@@ -51,6 +58,7 @@ def work_as_engine(
         InputError: This engine's code, judge, rules or pairs are not those of the run.
         Exception: An error that every shard would meet.
     """
+    job = replace(job, horizon=WHOLE_PLAN)
     run_dir = job.run_dir
     if not _is_run(job, order):  # where the parent looks
         run_dir = run_dir.parent / order.run_key
@@ -145,6 +153,9 @@ class _Engine:
     longest_seconds: float = 0.0
     last_sign: float = 0.0
     guarded_beat: int | None = None
+    #: What the parent told last of the run's horizon, and when that was new.
+    reach: Reach = field(default_factory=partial(Reach, num_open=0, is_final=False))
+    heard: float = field(default_factory=time.monotonic)
 
     def work(self, num_workers: int) -> None:
         """Until nothing is left that this engine may take; a single worker is this thread."""
@@ -165,12 +176,15 @@ class _Engine:
             self._compute(*taken)
 
     def _take(self) -> tuple[Shard, bool] | None:
-        """The next shard, and whether it is taken over; waits while others may leave one."""
+        """The next shard, and whether it is taken over; waits while there may be one."""
         while not self.job.cancelled.is_set():
             with self.lock:
                 at_work = self._look()
                 mine = [s for i, s in self.open.items() if i not in self.life.at_work]
-                if not mine:
+                self._hear_parent()
+                if self.reach.num_open is not None:
+                    mine = [shard for shard in mine if shard.index < self.reach.num_open]
+                if not mine and (self.reach.is_final or self._is_orphaned()):
                     return None
                 taken = self._choose(mine, at_work)
                 if taken is not None:
@@ -189,7 +203,7 @@ class _Engine:
         signs.pop(self.life.engine, None)
         num_failed = Counter(index for life in signs.values() for index in life.failed)
         for index in set(self.open).difference(self.life.at_work):
-            if index in self.life.failed or num_failed[index] >= _MOST_ENGINES:
+            if index in self.life.failed or num_failed[index] >= MOST_ENGINES:
                 del self.open[index]
         return Counter(
             index
@@ -197,6 +211,15 @@ class _Engine:
             if self.watch.silence(life) <= self.silence_seconds
             for index in life.at_work
         )
+
+    def _hear_parent(self) -> None:
+        reach = read_reach(self.job.run_dir)
+        if reach is not None and reach != self.reach:
+            self.reach, self.heard = reach, time.monotonic()
+
+    def _is_orphaned(self) -> bool:
+        """Whether the parent has been silent for too long: nobody would open another shard."""
+        return time.monotonic() - self.heard > self.silence_seconds
 
     def _choose(self, mine: Sequence[Shard], at_work: Counter[int]) -> tuple[Shard, bool] | None:
         now, slot = time.monotonic(), self.order.slot

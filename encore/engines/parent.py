@@ -5,12 +5,22 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from encore.engines.signs import EngineOrder, SignOfLife, Watch, read_signs, sign_path
+from encore.engines.signs import (
+    MOST_ENGINES,
+    EngineOrder,
+    Reach,
+    SignOfLife,
+    Watch,
+    read_signs,
+    sign_path,
+    write_reach,
+)
 from encore.errors import EncoreError, InputError
 from encore.reporting import SILENT, Reporter
 from encore.runs import RunManifest, Shard, Slice, finished_shards, read_manifest
@@ -149,8 +159,10 @@ def supervise(
 ) -> RunReport:
     """Have engines do what is not done of a run; ends when every shard is done or failed for good.
 
-    An engine that is killed, gone or silent for too long is replaced; one that cannot start is
-    named and the others go on. All engines are stopped at the end, however it comes.
+    Engines take shards within the run's horizon alone, and keep their model loaded while they wait
+    for it to move. An engine that is killed, gone or silent for too long is replaced; one that
+    cannot start is named and the others go on. All engines are stopped at the end, however it
+    comes.
 
     Args:
         job: The run; nothing is computed in this process.
@@ -201,14 +213,18 @@ class _Parent:
     signs: dict[str, SignOfLife] = field(default_factory=dict)
     watch: Watch = field(default_factory=Watch)
     began: dict[str, tuple[float, int]] = field(default_factory=dict)
+    told: Reach | None = None
 
     def work(self) -> None:
-        """Until every shard is settled, or no engine is left."""
+        """Until every shard within the horizon is settled, or no engine is left."""
+        self._tell_engines()
         self._fill_slots()
         while True:
             self.signs = read_signs(self.job.run_dir)
             self._note_finished()
-            if not self.open or all(slot.is_over for slot in self.slots):
+            is_over = self._is_settled() or all(slot.is_over for slot in self.slots)
+            self._tell_engines(is_over=is_over)
+            if is_over:
                 break
             self._tell()
             for slot in self.slots:
@@ -226,6 +242,31 @@ class _Parent:
         """Stop every engine that has not ended by itself."""
         for name in self._engines_in("waiting", "running"):
             self.launcher.stop(name)
+
+    def _tell_engines(self, *, is_over: bool = False) -> None:
+        """How far they may go; again and again while that may change."""
+        num_open, num_shards = self.job.horizon.num_open, len(self.job.manifest.shards)
+        is_final = is_over or num_open >= num_shards
+        if is_final and self.told is not None and self.told.is_final:
+            return
+        beat = 1 + (self.told.beat if self.told else 0)
+        reach = Reach(num_open=min(num_open, num_shards), is_final=is_final, beat=beat)
+        if write_reach(self.job.run_dir, reach):
+            self.told = reach
+
+    def _is_settled(self) -> bool:
+        """Whether every shard within the horizon is done or failed for good."""
+        num_failed = Counter(index for sign in self.signs.values() for index in sign.failed)
+        at_work = [self._sign(slot) for slot in self.slots if not slot.is_over]
+        return all(
+            num_failed[shard.index] >= MOST_ENGINES
+            or (at_work and all(shard.index in sign.failed for sign in at_work))
+            for shard in self._near()
+        )
+
+    def _near(self) -> list[Shard]:
+        """The open shards within the horizon."""
+        return self.job.within(self.open.values())
 
     def _engines_in(self, *states: str) -> list[str]:
         """Engines that have not said that they ended, in one of these states."""
@@ -253,7 +294,7 @@ class _Parent:
             else one
             for one in self.tally.outcomes
         ]
-        for place in range(self.num_engines if self.open else 0):
+        for place in range(self.num_engines if self._near() else 0):
             order = adopted.pop(place, None)
             slot = _Slot(order=order or self._new_order(place), num_starts=1)
             self.slots.append(slot)
@@ -328,10 +369,13 @@ class _Parent:
         errors = {self._name(slot): slot.error for slot in self.slots if slot.error}
         told = "; ".join(f"{name}: {error}" for name, error in errors.items())
         failed = {index: one for sign in self.signs.values() for index, one in sign.failed.items()}
-        if self.open and not failed and len(errors) == len(self.slots):
+        near = self._near()
+        if near and not failed and len(errors) == len(self.slots):
             raise EncoreError(f"no engine could work: {told}; put this right and run it again")
-        for index in self.open:
-            self.tally.failures[index] = failed.get(index) or f"no engine was left ({told})"
+        for shard in near:
+            self.tally.failures[shard.index] = (
+                failed.get(shard.index) or f"no engine was left ({told})"
+            )
 
     def _row(self, slot: _Slot) -> dict[str, object]:
         order, now = slot.order, time.monotonic()

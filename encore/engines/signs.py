@@ -13,6 +13,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from encore.files import temporary_path
 
 _FOLDER = "engines"
+_REACH = "reach"
+
+#: A shard that failed on so many engines has failed for good.
+MOST_ENGINES = 2
 
 
 class EngineOrder(BaseModel):
@@ -73,6 +77,42 @@ class SignOfLife(BaseModel):
     num_rows: int = 0
     num_nulls: int = 0
     error: str = ""
+
+
+class Reach(BaseModel):
+    """What a parent tells its engines of the run's horizon.
+
+    Attributes:
+        num_open: Shards that may be taken, counted from the plan's first; None: all.
+        is_final: Whether it stays so: an engine that has nothing to do need not wait.
+        beat: While it is not final, another number shows that the parent is alive.
+    """
+
+    num_open: int | None = None
+    is_final: bool = True
+    beat: int = 0
+
+
+def read_reach(run_dir: Path) -> Reach | None:
+    """What the parent told last; None while it cannot be read. Without a word, all is open."""
+    try:
+        return Reach.model_validate_json((run_dir / _FOLDER / _REACH).read_bytes())
+    except FileNotFoundError:
+        return Reach()
+    except (OSError, ValidationError):
+        return None
+
+
+def write_reach(run_dir: Path, reach: Reach) -> bool:
+    """Tell all engines of a run, those that start later too; whether it could be written."""
+    with contextlib.suppress(OSError):
+        path = run_dir / _FOLDER / _REACH
+        path.parent.mkdir(exist_ok=True)
+        with temporary_path(path) as temporary:
+            temporary.write_text(reach.model_dump_json(), encoding="utf-8")
+            temporary.replace(path)
+        return True
+    return False
 
 
 def sign_path(run_dir: Path, name: str) -> Path:

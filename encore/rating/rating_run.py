@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from encore.config import RateConfig, RatingConfig
+from encore.config import LimitedRatingConfig, RateConfig, RatingConfig
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs
 from encore.data.rules import load_rule_set
 from encore.data.study import Study, as_study
@@ -34,7 +34,7 @@ from encore.rating_runs import RatingManifest, list_runs
 from encore.reporting import SILENT, Reporter
 from encore.runs import Shard, Slice, run_key_of
 from encore.schemas import RATINGS
-from encore.shard_runner import Job, RunReport, Tell
+from encore.shard_runner import WHOLE_PLAN, Job, RunReport, Tell
 from encore.versions import package_versions
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
@@ -56,12 +56,23 @@ class RatingRun:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def job(self, *, retries: int = 0, reporter: Reporter = SILENT) -> Job:
-        """Work for `encore.shard_runner`; a `RateConfig` says which shards, and for how long each.
+        """Work for `encore.shard_runner`; a `RateConfig` says which shards, and for how long.
 
         The report's totals are ``num_ratings`` and ``num_nulls``; of the shards rated now there are
         ``num_truncated`` and the tally ``null_reasons``.
         """
         given = self.config if isinstance(self.config, RateConfig) else None
+        horizon = WHOLE_PLAN
+        if isinstance(self.config, LimitedRatingConfig) and self.config.limits:
+            from encore.rating.rounds import horizon_of  # brings the warehouse
+
+            horizon = horizon_of(
+                self.config,
+                self.run_dir,
+                self.manifest,
+                num_devices=num_devices(self.config.judge),
+                reporter=reporter,
+            )
         return Job(
             run_dir=self.run_dir,
             manifest=self.manifest,
@@ -70,6 +81,7 @@ class RatingRun:
             only=(given.shard or None) if given else None,
             part=given.part if given else None,
             retries=retries,
+            horizon=horizon,
             cancelled=self.cancelled,
         )
 

@@ -116,14 +116,23 @@ class ShardRater:
         for prompt in self.prompts(asked):
             tell(num_known)
             prompts.append(prompt)
+        began = time.monotonic()
+
+        def on_progress(num_done: int) -> None:
+            nonlocal began
+            if num_done == 0:  # the engine is ready, and free
+                began = time.monotonic()
+            hook(num_done)
+
         hook = _watched(shard, len(asked), self.config.shard_timeout_seconds, tell, num_known)
         replies = ask(
             self.judge,
             [prompt for prompt, _ in prompts],
             decoding=self.decoding,
-            on_progress=hook,
+            on_progress=on_progress,
             sessions=[one.pair.pair_id for one in asked],
         )
+        engine_seconds = time.monotonic() - began
         new = iter(
             {
                 **asdict(self._read(reply)),
@@ -148,6 +157,7 @@ class ShardRater:
                 "prompt_tokens": usage.prompt_tokens,
                 "computed_tokens": usage.prompt_tokens - usage.cached_tokens,
                 "output_tokens": usage.output_tokens,
+                "engine_seconds": round(engine_seconds, 3),
             },
             counts={
                 "null_reasons": dict(reasons),

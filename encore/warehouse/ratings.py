@@ -17,6 +17,7 @@ from encore.rating_runs import (
     RUN_FILE,
     RatingManifest,
     describe_run,
+    enough_of,
     list_runs,
     read_run,
     run_status,
@@ -51,6 +52,7 @@ class Ratings:
         manifest: What that run says of itself.
         num_shards: Shards of the run's plan; 0 where there is no plan.
         num_missing_shards: Those that are missing, damaged or failed, and therefore not in it.
+        enough: Why those are not needed, as a sentence; empty: they are.
     """
 
     label: str
@@ -62,6 +64,7 @@ class Ratings:
     manifest: RatingManifest | None = None
     num_shards: int = 0
     num_missing_shards: int = 0
+    enough: str = ""
 
 
 def open_ratings(
@@ -209,4 +212,5 @@ def _of_run(path: Path, run_dir: Path) -> Ratings:
         manifest=status.manifest,
         num_shards=len(status.shards),
         num_missing_shards=len(status.problems),
+        enough=enough_of(status),
     )

@@ -1,0 +1,164 @@
+"""How far a run goes is decided while it goes: in one process, and by a parent for its engines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from encore.engines import engine as engine_module
+from encore.engines.engine import work_as_engine
+from encore.engines.parent import EngineState, supervise
+from encore.engines.signs import EngineOrder, Reach, read_signs, write_reach
+from encore.runs import Shard, ShardState, Slice, run_status
+from encore.shard_runner import WHOLE_PLAN, Ending, Job, RunReport, Tell, work_through
+from tests.test_runs import SHARD_SIZE, SquareManifest, make_manifest, squares
+
+NUM_SHARDS = 8
+
+
+@dataclass
+class Steps:
+    """A horizon of rounds: each opens when all shards of the one before are done."""
+
+    ends: Sequence[int]
+    num_open: int = 0
+    ending: Ending | None = None
+
+    def look(self, done: Sequence[ShardState]) -> None:
+        there = {state.index for state in done}
+        reached = [end for end in (0, *self.ends) if there >= set(range(end))]
+        later = [end for end in self.ends if end > reached[-1]]
+        self.num_open = later[0] if later else reached[-1]
+        self.ending = None if later else Ending("enough", True)
+
+
+@dataclass
+class Bench:
+    """A run of squares, and what its workers did: a shard's index, what was done before it."""
+
+    folder: Path
+    horizon: Steps = field(default_factory=lambda: Steps((2, 3, 5)))
+    fails: frozenset[int] = frozenset()
+    begun: list[tuple[int, frozenset[int]]] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+
+    def job(self, *, num_workers: int = 1) -> Job:
+        manifest = make_manifest(num_pairs=NUM_SHARDS * SHARD_SIZE)
+        return Job(
+            run_dir=self.folder / "run",
+            manifest=manifest,
+            compute=self._compute,
+            start=lambda: self.starts.append(1) or num_workers,
+            horizon=self.horizon,
+        )
+
+    def _compute(self, shard: Shard, tell: Tell) -> Slice:
+        self.begun.append((shard.index, self.done()))
+        tell(0)
+        if shard.index in self.fails:
+            raise RuntimeError(f"square {shard.index} is round")
+        return squares(shard)
+
+    def done(self) -> frozenset[int]:
+        shards = run_status(self.folder / "run", SquareManifest).shards
+        return frozenset(one.index for one in shards if one.state == "done")
+
+    def early(self) -> list[int]:
+        """Shards that were begun before the round before theirs was done."""
+        ends = (0, *self.horizon.ends)
+        first = {i: max(end for end in ends if end <= i) for i in range(ends[-1])}
+        return [i for i, done in self.begun if i not in first or not done >= set(range(first[i]))]
+
+
+class Threads:
+    """A launcher of engines that are threads of this process."""
+
+    def __init__(self, job: Callable[[], Job]) -> None:
+        self.job, self.threads, self.jobs = job, dict[str, threading.Thread](), dict[str, Job]()
+
+    def adopt(self, run_key: str) -> Sequence[EngineOrder]:
+        return ()
+
+    def start(self, order: EngineOrder) -> None:
+        job = replace(self.job(), cancelled=threading.Event())
+        thread = threading.Thread(
+            target=work_as_engine, args=(job, order), kwargs={"silence_seconds": 60}
+        )
+        self.threads[order.name], self.jobs[order.name] = thread, job
+        thread.start()
+
+    def state(self, name: str) -> EngineState:
+        return EngineState("running" if self.threads[name].is_alive() else "ended")
+
+    def stop(self, name: str, *, kill: bool = False) -> None:
+        self.jobs[name].cancelled.set()
+
+    def close(self) -> None:
+        for thread in self.threads.values():
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def shared(bench: Bench, *, num_engines: int = 2) -> RunReport:
+    launcher = Threads(bench.job)
+    return supervise(bench.job(), launcher, num_engines=num_engines, silence_seconds=60)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("engine", "parent"):
+        monkeypatch.setattr(f"encore.engines.{name}._POLL_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_one_process_goes_from_round_to_round_with_one_start_of_its_model(
+    tmp_path: Path, num_workers: int
+) -> None:
+    bench = Bench(tmp_path)
+    report = work_through(bench.job(num_workers=num_workers))
+    assert (report.summary, report.ending) == ("5 squared, 0 reused, 0 failed", ("enough", True))
+    assert (bench.early(), len(bench.starts)) == ([], 1)
+    # What is there is enough: no model is started. With a farther horizon the run goes on.
+    assert work_through(bench.job()).summary == "0 squared, 5 reused, 0 failed"
+    assert len(bench.starts) == 1
+    report = work_through(replace(bench.job(), horizon=WHOLE_PLAN))
+    assert (report.summary, report.ending) == ("3 squared, 5 reused, 0 failed", None)
+
+
+def test_engines_take_nothing_beyond_the_round_and_start_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    report = shared(bench)
+    assert (report.summary, report.ending) == ("5 squared, 0 reused, 0 failed", ("enough", True))
+    assert (bench.early(), len(bench.starts)) == ([], 2)
+    assert {sign.state for sign in read_signs(tmp_path / "run").values()} == {"ended"}
+    assert shared(bench).summary == "0 squared, 5 reused, 0 failed"  # no engine is started
+    assert len(bench.starts) == 2
+
+
+@pytest.mark.parametrize("work", [shared, lambda bench: work_through(bench.job())])
+def test_a_shard_that_fails_ends_the_run_with_its_round(
+    tmp_path: Path, work: Callable[[Bench], RunReport]
+) -> None:
+    bench = Bench(tmp_path, fails=frozenset({1}))
+    report = work(bench)
+    assert (report.summary, report.ending) == ("1 squared, 0 reused, 1 failed", None)
+    assert report.failures[1].startswith("RuntimeError: square 1 is round")
+    assert (bench.done(), bench.early()) == ({0}, [])
+
+
+def test_an_engine_whose_parent_is_gone_does_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    job = replace(bench.job(), horizon=WHOLE_PLAN)
+    job.run_dir.mkdir()
+    write_reach(job.run_dir, Reach(num_open=2, is_final=False, beat=1))
+    order = EngineOrder(
+        name="one", slot=0, of=1, run_key=job.manifest.key, code=engine_module.code_digest()
+    )
+    report = work_as_engine(job, order, silence_seconds=0.3)
+    assert report.summary == "2 squared, 0 reused, 0 failed"
