@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
+from pydantic import BeforeValidator
 
 from encore.analysis.analyze import analyze
-from encore.config import JudgeConfig, LimitedRatingConfig, StageConfig, option
+from encore.config import JudgeConfig, LimitedRatingConfig, RatingConfig, StageConfig, option
 from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
 from encore.data.study import open_study
@@ -41,6 +42,11 @@ _SOURCES: dict[str, Any] = {
 }
 
 
+def _without_limits(rating: Any) -> Any:
+    """A plain `RatingConfig` as one that may have limits."""
+    return dict(rating) if isinstance(rating, RatingConfig) else rating
+
+
 class PipelineConfig(StageConfig):
     """From preference pairs to weights."""
 
@@ -48,7 +54,7 @@ class PipelineConfig(StageConfig):
     study: Path = option(
         name="out", metavar="STUDY", help="The study directory; made if it is not there."
     )
-    rating: LimitedRatingConfig
+    rating: Annotated[LimitedRatingConfig, BeforeValidator(_without_limits)]
     prefer: Prefer | None = option(
         None, help="Which label of raw PKU-SafeRLHF says what is chosen."
     )
