@@ -49,7 +49,7 @@ def work_as_engine(
     """Work through a run beside other engines, until every shard is done or failed for good.
 
     Args:
-        job: The run. Its horizon is the parent's to move; the engine follows what that says.
+        job: The run; its horizon is what the parent tells.
         order: What the parent asks; the engine's own slice follows from it.
         silence_seconds: A peer that finished no request for so long does not count as at work.
         reporter: Told about finished rows and shards.
@@ -58,8 +58,7 @@ def work_as_engine(
         InputError: This engine's code, judge, rules or pairs are not those of the run.
         Exception: An error that every shard would meet.
     """
-    job = replace(job, horizon=WHOLE_PLAN)
-    run_dir = job.run_dir
+    job, run_dir = replace(job, horizon=WHOLE_PLAN), job.run_dir
     if not _is_run(job, order):  # where the parent looks
         run_dir = run_dir.parent / order.run_key
     life = SignOfLife(

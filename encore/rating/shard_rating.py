@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,7 +14,7 @@ from encore.config import RatingConfig
 from encore.data.pairs import records_of
 from encore.data.records import RESPONSES, PreferencePair, Rule, RuleSet
 from encore.errors import GenerationInterruptedError
-from encore.judges.base import NO_TOKENS, Decoding, Judge, ProgressHook, Prompt, Reply, Usage, ask
+from encore.judges.base import NO_TOKENS, Decoding, Judge, Prompt, Reply, Usage, ask
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, Key
 from encore.rating.prompts import RatingPrompt, render_conversation
@@ -116,23 +117,22 @@ class ShardRater:
         for prompt in self.prompts(asked):
             tell(num_known)
             prompts.append(prompt)
-        began = time.monotonic()
-
-        def on_progress(num_done: int) -> None:
-            nonlocal began
-            if num_done == 0:  # the engine is ready, and free
-                began = time.monotonic()
-            hook(num_done)
-
-        hook = _watched(shard, len(asked), self.config.shard_timeout_seconds, tell, num_known)
+        watch = _Watch(
+            shard=shard,
+            num_known=num_known,
+            num_replies=len(asked),
+            timeout_seconds=self.config.shard_timeout_seconds,
+            tell=tell,
+            began=time.monotonic(),
+        )
         replies = ask(
             self.judge,
             [prompt for prompt, _ in prompts],
             decoding=self.decoding,
-            on_progress=on_progress,
+            on_progress=watch,
             sessions=[one.pair.pair_id for one in asked],
         )
-        engine_seconds = time.monotonic() - began
+        seconds = watch.seconds
         new = iter(
             {
                 **asdict(self._read(reply)),
@@ -145,19 +145,30 @@ class ShardRater:
             {**(answer or next(new)), **one.columns}
             for one, answer in zip(questions, answers, strict=True)
         ]
-        reasons = Counter(row["null_reason"] for row in rows if row["null_reason"] is not None)
         given = [reply for reply in replies if reply is not None]
-        usage = Usage(*map(sum, zip(NO_TOKENS, *(one.usage for one in given), strict=True)))
+        return self._slice(rows, given, num_known=num_known, seconds=seconds)
+
+    def _slice(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        replies: Sequence[Reply],
+        *,
+        num_known: int,
+        seconds: float,
+    ) -> Slice:
+        """Rows, and what the replies among them took of tokens and of the engine's time."""
+        reasons = Counter(row["null_reason"] for row in rows if row["null_reason"] is not None)
+        usage = Usage(*map(sum, zip(NO_TOKENS, *(one.usage for one in replies), strict=True)))
         return Slice(
             table=pa.Table.from_pylist(rows, schema=self.schema),
             footer={
                 "num_ratings": len(rows) - reasons.total(),
                 "num_nulls": reasons.total(),
-                "num_calls": len(given),
+                "num_calls": len(replies),
                 "prompt_tokens": usage.prompt_tokens,
                 "computed_tokens": usage.prompt_tokens - usage.cached_tokens,
                 "output_tokens": usage.output_tokens,
-                "engine_seconds": round(engine_seconds, 3),
+                "engine_seconds": round(seconds, 3),
             },
             counts={
                 "null_reasons": dict(reasons),
@@ -191,25 +202,32 @@ class ShardRater:
         return fitted
 
 
-def _watched(
-    shard: Shard, num_replies: int, timeout_seconds: float | None, tell: Tell, num_known: int
-) -> ProgressHook:
-    """Pass progress on and enforce the time limit; the clock starts at each report of 0 replies.
+@dataclass(slots=True, kw_only=True)
+class _Watch:
+    """Passes progress on and enforces the time limit; the clock starts at each report of 0 replies.
 
     A judge reports 0 when its engine is ready, so the wait for an engine does not count.
     """
-    deadline = float("inf")
 
-    def hook(num_done: int) -> None:
-        nonlocal deadline
-        now = time.monotonic()
-        if num_done == 0 and timeout_seconds is not None:
-            deadline = now + timeout_seconds
-        if now > deadline:
+    shard: Shard
+    num_known: int
+    num_replies: int
+    timeout_seconds: float | None
+    tell: Tell
+    began: float
+
+    def __call__(self, num_done: int) -> None:
+        if num_done == 0:
+            self.began = time.monotonic()
+        limit = self.timeout_seconds
+        if limit is not None and self.seconds > limit:
             raise GenerationInterruptedError(
-                f"shard {shard.index}: generation passed its limit of {timeout_seconds:g} s after "
-                f"{num_done} of {num_replies} replies; raise the limit or use smaller shards"
+                f"shard {self.shard.index}: generation passed its limit of {limit:g} s after "
+                f"{num_done} of {self.num_replies} replies; raise the limit or use smaller shards"
             )
-        tell(num_known + num_done)
+        self.tell(self.num_known + num_done)
 
-    return hook
+    @property
+    def seconds(self) -> float:
+        """Since the engine was ready."""
+        return time.monotonic() - self.began
