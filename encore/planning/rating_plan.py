@@ -35,7 +35,6 @@ from encore.training.gpus import Gpu, gpu_named
 _REPLIES_AT_ONCE = 256
 _UNCACHED = "paper, no cache"
 
-
 #: How long some tokens take, in seconds, without the engines' start.
 Clock = Callable[[TokenCounts], float]
 #: Calls, kinds of tokens and seconds.
@@ -61,7 +60,10 @@ def plan_rating(
     """
     gpu = gpu_named(config.gpu) if config.gpu else None
     run = open_run(study, config)
-    pilot = _calibrated(run, study, config, reporter) if config.calibrate else None
+    try:
+        pilot = _calibrated(run, study, config, reporter) if config.calibrate else None
+    finally:
+        run.judge.close()
     seconds_of, hours_origin = _clock(run, config, gpu, pilot)
     layouts = {
         name: _row(counts, seconds_of, config)
@@ -101,10 +103,7 @@ def compare_with_plan(run: RatingRun, report: RunReport) -> Comparison:
             name: {"planned": value, "actual": report.total_now(name)}
             for name, value in planned._asdict().items()
         },
-        "seconds": {
-            "planned": _planned_seconds(run, planned),
-            "actual": report.seconds,
-        },
+        "seconds": {"planned": _planned_seconds(run, planned), "actual": report.seconds},
     }
 
 
@@ -142,11 +141,8 @@ def _calibrated(run: RatingRun, study: Study, config: PlanRateConfig, reporter: 
     options = {name: getattr(config, name) for name in RatingConfig.model_fields}
     pilot = RatingConfig.model_validate(options | {"limit": config.calibrate})
     began = time.monotonic()
-    try:
-        opened = open_run(study, pilot, judge=run.judge)
-        report = work_through(opened.job(reporter=reporter))
-    finally:
-        run.judge.close()
+    opened = open_run(study, pilot, judge=run.judge)
+    report = work_through(opened.job(reporter=reporter))
     seconds = time.monotonic() - began
     if report.failures:
         raise EncoreError(f"the calibration failed: {next(iter(report.failures.values()))}")
@@ -164,11 +160,11 @@ def _clock(
     """How long some tokens take without the engines' start, if that is known, and how it is."""
     if pilot and pilot.tokens.num_calls:
         num_engines = max(1, config.count // num_devices(config.judge))
-        each = pilot.seconds / _num_computed(pilot.tokens) / num_engines
-        return lambda counts: each * _num_computed(counts), f"measured on {pilot.num_pairs} pairs"
+        each = pilot.seconds / _work(pilot.tokens) / num_engines
+        return lambda counts: each * _work(counts), f"measured on {pilot.num_pairs} pairs"
     if pilot:
         return None, "not known: the calibration's ratings were there before; calibrate more pairs"
-    if gpu is None:
+    if gpu is None or run.judge.tokenizer is None:
         return None, "not known: --gpu NAME estimates them, --calibrate PAIRS measures them here"
     try:
         seconds_of = _estimate(run, gpu, count=config.count, utilisation=config.utilisation)
@@ -194,7 +190,7 @@ def _estimate(run: RatingRun, gpu: Gpu, *, count: int, utilisation: float) -> Cl
 
     def seconds_of(counts: TokenCounts) -> float:
         num_steps = (counts.output_tokens or 0) / _REPLIES_AT_ONCE
-        return (_num_computed(counts) * per_token + num_steps * per_step) / count
+        return (_work(counts) * per_token + num_steps * per_step) / count
 
     return seconds_of
 
@@ -215,11 +211,9 @@ def _planned_seconds(run: RatingRun, planned: TokenCounts) -> float | None:
         return None
 
 
-def _num_computed(counts: TokenCounts) -> int:
-    """Tokens that take the engine's time: computed ones of prompts, and the replies'."""
-    assert counts.computed_tokens is not None
-    assert counts.output_tokens is not None
-    return counts.computed_tokens + counts.output_tokens
+def _work(counts: TokenCounts) -> int:
+    """What takes time: computed tokens of prompts and the replies'; calls, if no token is known."""
+    return (counts.computed_tokens or 0) + (counts.output_tokens or 0) or counts.num_calls
 
 
 def _row(
@@ -228,8 +222,7 @@ def _row(
     config: PlanRateConfig,
 ) -> dict[str, float | None]:
     """Tokens, hours and money; the money of what has a price."""
-    has_tokens = counts.computed_tokens is not None
-    hours = seconds_of(counts) / 3600 if seconds_of and has_tokens else None
+    hours = seconds_of(counts) / 3600 if seconds_of else None
     amounts = [
         (config.price_input, counts.prompt_tokens, 1e-6),
         (config.price_output, counts.output_tokens, 1e-6),

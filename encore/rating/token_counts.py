@@ -78,11 +78,15 @@ def count_tokens(
 
 
 def kv_block_size(judge: JudgeConfig, *, is_on_cpu: bool) -> int | None:
-    """Tokens of a block of the engine's cache; None where prompts share nothing."""
+    """Tokens of a block of the engine's cache; None where prompts share nothing.
+
+    A server is taken for vLLM on GPUs.
+    """
     given = judge.engine_args
     if judge.backend == "transformers" or not given.get("enable_prefix_caching", True):
         return None
-    return int(given.get("block_size", CPU_BLOCK_SIZE if is_on_cpu else GPU_BLOCK_SIZE))
+    is_here = is_on_cpu and judge.backend == "vllm"
+    return int(given.get("block_size", CPU_BLOCK_SIZE if is_here else GPU_BLOCK_SIZE))
 
 
 def _num_computed(ids: NDArray[np.uint32], block_size: int | None, known: set[int]) -> int:

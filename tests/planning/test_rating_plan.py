@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
+from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.errors import InputError
 from encore.planning.plan_config import PlanRateConfig
 from encore.planning.rating_plan import compare_with_plan, plan_rating
 from encore.rating import rating_run
-from encore.rating.rating_run import open_run
+from encore.rating.rating_run import open_run, rate
 from encore.shard_runner import work_through
 from encore.training.backbone_shape import find_shape
 from tests.scripted_judge import ScriptedJudge
@@ -131,3 +134,21 @@ def test_plan_against_actual_is_about_the_shards_of_this_call(study):
     victim.unlink()
     compared = compare_with_plan(run, work_through(run.job()))
     assert compared["num_calls"] == {"planned": 5 * 20, "actual": 5 * 20}  # 25 pairs, 10 a shard
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("layout", ["paper", "conversation-first"])
+def test_a_calibrated_plan_counts_what_a_real_engine_computes(layout, tmp_path):
+    """Within 2 %, on the demo's pairs and judge, whose prompts take blocks of 32 tokens."""
+    ingest([f"hh={DATA_PATHS['synthetic-hh']}"], out=tmp_path / "planned")
+    shutil.copytree(tmp_path / "planned", tmp_path / "rated")
+    options = {"layout": layout, "limit": 60}
+    found = plan(open_study(tmp_path / "planned"), JUDGE_PATH, **options, calibrate=10)
+    row = found["layouts"][layout]
+    assert row["hours"] > 0
+    judge = JudgeConfig(model=str(JUDGE_PATH))
+    report = rate(tmp_path / "rated", RatingConfig(judge=judge, **options))
+    assert row["num_calls"] == report.total("num_calls")
+    assert row["prompt_tokens"] == report.total("prompt_tokens")
+    assert row["computed_tokens"] == pytest.approx(report.total("computed_tokens"), rel=0.02)
+    assert row["output_tokens"] == pytest.approx(report.total("output_tokens"), rel=0.02)

@@ -1,0 +1,81 @@
+"""A plan with `--calibrate` against the run that it plans: seconds within 20 %, tokens within 2 %.
+
+    python -m tests.perf.plan_accuracy [--pairs hh=FILE] [--judge FOLDER] [--limit 1000]
+
+Each layout is planned in one copy of a study and rated in another one, where no rating is there
+before. How busy the machine is between the two bounds how well seconds can be told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+from encore.config import RateConfig
+from encore.data.ingestion import ingest
+from encore.data.study import open_study
+from encore.demo import DATA_PATHS, JUDGE_PATH
+from encore.planning.plan_config import PlanRateConfig
+from encore.planning.rating_plan import plan_rating
+from encore.rating.rating_run import rate
+from encore.settings import prepare_environment
+from tests.perf.harness import show
+
+SECONDS_WITHIN, TOKENS_WITHIN = 0.2, 0.02
+
+
+def main() -> None:
+    """Plan, rate, print, assert."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pairs", nargs="+", help="what `encore ingest` takes; default: demo's")
+    parser.add_argument("--judge", type=Path, default=JUDGE_PATH, help="default: the demo's")
+    parser.add_argument("--calibrate", type=int, default=100)
+    parser.add_argument("--limit", type=int, default=1000)
+    parser.add_argument("--layouts", nargs="+", default=["paper", "conversation-first"])
+    options = parser.parse_args()
+    prepare_environment()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "study"
+        ingest(options.pairs or [f"{name}={path}" for name, path in DATA_PATHS.items()], out=made)
+        for layout in options.layouts:
+            rows += compared(made, layout, options)
+    show(f"{options.limit} pairs, planned with {options.calibrate}", rows)
+    for row in rows:
+        within = SECONDS_WITHIN if row["of"] == "seconds" else TOKENS_WITHIN
+        assert abs(float(row["planned / actual"]) - 1) <= within, row
+
+
+def compared(made: Path, layout: str, options: argparse.Namespace) -> list[dict[str, str | float]]:
+    """Planned and actual seconds and computed tokens of one layout."""
+    planned_in, rated_in = (made.with_name(f"{layout}-{name}") for name in ("planned", "rated"))
+    for copy in (planned_in, rated_in):
+        shutil.copytree(made, copy)
+    given = {"judge": {"model": str(options.judge)}, "layout": layout, "limit": options.limit}
+    config = PlanRateConfig.model_validate(
+        {"study": planned_in, "calibrate": options.calibrate, **given}
+    )
+    row = plan_rating(config, open_study(planned_in))["layouts"][layout]
+    report = rate(rated_in, RateConfig.model_validate({"study": rated_in, **given}))
+    values = {
+        "seconds": (row["hours"] * 3600, report.seconds),
+        "computed tokens": (row["computed_tokens"], report.total("computed_tokens")),
+    }
+    return [
+        {
+            "layout": layout,
+            "of": name,
+            "planned": float(planned),
+            "actual": float(actual),
+            "planned / actual": planned / actual,
+        }
+        for name, (planned, actual) in values.items()
+    ]
+
+
+if __name__ == "__main__":
+    main()
