@@ -18,6 +18,7 @@ from encore.rating import rating_run
 from encore.rating.rating_run import open_run, rate
 from encore.shard_runner import work_through
 from encore.training.backbone_shape import find_shape
+from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
 from tests.scripted_judge import ScriptedJudge
 from tests.studies import create_study
 from tests.test_rating import config, write_source
@@ -77,20 +78,25 @@ def test_what_is_missing_is_named(study, folder):
     assert note == "the money is without output tokens: give --price-output"
 
 
-def test_a_judge_without_a_tokenizer_gets_its_calls_counted(study, monkeypatch):
-    class Remote(ScriptedJudge):
-        tokenizer = None
-
-        @property
-        def identity(self):
-            return ScriptedJudge().identity
-
-    monkeypatch.setattr(rating_run, "open_judge", lambda _config: Remote())
-    found = plan(study, Path("remote"), price_input=1.0, price_output=1.0)
-    [(layout, row)] = found["layouts"].items()
-    assert (layout, row["num_calls"]) == ("paper", 500)
-    assert row["prompt_tokens"] is row["computed_tokens"] is row["hours"] is row["money"] is None
-    assert "--tokenizer" in found["notes"][0]
+def test_a_server_without_a_tokenizer_gets_calls_counted_and_tokens_calibrated(study, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    prices = {"price_input": 2.0, "price_output": 10.0}
+    with serving(HostileServer()) as server:
+        judge = {"backend": "http", "base_url": server.base_url}
+        found = plan(study, Path(MODEL), judge=judge, gpu="h100-80", **prices)
+        [(layout, row)] = found["layouts"].items()
+        assert (layout, row.pop("num_calls")) == ("paper", 500)
+        assert {*row.values()} == {None}
+        assert "--tokenizer" in found["notes"][0]
+        assert server.seen.total() == 1  # the probe has a text of its own
+        found = plan(study, Path(MODEL), judge=judge, calibrate=5, **prices)
+    row = found["layouts"]["paper"]
+    # The server says 100 tokens of a prompt, 60 of them from its cache, and 4 of a reply.
+    tokens = [row[f"{kind}_tokens"] for kind in ("prompt", "computed", "output")]
+    assert tokens == [50_000, 20_000, 2000]
+    assert row["hours"] > 0
+    assert row["money"] == pytest.approx(0.1 + 0.02)
+    assert found["notes"] == []
 
 
 def test_what_cannot_be_planned_is_refused(study, folder, tmp_path):
