@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -51,6 +52,7 @@ class ScriptedJudge:
     max_model_len: int = 100_000
     engine_args: dict[str, bool | int | float | str] = field(default_factory=dict)
     num_asked: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def identity(self) -> JudgeIdentity:
@@ -97,7 +99,8 @@ class ScriptedJudge:
             kept = reply[:most]  # one token a byte; the end token needs one too
             usage = Usage(prompt_tokens=len(token_ids), output_tokens=len(kept))
             replies.append(Reply(text=kept, is_complete=len(reply) < most, usage=usage))
-            self.num_asked += 1
+            with self._lock:  # two shards may be at work
+                self.num_asked += 1
             on_progress(len(replies))
         return replies
 
