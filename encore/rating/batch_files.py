@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -28,7 +28,7 @@ from encore.judges.http_protocol import (
     read_refusal,
 )
 from encore.rating.rating_run import RatingRun, open_run
-from encore.runs import Shard, inspect_shards
+from encore.runs import inspect_shards
 
 #: What providers take in one file.
 MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000
@@ -164,11 +164,12 @@ def _lines(run: RatingRun) -> Iterator[bytes]:
 
 
 def _open_prompts(run: RatingRun) -> Iterator[Prompt]:
-    shards: Iterable[Shard] = run.job().shards
-    for state, shard in zip(
-        inspect_shards(run.run_dir, run.manifest, tuple(shards)), shards, strict=True
-    ):
-        if state.state == "done":
+    job = run.job()
+    states = inspect_shards(run.run_dir, run.manifest, job.shards)
+    done = {state.index: state for state in states if state.state == "done"}
+    job.horizon.look([*done.values()])
+    for shard in job.within(job.shards):
+        if shard.index in done:
             continue
         questions = run.rater.questions(run.pairs.slice(shard.start, shard.num_pairs))
         known = run.earlier.rows(one.pair.pair_id for one in questions)

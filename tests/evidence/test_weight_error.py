@@ -1,0 +1,157 @@
+"""A run that stops when its weights are sure enough: what it promises of the whole study holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from encore.evidence.weight_error import weight_error
+from encore.rating.rounds import round_ends
+from tests.evidence.test_ratings_needed import weights_of
+from tests.weighting.evidence_for_tests import rated_pairs
+
+# Suffixes: K qualities of a response, R rules, L levels, P pairs; 2 before PR: chosen, rejected.
+
+NUM_PAIRS, SHARD_SIZE, TOLERANCE = 70_000, 1000, 0.02
+PLAN: Any = SimpleNamespace(shards=range(NUM_PAIRS // SHARD_SIZE), shard_size=SHARD_SIZE)
+NUM_QUALITIES = 4
+
+
+@dataclass(kw_only=True)
+class World:
+    """What a judge gives: every response has a quality, every rule levels that go with it.
+
+    Rules are dependent through the quality, and a pair's two ratings by ``copied``, the share of
+    pairs whose responses have the same. ``cloud`` has 101 levels, tenths the most likely.
+    """
+
+    num_rules: int = 10
+    copied: float = 0.4
+    kind: str = "peaked"
+    missing: float = 0.0
+
+    def mass_KRL(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        num_levels = 101 if self.kind == "cloud" else 11
+        level_L = np.linspace(0, 1, num_levels)
+        quality_K11 = np.linspace(-0.5, 0.5, NUM_QUALITIES)[:, None, None]
+        centre_R1, shift_R1, width_R1 = (
+            rng.uniform(*ends, size=(self.num_rules, 1))
+            for ends in ((0.3, 0.95), (0.0, 0.5), (0.05, 0.35))
+        )
+        if self.kind == "skewed":  # the lowest levels are the most likely, for some rules by far
+            mass_KRL = np.exp(-level_L * 40 * width_R1 * (1 + quality_K11))
+        else:
+            if self.kind == "constant":  # half of the rules hardly ever leave one level
+                width_R1[::2], shift_R1[::2] = 0.02, 0.0
+            distance_KRL = np.abs(level_L - centre_R1 - shift_R1 * quality_K11)
+            mass_KRL = np.exp(-2 * distance_KRL / width_R1)
+        if self.kind == "cloud":
+            steps = np.arange(num_levels)
+            mass_KRL *= np.where(steps % 10 == 0, 1.0, np.where(steps % 5 == 0, 0.5, 0.03))
+        return mass_KRL / mass_KRL.sum(axis=-1, keepdims=True)
+
+
+@dataclass
+class Study:
+    """A full study of which the first pairs are drawn one by one, the others as counts."""
+
+    world: World
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        self.mass_KRL = self.world.mass_KRL(self.rng)
+        self.quality_P2 = self.rng.integers(NUM_QUALITIES, size=(NUM_PAIRS, 2))
+        is_copied_P = self.rng.random(NUM_PAIRS) < self.world.copied
+        self.quality_P2[is_copied_P, 1] = self.quality_P2[is_copied_P, 0]
+        self.level_2PR = np.empty((2, 0, self.world.num_rules))
+
+    def first(self, num_pairs: int) -> NDArray[np.float64]:
+        """Levels of the first pairs, NaN where one is missing."""
+        start = self.level_2PR.shape[1]
+        quality_2P = self.quality_P2[start:num_pairs].T
+        drawn_2PR = self.rng.random((*quality_2P.shape, self.world.num_rules))
+        level_2PR = np.empty_like(drawn_2PR)
+        for quality, mass_RL in enumerate(self.mass_KRL):
+            is_so = quality_2P == quality
+            for rule, mass_L in enumerate(mass_RL):
+                ends = np.cumsum(mass_L)[:-1]
+                level_2PR[is_so, rule] = np.searchsorted(ends, drawn_2PR[is_so, rule])
+        level_2PR[self.rng.random(level_2PR.shape) < self.world.missing] = np.nan
+        self.level_2PR = np.concatenate([self.level_2PR, level_2PR], axis=1)
+        return self.level_2PR
+
+    def error(self) -> float:
+        """Of the weights of the pairs drawn so far against those of all, which is drawn now."""
+        num_levels = self.mass_KRL.shape[2]
+        level_NR = self.level_2PR.reshape(-1, self.world.num_rules)
+        count_RL = np.array(
+            [
+                np.bincount(one[~np.isnan(one)].astype(int), minlength=num_levels)
+                for one in level_NR.T
+            ]
+        )
+        rest_K = np.bincount(self.quality_P2[len(level_NR) // 2 :].ravel(), minlength=NUM_QUALITIES)
+        rest_KR = self.rng.binomial(
+            rest_K[:, None], 1 - self.world.missing, size=(NUM_QUALITIES, self.world.num_rules)
+        )
+        all_RL = count_RL + self.rng.multinomial(rest_KR, self.mass_KRL).sum(axis=0)
+        return float(np.abs(_weights(count_RL) / _weights(all_RL) - 1).max())
+
+
+def _weights(count_RL: NDArray[np.int64]) -> NDArray[np.float64]:
+    shares = [one[one > 0] / one.sum() for one in count_RL]
+    return weights_of([-np.sum(p * np.log(p)) for p in shares])
+
+
+def stopped(world: World, *, seed: int) -> tuple[float, float]:
+    """The share of the pairs at which a run stops, and the largest error of a weight there."""
+    study = Study(world, np.random.default_rng(seed))
+    *ends, _ = round_ends(PLAN)
+    for end in ends:
+        pairs = rated_pairs(*study.first(end * SHARD_SIZE))
+        found = weight_error(pairs, num_all=NUM_PAIRS, num_looks=len(ends))
+        if found.error is not None and found.error <= TOLERANCE:
+            return end * SHARD_SIZE / NUM_PAIRS, study.error()
+    return 1.0, 0.0
+
+
+WORLDS = {
+    "10 rules": World(),
+    "20 rules": World(num_rules=20),
+    "independent ratings": World(copied=0.0),
+    "both ratings of a pair alike": World(num_rules=20, copied=0.9),
+    "skewed": World(num_rules=20, kind="skewed"),
+    "half of the rules nearly constant": World(num_rules=20, kind="constant"),
+    "two decimals": World(kind="cloud"),
+    "a rating in twenty missing": World(num_rules=20, missing=0.05),
+}
+
+
+def test_rounds_of_a_plan_grow_by_a_half() -> None:
+    assert round_ends(PLAN) == (1, 2, 3, 4, 6, 9, 13, 19, 28, 42, 63, 70)
+    small: Any = SimpleNamespace(shards=range(40), shard_size=50)  # the first holds 1,000 pairs
+    assert round_ends(small) == (20, 30, 40)
+    assert round_ends(SimpleNamespace(shards=range(3), shard_size=1000)) == (1, 2, 3)
+
+
+def test_a_run_stops_early_and_every_weight_is_within_the_tolerance() -> None:
+    found = [stopped(world, seed=7) for world in WORLDS.values()]
+    shares, errors = zip(*found, strict=True)
+    assert np.median(shares) <= 0.08
+    assert max(shares) < 0.2
+    assert sum(error > TOLERANCE for error in errors) <= 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", WORLDS)
+def test_of_200_full_studies_190_keep_the_promise(name: str) -> None:
+    found = [stopped(WORLDS[name], seed=seed) for seed in range(200)]
+    shares, errors = zip(*found, strict=True)
+    num_kept = sum(error <= TOLERANCE for error in errors)
+    assert num_kept >= 190
+    assert np.median(shares) <= (0.13 if name == "two decimals" else 0.08)
