@@ -11,12 +11,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from encore.data.records import Message, PreferencePair, pair_id_of
+from encore.data.records import RESPONSES, Message, PreferencePair, pair_id_of
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 from encore.data.study import Change, Study
 from encore.errors import InputError
@@ -274,6 +276,17 @@ def planned_pairs(pairs: pa.Table, *, limit: int | None) -> pa.Table:
         raise InputError("the study has no pairs; run `encore ingest` first")
     order = pc.sort_indices(pairs, sort_keys=[("pair_id", "ascending"), ("source", "ascending")])
     return pairs.take(order[:limit] if limit is not None else order)
+
+
+def num_bytes_of(pairs: pa.Table) -> NDArray[np.int64]:
+    """Bytes of each pair's texts, the prompt's turns and both responses, in UTF-8; shape [P]."""
+    prompts = pairs["prompt"].combine_chunks()
+    turns = pc.binary_length(pc.struct_field(pc.list_flatten(prompts), "content"))
+    places = pc.list_parent_indices(prompts)
+    num_bytes = np.bincount(places, weights=turns, minlength=pairs.num_rows).astype(np.int64)
+    for name in RESPONSES:
+        num_bytes += pc.binary_length(pairs[name]).to_numpy()
+    return num_bytes
 
 
 # --- digests ------------------------------------------------------------------------------------

@@ -97,6 +97,13 @@ class RatingRun:
 
     def _start(self, reporter: Reporter) -> int:
         check_writable(self.run_dir)
+        if num_too_long := self.rater.num_too_long(self.pairs):
+            becomes = {"set-aside": "their ratings will be null", "truncate-left": "they are cut"}
+            reporter.told(
+                f"{num_too_long} prompts are too long for the judge's context of "
+                f"{self.judge.identity.max_model_len} tokens: {becomes[self.config.overlong]} "
+                "(--overlong)"
+            )
         reporter.started("starting the judge's engine")
         self.judge.start()
         return 1 if self.judge.is_on_cpu else NUM_WORKERS

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from encore.config import RatingConfig
-from encore.data.pairs import records_of
+from encore.data.pairs import num_bytes_of, records_of
 from encore.data.records import RESPONSES, PreferencePair, Rule, RuleSet
 from encore.errors import GenerationInterruptedError
 from encore.judges.base import NO_TOKENS, Decoding, Judge, Prompt, Reply, Usage, ask
@@ -23,6 +24,8 @@ from encore.runs import Shard, Slice
 from encore.schemas import RATINGS, RATINGS_EXPECTED
 from encore.shard_runner import Tell
 
+#: What a turn adds to its text in a prompt, and the chat template to a prompt, at most.
+_TURN_BYTES = 128
 #: Columns that are the same in all rows of a run.
 RUN_COLUMNS = ("judge", "run_key")
 
@@ -98,6 +101,23 @@ class ShardRater:
                 cuts = self.config.overlong == "truncate-left"
                 fitted = self._truncated_left(one, token_ids, limit=limit) if cuts else None
             yield fitted, 0 if fitted is None else len(token_ids) - len(fitted)
+
+    def num_too_long(self, pairs: pa.Table) -> int:
+        """How many prompts of some pairs are too long for the judge; known before it is loaded.
+
+        No token is less than a byte, so few prompts have to be tokenised.
+        """
+        if self.encoder is None:
+            return 0
+        limit = self.judge.identity.max_model_len - self.decoding.room
+        around = max(
+            len("".join(self.prompt.parts("", rating_rule=rule.rating_rule)).encode())
+            for rule in self.rule_set.rules
+        )
+        num_turns = pc.list_value_length(pairs["prompt"]).to_numpy()
+        most_bytes = num_bytes_of(pairs) + around + _TURN_BYTES * (num_turns + 2)
+        some = self.questions(pairs.filter(pa.array(most_bytes > limit)))
+        return sum(prompt is None or num_cut > 0 for prompt, num_cut in self.prompts(some))
 
     def rate(self, pairs: pa.Table, shard: Shard, *, earlier: EarlierRatings, tell: Tell) -> Slice:
         """The rows of a shard but for the run's own columns, and what they took.

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from encore.config import JudgeConfig
+from encore.data.pairs import num_bytes_of
 from encore.data.records import RESPONSES
 from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
 from encore.rating.shard_rating import ShardRater
@@ -107,12 +107,7 @@ def _num_computed(ids: NDArray[np.uint32], block_size: int | None, known: set[in
 
 def _spread_by_length(pairs: pa.Table, count: int) -> NDArray[np.int64]:
     """Rows, evenly from the shortest text to the longest, in the order of the table."""
-    prompts = pairs["prompt"].combine_chunks()
-    turns = pc.utf8_length(pc.struct_field(pc.list_flatten(prompts), "content"))
-    of_pair = pc.list_parent_indices(prompts)
-    length = np.bincount(of_pair, weights=turns, minlength=pairs.num_rows)
-    for name in RESPONSES:
-        length += pc.utf8_length(pairs[name]).to_numpy()
+    length = num_bytes_of(pairs)
     place = (np.arange(count) + 0.5) * pairs.num_rows / count
     return np.sort(np.argsort(length, kind="stable")[place.astype(int)])
 
