@@ -230,10 +230,12 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
 @contextmanager
 def _told_of_signals() -> Iterator[None]:
     """Say at once that a signal was heard: to finish what is at work can take seconds."""
+    heard: list[KeyboardInterrupt] = []
 
     def stop(number: int, _frame: types.FrameType | None) -> None:
         say("stopping …")
-        raise TerminatedError if number == signal.SIGTERM else KeyboardInterrupt
+        heard.append(TerminatedError() if number == signal.SIGTERM else KeyboardInterrupt())
+        raise heard[-1]
 
     before = {
         number: signal.signal(number, stop)
@@ -242,6 +244,10 @@ def _told_of_signals() -> Iterator[None]:
     }
     try:
         yield
+    except RuntimeError as error:  # what DuckDB raises in the place of the handler's exception
+        if heard:
+            raise heard[-1] from error
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -14,6 +14,15 @@ from encore.serving.listening import listen
 from tests.signals import hear_ctrl_c
 
 PATIENCE = 60.0
+LONG_QUERY = """
+from encore.options import run_main, single_command
+from encore.query.study_database import open_database
+def ask() -> None:
+    with open_database({}) as database:
+        print("asked", flush=True)
+        database.execute("select sum(hash(range)) from range(1_000_000_000_000)")
+run_main(single_command(ask, name="ask"), [])
+"""
 
 
 @pytest.mark.parametrize(
@@ -38,6 +47,23 @@ def test_it_says_its_address_and_stops_at_a_signal(rated: Path, number, code):
             assert "Traceback" not in process.stderr.read()
         finally:
             process.kill()
+
+
+def test_a_signal_during_a_query_is_one_line():
+    """As in another one, while pairs and ratings are read."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LONG_QUERY],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 143
+        said = process.stderr.read().splitlines()
+    assert said[0] == "stopping …"
+    assert said[1].startswith("error: terminated")
+    assert len(said) == 2
 
 
 @pytest.mark.parametrize(
