@@ -81,6 +81,20 @@ def test_two_local_engines_share_the_shards_and_give_what_one_process_gives(
     assert min(share.values()) >= NUM_PAIRS // 4
 
 
+@pytest.mark.services
+def test_two_local_engines_keep_a_budget_together_and_a_larger_one_goes_on(
+    study: Path, control: Control, tmp_path: Path
+) -> None:
+    calls = 20  # of a shard: one pair under ten rules
+    text = ended(start(study, control, "--engines", 2, "--budget-calls", 5 * calls + 7), code=3)
+    assert "5 rated, 0 reused, 0 failed" in text
+    assert "7 of 12 shards are left" in text
+    assert sorted(one["shard"] for one in control.events("rated")) == sorted(shard_names(study)[:5])
+    assert len({one["pid"] for one in control.events("loaded")}) == 2
+    ended(start(study, control, "--engines", 2, "--budget-calls", NUM_PAIRS * calls))
+    assert ratings(study) == undisturbed_ratings(tmp_path / "alone", num_pairs=NUM_PAIRS)
+
+
 def test_an_engine_that_is_killed_in_mid_shard_costs_that_shard_alone(
     study: Path, control: Control, tmp_path: Path
 ) -> None:

@@ -154,4 +154,4 @@ def test_of_200_full_studies_190_keep_the_promise(name: str) -> None:
     shares, errors = zip(*found, strict=True)
     num_kept = sum(error <= TOLERANCE for error in errors)
     assert num_kept >= 190
-    assert np.median(shares) <= (0.13 if name == "two decimals" else 0.08)
+    assert np.median(shares) <= (0.09 if name == "two decimals" else 0.08)
