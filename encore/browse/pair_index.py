@@ -39,66 +39,6 @@ _REMEMBERED_FILTERS = 32
 #: Stands in an enumeration that would have no value.
 _NO_VALUE = "-"
 
-#: Every pair with its place in the order of rating plans.
-_TEXTS = """
-create table texts as
-select (row_number() over (order by pair_id, source) - 1)::integer as place, *
-from pairs
-order by place
-"""
-#: Grain: one row per (place, run, rule), the two responses side by side.
-_EMPTY_RATED = """
-create table rated (
-    place integer, run run_name, rule rule_name, file integer, chosen double, rejected double,
-    chosen_null null_name, rejected_null null_name
-)
-"""
-_ADD_SHARD = """
-insert into rated
-select
-    place, run_key, rule_id, {file},
-    any_value(rating) filter (response = 'chosen'),
-    any_value(rating) filter (response = 'rejected'),
-    any_value(null_reason) filter (response = 'chosen'),
-    any_value(null_reason) filter (response = 'rejected')
-from shard_{file} join texts using (pair_id, source)
-group by place, run_key, rule_id
-"""
-#: The same with ``spread``: how far apart runs are that prefer different responses of the pair
-#: under the rule; null where no run prefers the other one.
-_PAIR_RATINGS = """
-create table pair_ratings as
-with
-
-contested as (
-
-    select place, rule, max(chosen - rejected) - min(chosen - rejected) as spread
-    from rated
-    group by place, rule
-    having min(chosen - rejected) < 0 and max(chosen - rejected) > 0
-
-)
-
-select rated.*, case when chosen <> rejected then spread end as spread
-from rated left join contested using (place, rule)
-order by place, rule, run
-"""
-_FIGURES = """
-select
-    place, run::varchar as run_key, avg(chosen) as chosen, avg(rejected) as rejected,
-    count(*)::integer as num_rules,
-    (2 * count(*) - count(chosen) - count(rejected))::integer as num_nulls,
-    (count(*) filter (chosen < rejected))::integer as num_against
-from pair_ratings
-where place in (select unnest($places::integer[])) and (rule = $rule::rule_name or $rule is null)
-group by place, run
-order by run
-"""
-_OPENINGS = f"""
-select place, pair_id, source, left(prompt[-1].content, {_EXCERPT_CHARACTERS}) as opening
-from texts
-where place in (select unnest($places::integer[]))
-"""  # noqa: S608 - our own number
 _IN_TEXTS = """
 starts_with(pair_id, lower($text)) or contains(lower(chosen), lower($text))
 or contains(lower(rejected), lower($text))
@@ -195,8 +135,12 @@ class PairIndex:
         with self._lock:
             found = self._places(wanted)
             places = found[(number - 1) * PAGE_SIZE : number * PAGE_SIZE].to_pylist()
-            openings = self._database.fetch(_OPENINGS, places=places).to_pylist()
-            figures = self._database.fetch(_FIGURES, places=places, rule=wanted.rule).to_pylist()
+            openings = self._database.fetch(
+                _sql("openings"), places=places, excerpt=_EXCERPT_CHARACTERS
+            ).to_pylist()
+            figures = self._database.fetch(
+                _sql("figures"), places=places, rule=wanted.rule
+            ).to_pylist()
         rows = {row["place"]: row | {"runs": []} for row in openings}
         for of_run in figures:
             rows[of_run.pop("place")]["runs"].append(of_run)
@@ -294,14 +238,19 @@ def open_pair_index(
         _enumeration("run_name", [found.manifest.run_key for found in statuses]),
         _enumeration("rule_name", _rule_titles(statuses)),
         _enumeration("null_name", null_counts),
-        _TEXTS,
-        _EMPTY_RATED,
-        *(_ADD_SHARD.format(file=number) for number in range(len(files))),
-        _PAIR_RATINGS,
+        _sql("texts"),
+        _sql("rated"),
+        *(_sql("add_shard").format(file=number) for number in range(len(files))),
+        _sql("pair_ratings"),
         "drop table rated",
     )
     with open_database(tables, views=statements) as database:
         yield PairIndex(database, study=study, statuses=statuses, null_counts=null_counts)
+
+
+def _sql(name: str) -> str:
+    """A statement of the folder `sql` beside this file."""
+    return Path(__file__).with_name("sql").joinpath(f"{name}.sql").read_text(encoding="utf-8")
 
 
 def _enumeration(name: str, values: Iterable[str]) -> str:
