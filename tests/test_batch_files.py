@@ -123,3 +123,8 @@ def test_requests_are_divided_as_providers_limit_their_files(study, tmp_path, mo
     monkeypatch.setattr(batch_files, "MAX_BYTES", 20_000)
     for name in rate(study, "--batch-file", tmp_path / "r.jsonl", "--json").json["files"]:
         assert 0 < Path(name).stat().st_size <= 20_000
+
+
+def test_only_what_is_within_the_limits_of_a_run_is_written(study, tmp_path):
+    written = rate(study, "--batch-file", tmp_path / "r.jsonl", "--budget-calls", 50, "--json")
+    assert [*written.json["files"].values()] == [40]  # a shard: two pairs under ten rules

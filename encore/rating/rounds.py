@@ -9,10 +9,11 @@ the weights of its shards are compared with those that the whole plan would give
 (`encore.evidence.weight_error`). The run ends when, with 95 % confidence, no weight is farther off
 than the tolerance.
 
-*Repeated looks.* A plan of 70 shards has eleven rounds and so ten looks. Each look is given a tenth
-of the risk of 5 % (Bonferroni): what all looks say holds together with 95 % confidence, whichever
-of them ends the run, and whatever tolerance a later call asks for. Calls in between, other numbers
-of engines and shards that were there before change neither the rounds nor what a look says.
+*Repeated looks.* A plan of 70 shards has twelve rounds, and a look after each but the last. Each
+look is given an eleventh of the risk of 5 % (Bonferroni): what all looks say holds together with
+95 % confidence, whichever of them ends the run, and whatever tolerance a later call asks for. Other
+numbers of engines, and shards that were there before, change neither the rounds nor what a look
+says.
 
 **Budget.** Shards that are done say what they took. Of the others those are open, from the plan's
 first on, that fit into the rest. What a shard will take is at most a call for each rating; of money
