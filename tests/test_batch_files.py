@@ -107,7 +107,7 @@ def test_results_of_another_run_or_model_and_contradictions_are_refused(study, t
     assert refused.code == 1
     assert "is answered twice" in refused.err
     named = answered(requests, tmp_path / "named.jsonl", model="another-judge")
-    assert "answered by model 'another-judge'" in rate(study, "--batch-results", named).err
+    assert "is an answer by 'another-judge'" in rate(study, "--batch-results", named).err
     named.write_text("<html>")
     assert "line 1: no batch result" in rate(study, "--batch-results", named).err
     assert rate(study, "--batch-file", requests, "--tokenizer", study).code == 1

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from encore.errors import EncoreError, JudgeUnavailableError
-from encore.judges.base import NO_TOKENS, Decoding, Reply, Usage, labelled
+from encore.judges.base import NO_TOKENS, Decoding, Prompt, Reply, Usage, labelled
 
 #: The most that the protocol allows: a label that is not among them is less likely than these.
 _TOP_LOGPROBS = 20
+MODELS, CHAT, COMPLETIONS = "/models", "/chat/completions", "/completions"
+#: Ends of a reply that is none; the second is of requests that are refused for it.
+_NO_ANSWER = ("content_filter", "prompt_too_long")
 _TOO_LONG = re.compile(r"context.length|too long|longer than the max", re.IGNORECASE)
 
 
@@ -18,19 +21,11 @@ class UnreadableAnswerError(EncoreError):
     """An answer is not what the protocol says: HTML, half of one, another model's."""
 
 
-def chat_request(
-    model: str, message: str, decoding: Decoding, *, limit: str = "max_tokens"
-) -> dict[str, Any]:
-    """The body of a chat completion.
-
-    Args:
-        model: The server's name for it.
-        message: The user's.
-        decoding: How the judge answers.
-        limit: What the server calls the limit of the reply's length.
-    """
+def chat_request(model: str, message: Prompt, decoding: Decoding) -> dict[str, Any]:
+    """The body of a chat completion."""
     messages = [{"role": "user", "content": message}]
-    body = {"model": model, "messages": messages, "temperature": 0, limit: decoding.room}
+    body = {"model": model, "messages": messages, "temperature": 0}
+    body["max_completion_tokens"] = decoding.room
     if decoding.kind == "expected":
         body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
     return body | _choice(decoding)
@@ -38,9 +33,9 @@ def chat_request(
 
 def completions_request(
     model: str,
-    prompts: Sequence[Sequence[int]],
-    decoding: Decoding,
+    prompts: Sequence[Prompt],
     *,
+    decoding: Decoding,
     label_ids: Sequence[int],
 ) -> dict[str, Any]:
     """The body of one completion for several prompts of token ids, as vLLM understands it.
@@ -68,8 +63,8 @@ def _choice(decoding: Decoding) -> dict[str, Any]:
     return {"structured_outputs": {"choice": list(decoding.labels)}} if is_choice else {}
 
 
-def read_chat(answer: Any, decoding: Decoding) -> Reply:
-    """The reply in the answer to a chat completion.
+def read_chat(answer: Any, *, decoding: Decoding) -> list[Reply]:
+    """The one reply in the answer to a chat completion.
 
     Raises:
         UnreadableAnswerError: It is none.
@@ -77,26 +72,24 @@ def read_chat(answer: Any, decoding: Decoding) -> Reply:
     """
     try:
         [choice] = answer["choices"]
-        message, usage = choice["message"], read_usage(answer)
+        message, end, usage = choice["message"], choice["finish_reason"], _usage(answer)
         text, refusal = message.get("content") or "", message.get("refusal")
-        if choice.get("finish_reason") == "content_filter":
-            return refused("content_filter", text, usage=usage)
-        if refusal:
-            return refused("refusal", str(refusal), usage=usage)
-        if decoding.kind == "expected":
+        reason = "refusal" if refusal else end if end in _NO_ANSWER else None
+        if reason is None and decoding.kind == "expected":
             top = _logprobs(choice)["content"][0]["top_logprobs"]
             found = {one["token"]: float(one["logprob"]) for one in top}
             logprobs = [found.get(label, float("-inf")) for label in decoding.labels]
-            return labelled(decoding, logprobs, usage)
-        if not text.strip():  # the limit was used up by reasoning, or there is nothing to say
-            return refused("empty_reply", text, usage=usage)
-        return Reply(text=text, is_complete=choice["finish_reason"] == "stop", usage=usage)
+            return [labelled(decoding, logprobs, usage)]
+        if reason is None and not text.strip():  # reasoning used the limit up, or there is nothing
+            reason = "empty_reply"
+        text, is_complete = refusal or text, end == "stop"
+        return [Reply(text=text, is_complete=is_complete, null_reason=reason, usage=usage)]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise _unreadable(answer, error) from None
 
 
 def read_completions(
-    answer: Any, decoding: Decoding, *, num_prompts: int, label_ids: Sequence[int]
+    answer: Any, *, decoding: Decoding, num_prompts: int, label_ids: Sequence[int]
 ) -> list[Reply]:
     """The replies in the answer to one completion for several prompts.
 
@@ -110,7 +103,7 @@ def read_completions(
         choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
         if [choice["index"] for choice in choices] != list(range(num_prompts)):
             raise ValueError(f"{len(choices)} answers to {num_prompts} prompts")
-        usages = [read_usage(answer), *[NO_TOKENS] * (num_prompts - 1)]
+        usages = [_usage(answer), *[NO_TOKENS] * (num_prompts - 1)]
         replies = []
         for choice, usage in zip(choices, usages, strict=True):
             if decoding.kind == "expected":
@@ -135,8 +128,43 @@ def _logprobs(choice: Mapping[str, Any]) -> Any:
     return found
 
 
-def read_usage(answer: Mapping[str, Any]) -> Usage:
-    """The tokens that an answer counts; zeros where it does not."""
+def read_models(answer: Any) -> dict[str, dict[str, Any]]:
+    """What a server says of its models, by name; empty where it has no list.
+
+    Raises:
+        UnreadableAnswerError: The answer is none of this protocol.
+    """
+    try:
+        return {str(one["id"]): dict(one) for one in answer["data"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable(answer, error) from None
+
+
+def stands_for(path: str, status: int, error: Any) -> dict[str, Any] | None:
+    """The answer that an error stands for: no list of models; a prompt that is refused.
+
+    Args:
+        path: What was asked for.
+        status: Of HTTP.
+        error: What the server says of it: in this protocol an object with code and message.
+    """
+    if path == MODELS and status == 404:  # not every gateway has one
+        return {"data": []}
+    if path != CHAT or status != 400 or not isinstance(error, Mapping):
+        return None
+    code = str(error.get("code"))
+    is_too_long = _TOO_LONG.search(f"{code} {error.get('message')}")
+    reason = "prompt_too_long" if is_too_long else code
+    choice = {"message": {}, "finish_reason": reason}
+    return {"choices": [choice]} if reason in _NO_ANSWER else None
+
+
+def first_words(answer: Any) -> str:
+    """The beginning of an answer in one line, for messages."""
+    return " ".join(str(answer).split())[:200] or "nothing"
+
+
+def _usage(answer: Mapping[str, Any]) -> Usage:
     counted = answer.get("usage") or {}
     details = counted.get("prompt_tokens_details") or {}
     return Usage(
@@ -146,32 +174,7 @@ def read_usage(answer: Mapping[str, Any]) -> Usage:
     )
 
 
-def read_refusal(status: int, error: Any) -> Reply | None:
-    """The reply that a refused request stands for: the prompt was filtered, or it is too long.
-
-    Args:
-        status: Of HTTP.
-        error: What the answer says of it: in this protocol an object with code and message.
-    """
-    if status != 400 or not isinstance(error, Mapping):
-        return None
-    if error.get("code") == "content_filter":
-        return refused("content_filter", "")
-    said = f"{error.get('code')} {error.get('message')}"
-    return refused("prompt_too_long", "") if _TOO_LONG.search(said) else None
-
-
-def refused(reason: str, text: str, *, usage: Usage = NO_TOKENS) -> Reply:
-    """A reply that is no answer."""
-    return Reply(text=text, is_complete=True, null_reason=reason, usage=usage)
-
-
 def _unreadable(answer: Any, error: Exception) -> UnreadableAnswerError:
     what = f"no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
     what = what if isinstance(answer, Mapping) else "no JSON object"
     return UnreadableAnswerError(f"{first_words(answer)} ({what})")
-
-
-def first_words(answer: Any) -> str:
-    """The beginning of an answer in one line, for messages."""
-    return " ".join(str(answer).split())[:200] or "nothing"

@@ -18,15 +18,10 @@ from encore.config import BatchConfig, JudgeConfig, RatingConfig
 from encore.data.study import Study
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_path
+from encore.judges import http_protocol as protocol
 from encore.judges import open_judge
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
-from encore.judges.http_protocol import (
-    UnreadableAnswerError,
-    chat_request,
-    first_words,
-    read_chat,
-    read_refusal,
-)
+from encore.judges.http_protocol import UnreadableAnswerError, first_words
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs import inspect_shards
 
@@ -155,10 +150,8 @@ def _lines(run: RatingRun) -> Iterator[bytes]:
         request = {
             "custom_id": custom_id,
             "method": "POST",
-            "url": "/v1/chat/completions",
-            "body": chat_request(
-                model, str(prompt), run.rater.decoding, limit="max_completion_tokens"
-            ),
+            "url": f"/v1{protocol.CHAT}",
+            "body": protocol.chat_request(model, prompt, run.rater.decoding),
         }
         yield f"{json.dumps(request, ensure_ascii=False)}\n".encode()
 
@@ -222,23 +215,21 @@ def _reply(row: Mapping[str, Any], judge: BatchJudge, decoding: Decoding) -> Rep
     Raises:
         InputError: It is another model's.
     """
-    answer = row.get("response")
-    body = answer.get("body") if isinstance(answer, Mapping) else None
-    if not (isinstance(answer, Mapping) and isinstance(body, Mapping)) or row.get("error"):
-        return first_words(row.get("error"))
-    error = body.get("error")
-    if error or answer.get("status_code", 200) != 200:
-        refusal = read_refusal(answer.get("status_code", 0), error)
-        return refusal or f"status {answer.get('status_code')}: {first_words(error)}"
-    if not str(body.get("model", judge.config.model)).startswith(judge.config.model):
-        raise InputError(
-            f"{row['custom_id']} was answered by model {body['model']!r}, and --judge is "
-            f"{judge.config.model!r}"
-        )
+    answer = row.get("response") or {}
+    status, body = int(answer.get("status_code") or 0), answer.get("body") or {}
+    if row.get("error") or status != 200:
+        error = row.get("error") or body.get("error")
+        body = protocol.stands_for(protocol.CHAT, status, error)
+        if body is None:
+            return f"status {status}: {first_words(error)}"
+    model = judge.config.model
+    if not str(body.get("model", model)).startswith(model):
+        raise InputError(f"{row['custom_id']} is an answer by {body['model']!r}, not {model!r}")
     try:
-        return read_chat(body, decoding)
+        [reply] = protocol.read_chat(body, decoding=decoding)
     except UnreadableAnswerError as unreadable:
         return str(unreadable)
+    return reply
 
 
 def _said(reply: Reply) -> tuple[object, ...]:

@@ -82,10 +82,10 @@ def test_a_fault_that_passes_costs_no_answer(fault):
     [
         ("429", "answered 429.*lower --concurrency"),
         ("500", "answered 500"),
-        ("half", "broke the connection"),
+        ("half", "breaks the connection"),
         ("html", "does not answer as the OpenAI protocol says.*<html>"),
         ("another_model", "another model, 'another-judge' instead of 'some-judge'"),
-        ("nothing", "broke the connection"),
+        ("nothing", "breaks the connection"),
         ("slow", "did not answer within 1 s.*--request-timeout-seconds"),
     ],
 )
@@ -255,16 +255,3 @@ def test_of_2000_calls_the_shards_fail_that_meet_a_fault_that_stays(fault, tmp_p
     [run] = status(study)
     assert run.total("num_ratings") == 2000
     refuse_key(finished.out, finished.err, caplog.text, folder=tmp_path)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("fault", ANSWERS)
-def test_2000_calls_have_a_null_for_each_answer_that_is_none(fault, tmp_path):
-    study = write_study(tmp_path, num_pairs=100)
-    with serving(HostileServer(fault=fault, every=20)) as server:
-        finished = rate(study, server)
-    assert finished.code == 0, finished.err
-    [run] = status(study)
-    assert run.total("num_ratings") + run.total("num_nulls") == 2000
-    assert 40 < run.total("num_nulls") < 200
-    refuse_key(finished.out, finished.err, folder=tmp_path)

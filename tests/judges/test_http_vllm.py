@@ -62,6 +62,9 @@ def test_a_server_gives_the_replies_of_the_engine(folder, tmp_path):
             judge = open_judge(config)
             for decoding in DECODINGS:
                 found[api, decoding.kind] = replies(judge, prompts, decoding)
+            if api == "chat":
+                [long] = replies(judge, ["word " * 5000], DECODINGS[0])
+                assert long.null_reason == "prompt_too_long"
             judge.close()
     engine = open_judge(JudgeConfig(model=str(folder)))
     try:

@@ -20,6 +20,8 @@ _WORDS_OF_REASON: Mapping[str, str] = {
     "two_verdicts": "both [[A]] and [[B]] in the reply",
     "reply_cut_off": "the token limit cut the reply off (give a larger --max-reply-tokens)",
     "prompt_too_long": "the prompt is too long for the judge's context and was not asked",
+    "content_filter": "the judge's server filtered the prompt or the reply",
+    "refusal": "the judge refused",
 }
 #: A judge whose verdicts name one place at least this often hardly looks at the answers.
 _ALMOST_ALWAYS = 0.95
