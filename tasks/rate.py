@@ -6,6 +6,7 @@ would cost more than the shard's own overhead.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ from encore.engines.parent import supervise
 from encore.engines.signs import EngineOrder
 from encore.errors import StudyIncompleteError
 from encore.rating.rating_run import local_work, open_run
+from encore.rating.replies import note_on_refusals
 from encore.shard_runner import RunReport
 from tasks.artifacts import EngineTable, publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.pool_engines import PoolLauncher, num_pool_engines
 from tasks.stage import Attempts, run_stage
+
+logger = logging.getLogger(__name__)
 
 _ENGINE = "rate-pairs/encore-rate-engine"
 
@@ -81,6 +85,8 @@ def rate_shards(
 
     run_dir, report = run_stage("rate", rate, attempts=Attempts(retries=0))
     if order is None:
+        if note := note_on_refusals(report):
+            logger.warning(note)
         publish_failed_shards(report.failures, study=study)
         if report.failures:
             raise StudyIncompleteError(

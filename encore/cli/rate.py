@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from encore.shard_runner import RunReport
 
 
-#: Nulls that say more of a server than of a reply, and their share that is worth a warning.
-_NO_ANSWER = ("content_filter", "refusal", "empty_reply")
-_MOST_REFUSED = 0.05
-
-
 @command
 def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) -> None:
     """Have a judge rate every response under every rule; ratings go to Parquet, shard by shard.
@@ -89,6 +84,8 @@ def _report(
     *,
     as_json: bool,
 ) -> None:
+    from encore.rating.replies import note_on_refusals
+
     null_reasons = report.tally("null_reasons")
     result = {
         "run_key": manifest.run_key,
@@ -112,14 +109,8 @@ def _report(
         say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
     for reason, count in null_reasons.items():
         warn(f"{count} ratings are null: {reason}")
-    num_refused = sum(null_reasons.get(reason, 0) for reason in _NO_ANSWER)
-    num_rows = sum(one.num_rows for one in report.outcomes if one.action == manifest.DONE)
-    if num_refused > _MOST_REFUSED * num_rows:
-        warn(
-            f"{num_refused} of {num_rows} prompts got no answer: safety data trigger filters, and "
-            "the ratings that are left are no fair sample; use a judge without a filter, or give "
-            "one that reasons more --max-reply-tokens"
-        )
+    if note := note_on_refusals(report):
+        warn(note)
     if result["num_truncated"]:
         warn(f"{result['num_truncated']} prompts were cut from the left to fit the context")
     warn_of_failures(report.failures, len(manifest.shards))

@@ -127,17 +127,17 @@ class HttpJudge:
             logger.warning(
                 "judge %s: texts are sent to %s", self.config.model, host_of(self.config)
             )
-            self._server = _Server(self.config)
+            server = _Server(self.config)
             try:
-                self._served = self._server.run(
-                    self._server.call(protocol.MODELS, None, protocol.read_models)
-                )
+                listed = server.call(protocol.MODELS, None, protocol.read_models)
+                self._served = server.run(listed)
                 if self._served and self.config.model not in self._served:
-                    names = ", ".join(sorted(self._served))
+                    names = server.redacted(", ".join(sorted(self._served)))
                     raise self._refusal(f"has no such model; it has {names}: give one as --judge")
             except EncoreError as error:
-                self.close()
+                server.close()
                 raise JudgeUnavailableError(str(error)) from None
+            self._server = server
 
     def reply(
         self,

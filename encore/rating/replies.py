@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import entr
 
 from encore.judges.base import Decoding, Reply
+from encore.shard_runner import RunReport
 
 NullReason = Literal[
     "empty_reply",
@@ -31,6 +32,10 @@ _NUMBER = r"((?:0|[1-9][0-9]*)(?:\.[0-9]+)?|\.[0-9]+)"
 _SCORE = re.compile(rf"(?:score:\s*)?{_NUMBER}\.?", re.IGNORECASE | re.ASCII)
 _NEGATIVE = re.compile(rf"(?:score:\s*)?-{_NUMBER}\.?", re.IGNORECASE | re.ASCII)
 _CENT = Decimal("0.01")
+
+#: Nulls that say more of a server than of a reply, and their share that is worth a warning.
+_NO_ANSWER: tuple[NullReason, ...] = ("content_filter", "refusal", "empty_reply")
+_MOST_REFUSED = 0.05
 
 #: Part of a run's identity: raise it whenever any reply would be read differently.
 PARSER_VERSION = 1
@@ -101,6 +106,21 @@ def read_reply(reply: Reply | None, decoding: Decoding, *, min_label_mass: float
         return Answer(rating=rating, null_reason="not_on_scale" if rating is None else None)
     rating, null_reason = parse_reply(reply.text)
     return Answer(rating=rating, null_reason=null_reason)
+
+
+def note_on_refusals(report: RunReport) -> str | None:
+    """What to say at the end of a run, where many of the prompts that were asked got no answer."""
+    reasons = report.tally("null_reasons")
+    num_refused = sum(reasons.get(reason, 0) for reason in _NO_ANSWER)
+    rated = [one for one in report.outcomes if one.action == report.kind.DONE]
+    num_rows = sum(one.num_rows for one in rated)
+    if num_refused <= _MOST_REFUSED * num_rows:
+        return None
+    return (
+        f"{num_refused} of {num_rows} prompts got no answer: safety data trigger filters, and the "
+        "ratings that are left are no fair sample; use a judge without a filter, or give one that "
+        "reasons more --max-reply-tokens"
+    )
 
 
 def _read_labels(

@@ -86,11 +86,11 @@ def test_a_fault_that_passes_costs_no_answer(fault):
         ("html", "does not answer as the OpenAI protocol says.*<html>"),
         ("another_model", "another model, 'another-judge' instead of 'some-judge'"),
         ("nothing", "breaks the connection"),
-        ("slow", "did not answer within 1 s.*--request-timeout-seconds"),
+        ("slow", "did not answer within 0.3 s.*--request-timeout-seconds"),
     ],
 )
 def test_a_fault_that_stays_is_named_with_its_host_and_without_the_key(fault, words):
-    timeout = 1 if fault == "slow" else 30
+    timeout = 0.3 if fault == "slow" else 30
     with serving(HostileServer(fault=fault, every=5)) as server:
         started = time.monotonic()
         with pytest.raises(EncoreError, match=words) as caught:
