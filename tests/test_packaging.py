@@ -31,7 +31,7 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_the_wheel_holds_the_library_its_data_files_and_the_license(wheel):
     expected = {f"encore/{path.relative_to(ROOT)}" for path in (ROOT / "sql").rglob("*.sql")}
-    for pattern in ("**/*.toml", "publish/*.jinja", "demo/**/*.safetensors", "demo/**/*.gz"):
+    for pattern in ("**/*.toml", "**/*.jinja", "demo/**/*.safetensors", "demo/**/*.gz"):
         found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "encore").glob(pattern)}
         assert found, pattern
         expected |= found

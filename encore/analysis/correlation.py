@@ -14,9 +14,11 @@ from encore.analysis.pair_counts import PairCounts
 from encore.analysis.statistics import (
     ENTROPY_KINDS,
     TIE_POLICIES,
+    Z_95,
     EntropyKind,
     SourceStatistics,
     TiePolicy,
+    middle_95,
 )
 
 # Suffixes: R rules, D draws from the null distribution.
@@ -24,7 +26,6 @@ from encore.analysis.statistics import (
 MIN_RULES = 3
 NUM_NULL_DRAWS = 2000
 NULL_SEED = 0
-_CONFIDENCE = 0.95
 #: Values that differ by less than this share of their size are the same up to rounding.
 _ROUNDING = 1e-13
 #: Entropies and accuracies are of the order of 1: what differs beyond this digit is rounding.
@@ -120,9 +121,7 @@ def fisher_interval(r: float, *, num_values: int) -> tuple[float, float]:
         return -1.0, 1.0
     if abs(r) == 1.0:
         return r, r
-    from scipy.special import ndtri
-
-    half_width = float(ndtri((1 + _CONFIDENCE) / 2)) / math.sqrt(num_values - 3)
+    half_width = Z_95 / math.sqrt(num_values - 3)
     return math.tanh(math.atanh(r) - half_width), math.tanh(math.atanh(r) + half_width)
 
 
@@ -178,8 +177,7 @@ def null_band(
     if unit_R is None or not varies_D.any():
         return None, None
     r_D = (centred_DR[varies_D] @ unit_R) / norm_D[varies_D]
-    low, high = np.quantile(r_D, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
-    return float(low), float(high)
+    return middle_95(r_D)
 
 
 def _figures(entropy_R: _Floats, accuracy_R: _Floats) -> dict[str, Any]:

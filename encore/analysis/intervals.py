@@ -14,14 +14,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.statistics import RuleStats, SourceStatistics, TiePolicy
+from encore.analysis.statistics import (
+    Z_95,
+    RuleStats,
+    SourceStatistics,
+    hits_by_policy,
+    middle_95,
+)
 
 # Suffixes: D draws, C cells of pairs, L levels, M = L + 1 states: a level, or at the end that the
 # rating is missing.
 
 NUM_DRAWS = 2000
 SEED = 0
-CONFIDENCE = 0.95
 MIN_PAIRS = 2
 #: With more cells than these, pairs are so many that the normal limit says the same as draws, which
 #: would take seconds.
@@ -107,19 +112,12 @@ def _rule_interval(statistics: SourceStatistics, place: int, *, seed: int) -> Ru
     share_of = np.array([*rated, counts.num_pairs - sum(rated)]) / counts.num_pairs
     num_draws = NUM_DRAWS if counts.num_pairs >= MIN_PAIRS else 0
     win_D, tie_D, loss_D, _ = rng.multinomial(counts.num_pairs, share_of, size=num_draws).T
-    all_D = win_D + tie_D + loss_D
-    drawn: dict[TiePolicy, tuple[_Floats, _Floats]] = {
-        "half": (win_D + tie_D / 2, all_D),
-        "untied": (win_D, win_D + loss_D),
-        "strict": (win_D, all_D),
-        "inclusive": (win_D + tie_D, all_D),
-    }
-    for policy, (hit_D, counted_D) in drawn.items():
+    for policy, (hit_D, counted_D) in hits_by_policy(win_D, tie_D, loss_D).items():
         share, is_defined_D = rule.accuracy.under(policy), counted_D > 0
         bounds[policy] = (None, None)
         if share is not None and is_defined_D.any():
             share_D = hit_D[is_defined_D] / counted_D[is_defined_D]
-            bounds[policy] = _around(share, *_quantiles(share_D))
+            bounds[policy] = _around(share, *middle_95(share_D))
     return RuleInterval(
         rule_id=rule.rule_id,
         source=statistics.source,
@@ -155,7 +153,7 @@ def entropy_interval(
     count_DL = count_DL[count_DL.any(axis=1)]
     total_D = count_DL.sum(axis=1)
     mass_D = (count_DL * np.log(np.maximum(count_DL, 1.0))).sum(axis=1)
-    low, high = _quantiles(np.log(total_D) - mass_D / total_D)
+    low, high = middle_95(np.log(total_D) - mass_D / total_D)
     return _around(entropy, 2 * entropy - high, 2 * entropy - low), "bootstrap"
 
 
@@ -173,7 +171,7 @@ def _normal_limit(count_MM: NDArray[np.int64], entropy: float) -> tuple[float, f
     twice_share = float((np.diag(count_MM)[:-1] / count_L).sum())
     bias = (num_levels + 2 * twice_share) / num_ratings - 1 / int(count_MM.sum())
     second_order = (num_levels - 1) / (2 * num_ratings**2)
-    half_width = _half_width(variance + second_order)
+    half_width = Z_95 * math.sqrt(variance + second_order)
     return _around(entropy, entropy + bias / 2 - half_width, entropy + bias / 2 + half_width)
 
 
@@ -183,20 +181,9 @@ def _widest_limit(
     """At least as wide as the limit: from pairs of independent to pairs of equal ratings."""
     freedom = rule.num_levels - 1
     second_order = 2 * freedom / rule.num_ratings**2
-    half_width = _half_width(2 * surprisal_variance / rule.num_ratings + second_order)
+    half_width = Z_95 * math.sqrt(2 * surprisal_variance / rule.num_ratings + second_order)
     low = entropy + freedom / (2 * rule.num_ratings) - half_width
     return _around(entropy, low, entropy + freedom / rule.num_ratings + half_width)
-
-
-def _half_width(variance: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + CONFIDENCE) / 2)) * math.sqrt(variance)
-
-
-def _quantiles(value_D: _Floats) -> tuple[float, float]:
-    low, high = np.quantile(value_D, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
 
 
 def _around(value: float, low: float, high: float) -> tuple[float, float]:

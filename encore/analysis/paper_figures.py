@@ -15,11 +15,6 @@ from encore.data.rules import load_rule_set
 
 #: How the paper counts ties: equation "Acc" has a strict inequality.
 PAPER_POLICY: TiePolicy = "strict"
-#: What a reader must know before comparing.
-READING = (
-    "the paper's r is with +H, though its figures plot -H; its accuracy is strict (a tie is a "
-    "miss); its judges and pairs are others"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

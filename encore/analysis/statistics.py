@@ -23,6 +23,8 @@ TiePolicy = Literal["half", "strict", "untied", "inclusive"]
 TIE_POLICIES: tuple[TiePolicy, ...] = ("half", "strict", "untied", "inclusive")
 EntropyKind = Literal["discrete", "differential"]
 ENTROPY_KINDS: tuple[EntropyKind, ...] = ("discrete", "differential")
+#: Two-sided 95 % quantile of the normal distribution.
+Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,18 +43,24 @@ class Accuracy:
     @classmethod
     def of(cls, *, wins: int, ties: int, losses: int) -> Accuracy:
         """The accuracies of so many pairs."""
-        total = wins + ties + losses
-        return cls(
-            half=_share(wins + ties / 2, total),
-            strict=_share(wins, total),
-            untied=_share(wins, total - ties),
-            inclusive=_share(wins + ties, total),
-        )
+        hits = hits_by_policy(wins, ties, losses)
+        return cls(**{policy: _share(*of_policy) for policy, of_policy in hits.items()})
 
     def under(self, policy: TiePolicy) -> float | None:
         """The accuracy under one policy."""
         found: float | None = getattr(self, policy)
         return found
+
+
+def hits_by_policy(wins: Any, ties: Any, losses: Any) -> dict[TiePolicy, tuple[Any, Any]]:
+    """What counts as right, and of how many pairs, under each policy; of numbers or of arrays."""
+    total = wins + ties + losses
+    return {
+        "half": (wins + ties / 2, total),
+        "strict": (wins, total),
+        "untied": (wins, total - ties),
+        "inclusive": (wins + ties, total),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +229,12 @@ def _rule_stats(
         tie_rate=_share(ties, num_pairs),
         accuracy=Accuracy.of(wins=wins, ties=ties, losses=losses),
     )
+
+
+def middle_95(value_D: _Floats) -> tuple[float, float]:
+    """The ends of the middle 95 % of some draws."""
+    low, high = np.quantile(value_D, [(1 - 0.95) / 2, (1 + 0.95) / 2])
+    return float(low), float(high)
 
 
 def _share(part: float, whole: int) -> float | None:

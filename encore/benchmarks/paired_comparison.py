@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.statistics import Z_95
 from encore.benchmarks.definition import Weighting
 from encore.benchmarks.metrics import unit_weights
-from encore.weighting.composed import Z_95
 
 NUM_DRAWS = 10_000
 #: More distinct differences than steps from −1 to 1 are drawn in steps of 1/60.

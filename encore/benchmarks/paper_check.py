@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 from encore.analysis.paper_figures import PaperFigure, paper_figures, paper_settings
+from encore.analysis.statistics import Z_95
 from encore.benchmarks.paper_tables import PaperRow, paper_rows, printed, subset_counts
-from encore.weighting.composed import Z_95
 
 #: The paper prints r with two decimals.
 _HALF_STEP_OF_R = 0.005

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from encore.config import StageConfig, option
@@ -14,7 +15,7 @@ EXPORT_FILE = "encore_export.json"
 #: params, entropy_nats and weights_provenance, as `EXPORT_FILE` has them.
 COMPOSED = "composed"
 
-_BACKBONE = "Backbone"
+_backbone_option = partial(option, group="Backbone")
 
 
 class BackboneConfig(StageConfig):
@@ -27,12 +28,11 @@ class BackboneConfig(StageConfig):
         help="What to start from: a folder with config.json, a tokenizer and *.safetensors, or a "
         "hub id such as meta-llama/Llama-3.1-8B-Instruct.",
     )
-    revision: str | None = option(
-        None, group=_BACKBONE, help="Hub revision; the commit it resolves to is recorded."
+    revision: str | None = _backbone_option(
+        None, help="Hub revision; the commit it resolves to is recorded."
     )
-    init: Literal["pretrained", "random"] = option(
+    init: Literal["pretrained", "random"] = _backbone_option(
         "pretrained",
-        group=_BACKBONE,
         help="random: only config.json and the tokenizer are read; weights are seeded.",
     )
     dtype: Literal["auto", "float32", "bfloat16"] = option(
@@ -40,21 +40,19 @@ class BackboneConfig(StageConfig):
         group="Memory and speed",
         help="Number format; auto: bfloat16 on CUDA, float32 on CPU.",
     )
-    pooling: Literal["auto"] | Pooling = option(
+    pooling: Literal["auto"] | Pooling = _backbone_option(
         "auto",
-        group=_BACKBONE,
         help="What a response's tokens become; auto: last of a causal trunk, mean of an encoder.",
     )
-    max_length: int = option(
+    max_length: int = _backbone_option(
         1024,
-        group=_BACKBONE,
         ge=16,
         help="Tokens of a conversation; the oldest beyond it are cut, and counted. Never "
         "more than the model has positions.",
     )
-    chat_template: str | None = option(
-        None, group=_BACKBONE, help="Path of a Jinja file that replaces the tokenizer's template."
+    chat_template: str | None = _backbone_option(
+        None, help="Path of a Jinja file that replaces the tokenizer's template."
     )
-    trust_remote_code: bool = option(
-        False, group=_BACKBONE, help="Run the Python code a hub model brings. Off unless asked for."
+    trust_remote_code: bool = _backbone_option(
+        False, help="Run the Python code a hub model brings. Off unless asked for."
     )

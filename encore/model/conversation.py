@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,32 +22,6 @@ from encore.errors import InputError
 from encore.judges.chat import FROZEN_DATE
 from encore.token_encoder import TokenEncoder
 
-#: For a backbone that brings no template. BEGIN and END are its own special tokens.
-_PLAIN = (
-    "{{- 'BEGIN' -}}"
-    "{%- for message in messages -%}"
-    "{%- if message['role'] == 'user' -%}{{- 'Human: ' -}}"
-    "{%- elif message['role'] == 'assistant' -%}{{- 'Assistant: ' -}}"
-    "{%- elif message['role'] == 'system' -%}{{- 'System: ' -}}"
-    "{%- else -%}{{- raise_exception('roles are system, user and assistant') -}}"
-    "{%- endif -%}"
-    "{{- message['content'] | trim -}}"
-    "{%- if not loop.last -%}{{- '\\n\\n' -}}{%- endif -%}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '\\n\\nAssistant:' -}}"
-    "{%- else -%}{{- 'END' -}}{%- endif -%}"
-)
-#: Llama-3's format without the knowledge and today dates its 3.1 and later templates print.
-_LLAMA_3 = (
-    "{{- '<|begin_of_text|>' -}}"
-    "{%- for message in messages -%}"
-    "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' "
-    "+ message['content'] | trim + '<|eot_id|>' -}}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}"
-    "{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}"
-    "{%- endif -%}"
-)
 #: What templates ask the day with: a variable the caller may set, a function of the renderer.
 _DATE_WORDS = ("date_string", "strftime_now")
 _PIN = (
@@ -327,18 +302,19 @@ def plain_template(*, begin: str, end: str) -> str:
         begin: The token a text of this backbone begins with ('' for none).
         end: The token it ends with.
     """
-    return _PLAIN.replace("'BEGIN'", repr(begin)).replace("'END'", repr(end))
+    plain = _template_file("plain_chat")
+    return plain.replace("'BEGIN'", repr(begin)).replace("'END'", repr(end))
 
 
 def freeze_template(template: str) -> str:
     """The template if it prints no date, else one that prints none or always the same.
 
-    Llama-3's is replaced by its own format without dates; any other keeps its text, with the day
-    pinned to one date.
+    Llama-3's is replaced by its own format without the knowledge and today dates that its 3.1 and
+    later templates print; any other keeps its text, with the day pinned to one date.
     """
     pinned = pin_template(template)
     is_llama_3 = "<|start_header_id|>" in template and "<|eot_id|>" in template
-    return _LLAMA_3 if is_llama_3 and pinned != template else pinned
+    return _template_file("llama_3_chat") if is_llama_3 and pinned != template else pinned
 
 
 def pin_template(template: str) -> str:
@@ -346,3 +322,9 @@ def pin_template(template: str) -> str:
     if template.startswith(_PIN) or not any(word in template for word in _DATE_WORDS):
         return template
     return _PIN + template
+
+
+def _template_file(name: str) -> str:
+    """A chat template that stands beside this file; its line breaks are for people alone."""
+    text = Path(__file__).with_name(f"{name}.jinja").read_text(encoding="utf-8")
+    return "".join(map(str.strip, text.splitlines()))

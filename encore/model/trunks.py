@@ -30,23 +30,14 @@ _ROBERTA = TrunkKind(is_causal=False, counts_from_pad=True, has_pooler=True)
 #: (tests/model/test_trunks.py): one that ignores positions or mixes tokens outside attention would
 #: leak one sequence into the next without an error.
 TRUNKS = {
-    "llama": _DECODER,
-    "mistral": _DECODER,
-    "qwen2": _DECODER,
-    "qwen3": _DECODER,
-    "gemma": _DECODER,
-    "olmo2": _DECODER,
-    "phi3": _DECODER,
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "olmo2", "phi3"), _DECODER),
     "bert": TrunkKind(is_causal=False, has_pooler=True),
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
+    **dict.fromkeys(("roberta", "xlm-roberta"), _ROBERTA),
 }
-
 
 #: What transformers assumes where config.json is silent: a window, or that there is none.
 _WINDOWS = {"mistral": 4096}
 _WINDOW_OFF = ("qwen2", "qwen3")
-
 
 #: Of an architecture that nothing is known about.
 OTHER = TrunkKind(is_causal=False)

@@ -17,11 +17,16 @@ from encore.model.trunks import max_positions, trunk_kind
 from encore.model_files import ModelRole
 
 _BACKBONE = ModelRole(name="backbone", error=InputError)
-#: What config.json calls them; also the order of `_NAMED`.
-_DIMENSIONS = (
-    *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
-    *("num_key_value_heads", "vocab_size", "max_position_embeddings"),
-)
+#: What config.json calls a dimension, and what `BackboneShape` does; also the order of `_NAMED`.
+_DIMENSIONS = {
+    "num_hidden_layers": "num_layers",
+    "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size",
+    "num_attention_heads": "num_heads",
+    "num_key_value_heads": "num_kv_heads",
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": "max_length",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,23 +154,16 @@ def shape_from_config(config: Mapping[str, Any], *, name: str) -> BackboneShape:
                 f"backbone {name!r}: {key} is {found.get(key)!r} in config.json, expected a whole "
                 "number above 0; save the model again with save_pretrained"
             )
-    layers, hidden, inner, heads, kv_heads, vocabulary, positions = (
-        found[key] for key in _DIMENSIONS
-    )
-    learnt = 0 if kind.is_causal else positions + found.get("type_vocab_size", 2)
+    own: dict[str, int] = {name: found[key] for key, name in _DIMENSIONS.items()}
+    learnt = 0 if kind.is_causal else own["max_length"] + found.get("type_vocab_size", 2)
+    own["max_length"] = max_positions({**found, **config}, kind) or own["max_length"]
     return BackboneShape(
+        **own,
         name=name,
         is_causal=kind.is_causal,
-        num_layers=layers,
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_size=found.get("head_dim") or hidden // heads,
-        vocab_size=vocabulary,
-        num_table_rows=vocabulary + learnt,
+        head_size=found.get("head_dim") or own["hidden_size"] // own["num_heads"],
+        num_table_rows=own["vocab_size"] + learnt,
         is_output_tied=bool(found.get("tie_word_embeddings")),
-        max_length=max_positions({**found, **config}, kind) or positions,
     )
 
 

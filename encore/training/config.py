@@ -6,6 +6,7 @@ elsewhere usual choices of the field: the paper is silent on batch, schedule and
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -25,14 +26,12 @@ _Positive = Annotated[int, Field(ge=1)]
 _PositiveFloat = Annotated[float, Field(gt=0)]
 _Decay = Annotated[float, Field(ge=0, lt=1)]
 
-
 #: Optimizers that work in the backward pass free gradients at once only where a step is one pass.
 MICROBATCH_TOKENS = {"cuda": 40_960, "cpu": 4_096}
 
-
-_STEPS = "Steps"
-_MEMORY = "Memory and speed"
-_KEPT = "Evaluation and checkpoints"
+_step_option = partial(option, group="Steps")
+_memory_option = partial(option, group="Memory and speed")
+_kept_option = partial(option, group="Evaluation and checkpoints")
 
 
 class TrainingConfig(StageConfig):
@@ -48,94 +47,79 @@ class TrainingConfig(StageConfig):
         help="full: every weight (the paper); lora: low-rank adapters; probe: a frozen "
         "backbone with heads in closed form.",
     )
-    epochs: int = option(1, group=_STEPS, ge=1, le=100, help="Passes over the pairs (paper: 1).")
-    learning_rate: float = option(
-        2e-5, group=_STEPS, gt=0, le=1, help="At its peak, after the warm-up (paper: 2e-5)."
+    epochs: int = _step_option(1, ge=1, le=100, help="Passes over the pairs (paper: 1).")
+    learning_rate: float = _step_option(
+        2e-5, gt=0, le=1, help="At its peak, after the warm-up (paper: 2e-5)."
     )
-    batch_pairs: int = option(
+    batch_pairs: int = _step_option(
         32,
-        group=_STEPS,
         ge=1,
         help="Pairs of an optimizer step, both responses of each (the paper does not say).",
     )
-    warmup_steps: int = option(
-        10,
-        group=_STEPS,
-        ge=0,
-        help="Steps until the learning rate peaks; it then falls linearly towards 0.",
+    warmup_steps: int = _step_option(
+        10, ge=0, help="Steps until the learning rate peaks; it then falls linearly towards 0."
     )
-    weight_decay: float = option(
-        0.0, group=_STEPS, ge=0, help="Of AdamW, decoupled (the paper does not say)."
+    weight_decay: float = _step_option(
+        0.0, ge=0, help="Of AdamW, decoupled (the paper does not say)."
     )
     adam_betas: tuple[_Decay, _Decay] = option(
         (0.9, 0.999), hidden=True, help="AdamW's averaging factors (its authors' values)."
     )
     adam_epsilon: float = option(1e-8, hidden=True, gt=0, help="AdamW's (its authors' value).")
-    layout: LayoutName = option(
+    layout: LayoutName = _memory_option(
         "packed",
-        group=_MEMORY,
         help="How responses are put side by side: packed: end to end, no padding; "
         "prefix-shared: also computes a pair's common prompt once (causal backbones); sorted: "
         "padded rows of nearly equal length; single: one response at a time. All give a pair the "
         "same scores and gradients; sorted also changes which pairs share a step.",
     )
-    tokens_per_microbatch: _Positive | None = option(
+    tokens_per_microbatch: _Positive | None = _memory_option(
         None,
-        group=_MEMORY,
         help="Tokens of one forward and backward pass: bounds the memory of activations, "
         "changes no result but for rounding and dropout; default: 40,960 on a GPU, which holds a "
         "step of 32 pairs whole, 4,096 on a CPU.",
     )
-    optimizer: OptimizerName = option(
-        "auto",
-        group=_MEMORY,
-        help="auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights.",
+    optimizer: OptimizerName = _memory_option(
+        "auto", help="auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights."
     )
-    clip_gradient: _PositiveFloat | None = option(
+    clip_gradient: _PositiveFloat | None = _step_option(
         None,
-        group=_STEPS,
         since=True,
         help="Scale a gradient down to this norm where it is larger; default: no clipping. TRL "
         "clips the norm of the whole gradient at 1.0 (max_grad_norm).",
     )
-    clip_scope: Literal["parameter", "global"] = option(
+    clip_scope: Literal["parameter", "global"] = _step_option(
         "parameter",
-        group=_STEPS,
         since=True,
         help="parameter: clip each parameter's gradient by its own norm; global: by the norm of "
         "the whole gradient, which only optimizer adamw has.",
     )
-    lora_rank: int = option(64, group=_MEMORY, ge=1, help="Rank of the adapters of method lora.")
-    lora_alpha: int = option(
-        128, group=_MEMORY, ge=1, help="Scale of the adapters, divided by their rank."
+    lora_rank: int = _memory_option(64, ge=1, help="Rank of the adapters of method lora.")
+    lora_alpha: int = _memory_option(
+        128, ge=1, help="Scale of the adapters, divided by their rank."
     )
-    gradient_checkpointing: bool | None = option(
-        None,
-        group=_MEMORY,
-        help="Recompute activations in the backward pass; default: on a GPU, not on a CPU.",
+    gradient_checkpointing: bool | None = _memory_option(
+        None, help="Recompute activations in the backward pass; default: on a GPU, not on a CPU."
     )
-    evaluation_share: float = option(
-        0.05, group=_KEPT, ge=0, lt=1, help="Share of the prompts held out for evaluation."
+    evaluation_share: float = _kept_option(
+        0.05, ge=0, lt=1, help="Share of the prompts held out for evaluation."
     )
-    evaluate_every: _Positive | None = option(
-        None, group=_KEPT, help="Steps between evaluations; default: 4 times an epoch."
+    evaluate_every: _Positive | None = _kept_option(
+        None, help="Steps between evaluations; default: 4 times an epoch."
     )
-    checkpoint_every: _Positive | None = option(
-        None, group=_KEPT, help="Steps between checkpoints; default: with every evaluation."
+    checkpoint_every: _Positive | None = _kept_option(
+        None, help="Steps between checkpoints; default: with every evaluation."
     )
-    keep_checkpoints: int = option(2, group=_KEPT, ge=1, help="Newest checkpoints that are kept.")
-    head_init: HeadInit = option(
+    keep_checkpoints: int = _kept_option(2, ge=1, help="Newest checkpoints that are kept.")
+    head_init: HeadInit = _step_option(
         "zero",
-        group=_STEPS,
         help="zero: every head starts at 0; probe: at its solution on the frozen backbone, "
         "for small backbones and few steps (Kumar et al., 2022); own: at the backbone's own "
         "one-label head.",
     )
-    seed: int = option(
-        0, group=_STEPS, ge=0, lt=2**63, help="Of the order, of dropout and of rounding."
-    )
-    max_steps: _Positive | None = option(
-        None, group=_STEPS, help="Stop after so many steps, if the epochs have more."
+    seed: int = _step_option(0, ge=0, lt=2**63, help="Of the order, of dropout and of rounding.")
+    max_steps: _Positive | None = _step_option(
+        None, help="Stop after so many steps, if the epochs have more."
     )
 
     def microbatch_tokens(self, device: str) -> int:

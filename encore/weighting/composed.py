@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.statistics import Accuracy
+from encore.analysis.statistics import Z_95, Accuracy
 
 # Suffixes: P pairs, R rules, V weight vectors, B pairs of one block.
 
@@ -17,8 +17,6 @@ from encore.analysis.statistics import Accuracy
 TIE_TOLERANCE = 1e-12
 #: Composed margins held at a time: 32 MB.
 _BLOCK_CELLS = 4_000_000
-#: Two-sided 95 % quantile of the normal distribution.
-Z_95 = 1.959963984540054
 
 _Floats = NDArray[np.float64]
 
