@@ -14,13 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.statistics import (
-    Z_95,
-    RuleStats,
-    SourceStatistics,
-    hits_by_policy,
-    middle_95,
-)
+from encore.analysis.statistics import Z_95, RuleStats, SourceStatistics, hits_by_policy, middle_95
 
 # Suffixes: D draws, C cells of pairs, L levels, M = L + 1 states: a level, or at the end that the
 # rating is missing.

@@ -13,12 +13,7 @@ from encore.files import atomic_path
 from encore.publish.publication import Publication, provenance, refuse_occupied, run_facts
 from encore.query.query_files import query_files
 from encore.query.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
-from encore.query.study_tables import (
-    StudyTables,
-    ratings_of,
-    study_tables,
-    table_docs,
-)
+from encore.query.study_tables import StudyTables, ratings_of, study_tables, table_docs
 
 #: The oldest storage format that the current DuckDB writes and 1.4, its long-term release, reads.
 STORAGE_VERSION = "v1.4.0"

@@ -29,15 +29,7 @@ from encore.report.drawing import (
     rows_height,
 )
 from encore.report.findings import Findings
-from encore.report.words import (
-    count,
-    interval,
-    number,
-    p_value,
-    percent,
-    percent_interval,
-    plural,
-)
+from encore.report.words import count, interval, number, p_value, percent, percent_interval, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

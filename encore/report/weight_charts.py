@@ -27,15 +27,7 @@ from encore.report.drawing import (
     rows_height,
 )
 from encore.report.findings import Findings
-from encore.report.words import (
-    NONE,
-    count,
-    number,
-    percent,
-    percent_interval,
-    plural,
-    printable,
-)
+from encore.report.words import NONE, count, number, percent, percent_interval, plural, printable
 from encore.weighting.scheme import DEFAULT_TAU
 
 if TYPE_CHECKING:

@@ -23,12 +23,7 @@ from encore.training.config import TrainGateConfig, TrainingConfig
 from encore.training.embeddings import embed, prompt_of
 from encore.training.evaluation import accuracy_half
 from encore.training.examples import TrainingExamples, read_examples, split
-from encore.training.gating_network import (
-    GatingNetwork,
-    best_constant_weights,
-    fit_gate,
-    save_gate,
-)
+from encore.training.gating_network import GatingNetwork, best_constant_weights, fit_gate, save_gate
 from encore.training.run_folder import write_json
 from encore.versions import package_versions
 

@@ -7,13 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.weighting.scheme import (
-    Evidence,
-    SchemeOptions,
-    Weighed,
-    WeightingScheme,
-    equal_weights,
-)
+from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme, equal_weights
 
 
 def random_k_weights(rule_ids: Sequence[str], *, k: int, seed: int) -> NDArray[np.float64]:

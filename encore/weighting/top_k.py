@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from encore.weighting.scheme import (
-    Evidence,
-    SchemeOptions,
-    Weighed,
-    WeightingScheme,
-    equal_weights,
-)
+from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme, equal_weights
 
 
 def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
