@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from encore.config import LimitsConfig
-from encore.errors import InputError
+from encore.errors import EncoreError, InputError
 from encore.evidence.weight_error import CONFIDENCE, WeightError, weight_error
 from encore.rating_runs import Enough, RatingManifest, note_enough
 from encore.reporting import Reporter
@@ -233,22 +233,20 @@ class Budget:
 
         Raises:
             InputError: Nothing is done, and not even one shard fits.
+            EncoreError: The calls that were made cost nothing.
         """
         shards, there = self.manifest.shards, {state.index for state in done}
         self.spent = sum(self.cost(state.footer) for state in done)
-        num_pairs = sum(shards[index].num_pairs for index in there)
-        per_pair = self.most_per_pair
-        if per_pair is None and num_pairs:
-            per_pair = self.spent / num_pairs
+        per_pair = self.most_per_pair or self._cost_of_a_pair(done)
         rest = self.limit - self.spent
         self.num_open = 0
+        is_learning = False  # what it costs is to be learnt
         for shard in shards:
             if shard.index not in there:
-                if per_pair is None and self.num_open > 0:
-                    break
                 rest -= shard.num_pairs * (per_pair or 0.0)
-                if rest < 0:
+                if rest < 0 or is_learning:
                     break
+                is_learning = per_pair is None
             self.num_open = shard.index + 1
         if not (there or self.num_open):
             raise InputError(
@@ -256,6 +254,17 @@ class Budget:
                 f"takes up to {shards[0].num_pairs * (per_pair or 0):,} {self.unit}; give at least "
                 "that, or smaller shards (--shard-size)"
             )
+
+    def _cost_of_a_pair(self, done: Sequence[ShardState]) -> float | None:
+        """In the shards that say what their calls took; None: there is none."""
+        told = [state for state in done if state.footer.get("num_calls")]
+        if told and not self.spent:
+            raise EncoreError(
+                f"{self.option} {self.limit:,}: the calls so far cost nothing by the tokens and "
+                "seconds that were counted at these prices; use --budget-calls"
+            )
+        num_pairs = sum(self.manifest.shards[state.index].num_pairs for state in told)
+        return self.spent / num_pairs if told else None
 
     @property
     def ending(self) -> Ending | None:

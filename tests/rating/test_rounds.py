@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from encore.config import PricesConfig, RateConfig
 from encore.data.ingestion import ingest
 from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.study import open_study
-from encore.errors import InputError
+from encore.errors import EncoreError, InputError
 from encore.rating import rating_run, rounds
 from encore.rating.rating_run import open_run
 from encore.rating_runs import run_status
 from encore.reporting import SilentReporter
+from encore.runs import ShardState
 from encore.shard_runner import RunReport, work_through
 from tests.golden.command_line import Finished, encore
 from tests.scripted_judge import ScriptedJudge
@@ -229,6 +231,7 @@ def test_money_is_what_tokens_cost_and_the_first_shard_tells_what_others_will(
     # A token is a byte: some 400 of a prompt and three of a reply, at 2 and 10 a million.
     one = bench.rate(budget=1e-9, **PRICES)
     assert len(one.outcomes) == 1  # what a shard costs is not known before
+    assert len(bench.rate(budget=1e-9, **PRICES).outcomes) == 1
     prompt, output = one.total("prompt_tokens"), one.total("output_tokens")
     assert output == 3 * CALLS
     cost = (2 * prompt + 10 * output) / 1e6
@@ -238,6 +241,12 @@ def test_money_is_what_tokens_cost_and_the_first_shard_tells_what_others_will(
     assert f"{spent:,.10g} spent" in report.message
 
 
+def test_calls_that_cost_nothing_by_what_was_counted_end_the_run(bench: Bench) -> None:
+    with pytest.raises(EncoreError, match=r"cost nothing .* use --budget-calls"):
+        bench.rate(budget=1.0, price_input=0.0, price_output=0.0)
+    assert bench.judge.num_asked == CALLS
+
+
 def test_money_is_what_the_engines_gpus_cost() -> None:
     # 1,800 s on 4 GPUs are 2 GPU hours at 3; 2M and 0.5M tokens at 2 and 10 are 9 more.
     footer = {"prompt_tokens": 2_000_000, "output_tokens": 500_000, "engine_seconds": 1800.0}
@@ -245,6 +254,26 @@ def test_money_is_what_the_engines_gpus_cost() -> None:
     assert rounds.money(footer, hours, num_devices=4) == 6.0
     assert rounds.money(footer, PricesConfig(**PRICES), num_devices=4) == 9.0
     assert rounds.num_calls({"num_ratings": 70, "num_nulls": 10}) == 80  # of an earlier version
+
+
+def test_shards_that_do_not_say_what_they_cost_teach_nothing() -> None:
+    manifest: Any = SimpleNamespace(
+        shards=[SimpleNamespace(index=i, num_pairs=5) for i in range(9)]
+    )
+    budget = rounds.Budget(
+        option="--budget", limit=3.5, manifest=manifest, cost=lambda footer: footer.get("cost", 0)
+    )
+
+    def opened(*footers: dict[str, Any]) -> int:
+        states = [ShardState(index=i, state="done", footer=one) for i, one in enumerate(footers)]
+        budget.look(states)
+        return budget.num_open
+
+    old = {"num_ratings": 50, "num_nulls": 0}
+    assert opened() == 1
+    assert opened(old, old) == 3
+    assert opened(old, old, {"num_calls": 50, "cost": 1.0}) == 5  # two more, for 1.0 each
+    assert opened(old, old, {"num_calls": 50, "cost": 4.0}) == 3
 
 
 def test_the_nearest_of_several_limits_ends_the_run(bench: Bench) -> None:
