@@ -54,8 +54,14 @@ class RatingManifest(RunManifest):
 
     @property
     def title(self) -> str:
-        """The judge."""
-        return f"judge {self.judge}"
+        """The judge, and how it was asked if not as the paper does."""
+        return ", ".join((f"judge {self.judge}", *self.ways))
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """Layout and decoding, each where it is not the paper's."""
+        found = (self.identity.get("layout"), self.identity["decoding"].get("kind"))
+        return tuple(way for way in found if way)
 
     @property
     def judge(self) -> str:

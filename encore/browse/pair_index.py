@@ -277,10 +277,8 @@ def _run_names(statuses: Sequence[RatingStatus]) -> list[str]:
     """
     names = []
     for found in statuses:
-        identity = found.manifest.identity
         judge = JUDGE_NAME if found.manifest.synthetic else found.manifest.judge
-        how = (identity.get("layout"), identity["decoding"].get("kind"))
-        names.append(", ".join((judge, *filter(None, how))))
+        names.append(", ".join((judge, *found.manifest.ways)))
     return [
         name if names.count(name) == 1 else f"{name}, run {found.manifest.run_key[:8]}"
         for found, name in zip(statuses, names, strict=True)

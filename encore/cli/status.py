@@ -78,7 +78,7 @@ def _print(found: RatingStatus) -> None:
     manifest, plan = found.manifest, found.manifest.identity["plan"]
     counts = ", ".join(f"{num} {state}" for state, num in _counts(found).items())
     out.print(
-        f"run {manifest.run_key}  {shown_judge(manifest)}  rules "
+        f"run {manifest.run_key}  {', '.join((shown_judge(manifest), *manifest.ways))}  rules "
         f"{manifest.rule_set} ({len(manifest.rules)})  {plan['num_pairs']} pairs, "
         f"{plan['shard_size']} a shard, overlong prompts: {plan['overlong']}\n"
         f"  {counts}  ({found.total('num_ratings')} ratings, {found.total('num_nulls')} nulls)",
@@ -96,21 +96,28 @@ def _continuing(study: Path, manifest: RatingManifest) -> str:
 
     identity = manifest.identity
     judge, plan = identity["judge"], identity["plan"]
+    decoding, is_http = identity["decoding"], judge["backend"] == "http"
     is_folder = str(judge["revision"]).startswith("sha256:")
     is_shipped = manifest.rule_set in SHIPPED_RULE_SETS
     found = {
         "judge": f"FOLDER/{judge['name']}" if is_folder else judge["name"],
         "revision": None if is_folder else judge["revision"],
         "backend": judge["backend"],
-        "dtype": judge["dtype"],
+        "base-url": "URL" if is_http else None,
+        "tokenizer": "FOLDER" if is_http and judge["chat_template_sha256"] else None,
+        "dtype": None if is_http else judge["dtype"],
         "max-model-len": judge["max_model_len"],
         "rules": manifest.rule_set if is_shipped else f"FOLDER/{manifest.rule_set}.toml",
         "limit": plan["num_pairs"],
         "shard-size": plan["shard_size"],
         "overlong": plan["overlong"],
-        "max-reply-tokens": identity["decoding"]["max_reply_tokens"],
+        "layout": identity.get("layout"),
+        "decode": decoding.get("kind"),
+        "scale": ",".join(decoding.get("labels", ())),
+        "min-label-mass": decoding.get("min_label_mass"),
+        "max-reply-tokens": decoding["max_reply_tokens"],
     }
     words = [str(word) for name, value in found.items() if value for word in (f"--{name}", value)]
-    for name, value in judge["engine_args"].items():
+    for name, value in () if is_http else judge["engine_args"].items():
         words += ["--engine-arg", f"{name}={value}"]
     return shlex.join(["encore", "rate", str(study), *words])
