@@ -105,14 +105,7 @@ def read_reach(run_dir: Path) -> Reach | None:
 
 def write_reach(run_dir: Path, reach: Reach) -> bool:
     """Tell all engines of a run, those that start later too; whether it could be written."""
-    with contextlib.suppress(OSError):
-        path = run_dir / _FOLDER / _REACH
-        path.parent.mkdir(exist_ok=True)
-        with temporary_path(path) as temporary:
-            temporary.write_text(reach.model_dump_json(), encoding="utf-8")
-            temporary.replace(path)
-        return True
-    return False
+    return _write(run_dir / _FOLDER / _REACH, reach)
 
 
 def sign_path(run_dir: Path, name: str) -> Path:
@@ -131,12 +124,17 @@ def read_signs(run_dir: Path) -> dict[str, SignOfLife]:
 
 def write_sign(run_dir: Path, life: SignOfLife) -> None:
     """Replace the sign of life; what cannot be written is tried again with the next one."""
+    _write(sign_path(run_dir, life.engine), life)
+
+
+def _write(path: Path, message: BaseModel) -> bool:
     with contextlib.suppress(OSError):
-        path = sign_path(run_dir, life.engine)
         path.parent.mkdir(exist_ok=True)  # a run's folder is its parent's to make
         with temporary_path(path) as temporary:
-            temporary.write_text(life.model_dump_json(), encoding="utf-8")
+            temporary.write_text(message.model_dump_json(), encoding="utf-8")
             temporary.replace(path)
+        return True
+    return False
 
 
 @dataclass(slots=True)

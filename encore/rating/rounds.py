@@ -23,12 +23,13 @@ it is what those that are done took for each pair, and one shard is rated to lea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from encore.config import LimitsConfig
+from encore.config import LimitsConfig, PricesConfig
 from encore.errors import EncoreError, InputError
 from encore.evidence.weight_error import CONFIDENCE, WeightError, weight_error
 from encore.rating_runs import Enough, RatingManifest, note_enough
@@ -59,29 +60,15 @@ def horizon_of(
         reporter: Told what each look finds.
     """
     found: list[Horizon] = []
-    if config.until_weights_within is not None:
-        tolerance = config.until_weights_within
+    if (tolerance := config.until_weights_within) is not None:
         rounds = Rounds(run_dir=run_dir, manifest=manifest, tolerance=tolerance, reporter=reporter)
         found.append(rounds)
-    if config.budget_calls is not None:
-        calls = Budget(
-            option="--budget-calls",
-            unit="calls",
-            limit=config.budget_calls,
-            manifest=manifest,
-            cost=num_calls,
-            most_per_pair=manifest.rows_per_pair,
-        )
-        found.append(calls)
-    if config.budget is not None:
-        found.append(
-            Budget(
-                option="--budget",
-                limit=config.budget,
-                manifest=manifest,
-                cost=lambda footer: money(footer, config, num_devices=num_devices),
-            )
-        )
+    if (limit := config.budget_calls) is not None:
+        most = manifest.rows_per_pair
+        found.append(Budget("--budget-calls", limit, manifest, cost=num_calls, most_per_pair=most))
+    if (budget := config.budget) is not None:
+        cost = partial(money, prices=config, num_devices=num_devices)
+        found.append(Budget("--budget", budget, manifest, cost=cost))
     return Nearest(found) if found else WHOLE_PLAN
 
 
@@ -195,36 +182,34 @@ def num_calls(footer: Mapping[str, Any]) -> float:
     return float(footer.get("num_calls", num_rows))
 
 
-def money(footer: Mapping[str, Any], config: LimitsConfig, *, num_devices: int) -> float:
+def money(footer: Mapping[str, Any], *, prices: PricesConfig, num_devices: int) -> float:
     """What a shard cost: its tokens, and the time that its engine's GPUs took to answer."""
-    hours = num_devices * float(footer.get("engine_seconds", 0.0)) / _SECONDS
-    return (
-        (config.price_input or 0.0) * int(footer.get("prompt_tokens", 0)) / _TOKENS
-        + (config.price_output or 0.0) * int(footer.get("output_tokens", 0)) / _TOKENS
-        + (config.price_gpu_hour or 0.0) * hours
+    amounts = (
+        (prices.price_input, int(footer.get("prompt_tokens", 0)) / _TOKENS),
+        (prices.price_output, int(footer.get("output_tokens", 0)) / _TOKENS),
+        (prices.price_gpu_hour, num_devices * float(footer.get("engine_seconds", 0)) / _SECONDS),
     )
+    return sum((price or 0.0) * amount for price, amount in amounts)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Budget:
     """The horizon of a run that may take so much.
 
     Attributes:
         option: Its name on the command line.
-        unit: What is counted, for messages; empty: money.
-        limit: How much.
+        limit: How much: calls, or money.
         manifest: The run's plan.
         cost: What a shard took, by its footer.
-        most_per_pair: What a pair takes at most; None: as those that are done.
+        most_per_pair: The calls that a pair takes at most; of money None: as those that are done.
         spent: By all shards that are done.
     """
 
     option: str
-    unit: str = ""
     limit: float
     manifest: RatingManifest
-    cost: Callable[[Mapping[str, Any]], float]
-    most_per_pair: float | None = None
+    cost: Callable[[Mapping[str, Any]], float] = field(kw_only=True)
+    most_per_pair: int | None = field(default=None, kw_only=True)
     num_open: int = 0
     spent: float = 0.0
 
@@ -251,7 +236,7 @@ class Budget:
         if not (there or self.num_open):
             raise InputError(
                 f"{self.option} {self.limit:,}: the first shard of {shards[0].num_pairs:,} pairs "
-                f"takes up to {shards[0].num_pairs * (per_pair or 0):,} {self.unit}; give at least "
+                f"takes up to {shards[0].num_pairs * (per_pair or 0):,} calls; give at least "
                 "that, or smaller shards (--shard-size)"
             )
 
@@ -272,7 +257,7 @@ class Budget:
         num_left = len(self.manifest.shards) - self.num_open
         if not num_left:
             return None
-        unit = f" {self.unit}" if self.unit else ""
+        unit = "" if self.most_per_pair is None else " calls"
         return Ending(
             f"{self.option} {self.limit:,g}: {self.spent:,.10g}{unit} spent, and the next shard "
             f"would go beyond; {num_left} of {len(self.manifest.shards)} shards are left; the same "

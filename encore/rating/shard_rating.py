@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -143,7 +143,6 @@ class ShardRater:
             num_replies=len(asked),
             timeout_seconds=self.config.shard_timeout_seconds,
             tell=tell,
-            began=time.monotonic(),
         )
         replies = ask(
             self.judge,
@@ -234,7 +233,7 @@ class _Watch:
     num_replies: int
     timeout_seconds: float | None
     tell: Tell
-    began: float
+    began: float = field(default_factory=time.monotonic)
 
     def __call__(self, num_done: int) -> None:
         if num_done == 0:

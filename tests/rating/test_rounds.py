@@ -251,8 +251,8 @@ def test_money_is_what_the_engines_gpus_cost() -> None:
     # 1,800 s on 4 GPUs are 2 GPU hours at 3; 2M and 0.5M tokens at 2 and 10 are 9 more.
     footer = {"prompt_tokens": 2_000_000, "output_tokens": 500_000, "engine_seconds": 1800.0}
     hours = PricesConfig(price_gpu_hour=3)
-    assert rounds.money(footer, hours, num_devices=4) == 6.0
-    assert rounds.money(footer, PricesConfig(**PRICES), num_devices=4) == 9.0
+    assert rounds.money(footer, prices=hours, num_devices=4) == 6.0
+    assert rounds.money(footer, prices=PricesConfig(**PRICES), num_devices=4) == 9.0
     assert rounds.num_calls({"num_ratings": 70, "num_nulls": 10}) == 80  # of an earlier version
 
 
@@ -260,9 +260,7 @@ def test_shards_that_do_not_say_what_they_cost_teach_nothing() -> None:
     manifest: Any = SimpleNamespace(
         shards=[SimpleNamespace(index=i, num_pairs=5) for i in range(9)]
     )
-    budget = rounds.Budget(
-        option="--budget", limit=3.5, manifest=manifest, cost=lambda footer: footer.get("cost", 0)
-    )
+    budget = rounds.Budget("--budget", 3.5, manifest, cost=lambda footer: footer.get("cost", 0))
 
     def opened(*footers: dict[str, Any]) -> int:
         states = [ShardState(index=i, state="done", footer=one) for i, one in enumerate(footers)]
