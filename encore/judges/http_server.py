@@ -58,6 +58,9 @@ class HttpJudge:
     message as a chat.
     """
 
+    #: The server computes elsewhere: two shards are in work.
+    is_on_cpu = False
+
     def __init__(self, config: JudgeConfig) -> None:
         """Find the tokenizer; the server is asked when it is needed."""
         self.config = config
@@ -93,16 +96,11 @@ class HttpJudge:
             engine_args={"api": "chat" if tokenizer is None else "completions"},
         )
 
-    @property
-    def is_on_cpu(self) -> bool:
-        """False: the server computes elsewhere, so two shards are in work."""
-        return False
-
     def check(self, decoding: Decoding) -> None:
         """Ask one question: whether model, key and way of answering are what the server knows."""
         asked, kind = decoding, decoding.kind
         if kind == "choice":
-            asked = replace(decoding, labels=_PROBE_LABELS)
+            asked = replace(decoding, labels=_PROBE_LABELS, max_reply_tokens=16)
         [prompt] = [_PROBE] if self.tokenizer is None else self.tokenizer.encode([_PROBE])
         try:
             [reply] = self.reply([prompt], decoding=asked, on_progress=lambda _: None)
@@ -164,7 +162,8 @@ class HttpJudge:
             server.close()
 
     def _max_model_len(self) -> int:
-        self.start()
+        if not self._served:  # known also when the connection is closed again
+            self.start()
         context = self._served.get(self.config.model, {}).get("max_model_len")
         if not isinstance(context, int):
             raise self._refusal("does not say how long its context is; give --max-model-len")
@@ -229,8 +228,10 @@ class HttpJudge:
         stays the same.
         """
         asked = self.config.model
-        name = str(answer.get("model", asked) if isinstance(answer, dict) else asked)
-        if self._answers_as is None and name.startswith(asked):
+        name = answer.get("model") if isinstance(answer, dict) else None
+        if name is None:
+            return
+        if self._answers_as is None and str(name).startswith(asked):
             self._answers_as = name
         if name != self._answers_as:
             expected = self._answers_as or asked
