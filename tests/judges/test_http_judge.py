@@ -159,7 +159,7 @@ def test_a_dated_name_is_the_models_own_as_long_as_it_stays():
         }
         assert reasons == {None, "content_filter"}
         server.fault = "another_model"
-        with pytest.raises(EncoreError, match="another model.*instead of 'some-judge'"):
+        with pytest.raises(EncoreError, match=r"another model.*instead of 'some-judge'"):
             judge.reply(QUESTIONS, decoding=TEXT, on_progress=lambda _: None)
         judge.close()
 
