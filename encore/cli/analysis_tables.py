@@ -58,15 +58,15 @@ def comparison_tables(comparison: RunComparison) -> Iterator[Table | Padding | s
         "κ": lambda row: _with_margin(row.kappa, digits=2),
         "ΔH": lambda row: _with_margin(row.entropy_difference, digits=2),
         "Δ half": lambda row: _with_margin(row.accuracy_difference, digits=1, scale=100),
-        "Δ weight": lambda row: _with_margin(row.weight_difference),
     }
     title = "Two runs: other minus this one, ± half of the 95 % interval (half in points)"
     yield rule_table(rule_ids, comparison.rules, columns, title=title)
     columns = {
+        "Δ weight": lambda row: _with_margin(row.weight_difference),
         "ties": percent_of("tie_rate.value"),
         "Δ ties": lambda row: _with_margin(row.tie_difference, digits=1, scale=100),
     }
-    yield rule_table(rule_ids, comparison.rules, columns, title="Ties, other minus this one")
+    yield rule_table(rule_ids, comparison.rules, columns, title="Weights and ties")
     yield rule_legend(rule_ids)
     yield f"{comparison.sentence}."
     yield "κ: Cohen's kappa with squared differences; weights at tau 2."
