@@ -54,7 +54,6 @@ def prefect_environment(
         "PREFECT_SERVER_MEMO_STORE_PATH": str(home / "memo.toml"),
         "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(home / "pages"),
         "PREFECT_SERVER_UI_API_URL": f"http://{LOOPBACK}:{port}/api",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     }
 
 

@@ -30,10 +30,7 @@ _FINDINGS: dict[frozenset[_Side], tuple[VerdictName, str]] = {
         "depends on ties",
         "the premise is not shown on these data, labels that mean nothing give such r as well",
     ),
-    frozenset({"below", "above"}): (
-        "depends on ties",
-        "the two tie policies say opposite things",
-    ),
+    frozenset({"below", "above"}): ("depends on ties", "the two tie policies say opposite things"),
 }
 _OTHERWISE: tuple[VerdictName, str] = (
     "depends on ties",

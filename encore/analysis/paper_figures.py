@@ -120,44 +120,36 @@ def paper_comparisons(
         rules: Statistics of the same sources.
         sources: All sources of the ratings, reported on their own or not.
     """
-    return tuple(
-        _comparison(figure, paper_settings()[figure.setting], correlation, rules, sources)
-        for figure in paper_figures()
-    )
-
-
-def _comparison(
-    figure: PaperFigure,
-    setting: PaperSetting,
-    correlation: Sequence[Correlation],
-    rules: Sequence[RuleStats],
-    sources: Sequence[str],
-) -> PaperComparison:
-    source = _our_source(setting, rules, sources)
-    quantity, entropy = figure.quantity.split(", ")
-    ours = {
-        row.accuracy: row.p_value if quantity == "p" else row.pearson_r
-        for row in correlation
-        if (row.source, row.entropy) == (source, entropy)
-    }
-    remark = figure.remark
-    if source is not None:
-        paper_rules = load_rule_set(f"encore-{setting.num_rules}").rule_ids
-        if {rule.rule_id for rule in rules if rule.source == source} != set(paper_rules):
-            remark = "; ".join(filter(None, (remark, "the rules here have other names")))
-    return PaperComparison(
-        setting=figure.setting,
-        quantity=figure.quantity,
-        paper_value=figure.value,
-        our_value=ours.get(PAPER_POLICY),
-        our_half=ours.get("half"),
-        our_untied=ours.get("untied"),
-        our_source=source,
-        source_in_paper=figure.source_in_paper,
-        paper_judge=setting.judge,
-        paper_num_pairs=setting.num_pairs,
-        remark=remark,
-    )
+    found = []
+    for figure in paper_figures():
+        setting = paper_settings()[figure.setting]
+        source = _our_source(setting, rules, sources)
+        quantity, entropy = figure.quantity.split(", ")
+        ours = {
+            row.accuracy: row.p_value if quantity == "p" else row.pearson_r
+            for row in correlation
+            if (row.source, row.entropy) == (source, entropy)
+        }
+        remark = figure.remark
+        if source is not None:
+            paper_rules = load_rule_set(f"encore-{setting.num_rules}").rule_ids
+            if {rule.rule_id for rule in rules if rule.source == source} != set(paper_rules):
+                remark = "; ".join(filter(None, (remark, "the rules here have other names")))
+        comparison = PaperComparison(
+            setting=figure.setting,
+            quantity=figure.quantity,
+            paper_value=figure.value,
+            our_value=ours.get(PAPER_POLICY),
+            our_half=ours.get("half"),
+            our_untied=ours.get("untied"),
+            our_source=source,
+            source_in_paper=figure.source_in_paper,
+            paper_judge=setting.judge,
+            paper_num_pairs=setting.num_pairs,
+            remark=remark,
+        )
+        found.append(comparison)
+    return tuple(found)
 
 
 def _our_source(

@@ -75,15 +75,12 @@ class SegmentPlan:
 
         Causal attention aligned to the lower right: all of the context, then the segment's past.
         """
-        masks: list[Any] = []
-        for segment in self.segments:
-            mask = None
-            if segment.context:
-                shape = segment.num_queries, segment.num_keys
-                mask = torch.ones(shape, dtype=torch.bool, device=self.device)
-                mask.tril_(segment.num_keys - segment.num_queries)
-            masks.append(mask)
-        return masks
+
+        def mask(queries: int, keys: int) -> Tensor:
+            every = torch.ones(queries, keys, dtype=torch.bool, device=self.device)
+            return every.tril_(keys - queries)
+
+        return [one.context and mask(one.num_queries, one.num_keys) for one in self.segments]
 
     @cached_property
     def kernel_arguments(self) -> tuple[Any, Any, int, int]:

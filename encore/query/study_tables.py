@@ -195,15 +195,9 @@ def _benchmark_parts(folder: Path) -> tuple[FilePart, ...]:
     return _part([path] if path.is_file() else [], PAIR_RESULTS, select)
 
 
-def _chosen(
-    study: Study,
-    statuses: Sequence[RatingStatus],
-    *,
-    run: str | None = None,
-    judge: str | None = None,
-) -> RatingStatus:
+def _chosen(study: Study, statuses: Sequence[RatingStatus], **by: str | None) -> RatingStatus:
     of_folder = {found.run_dir: found for found in statuses}
-    return of_folder[chosen_run(study.path, tuple(of_folder), run=run, judge=judge)]
+    return of_folder[chosen_run(study.path, tuple(of_folder), **by)]
 
 
 # --- rows: a table takes the columns of its schema and passes over other keys ---------------------

@@ -15,7 +15,7 @@ from encore.data.study import Study
 from encore.errors import InputError
 from encore.evidence.ratings_needed import ratings_needed
 from encore.report.drawing import Missing
-from encore.report.provenance import Provenance, provenance_of, study_of
+from encore.report.provenance import Provenance, provenance_of
 from encore.report.words import plural, printable, sentence
 from encore.warehouse import PairRatings, Ratings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.scheme import SchemeOptions
@@ -36,10 +36,7 @@ MAX_DRAWN_SOURCES = 6
 #: Names of the figures of benchmark tables begin like this; a number follows.
 BENCHMARK_FIGURE = "benchmark-"
 #: Dense enough for a smooth line, from one rule alone to nearly uniform.
-_TAUS = (
-    *(step * 10.0**power for power in (-2, -1, 0, 1) for step in (1, 1.5, 2, 3, 5, 7)),
-    100.0,
-)
+_TAUS = (*(step * 10.0**power for power in (-2, -1, 0, 1) for step in (1, 1.5, 2, 3, 5, 7)), 100.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -193,7 +190,7 @@ def gather(
         comparison=comparison,
         sweep=swept,
         enough=enough,
-        benchmarks=_benchmarks(study_of(source)),
+        benchmarks=_benchmarks(source.study),
         provenance=provenance,
         notes=[sentence(note) for note in dict.fromkeys(notes)],
     )

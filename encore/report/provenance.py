@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from encore.data.pairs import SYNTHETIC_LABEL, labels_of, read_manifest
-from encore.data.study import MARKER, Study, open_study
 from encore.files import file_sha256
 from encore.rating_runs import RatingStatus, null_reasons, run_status
 from encore.report.words import count, plural
@@ -41,12 +40,6 @@ class Provenance:
     versions: Mapping[str, Mapping[str, str]]
 
 
-def study_of(source: Ratings) -> Study | None:
-    """The study that ratings lie in; None for a file, a table, or the copy of a run's folder."""
-    folder = source.run_dir.parent.parent if source.run_dir is not None else None
-    return open_study(folder) if folder and (folder / MARKER).is_file() else None
-
-
 def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
     """What is recorded about an input.
 
@@ -58,7 +51,7 @@ def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
     manifest = None if status is None else status.manifest
     judge = manifest.judge if manifest else source.judge or _recorded(source, "judge")
     run_key = manifest.run_key if manifest else source.run or _recorded(source, "run_key")
-    study = study_of(source)
+    study = source.study
     pairs = [] if study is None else [read_manifest(study, label) for label in labels_of(study)]
     known = [one.label for one in pairs if one.synthetic]
     made_up = manifest.synthetic if manifest else ()

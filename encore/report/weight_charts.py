@@ -97,26 +97,18 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
         return Missing("No pair is rated by every rule, so nothing can be composed.")
     schemes, draws = comparison.rows, comparison.draws
     names = [*map(scheme_name, schemes), *map(_draws_name, draws)]
-    held_out = [
-        None if row.held_out_accuracy is None else row.held_out_accuracy.half for row in schemes
-    ]
+    held_out = [getattr(row.held_out_accuracy, "half", None) for row in schemes]
     figures = [(row.accuracy.half, row.accuracy_low, row.accuracy_high) for row in schemes]
     figures += [(found.half_mean, found.half_low, found.half_high) for found in draws]
-    more = [
-        (
-            percent(row.accuracy.untied),
-            percent(row.accuracy.strict),
-            percent(row.accuracy.inclusive),
-            percent(tested),
-            percent(row.beats_random, digits=0),
-        )
+    more: list[tuple[float | None, ...]] = [
+        (row.accuracy.untied, row.accuracy.strict, row.accuracy.inclusive, tested, row.beats_random)
         for row, tested in zip(schemes, held_out, strict=True)
     ]
-    more += [(NONE,) * 5] * len(draws)
-    rows = [
-        (name, percent(half), percent_interval(low, high), *others)
-        for name, (half, low, high), others in zip(names, figures, more, strict=True)
-    ]
+    more += [(None,) * 5] * len(draws)
+    rows = []
+    for name, (half, low, high), (*others, beaten) in zip(names, figures, more, strict=True):
+        shown = (percent(half), percent_interval(low, high), *map(percent, others))
+        rows.append((name, *shown, percent(beaten, digits=0)))
 
     def draw(axes: Axes) -> None:
         tones = ["C1" if row.uses_labels else "C0" for row in schemes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from encore.files import atomic_write_bytes
 from encore.report import rule_charts, weight_charts, words
 from encore.report.drawing import FORMATS, Chart, DrawnChart, Missing, draw_chart
 from encore.report.findings import BENCHMARK_FIGURE, Findings, gather
-from encore.report.provenance import study_of
 from encore.report.words import printable
 from encore.warehouse import Ratings, open_ratings
 from encore.weighting.scheme import DEFAULT_TAU
@@ -60,7 +59,6 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore report --json``."""
         findings = self.findings
-        said = ("source", "entropy", "verdict", "reason")
         return {
             "page": str(self.page),
             "figures": self.figures,
@@ -73,9 +71,7 @@ class Report:
             "num_nulls": findings.num_nulls,
             "num_shards": findings.ratings.num_shards,
             "num_missing_shards": findings.ratings.num_missing_shards,
-            "verdicts": [
-                {name: getattr(one, name) for name in said} for one in findings.analysis.verdicts
-            ],
+            "verdicts": [asdict(verdict) for verdict in findings.analysis.verdicts],
             "notes": findings.notes,
         }
 
@@ -129,7 +125,7 @@ def default_folder(ratings: str | Path | Ratings) -> Path:
         InputError: Nothing there, or several runs and none chosen.
     """
     source = open_ratings(ratings)
-    study = study_of(source)
+    study = source.study
     if study is None or source.run_dir is None:
         return Path("report")
     return study.path / REPORTS_FOLDER / source.run_dir.name

@@ -76,7 +76,7 @@ class RewardApp:
         self._on_ready = on_ready
         num_embeddings = opened.model.trunk.get_input_embeddings().weight.shape[0]
         self._encoder = RequestEncoder(opened.tokenizer, num_embeddings=num_embeddings)
-        self._queue = BatchQueue(self._score_batch, limits=limits)
+        self._queue = queue = BatchQueue(self._score_batch, limits=limits)
         self._num_held_bytes = 0
         #: Parses bodies and tokenizes texts, off the event loop.
         self._thread = ThreadPoolExecutor(1, "encore-encode")
@@ -87,12 +87,8 @@ class RewardApp:
         self._texts = Counter("encore_texts", "Texts scored.", **own)
         self._tokens = Counter("encore_tokens", "Tokens scored.", **own)
         self._batch_seconds = Histogram("encore_batch_seconds", "Time of a batch.", **own)
-        Gauge("encore_queued_texts", "That wait.", **own).set_function(
-            lambda: len(self._queue.texts)
-        )
-        Gauge("encore_queued_tokens", "That wait.", **own).set_function(
-            lambda: self._queue.num_tokens
-        )
+        Gauge("encore_queued_texts", "That wait.", **own).set_function(lambda: len(queue.texts))
+        Gauge("encore_queued_tokens", "That wait.", **own).set_function(lambda: queue.num_tokens)
         #: Clients of OpenRLHF are given a whole URL; with and without a path are both in use.
         posts = {"/get_reward": self._rewards, "/": self._rewards, "/score": self._explanations}
         gets = {"/health": self._health, "/model": self._about, "/metrics": self._metrics}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from encore.data.study import MARKER, open_study
+from encore.data.study import MARKER, Study, open_study
 from encore.errors import InputError
 from encore.rating_runs import (
     RUN_FILE,
@@ -65,6 +65,12 @@ class Ratings:
     num_shards: int = 0
     num_missing_shards: int = 0
     enough: str = ""
+
+    @property
+    def study(self) -> Study | None:
+        """The study that they lie in; None for a file, a table, or the copy of a run's folder."""
+        folder = self.run_dir.parent.parent if self.run_dir is not None else None
+        return open_study(folder) if folder and (folder / MARKER).is_file() else None
 
 
 def open_ratings(
@@ -179,7 +185,9 @@ def _run_dirs(path: Path) -> Sequence[Path] | None:
     return list_runs(path) or None
 
 
-def chosen_run(path: Path, run_dirs: Sequence[Path], *, run: str | None, judge: str | None) -> Path:
+def chosen_run(
+    path: Path, run_dirs: Sequence[Path], *, run: str | None = None, judge: str | None = None
+) -> Path:
     """The only run of ``path``, or the one of a key that begins with ``run``, of a judge or both.
 
     Raises:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from encore.analysis.statistics import RuleStats, rating_statistics
-from encore.data.study import MARKER, open_study
 from encore.files import file_sha256
 from encore.warehouse import (
     PairRatings,
@@ -145,9 +144,8 @@ def evidence_of(warehouse: Warehouse, ratings: Ratings) -> Evidence:
     def read_pairs() -> PairRatings:
         return read_pair_ratings(warehouse, rule_ids=rule_ids)
 
-    folder = ratings.run_dir.parent.parent if ratings.run_dir else None
-    study = open_study(folder) if folder and (folder / MARKER).is_file() else None
-    return Evidence(rules=rules, read_pairs=read_pairs, origin=_origin(ratings), study=study)
+    origin = _origin(ratings)
+    return Evidence(rules=rules, read_pairs=read_pairs, origin=origin, study=ratings.study)
 
 
 def _origin(ratings: Ratings) -> Origin:
