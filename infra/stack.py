@@ -38,6 +38,7 @@ COORDINATOR, PREFECT, MLFLOW = "coordinator", "prefect", "mlflow"
 #: A worker that asks for work every 2 s starts a run within seconds. A worker that is gone counts
 #: as online for three of its heartbeats.
 WORKER_SETTINGS = {"PREFECT_WORKER_QUERY_SECONDS": "2", "PREFECT_WORKER_HEARTBEAT_SECONDS": "10"}
+_SETTINGS_FILE = "stack.json"
 _START_SECONDS = 240.0
 _STOP_SECONDS = 30.0
 _ANSWER_SECONDS = 10.0
@@ -98,7 +99,7 @@ def up(*, engines: int = 1, prefect_port: int = 4200, mlflow_port: int = 5000) -
         if _is_open(port):
             raise InputError(f"port {port} is in use: choose another one, make up {name}=...")
     folder.mkdir(parents=True, exist_ok=True)
-    _settings_file(folder).write_text(json.dumps(asdict(stack)), encoding="utf-8")
+    (folder / _SETTINGS_FILE).write_text(json.dumps(asdict(stack)), encoding="utf-8")
     try:
         environ = _start_servers(stack, folder)
         _register(folder, environ)
@@ -237,12 +238,8 @@ def _folder() -> Path:
     return Path(os.environ.get("ENCORE_STACK_DIR") or ROOT / "stack").absolute()
 
 
-def _settings_file(folder: Path) -> Path:
-    return folder / "stack.json"
-
-
 def _read_settings(folder: Path) -> Stack:
-    return Stack(**json.loads(_settings_file(folder).read_text("utf-8")))
+    return Stack(**json.loads((folder / _SETTINGS_FILE).read_text("utf-8")))
 
 
 def _say_where(stack: Stack, folder: Path) -> None:

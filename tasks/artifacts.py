@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # torch, which rating does not want
     from encore.report.write_report import Report
     from encore.scoring.head_accuracy import HeadAccuracy
     from encore.training.run_folder import TrainingResult
+    from encore.weighting.vector import Origin
     from encore.weighting.weigh import WeighedRules
     from tasks.track import Tracked
 
@@ -153,7 +154,7 @@ def publish_weights(weighed: WeighedRules, *, study: Path) -> None:
         rows,
         f"Weights by scheme {vector.scheme}{params}. The effective weight is the weight times the "
         "standard deviation of rating(chosen) − rating(rejected).",
-        *_missing(weighed),
+        *_missing(weighed.origin),
     )
 
 
@@ -237,6 +238,6 @@ def _cell(value: Any) -> Any:
     return "–" if value is None else round(value, 4) if isinstance(value, float) else value
 
 
-def _missing(found: Analysis | WeighedRules) -> list[str]:
+def _missing(found: Analysis | Origin) -> list[str]:
     num, of = found.num_missing_shards, found.num_shards
     return [f"**{num} of {of} shards are not done and not in these figures.**"] if num else []

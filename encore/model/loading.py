@@ -47,9 +47,7 @@ def load_tokenizer(
         "tokenizer_config.json"
     ):
         tokenizer = AutoTokenizer.from_pretrained(
-            files.location,
-            revision=files.hub_revision,
-            trust_remote_code=config.trust_remote_code,
+            files.location, revision=files.hub_revision, trust_remote_code=config.trust_remote_code
         )
     template = None
     if config.chat_template is not None:
@@ -267,9 +265,7 @@ def _random_trunk(
     config: BackboneConfig, files: ModelFiles, device: str, *, seed: int, **options: Any
 ) -> Any:
     model_config = AutoConfig.from_pretrained(
-        files.location,
-        revision=files.hub_revision,
-        trust_remote_code=config.trust_remote_code,
+        files.location, revision=files.hub_revision, trust_remote_code=config.trust_remote_code
     )
     with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
         torch.manual_seed(seed)

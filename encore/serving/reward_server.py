@@ -22,13 +22,8 @@ def open_app(config: ServeConfig, *, on_ready: Callable[[RewardApp], None]) -> R
     Raises:
         InputError: No such model or weights; several heads and no weights.
     """
-    opened = open_reward_model(
-        config.model,
-        device=config.device,
-        dtype=config.dtype,
-        max_length=config.max_length,
-        revision=config.revision,
-    )
+    how = config.model_dump(include={"device", "dtype", "max_length", "revision"})
+    opened = open_reward_model(config.model, **how)
     head_ids = opened.model.head_ids
     composition = chosen_weights(config.composition, head_ids=head_ids)
     if composition is None:

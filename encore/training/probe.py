@@ -63,16 +63,13 @@ def solve_heads(training: Training, *, cache: Path, reporter: Reporter) -> _Floa
     )
     if config.objective == "bradley-terry":
         head_D = fit_bradley_terry(
-            state_PSD[:, 0] - state_PSD[:, 1],
-            group_P=examples.group_P[row_P],
-            seed=config.seed,
+            state_PSD[:, 0] - state_PSD[:, 1], group_P=examples.group_P[row_P], seed=config.seed
         )
         head_RD, offset_R = head_D[np.newaxis], np.zeros(1)
     else:
         target_PSR = examples.target_PSR[row_P]
         head_RD, offset_R = fit_ridge(
-            state_PSD.reshape(-1, model.hidden_size),
-            target_PSR.reshape(-1, target_PSR.shape[2]),
+            state_PSD.reshape(-1, model.hidden_size), target_PSR.reshape(-1, target_PSR.shape[2])
         )
     with torch.no_grad():
         model.heads.weight.copy_(torch.from_numpy(head_RD))

@@ -27,9 +27,8 @@ from typing import Any
 from encore.config import identity_of
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_write_bytes, file_sha256, fsync_path
-from encore.model.config import BackboneConfig
 from encore.runs import run_key_of
-from encore.training.config import TrainingConfig
+from encore.training.config import TrainConfig
 
 TRAINING_DIR = "training"
 MANIFEST_FILE = "training.json"
@@ -70,23 +69,18 @@ class TrainingRun:
 
 
 def run_identity(
-    config: TrainingConfig,
-    *,
-    backbone: BackboneConfig,
-    backbone_identity: Mapping[str, Any],
-    data_sha256: str,
+    config: TrainConfig, *, origin: Mapping[str, Any], data_sha256: str
 ) -> dict[str, Any]:
     """Everything that the weights of a run follow from, and no machine's path.
 
-    A backbone's name is its folder's, so it is left out: its content is what counts.
+    A backbone's name is its folder's, so it is left out: its content is what counts. ``origin`` is
+    the backbone's, as `encore.model.loading.backbone_identity` says it.
     """
-    settings = identity_of(backbone)
+    settings = identity_of(config.backbone)
     return {
-        "config": identity_of(config),
+        "config": identity_of(config.training),
         "backbone": {name: settings[name] for name in settings if name not in _PLACES},
-        "backbone_identity": {
-            name: value for name, value in backbone_identity.items() if name != "name"
-        },
+        "backbone_identity": {name: origin[name] for name in origin if name != "name"},
         "data_sha256": data_sha256,
     }
 

@@ -126,12 +126,7 @@ def _job(
     wanted = config.model_dump(include={"objective", "ratings", "run", "judge", "limit"})
     examples = read_examples(study, tokenizer=tokenizer, **wanted)
     parts = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
-    identity = run_folder.run_identity(
-        config.training,
-        backbone=config.backbone,
-        backbone_identity=origin,
-        data_sha256=examples.digest,
-    )
+    identity = run_folder.run_identity(config, origin=origin, data_sha256=examples.digest)
     key = run_key_of(identity)
     if not ranks.agree(int(key[:15], 16)):  # as many digits as an int64 holds
         raise EncoreError(

@@ -41,8 +41,7 @@ class WeighedRules:
         uses_labels: Whether people's preferences entered the weights.
         held_out: Accuracy on pairs that the weights were not learnt from; None for schemes that
             learn from no label, and where there are too few pairs.
-        num_shards: Shards of the run's plan; 0 where there is no plan.
-        num_missing_shards: Those that are not in it.
+        origin: Where the ratings came from.
     """
 
     vector: WeightVector
@@ -50,8 +49,7 @@ class WeighedRules:
     margin_sds: tuple[float | None, ...]
     uses_labels: bool
     held_out: HeldOut | None
-    num_shards: int
-    num_missing_shards: int
+    origin: Origin
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --json``: the vector, for schemes with labels also a test.
@@ -111,8 +109,7 @@ def weigh_rules(
             margin_sds=margin_sds_of(evidence.read_pairs().margin_PR),
             uses_labels=loaded.uses_labels,
             held_out=held_out(loaded, evidence, options) if loaded.uses_labels else None,
-            num_shards=evidence.origin.num_shards,
-            num_missing_shards=evidence.origin.num_missing_shards,
+            origin=evidence.origin,
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from encore.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
-from encore.training.config import TrainingConfig
+from encore.training.config import TrainConfig
 from encore.training.run_folder import (
     MANIFEST_FILE,
     EvaluationRecord,
@@ -33,9 +33,8 @@ def run_in(folder: Path = Path(), **changes: object) -> TrainingRun:
     origin = {"name": "tiny", "revision": "sha256:ab", **changes.pop("origin", {})}
     data_sha256 = changes.pop("data_sha256", "d1")
     identity = run_identity(
-        TrainingConfig(**changes),
-        backbone=BackboneConfig(**backbone),
-        backbone_identity=origin,
+        TrainConfig(study=Path("study"), backbone=BackboneConfig(**backbone), **changes),
+        origin=origin,
         data_sha256=data_sha256,
     )
     return TrainingRun(folder=folder, identity=identity)
