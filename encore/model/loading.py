@@ -189,7 +189,7 @@ def _find(config: BackboneConfig) -> ModelFiles:
     )
 
 
-def _dtype(config: BackboneConfig, device: str) -> torch.dtype:
+def trunk_dtype(config: BackboneConfig, device: str) -> torch.dtype:
     """The number format of a trunk: ``auto`` is bfloat16 on CUDA, float32 elsewhere."""
     is_half = config.dtype == "bfloat16" or (config.dtype == "auto" and device.startswith("cuda"))
     return torch.bfloat16 if is_half else torch.float32
@@ -223,7 +223,7 @@ def _load(
         auto_class,
         files.location,
         name=f"backbone {files.name!r}",
-        dtype=_dtype(config, device),
+        dtype=trunk_dtype(config, device),
         revision=files.hub_revision,
         trust_remote_code=config.trust_remote_code,
         device_map={"": device} if device.startswith("cuda") else None,
@@ -277,5 +277,5 @@ def _random_trunk(
             **options,
         )
     for parameter in trunk.parameters():  # not buffers: rotary frequencies stay float32
-        parameter.data = parameter.data.to(_dtype(config, device))
+        parameter.data = parameter.data.to(trunk_dtype(config, device))
     return trunk

@@ -15,7 +15,7 @@ import torch
 from encore.data.study import Study
 from encore.errors import EncoreError, InputError
 from encore.model.fusing import fuse_elementwise, has_compiler
-from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer
+from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer, trunk_dtype
 from encore.model.saved_model import save_model
 from encore.reporting import SILENT, Reporter
 from encore.runs import run_key_of
@@ -295,9 +295,7 @@ def _check_room(job: _Job) -> None:
         shape = find_shape(config.backbone.model, revision=config.backbone.revision)
     except InputError:
         return
-    dtype = config.backbone.dtype
-    is_half = dtype == "bfloat16" or (dtype == "auto" and job.device == "cuda")
-    model_bytes = shape.num_parameters * (2 if is_half else 4)
+    model_bytes = shape.num_parameters * trunk_dtype(config.backbone, job.device).itemsize
     # Weights and AdamW's two averages in the format of the weights.
     checkpoint_bytes = 3 * model_bytes if config.method == "full" else 0
     # The model is written beside the kept checkpoints; a new checkpoint before an old one goes.
