@@ -4,6 +4,7 @@ Long work is done in slices (`encore.shard_runner`). A run's folder holds:
 
     run.json                              the manifest: the run's identity and what it is called
     shard-00003.<digest>.parquet          the rows of one slice
+    took-00003.json                       what a slice took: calls, tokens, seconds
     failed-00003.json                     why the last attempt at a slice failed
     locks/                                which slices are being worked on
     engines/                              what several engines tell each other (`encore.engines`)
@@ -12,6 +13,7 @@ What is done is read from these files and from nothing else. A slice is done whe
 whose name carries the SHA-256 of its bytes (32 digits) and whose footer belongs to this run. Data
 and digest become visible with one rename, so no crash and no second writer leaves a damaged slice:
 two writers leave two whole files, and every reader takes the first one. The lock only saves work.
+What a slice took is not in its file: the same rows are the same bytes wherever they were made.
 Files of earlier versions (``shard-00003.parquet`` with ``shard-00003.sha256``) count as well.
 """
 
@@ -39,7 +41,7 @@ _FOOTER_KEY = "encore.shard"
 _DIGEST_DIGITS = 32
 _SHARD_NAME = re.compile(r"shard-(\d{5})(?:\.([0-9a-f]{32}))?\.parquet")
 #: Beginnings of the names that a run writes into its folder, hidden temporary files included.
-_OWN_NAMES = ("locks", "engines", "shard-", "failed-", "enough.json", ".")
+_OWN_NAMES = ("locks", "engines", "shard-", "took-", "failed-", "enough.json", ".")
 
 ShardStateName = Literal["done", "missing", "damaged", "failed"]
 
@@ -60,10 +62,14 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """The rows of one shard; ``footer`` is stored in its file, ``counts`` are for the report."""
+    """The rows of one shard.
+
+    ``footer`` is stored in its file, ``took`` beside it, ``counts`` are for the report.
+    """
 
     table: pa.Table
     footer: Mapping[str, Any] = field(default_factory=dict)
+    took: Mapping[str, Any] = field(default_factory=dict)
     counts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -164,7 +170,8 @@ Manifest = TypeVar("Manifest", bound=RunManifest)
 class ShardState:
     """The state of one shard; ``detail`` says why it is not done.
 
-    A shard that is done has the file to read, its full SHA-256, its footer and its rows.
+    A shard that is done has the file to read, its full SHA-256, its rows, and its footer together
+    with what it took.
     ``action`` is what this call did: the manifest's ``DONE`` word, ``reused``, or ``busy`` for a
     shard that another process works on. ``counts`` are those of the `Slice` that was computed.
     """
@@ -362,6 +369,9 @@ def write_shard(run_dir: Path, manifest: RunManifest, shard: Shard, content: Sli
                 writer.add_key_value_metadata({_FOOTER_KEY: json.dumps(footer, sort_keys=True)})
             digest = file_sha256(temporary)[:_DIGEST_DIGITS]
             own = run_dir / f"shard-{shard.index:05d}.{digest}.parquet"
+            if content.took:
+                took = json.dumps(content.took, sort_keys=True)
+                atomic_write_bytes(_took_path(run_dir, shard.index), took.encode())
             publish(temporary, own)
     except OSError as error:
         if error.errno not in NO_ROOM:
@@ -386,6 +396,17 @@ def record_failure(run_dir: Path, shard: Shard, error: BaseException) -> None:
     content = json.dumps({"error": reason}, ensure_ascii=False)
     with contextlib.suppress(OSError):  # the failure matters more than its record
         atomic_write_bytes(_failure_path(run_dir, shard.index), f"{content}\n".encode())
+
+
+def _took_path(run_dir: Path, index: int) -> Path:
+    return run_dir / f"took-{index:05d}.json"
+
+
+def _took(run_dir: Path, index: int) -> dict[str, Any]:
+    """What a shard took, as far as that is known."""
+    with contextlib.suppress(OSError, ValueError):
+        return dict(json.loads(_took_path(run_dir, index).read_bytes()))
+    return {}
 
 
 def _failure_path(run_dir: Path, index: int) -> Path:
@@ -453,7 +474,12 @@ def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
             index=shard.index, state="damaged", detail=f"its file cannot be used: {error}"
         )
     return ShardState(
-        index=shard.index, state="done", path=path, sha256=digest, footer=footer, num_rows=num_rows
+        index=shard.index,
+        state="done",
+        path=path,
+        sha256=digest,
+        footer=footer | _took(path.parent, shard.index),
+        num_rows=num_rows,
     )
 
 

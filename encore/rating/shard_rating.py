@@ -183,6 +183,8 @@ class ShardRater:
             footer={
                 "num_ratings": len(rows) - reasons.total(),
                 "num_nulls": reasons.total(),
+            },
+            took={
                 "num_calls": len(replies),
                 "prompt_tokens": usage.prompt_tokens,
                 "computed_tokens": usage.prompt_tokens - usage.cached_tokens,
