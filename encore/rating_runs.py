@@ -13,18 +13,17 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from encore import runs
-from encore.data.records import RESPONSES
 from encore.data.rules import rules_digest
 from encore.data.study import open_study
 from encore.files import atomic_write_bytes
 from encore.model_files import is_demo_judge
-from encore.runs import RunManifest, RunStatus
+from encore.runs import JudgedManifest, RunStatus
 
 RUN_FILE = "run.json"
 _ENOUGH_FILE = "enough.json"
 
 
-class RatingManifest(RunManifest):
+class RatingManifest(JudgedManifest):
     """The manifest of a rating run: what its key is a hash of, and the rules with their texts.
 
     ``rule_set`` (a name) is for people; the key does not cover it.
@@ -37,7 +36,7 @@ class RatingManifest(RunManifest):
     DONE: ClassVar[str] = "rated"
     UNIT: ClassVar[str] = "ratings"
     PARQUET: ClassVar[Mapping[str, Any]] = {
-        **RunManifest.PARQUET,
+        **JudgedManifest.PARQUET,
         "write_statistics": ["rating"],
     }
 
@@ -55,18 +54,13 @@ class RatingManifest(RunManifest):
     @property
     def title(self) -> str:
         """The judge, and how it was asked if not as the paper does."""
-        return ", ".join((f"judge {self.judge}", *self.ways))
+        return ", ".join((super().title, *self.ways))
 
     @property
     def ways(self) -> tuple[str, ...]:
         """Layout and decoding, each where it is not the paper's."""
         found = (self.identity.get("layout"), self.identity["decoding"].get("kind"))
         return tuple(way for way in found if way)
-
-    @property
-    def judge(self) -> str:
-        """The judge's name."""
-        return str(self.identity["judge"]["name"])
 
     @property
     def rule_ids(self) -> tuple[str, ...]:
@@ -76,7 +70,7 @@ class RatingManifest(RunManifest):
     @property
     def rows_per_pair(self) -> int:
         """Two responses under every rule."""
-        return len(RESPONSES) * len(self.rules)
+        return super().rows_per_pair * len(self.rules)
 
     def check(self, folder: Path, /) -> None:
         """Refuse a manifest whose key, folder or rules do not fit its identity."""

@@ -1,14 +1,16 @@
-"""How a stage tells what it does: one protocol for the terminal, Prefect and files."""
+"""How a stage tells what it does: one class for the terminal, Prefect and files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 
-class Reporter(Protocol):
-    """Hears of one stage's work. Calls may come from worker threads."""
+class Reporter:
+    """Hears of one stage's work; what a subclass does not override says nothing.
+
+    Calls may come from worker threads.
+    """
 
     def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
         """A stage or a part of it begins; ``total`` units of work, ``done`` of them before."""
@@ -29,26 +31,4 @@ class Reporter(Protocol):
         """The stage has ended."""
 
 
-class SilentReporter:
-    """A `Reporter` that says nothing."""
-
-    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
-        """Nothing."""
-
-    def advanced(self, count: int = 1, *, note: str = "") -> None:
-        """Nothing."""
-
-    def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
-        """Nothing."""
-
-    def saved(self, path: Path, *, kind: str) -> None:
-        """Nothing."""
-
-    def told(self, line: str) -> None:
-        """Nothing."""
-
-    def finished(self, summary: str = "") -> None:
-        """Nothing."""
-
-
-SILENT = SilentReporter()
+SILENT = Reporter()

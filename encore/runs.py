@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
+from encore.data.records import RESPONSES
 from encore.errors import NO_ROOM, EncoreError, EveryShardError, InputError
 from encore.files import atomic_write_bytes, file_sha256, publish, temporary_path
 from encore.versions import package_versions
@@ -120,8 +121,8 @@ class RunManifest(BaseModel):
 
     @property
     def rows_per_pair(self) -> int:
-        """Rows that one pair takes in a shard."""
-        raise NotImplementedError
+        """Rows that one pair takes in a shard: one for each response."""
+        return len(RESPONSES)
 
     @property
     def num_pairs(self) -> int:
@@ -161,6 +162,20 @@ class RunManifest(BaseModel):
         Raises:
             ValueError: The value.
         """
+
+
+class JudgedManifest(RunManifest):
+    """The manifest of a run of a judge."""
+
+    @property
+    def judge(self) -> str:
+        """The judge's name."""
+        return str(self.identity["judge"]["name"])
+
+    @property
+    def title(self) -> str:
+        """The judge."""
+        return f"judge {self.judge}"
 
 
 Manifest = TypeVar("Manifest", bound=RunManifest)

@@ -32,7 +32,13 @@ from typing import NamedTuple, Protocol
 
 from filelock import FileLock, Timeout
 
-from encore.errors import GenerationInterruptedError, InputError, may_pass, meets_every_shard
+from encore.errors import (
+    GenerationInterruptedError,
+    InputError,
+    StudyIncompleteError,
+    may_pass,
+    meets_every_shard,
+)
 from encore.reporting import SILENT, Reporter
 from encore.runs import (
     RunManifest,
@@ -197,6 +203,20 @@ class RunReport:
     def message(self) -> str:
         """The same, and why the run ended early."""
         return f"{self.summary}; {self.ending.reason}" if self.ending else self.summary
+
+
+def refuse_failures(run_dir: Path, failures: Mapping[int, str], *, num_shards: int) -> None:
+    """Stop where shards of a run failed.
+
+    Raises:
+        StudyIncompleteError: How many, and why the first of them.
+    """
+    if failures:
+        index, error = min(failures.items())
+        raise StudyIncompleteError(
+            f"{run_dir}: {len(failures)} of {num_shards} shards failed (shard {index}: {error}); "
+            "run the same command again for only these"
+        )
 
 
 def work_on(

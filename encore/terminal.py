@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from encore.reporting import Reporter
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -82,8 +84,8 @@ def terminal_reporter() -> Iterator[TerminalReporter]:
         yield TerminalReporter(bar)
 
 
-class TerminalReporter:
-    """Shows a stage's progress (`encore.reporting.Reporter`)."""
+class TerminalReporter(Reporter):
+    """Shows a stage's progress."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar

@@ -11,9 +11,9 @@ from prefect.states import Completed
 from encore.config import ScoreConfig
 from encore.data.study import open_study
 from encore.engines.signs import EngineOrder
-from encore.errors import StudyIncompleteError
 from encore.scoring.head_accuracy import accuracies_of
 from encore.scoring.scoring_run import ScoreResult
+from encore.shard_runner import refuse_failures
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_head_accuracy
@@ -45,12 +45,8 @@ def score(
         from tasks.score import score_shards  # brings torch
 
         result = score_shards(config, attempts, order=engine)
-        if engine is None and not result.is_complete:
-            index, error = next(iter(result.failures.items()))
-            raise StudyIncompleteError(
-                f"{len(result.failures)} of {result.num_shards} shards failed, first {index}: "
-                f"{error}; a run with the same parameters scores only these"
-            )
+        if engine is None:
+            refuse_failures(result.out, result.failures, num_shards=result.num_shards)
         return result
 
     result = run_stage("score", work, attempts=attempts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -15,6 +15,7 @@ import httpx
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.runtime import flow_run
 
+from encore.reporting import Reporter
 from tasks.artifacts import artifact_key
 from tasks.server import best_effort, run_logger
 from tasks.track import (
@@ -71,8 +72,8 @@ def _flow_run_tags() -> dict[str, str]:
     return {"encore.prefect_flow_run": str(flow_run.id), **shown}
 
 
-class FlowReporter:
-    """An `encore.reporting.Reporter` of one stage.
+class FlowReporter(Reporter):
+    """Tells what one stage does on Prefect's pages; its figures are MLflow's to show.
 
     The Prefect server may be away for a while: progress is then not shown, and the stage goes on.
     """
@@ -108,9 +109,6 @@ class FlowReporter:
             self._show()
             if self._tracker is not None:
                 self._tracker()
-
-    def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
-        """Nothing: MLflow shows them."""
 
     def saved(self, path: Path, *, kind: str) -> None:
         """One line; a checkpoint is shown in MLflow at once."""

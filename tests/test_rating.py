@@ -28,7 +28,7 @@ from encore.rating import rating_run, shard_rating
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rating_runs import null_reasons, run_status
-from encore.reporting import SilentReporter
+from encore.reporting import Reporter
 from encore.schemas import RATINGS
 from encore.shard_runner import work_through
 from tests.rating_shards import write_shard
@@ -105,9 +105,9 @@ def test_ratings_and_nulls_add_up_and_every_null_has_a_reason(study):
 
 def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(study, monkeypatch):
     began: list[tuple[str, int | None]] = []
-    reporter = SilentReporter()
+    reporter = Reporter()
     monkeypatch.setattr(
-        SilentReporter,
+        Reporter,
         "started",
         lambda _self, title, *, total=None, done=0: began.append((title.partition(" (")[0], total)),
     )

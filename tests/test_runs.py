@@ -22,7 +22,7 @@ import pytest
 from encore import runs, shard_runner
 from encore.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
 from encore.files import file_sha256
-from encore.reporting import SilentReporter
+from encore.reporting import Reporter
 from encore.runs import (
     RunManifest,
     Shard,
@@ -413,7 +413,7 @@ def test_a_shard_of_another_process_is_waited_for_and_taken_over_when_it_dies(
 
 
 def test_an_interrupt_keeps_what_is_written_and_records_no_failure(tmp_path):
-    class Interrupting(SilentReporter):
+    class Interrupting(Reporter):
         def saved(self, path: Path, *, kind: str) -> None:
             raise KeyboardInterrupt
 
@@ -460,7 +460,7 @@ def test_reused_shards_are_one_line_and_new_ones_are_counted_in_the_report(tmp_p
 
     job = make_job(tmp_path, compute=counted)
     work_through(dataclasses.replace(job, only=[0, 2]))
-    heard = Mock(spec=SilentReporter)
+    heard = Mock(spec=Reporter)
     report = work_through(job, reporter=heard)
     [started], [saved] = heard.started.call_args_list, heard.saved.call_args_list
     assert started == call("squaring (2 of 3 shards were done before)", total=12, done=8)

@@ -31,7 +31,7 @@ from encore.data.pairs import (
 from encore.data.rules import load_rule_set
 from encore.data.sources.locate import locate
 from encore.data.study import is_free, open_study
-from encore.errors import InputError, StudyIncompleteError
+from encore.errors import InputError
 from encore.files import atomic_write_bytes
 from encore.judges import open_judge
 from encore.judges.base import Judge
@@ -42,7 +42,7 @@ from encore.rating_runs import list_runs, run_status
 from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_large, this_machine
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.reporting import SILENT, Reporter
-from encore.shard_runner import RunReport
+from encore.shard_runner import RunReport, refuse_failures
 from encore.training.config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules
@@ -230,8 +230,7 @@ class _RecipeRun:
             study = open_study(self.study)
             run = open_run(study, rating, judge=judge)
             report = local_work(study, rating, reporter=reporter)(run.job(reporter=reporter))
-            if report.failures:
-                raise StudyIncompleteError(f"{report.summary}; run the same command again")
+            refuse_failures(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
             return run.run_dir, report
 
         if rate is None:
@@ -357,11 +356,7 @@ class _RecipeRun:
 
         def work(reporter: Reporter) -> ScoreResult:
             result = score_study(self.study, config, reporter=reporter)
-            if not result.is_complete:
-                raise StudyIncompleteError(
-                    f"{len(result.failures)} of {result.num_shards} shards failed; run the same "
-                    "command again to score only these"
-                )
+            refuse_failures(result.out, result.failures, num_shards=result.num_shards)
             return result
 
         self._stage("score", work, is_new=lambda result: result.num_reused < result.num_shards)

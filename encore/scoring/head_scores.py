@@ -90,11 +90,6 @@ class ScoreManifest(RunManifest):
         """What was subtracted from each head's targets: in no score."""
         return tuple(self.identity["mean"])
 
-    @property
-    def rows_per_pair(self) -> int:
-        """One for each response."""
-        return len(RESPONSES)
-
     def check(self, folder: Path, /) -> None:
         """Refuse a manifest whose key or heads do not fit its identity."""
         super().check(folder)

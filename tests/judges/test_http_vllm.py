@@ -16,7 +16,7 @@ from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply
 from encore.rating.rating_run import rate
 from encore.rating_runs import list_runs, run_status
-from encore.reporting import SilentReporter
+from encore.reporting import Reporter
 from tests.judges.test_engines import render_prompts
 from tests.judges.test_http_judge import write_study
 from tests.judges.vllm_server import router, vllm_server, wait_until_ready
@@ -82,7 +82,7 @@ def test_a_server_gives_the_replies_of_the_engine(folder, tmp_path):
         engine.close()
 
 
-class Killer(SilentReporter):
+class Killer(Reporter):
     """Kills a server when so many ratings are there."""
 
     def __init__(self, pid: int, after: int) -> None:

@@ -22,7 +22,7 @@ from encore.errors import EncoreError, InputError
 from encore.rating import rating_run, rounds
 from encore.rating.rating_run import open_run
 from encore.rating_runs import run_status
-from encore.reporting import SilentReporter
+from encore.reporting import Reporter
 from encore.runs import ShardState
 from encore.shard_runner import RunReport, work_through
 from tests.golden.command_line import Finished, encore
@@ -45,7 +45,7 @@ def some_score(prompt: str) -> str:
     return f"{(hashlib.sha256(prompt.encode()).digest()[0] % 3 + 7) / 10:.1f}"
 
 
-class Heard(SilentReporter):
+class Heard(Reporter):
     """Keeps what is told."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from encore.model.layouts import lay_out
-from encore.reporting import SilentReporter
+from encore.reporting import Reporter
 from encore.training import embeddings
 from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
 
@@ -34,7 +34,7 @@ def embed(model, rows=ROWS, **how):
     return embeddings.embed(model, rows, pad_token_id=PAD, **how)
 
 
-class Counting(SilentReporter):
+class Counting(Reporter):
     """Keeps what it hears; stops the work at the first count if told so."""
 
     def __init__(self, *, stops=False):

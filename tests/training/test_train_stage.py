@@ -20,7 +20,7 @@ from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.model.saved_model import load_model
-from encore.reporting import SilentReporter
+from encore.reporting import Reporter
 from encore.training import train as stage
 from encore.training.checkpoints import (
     WEIGHTS_FILE,
@@ -45,7 +45,7 @@ NUM_PAIRS = 88
 Usage = namedtuple("Usage", "total used free")
 
 
-class Heard(SilentReporter):
+class Heard(Reporter):
     """Keeps what it hears, and may end the process's work at a step."""
 
     def __init__(self, *, stop_after: int | None = None):

@@ -32,11 +32,11 @@ from encore.benchmarks.judging.pairwise_protocol import (
     render_comparison,
 )
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.errors import InputError, StudyIncompleteError
+from encore.errors import InputError
 from encore.judges.base import Decoding, Judge, ask, readable
 from encore.reporting import SILENT, Reporter
-from encore.runs import RunManifest, Shard, Slice, run_key_of, run_status
-from encore.shard_runner import Job, RunReport, Tell, work_through
+from encore.runs import JudgedManifest, Shard, Slice, run_key_of, run_status
+from encore.shard_runner import Job, Tell, refuse_failures, work_through
 from encore.versions import package_versions
 
 ORDERS = ("chosen-first", "rejected-first")
@@ -47,8 +47,8 @@ _COLUMNS = ("row_id", "subset", "pair_id", "order", "criterion", *_OF_REPLY, "ju
 VERDICTS = pa.schema([pa.field(name, pa.string(), nullable=name in _OF_REPLY) for name in _COLUMNS])
 
 
-class JudgingManifest(RunManifest):
-    """The manifest of a judging.
+class JudgingManifest(JudgedManifest):
+    """The manifest of a judging, whose rows are the verdicts in both orders of a pair.
 
     ``benchmark`` is what the benchmark was called when these pairs were judged first, for people:
     the key covers the pairs themselves.
@@ -66,21 +66,6 @@ class JudgingManifest(RunManifest):
         validation_alias=AliasChoices("judging_key", "key")
     )
     benchmark: str
-
-    @property
-    def title(self) -> str:
-        """The judge."""
-        return f"judge {self.judge}"
-
-    @property
-    def judge(self) -> str:
-        """The judge's name."""
-        return str(self.identity["judge"]["name"])
-
-    @property
-    def rows_per_pair(self) -> int:
-        """Both orders."""
-        return len(ORDERS)
 
 
 Verdicts = tuple[JudgingManifest, NDArray[np.float64], Mapping[str, int]]
@@ -136,7 +121,7 @@ def judge_pairs(
     job = Job(run_dir=folder, manifest=manifest, compute=compute, start=start)
     report = work_through(job, reporter=reporter)
     reporter.finished()
-    refuse_failures(folder, report, manifest)
+    refuse_failures(folder, report.failures, num_shards=len(manifest.shards))
     return _read(folder, manifest, plan)
 
 
@@ -229,17 +214,3 @@ def _read(folder: Path, manifest: JudgingManifest, plan: list[int]) -> Verdicts:
     verdict_P2[plan] = is_chosen_N.reshape(verdict_P2.shape)
     reasons = Counter(table["null_reason"].drop_null().to_pylist())
     return manifest, verdict_P2, dict(sorted(reasons.items()))
-
-
-def refuse_failures(folder: Path, report: RunReport, manifest: RunManifest) -> None:
-    """Stop where shards failed.
-
-    Raises:
-        StudyIncompleteError: How many, and why the first of them.
-    """
-    if report.failures:
-        index, error = next(iter(report.failures.items()))
-        raise StudyIncompleteError(
-            f"{folder}: {len(report.failures)} of {len(manifest.shards)} shards failed (shard "
-            f"{index}: {error}); run the same command again: only these are {manifest.DONE}"
-        )

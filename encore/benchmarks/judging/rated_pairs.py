@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.benchmarks.judging.judged_pairs import refuse_failures, rows_digest
+from encore.benchmarks.judging.judged_pairs import rows_digest
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.data.pairs import (
     Origin,
@@ -35,7 +35,7 @@ from encore.judges.base import Judge
 from encore.rating.rating_run import open_run
 from encore.rating_runs import RatingManifest, null_reasons, run_status
 from encore.reporting import SILENT, Reporter
-from encore.shard_runner import work_through
+from encore.shard_runner import refuse_failures, work_through
 from encore.warehouse import PairRatings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.composed import credits_of
 from encore.weighting.vector import Origin as WeightsOrigin
@@ -99,7 +99,7 @@ def rate_pairs(
     study = study_of_pairs(pairs, out=config.out)
     run = open_run(study, config.rating, judge=judge)
     report = work_through(run.job(reporter=reporter), reporter=reporter)
-    refuse_failures(study.path, report, run.manifest)
+    refuse_failures(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
     with open_warehouse(open_ratings(study.path, run=run.manifest.run_key)) as warehouse:
         ratings = read_pair_ratings(warehouse, rule_ids=tuple(weights))
     row_of = {pair_id: row for row, pair_id in enumerate(ratings.pair_id_P.tolist())}
