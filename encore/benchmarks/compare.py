@@ -104,11 +104,7 @@ def read_studies(studies: Sequence[Path], *, benchmark: str | None = None) -> tu
 
 
 def compare_tables(
-    rows: Sequence[StoredRow],
-    *,
-    by: str | None = None,
-    reference: str | None = None,
-    seed: int = 0,
+    rows: Sequence[StoredRow], *, by: str | None = None, reference: str | None = None, seed: int = 0
 ) -> list[dict[str, Any]]:
     """Rows sorted, each compared with one reference for each definition on a set of pairs.
 

@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from encore.benchmarks.definition import Ties
-from encore.benchmarks.metrics import (
-    Units,
-    credit_of,
-    unit_credits,
-    unit_weights,
-    units_of_pairs,
-)
+from encore.benchmarks.metrics import Units, credit_of, unit_credits, unit_weights, units_of_pairs
 from encore.benchmarks.pairs import BenchmarkPairs
 
 RowKind = Literal["scheme", "model", "judge", "paper-only"]

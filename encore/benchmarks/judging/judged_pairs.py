@@ -161,12 +161,7 @@ def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig)
 
 
 def _ask(
-    pairs: BenchmarkPairs,
-    places: list[int],
-    *,
-    judge: Judge,
-    manifest: JudgingManifest,
-    tell: Tell,
+    pairs: BenchmarkPairs, places: list[int], *, judge: Judge, manifest: JudgingManifest, tell: Tell
 ) -> pa.Table:
     """The verdicts on some pairs; a prompt that is too long is not asked: no answer is ever cut."""
     asked = [(place, order) for place in places for order in ORDERS]

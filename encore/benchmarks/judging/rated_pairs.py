@@ -21,13 +21,7 @@ from numpy.typing import NDArray
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.judging.judged_pairs import rows_digest
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.data.pairs import (
-    Origin,
-    data_digest,
-    data_digest_of,
-    pair_writer,
-    write_manifest,
-)
+from encore.data.pairs import Origin, data_digest, data_digest_of, pair_writer, write_manifest
 from encore.data.records import RuleSet
 from encore.data.study import MARKER, Study, changed_study, open_study
 from encore.errors import InputError
