@@ -10,16 +10,10 @@ import sys
 from typing import Any, NoReturn
 
 import httpx
+from prefect import settings
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.flows import Flow
-from prefect.settings import (
-    PREFECT_API_URL,
-    PREFECT_CLIENT_MAX_RETRIES,
-    PREFECT_SERVER_ALLOW_EPHEMERAL_MODE,
-    PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
-    temporary_settings,
-)
 
 from encore.errors import EncoreError
 from encore.options import run_main, single_command
@@ -62,10 +56,10 @@ def run_flow(flow: Flow[..., Any], **parameters: Any) -> Any:
         EncoreError: It did not complete; its exit code is the command's.
     """
     check_server()
-    with temporary_settings(
+    with settings.temporary_settings(
         set_defaults={
-            PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: True,
-            PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: _SERVER_START_SECONDS,
+            settings.PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: True,
+            settings.PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: _SERVER_START_SECONDS,
         }
     ):
         try:
@@ -90,14 +84,14 @@ def check_server() -> None:
     Raises:
         EncoreError: Nothing, or something that is no Prefect server.
     """
-    if not PREFECT_API_URL.value():
+    if not settings.PREFECT_API_URL.value():
         return
-    url = hide_secrets(PREFECT_API_URL.value(), uri=PREFECT_API_URL.value())
-    settings = {"timeout": httpx.Timeout(_ANSWER_SECONDS)}
+    url = hide_secrets(settings.PREFECT_API_URL.value(), uri=settings.PREFECT_API_URL.value())
+    asking = {"timeout": httpx.Timeout(_ANSWER_SECONDS)}
     try:
         with (
-            temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0}),
-            get_client(httpx_settings=settings, sync_client=True) as client,
+            settings.temporary_settings(updates={settings.PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client(httpx_settings=asking, sync_client=True) as client,
         ):
             health = client.request("GET", "/health").json()
             version = client.api_version()

@@ -60,8 +60,7 @@ def evaluate(
     from encore.benchmarks.run import run_benchmark  # brings torch
 
     study, reporter = config.study, FlowReporter("benchmark", config.study)
-    also = () if config.out is None else (config.out,)
-    tracker = Tracker(study, tracking, also=also)
+    tracker = Tracker(study, tracking, out=config.out)
     run = run_stage(
         "benchmark",
         lambda: run_benchmark(open_study(study), config, reporter=reporter),

@@ -41,8 +41,7 @@ def train_reward_model(
 
     Example: python -m flows.train_reward_model study --backbone ./my-llama --method probe
     """
-    also = () if config.out is None else (config.out,)
-    tracker = Tracker(config.study, tracking, also=also)
+    tracker = Tracker(config.study, tracking, out=config.out)
 
     def work() -> TrainingResult:
         from encore.training.train import train

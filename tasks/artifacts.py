@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import Artifact, MarkdownArtifact, TableArtifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
@@ -91,13 +90,31 @@ def publish_failed_shards(failures: Mapping[int, str], *, study: Path) -> None:
     _publish("failed-shards", study, rows, f"{len(failures)} shards failed.")
 
 
+class LiveArtifact:
+    """One artifact of a flow run, made once and then brought up to date."""
+
+    def __init__(self, stage: str, study: Path) -> None:
+        self._key = artifact_key(stage, study)
+        self._id: UUID | None = None
+
+    def show(self, artifact: Artifact) -> None:
+        """Show a newer state of it, once the server is there."""
+        artifact.key = self._key
+        best_effort(partial(self._send, artifact), later=self._key)
+
+    def _send(self, artifact: Artifact) -> None:
+        if self._id is None:
+            self._id = artifact.create().id
+            return
+        with get_client(sync_client=True) as client:
+            client.update_artifact(self._id, ArtifactUpdate(data=artifact.format()))
+
+
 class EngineTable:
     """One table with a row for each engine of a run, brought up to date now and then."""
 
     def __init__(self, study: Path) -> None:
-        self._key = artifact_key("engines", study)
-        self._rows: list[dict[str, Any]] = []
-        self._artifact: UUID | None = None
+        self._artifact = LiveArtifact("engines", study)
         self._not_before = 0.0
 
     def show(self, rows: Rows, *, now: bool = False) -> None:
@@ -105,17 +122,8 @@ class EngineTable:
         if not now and time.monotonic() < self._not_before:
             return
         self._not_before = time.monotonic() + _ENGINES_SECONDS
-        self._rows = [dict(row) for row in rows]
-        best_effort(self._send, later=self._key)
-
-    def _send(self) -> None:
-        if self._artifact is None:
-            made = create_table_artifact(self._rows, key=self._key, description=_ENGINES)
-            assert isinstance(made, UUID)  # called from synchronous code
-            self._artifact = made
-            return
-        with get_client(sync_client=True) as client:
-            client.update_artifact(self._artifact, ArtifactUpdate(data=json.dumps(self._rows)))
+        table = [dict(row) for row in rows]
+        self._artifact.show(TableArtifact(table=table, description=_ENGINES))
 
 
 def publish_statistics(analysis: Analysis, *, study: Path) -> None:
@@ -222,16 +230,14 @@ def publish_report(report: Report, *, study: Path) -> None:
 
 def publish_text(stage: str, markdown: str, about: str, study: Path) -> None:
     """A page of Markdown."""
-    key = artifact_key(stage, study)
-    create = partial(create_markdown_artifact, markdown, key=key, description=about or None)
-    best_effort(create, later=key)
+    page = MarkdownArtifact(markdown=markdown, description=about or None)
+    LiveArtifact(stage, study).show(page)
 
 
 def _publish(stage: str, study: Path, rows: Sequence[Mapping[str, Any]], *paragraphs: str) -> None:
     shown = [{name: _cell(value) for name, value in row.items()} for row in rows] or [{"": "none"}]
-    key = artifact_key(stage, study)
-    create = partial(create_table_artifact, shown, key=key, description="\n\n".join(paragraphs))
-    best_effort(create, later=key)
+    table = TableArtifact(table=shown, description="\n\n".join(paragraphs))
+    LiveArtifact(stage, study).show(table)
 
 
 def _cell(value: Any) -> Any:

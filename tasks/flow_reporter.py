@@ -5,27 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
-from uuid import UUID
 
 import httpx
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.artifacts import ProgressArtifact
 from prefect.runtime import flow_run
 
 from encore.reporting import Reporter
-from tasks.artifacts import artifact_key
-from tasks.server import best_effort, run_logger
-from tasks.track import (
-    Tracked,
-    TrackingConfig,
-    TrackingUnavailableError,
-    check_server,
-    choose_tracking_uri,
-    sync,
-)
+from tasks import track
+from tasks.artifacts import LiveArtifact
+from tasks.server import run_logger
 
 logger = logging.getLogger(__name__)
 
@@ -39,25 +30,28 @@ class Tracker:
     A call does something at most every half minute, and every ten minutes while MLflow is away.
     """
 
-    def __init__(self, study: Path, config: TrackingConfig, *, also: Sequence[Path] = ()) -> None:
-        """Take what `sync` takes.
+    def __init__(
+        self, study: Path, config: track.TrackingConfig, *, out: Path | None = None
+    ) -> None:
+        """Take what `sync` takes; ``out`` is a folder that may be outside of the study.
 
         Raises:
             NotMLflowError: The address is another service's, which no waiting mends.
         """
         with contextlib.suppress(OSError, httpx.HTTPError):  # an outage may pass
-            check_server(choose_tracking_uri(study, given=config.tracking_uri))
+            track.check_server(track.choose_tracking_uri(study, given=config.tracking_uri))
+        also = () if out is None else (out,)
         self._arguments = {"study": study, **dict(config), "also": also, "tags": _flow_run_tags()}
         self._not_before = 0.0
 
-    def __call__(self, *, now: bool = False, **arguments: Any) -> Tracked | None:
+    def __call__(self, *, now: bool = False, **arguments: Any) -> track.Tracked | None:
         """Show what is there, ``now`` or if it is time; None where that was not done."""
         if not now and time.monotonic() < self._not_before:
             return None
         tracked = None
         try:
-            tracked = sync(**self._arguments, **arguments)
-        except TrackingUnavailableError as error:
+            tracked = track.sync(**self._arguments, **arguments)
+        except track.TrackingUnavailableError as error:
             logger.warning("%s; the stage goes on, and the next call logs what is missing", error)
         self._not_before = time.monotonic() + (30.0 if tracked else 600.0)
         return tracked
@@ -80,11 +74,10 @@ class FlowReporter(Reporter):
 
     def __init__(self, stage: str, study: Path, *, tracker: Tracker | None = None) -> None:
         """Take the stage's name (empty: no progress artifact), and what shows it in MLflow."""
-        self._key = artifact_key(f"{stage}-progress", study) if stage else ""
-        self._title = ""
+        self._stage, self._study, self._title = stage, study, ""
         self._tracker = tracker
         self._lock = Lock()
-        self._artifact: UUID | None = None
+        self._artifact: LiveArtifact | None = None
         self._num_done = self._total = 0
         self._not_before = 0.0
 
@@ -93,7 +86,8 @@ class FlowReporter(Reporter):
         self._log(title)
         if total:
             self._title, self._num_done, self._total = title, done, total
-            self._artifact = None
+            if self._stage:
+                self._artifact = LiveArtifact(f"{self._stage}-progress", self._study)
             self._show()
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
@@ -127,21 +121,10 @@ class FlowReporter(Reporter):
         self._num_done = self._total
         self._show()
 
-    @property
-    def _percent(self) -> float:
-        return 100 * self._num_done / self._total if self._total else 0.0
-
     def _show(self) -> None:
-        if self._total and self._key:
-            best_effort(self._send, later=self._key)
-
-    def _send(self) -> None:
         if self._artifact is not None:
-            update_progress_artifact(self._artifact, progress=self._percent)
-            return
-        artifact = create_progress_artifact(self._percent, self._key, self._title)
-        assert isinstance(artifact, UUID)  # called from synchronous code
-        self._artifact = artifact
+            percent = 100 * self._num_done / self._total
+            self._artifact.show(ProgressArtifact(progress=percent, description=self._title))
 
     def _log(self, message: str) -> None:
         run_logger().info("%s", message)

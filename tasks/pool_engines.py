@@ -6,16 +6,12 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    FlowRunFilterTags,
-)
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import StateType, WorkerStatus
 from prefect.context import TaskRunContext
 from prefect.exceptions import ObjectNotFound
@@ -86,10 +82,8 @@ class PoolLauncher:
 
     def adopt(self, run_key: str) -> Sequence[EngineOrder]:
         """Engines of this run that an earlier parent started, or another one."""
-        runs = FlowRunFilter(
-            tags=FlowRunFilterTags(all_=[_tag(run_key)]),
-            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_LIVE)),
-        )
+        wanted = {"tags": {"all_": [_tag(run_key)]}, "state": {"type": {"any_": _LIVE}}}
+        runs = FlowRunFilter.model_validate(wanted)
         for run in _ask(lambda client: client.read_flow_runs(flow_run_filter=runs)) or ():
             order = EngineOrder.model_validate(run.parameters["engine"])
             self.runs[order.name] = _Run(order, id=run.id)
@@ -133,7 +127,7 @@ class PoolLauncher:
         run.asked = time.monotonic()
         if run.id is None:
             self.start(run.order)
-        elif found := _ask(lambda client: _state_of(client, run.id)):
+        elif found := _ask(partial(_state_of, run_id=run.id)):
             run.known = _known(run, *found)
         return run.known
 
@@ -141,7 +135,7 @@ class PoolLauncher:
         """Cancel the run: its worker ends the process, or no worker takes it any more."""
         run = self.runs[name]
         if run.id is not None and run.known.state in ("waiting", "running"):
-            _ask(lambda client: _cancel(client, run.id), later=f"stop-{name}")
+            _ask(partial(_cancel, run_id=run.id), later=f"stop-{name}")
 
     def close(self) -> None:
         """Nothing: the workers end their processes."""
@@ -172,8 +166,7 @@ def _ask(call: Callable[[SyncPrefectClient], Any], *, later: str | None = None) 
     return best_effort(ask, later=later)
 
 
-def _state_of(client: SyncPrefectClient, run_id: UUID | None) -> tuple[StateType | None, str]:
-    assert run_id is not None
+def _state_of(client: SyncPrefectClient, run_id: UUID) -> tuple[StateType | None, str]:
     try:
         state = client.read_flow_run(run_id).state
     except ObjectNotFound:
@@ -181,8 +174,7 @@ def _state_of(client: SyncPrefectClient, run_id: UUID | None) -> tuple[StateType
     return (state.type, state.message or "") if state else (StateType.SCHEDULED, "")
 
 
-def _cancel(client: SyncPrefectClient, run_id: UUID | None) -> None:
-    assert run_id is not None
+def _cancel(client: SyncPrefectClient, run_id: UUID) -> None:
     kind, _ = _state_of(client, run_id)
     if kind == StateType.SCHEDULED:
         client.set_flow_run_state(run_id, Cancelled(message="The run needs no further engine."))

@@ -115,7 +115,7 @@ def test_a_change_leaves_everything_else_and_a_pilot_has_a_name_of_its_own(tmp_p
     other = changed(recipe, changes)
     judge = other.rating.judge
     assert (judge.model, judge.engine_args) == ("j", {"tensor_parallel_size": 2})
-    assert (other.name, other.limit) == ("hh_pku_encore_10_pilot_50", 50)
+    assert (other.name, other.rating.limit) == ("hh_pku_encore_10_pilot_50", 50)
     assert other.benchmark.pairs.data == tmp_path
     same = ("sources", "training", "backbone", "rows", "weighing", "gate", "export_dtype")
     assert all(getattr(other, name) == getattr(recipe, name) for name in same)

@@ -129,11 +129,6 @@ class Recipe(StageConfig):
         return self
 
     @property
-    def limit(self) -> int | None:
-        """Pairs that are rated and learnt from; None: all."""
-        return self.rating.limit
-
-    @property
     def models(self) -> list[tuple[str, BackboneConfig, TrainingConfig | None]]:
         """Stage, backbone and training of each model; an initial one stands for its backbone."""
         every: list[tuple[str, BackboneConfig, TrainingConfig | None]]

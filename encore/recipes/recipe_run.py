@@ -17,17 +17,10 @@ from filelock import FileLock, Timeout
 from encore.analysis.analyze import analyze
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.definition import load_benchmark
-from encore.benchmarks.pairs import read_benchmark_pairs
+from encore.benchmarks.pairs import pairs_of
 from encore.config import RatingConfig, ScoringConfig
+from encore.data import pairs
 from encore.data.ingestion import ingest
-from encore.data.pairs import (
-    Origin,
-    data_digest,
-    iter_pairs,
-    labels_of,
-    read_manifest,
-    verified_path,
-)
 from encore.data.rules import load_rule_set
 from encore.data.sources.locate import locate
 from encore.data.study import is_free, open_study
@@ -94,9 +87,8 @@ def check_within_reach(recipe: Recipe) -> None:
     """
     from encore.model.loading import load_tokenizer  # brings transformers
 
-    pairs = recipe.benchmark.pairs
     try:
-        read_benchmark_pairs(load_benchmark(pairs.benchmark), data=pairs.data)
+        pairs_of(recipe.benchmark.pairs)
     except InputError as error:
         # A network's failure stays the cause: another attempt may mend it.
         raise InputError(f"{error} (a recipe's option: --benchmark-data)") from error.__cause__
@@ -188,19 +180,19 @@ class _RecipeRun:
         recipe = self.recipe
         asked = [one for source in recipe.sources for one in locate(source)]
         labels = {str(one.label) for one in asked}
-        there = set() if is_free(self.study) else set(labels_of(open_study(self.study)))
+        there = set() if is_free(self.study) else set(pairs.labels_of(open_study(self.study)))
         if there - labels:
             raise InputError(
                 f"study {self.study}: it also has pairs labelled "
                 f"{', '.join(sorted(there - labels))}, which are none of recipe {recipe.name}'s; "
                 "give the recipe a study of its own with --out"
             )
-        origins: list[Origin] = []
+        origins: list[pairs.Origin] = []
         is_damaged = False
         for label in there:
             try:
-                verified_path(open_study(self.study), label)
-                origins += read_manifest(open_study(self.study), label).origins
+                pairs.verified_path(open_study(self.study), label)
+                origins += pairs.read_manifest(open_study(self.study), label).origins
             except InputError:
                 is_damaged = True
         # Pinned commits on the hub do not change: what came from them need not be read again.
@@ -318,7 +310,7 @@ class _RecipeRun:
             backbone=self._backbone(what.backbone),
             training=what.training,
             run=run,
-            limit=self.recipe.limit,
+            limit=self.recipe.rating.limit,
         )
         result: TrainingResult = self._stage(
             stage,
@@ -331,13 +323,13 @@ class _RecipeRun:
         """The gate over the model's heads."""
         from encore.training.gate import train_gate
 
-        study, out, limit = open_study(self.study), model.parent / "gate", self.recipe.limit
+        study, out, limit = open_study(self.study), model.parent / "gate", self.recipe.rating.limit
         config = TrainGateConfig(study=self.study, model=model, gate=gate, limit=limit, out=out)
         made_from = {
             "model": folder_digest(model),
             "gate": gate.model_dump(),
             "limit": limit,
-            "pairs": data_digest(study),
+            "pairs": pairs.data_digest(study),
         }
 
         def work(reporter: Reporter) -> bool:
@@ -351,7 +343,7 @@ class _RecipeRun:
         from encore.scoring.scoring_run import ScoreResult, score_study
 
         recipe = self.recipe
-        limit = min(filter(None, (recipe.limit, recipe.score_limit)), default=None)
+        limit = min(filter(None, (recipe.rating.limit, recipe.score_limit)), default=None)
         config = ScoringConfig(model=str(model), limit=limit, shard_size=recipe.rating.shard_size)
 
         def work(reporter: Reporter) -> ScoreResult:
@@ -404,7 +396,8 @@ class _RecipeRun:
             # On the CPU: the export is opened beside it, and both may not fit on a GPU.
             opened = open_reward_model(model, device="cpu", dtype="float32")
             ids = opened.model.head_ids
-            by_hash = sorted(iter_pairs(open_study(self.study)), key=lambda pair: pair.pair_id)
+            of_study = pairs.iter_pairs(open_study(self.study))
+            by_hash = sorted(of_study, key=lambda pair: pair.pair_id)
             export_model(
                 opened,
                 out=out,

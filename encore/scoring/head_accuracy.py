@@ -79,16 +79,6 @@ class TrainedSplit:
         return place_of(group_of(pair), seed=self.seed) < self.evaluation_share
 
 
-def trained_split(metadata: Mapping[str, Any]) -> TrainedSplit | None:
-    """What a model's metadata says of its split; None where it says nothing, or held nothing out.
-
-    Args:
-        metadata: Of `encore.model.opening.OpenedModel`.
-    """
-    config = metadata.get("config")
-    return split_of(config) if isinstance(config, Mapping) else None
-
-
 def split_of(values: Mapping[str, Any] | None) -> TrainedSplit | None:
     """The split with these values; None without them, or if nothing was held out."""
     if not values or not values.get("evaluation_share"):

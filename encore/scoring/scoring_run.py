@@ -41,7 +41,7 @@ from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import best_layout, computed_batches
 from encore.reporting import SILENT, Reporter
 from encore.runs import Shard, Slice, run_key_of
-from encore.scoring.head_accuracy import TrainedSplit, split_of, trained_split
+from encore.scoring.head_accuracy import TrainedSplit, split_of
 from encore.scoring.head_scores import (
     KEY_NAMES,
     SCORES_DIR,
@@ -266,7 +266,7 @@ def score_manifest(
         "plan": {"order": "pair_id", "shard_size": shard_size, "num_pairs": num_pairs},
         **(further or {}),
     }
-    split = trained_split(opened.metadata)
+    split = split_of(opened.metadata.get("config"))
     of_model = (f"{SYNTHETIC_MODEL}{part}" for part in opened.metadata.get("synthetic", ()))
     return ScoreManifest(
         score_key=run_key_of(identity),

@@ -138,7 +138,7 @@ def test_a_recipe_is_started_with_what_this_machine_needs_otherwise(
     recipe = changed(load_recipe(parameters["recipe"]), parameters["changes"])
     judge = recipe.rating.judge
     assert (judge.model, judge.engine_args) == ("./llama-70b", {"tensor_parallel_size": 4})
-    assert (recipe.limit, recipe.benchmark.pairs.data) == (200, tmp_path)
+    assert (recipe.rating.limit, recipe.benchmark.pairs.data) == (200, tmp_path)
     assert (judge.backend, recipe.rating.shard_size) == ("vllm", 1000)
 
     call(

@@ -15,16 +15,9 @@ from typing import Any
 import numpy as np
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig, JudgeBy
+from encore.benchmarks.judging import verdict_summary as verdicts
 from encore.benchmarks.judging.judged_pairs import judge_pairs
 from encore.benchmarks.judging.rated_pairs import RatedPairs, check_weights, origin_of, rate_pairs
-from encore.benchmarks.judging.verdict_summary import (
-    VerdictSummary,
-    pair_credits,
-    reliability,
-    remarks,
-    single_order_credits,
-    summarize,
-)
 from encore.benchmarks.metrics import BenchmarkScore, benchmark_score
 from encore.benchmarks.pairs import BenchmarkPairs, pairs_of
 from encore.benchmarks.results import write_pair_results
@@ -90,7 +83,7 @@ class JudgeReport:
     single_order_score: BenchmarkScore | None = None
     strict_score: BenchmarkScore | None = None
     bounds: tuple[float, float] | None = None
-    criteria: tuple[VerdictSummary, ...] = ()
+    criteria: tuple[verdicts.VerdictSummary, ...] = ()
     weights: Mapping[str, float] | None = None
     num_pairs: int
     num_ties: int
@@ -162,19 +155,17 @@ def _by_pair(
 ) -> JudgeReport:
     found = judge_pairs(pairs, config, judge=judge, reporter=reporter)
     (manifest, verdict_P2, null_reasons), name = found, judge.identity.name
-    summary, credit_P = summarize(verdict_P2), pair_credits(verdict_P2)
-    low, high = (
-        benchmark_score(pair_credits(verdict_P2, missing=one), pairs=pairs, ties="half").headline
-        for one in (0, 1)
-    )
+    summary, credit_P = verdicts.summarize(verdict_P2), verdicts.pair_credits(verdict_P2)
+    bounds = (verdicts.pair_credits(verdict_P2, missing=one) for one in (0, 1))
+    low, high = (benchmark_score(one, pairs=pairs, ties="half").headline for one in bounds)
     shown = f"{low.name} would be {low.score:.1%} or {high.score:.1%}"
-    said = remarks(summary, null_reasons, range_shown=shown)
+    said = verdicts.remarks(summary, null_reasons, range_shown=shown)
     notes = tuple(f"judge {name}: {one}" for one in said)
-    single_P = single_order_credits(verdict_P2, seed=config.seed)
+    single_P = verdicts.single_order_credits(verdict_P2, seed=config.seed)
     about = RowAbout(
         kind="judge",
         synthetic=_synthetic(pairs, judge),
-        notes=tuple(dict.fromkeys((f"judge {name}: {reliability(summary)}", *notes))),
+        notes=tuple(dict.fromkeys((f"judge {name}: {verdicts.reliability(summary)}", *notes))),
         judge=name,
     )
     shown = config.name or f"judge {name} ({config.protocol or 'explained'})"

@@ -23,14 +23,7 @@ from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.benchmarks.judging.pairwise_protocol import (
-    CRITERION_ID,
-    MAX_REPLY_TOKENS,
-    VERDICT_PARSER_VERSION,
-    parse_verdict,
-    prompt_digest,
-    render_comparison,
-)
+from encore.benchmarks.judging import pairwise_protocol
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.errors import InputError
 from encore.judges.base import Decoding, Judge, ask, readable
@@ -127,7 +120,7 @@ def judge_pairs(
 
 def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig) -> JudgingManifest:
     protocol = config.protocol or "explained"
-    most = config.max_reply_tokens or MAX_REPLY_TOKENS[protocol]
+    most = config.max_reply_tokens or pairwise_protocol.MAX_REPLY_TOKENS[protocol]
     context = judge.identity.max_model_len
     if judge.tokenizer is not None and most >= context:
         raise InputError(
@@ -138,12 +131,12 @@ def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig)
         "format": 1,
         "judge": dataclasses.asdict(judge.identity),
         "protocol": protocol,
-        "prompt_sha256": prompt_digest(protocol),
-        "criterion_ids": [CRITERION_ID],
+        "prompt_sha256": pairwise_protocol.prompt_digest(protocol),
+        "criterion_ids": [pairwise_protocol.CRITERION_ID],
         "decoding": {
             "temperature": 0.0,
             "max_reply_tokens": most,
-            "parser": VERDICT_PARSER_VERSION,
+            "parser": pairwise_protocol.VERDICT_PARSER_VERSION,
         },
         "data_sha256": rows_digest(pairs),
         "plan": {
@@ -166,7 +159,7 @@ def _ask(
     """The verdicts on some pairs; a prompt that is too long is not asked: no answer is ever cut."""
     asked = [(place, order) for place in places for order in ORDERS]
     texts = (
-        render_comparison(
+        pairwise_protocol.render_comparison(
             pairs.pairs[place],
             is_chosen_first=order == ORDERS[0],
             protocol=manifest.identity["protocol"],
@@ -179,7 +172,7 @@ def _ask(
     replies = ask(judge, list(prompts), decoding=decoding, on_progress=tell, sessions=sessions)
     rows = []
     for (place, order), reply in zip(asked, replies, strict=True):
-        verdict, null_reason = parse_verdict(reply)
+        verdict, null_reason = pairwise_protocol.parse_verdict(reply)
         is_chosen = (verdict == "A") == (order == ORDERS[0])
         rows.append(
             {
@@ -187,7 +180,7 @@ def _ask(
                 "subset": pairs.subset_P[place],
                 "pair_id": pairs.pairs[place].pair_id,
                 "order": order,
-                "criterion": CRITERION_ID,
+                "criterion": pairwise_protocol.CRITERION_ID,
                 "verdict": verdict,
                 "preferred": verdict and ("chosen" if is_chosen else "rejected"),
                 "null_reason": null_reason,
