@@ -8,7 +8,6 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.analysis.analyze import Analysis
 from encore.analysis.analyze import analyze as analyze_ratings
 from encore.config import RatingsConfig
 from encore.errors import StudyIncompleteError
@@ -36,12 +35,12 @@ def analyze(config: RatingsConfig, attempts: Attempts = Attempts()) -> State:
         attempts=attempts,
     )
     publish_statistics(analysis, study=config.ratings)
-    raise_if_incomplete(analysis)
+    raise_if_incomplete(analysis.ratings)
     num_ratings = sum(rule.num_ratings for rule in analysis.rules)
     return Completed(message=f"{len(analysis.rules)} rules, {num_ratings} ratings", data=analysis)
 
 
-def raise_if_incomplete(found: Analysis | Ratings) -> None:
+def raise_if_incomplete(found: Ratings) -> None:
     """Let a run fail whose figures are not those of all shards that are needed.
 
     Raises:

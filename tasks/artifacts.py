@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # torch, which rating does not want
     from encore.report.write_report import Report
     from encore.scoring.head_accuracy import HeadAccuracy
     from encore.training.run_folder import TrainingResult
+    from encore.warehouse import Ratings
     from encore.weighting.vector import Origin
     from encore.weighting.weigh import WeighedRules
     from tasks.track import Tracked
@@ -139,7 +140,7 @@ def publish_statistics(analysis: Analysis, *, study: Path) -> None:
         "Entropy of each rule's ratings, and its accuracy on people's preferences. A tie counts "
         "one half, is left out (untied), is a miss (strict) or a hit (inclusive).",
         *analysis.notes,
-        *_missing(analysis),
+        *_missing(analysis.ratings),
     )
 
 
@@ -244,6 +245,6 @@ def _cell(value: Any) -> Any:
     return "–" if value is None else round(value, 4) if isinstance(value, float) else value
 
 
-def _missing(found: Analysis | Origin) -> list[str]:
+def _missing(found: Ratings | Origin) -> list[str]:
     num, of = found.num_missing_shards, found.num_shards
     return [f"**{num} of {of} shards are not done and not in these figures.**"] if num else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,7 @@ class Analysis:
             hold here?
         paper: The paper's numbers, with ours where the ratings have the same quantity.
         notes: Plain sentences on what limits these figures.
-        num_shards: Shards of the run's plan; 0 where there is no plan.
-        num_missing_shards: Those that are missing, damaged or failed, and therefore not in it.
-        enough: Why those are not needed, as a sentence; empty: they are.
+        ratings: What was opened.
     """
 
     rules: tuple[RuleStats, ...]
@@ -40,9 +38,7 @@ class Analysis:
     verdicts: tuple[Verdict, ...]
     paper: tuple[PaperComparison, ...]
     notes: tuple[str, ...]
-    num_shards: int
-    num_missing_shards: int
-    enough: str = ""
+    ratings: Ratings = field(compare=False)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore analyze --json``."""
@@ -94,7 +90,5 @@ def analyze(ratings: str | Path | Ratings | Any, *, by_source: bool = False) -> 
         verdicts=verdicts(correlation),
         paper=paper_comparisons(correlation, rules, sources=sources),
         notes=tuple(analysis_notes(statistics, correlation)),
-        num_shards=opened.num_shards,
-        num_missing_shards=opened.num_missing_shards,
-        enough=opened.enough,
+        ratings=opened,
     )

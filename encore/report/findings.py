@@ -44,7 +44,6 @@ class Findings:
     """What is known about some ratings.
 
     Attributes:
-        ratings: What was opened.
         label: What the ratings are called: the name of a folder or file, never its place.
         titles: Of each rule by its id, in the order of the rules.
         analysis: Statistics, for every source where sources could be told apart.
@@ -57,7 +56,6 @@ class Findings:
         notes: Sentences on what limits these figures, those of ``analysis`` included.
     """
 
-    ratings: Ratings
     label: str
     titles: Mapping[str, str]
     analysis: Analysis
@@ -182,7 +180,6 @@ def gather(
     provenance = provenance_of(source, sources=sources)
     label = "ratings" if source.table is not None else Path(source.label).resolve().name
     return Findings(
-        ratings=source,
         label=printable(label),
         titles={one: printable(provenance.titles.get(one) or one) for one in rule_ids},
         analysis=analysis,

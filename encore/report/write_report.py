@@ -69,8 +69,8 @@ class Report:
             "num_pairs": findings.num_pairs,
             "num_ratings": findings.num_ratings,
             "num_nulls": findings.num_nulls,
-            "num_shards": findings.ratings.num_shards,
-            "num_missing_shards": findings.ratings.num_missing_shards,
+            "num_shards": findings.analysis.ratings.num_shards,
+            "num_missing_shards": findings.analysis.ratings.num_missing_shards,
             "verdicts": [asdict(verdict) for verdict in findings.analysis.verdicts],
             "notes": findings.notes,
         }
