@@ -42,7 +42,7 @@ def report(config: ReportConfig, attempts: Attempts = Attempts()) -> State:
 
     written = run_stage("report", work, attempts=attempts)
     publish_report(written, study=config.ratings)
-    ratings = written.findings.ratings
+    ratings = written.findings.analysis.ratings
     raise_if_incomplete(ratings)
     return Completed(message=f"report {written.page}", data=str(written.page))
 

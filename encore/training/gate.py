@@ -129,7 +129,6 @@ def _states_and_margins(
     reporter: Reporter,
 ) -> tuple[_Floats, _Floats]:
     """States where the assistant's turn begins [P, D], and the heads' margins [P, R]."""
-    reporter.started("embedding", total=examples.num_pairs)
     texts = zip(examples.chosen, examples.rejected, examples.prompt_tokens_P, strict=True)
     state_P3D = embed(
         model,

@@ -51,7 +51,6 @@ def solve_heads(training: Training, *, cache: Path, reporter: Reporter) -> _Floa
     """
     model, examples, config = training.model, training.examples, training.config
     row_P = training.split.train_rows
-    reporter.started("embedding", total=len(row_P))
     state_PSD = embed(
         model,
         [(examples.chosen[row], examples.rejected[row]) for row in row_P],
