@@ -61,10 +61,10 @@ def embed(
     Raises:
         NoRoomError: The disk is full.
     """
+    reporter.started("embedding", total=len(rows))
     how: dict[str, Any] = {"layout": layout or best_layout(model), "pad_token_id": pad_token_id}
     how["tokens_per_microbatch"] = tokens_per_microbatch
     digest = _digest(model, rows)
-    reporter.started("embedding", total=len(rows))
     chunks: list[_Floats] = []
     for start in range(0, len(rows), ROWS_PER_CHUNK):
         chunk = rows[start : start + ROWS_PER_CHUNK]
