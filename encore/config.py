@@ -337,10 +337,10 @@ class SlicedConfig(StageConfig):
 
 
 def _checked_scale(text: str) -> str:
-    labels = text.split(",")
-    if len(labels) < 2 or len(set(labels)) != len(labels) or not all(map(str.strip, labels)):
+    labels = [label.strip() for label in text.split(",")]
+    if len(labels) < 2 or len(set(labels)) != len(labels) or not all(labels):
         raise ValueError("expected two or more different labels with commas, the lowest first")
-    return text
+    return ",".join(labels)
 
 
 class RatingConfig(EnginesConfig):

@@ -97,6 +97,7 @@ def _report(
         "num_nulls": report.total("num_nulls"),
         "null_reasons": null_reasons,
         "num_truncated": report.computed("num_truncated"),
+        "num_known": report.computed("num_known"),
         "plan": plan,
     }
     if config.limits:
@@ -107,6 +108,8 @@ def _report(
     for name, values in plan.items():
         planned, actual = (amount(values[key]) for key in ("planned", "actual"))
         say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
+    if result["num_known"]:
+        say(f"{result['num_known']} ratings are copies of those of other runs of this study")
     for reason, count in null_reasons.items():
         warn(f"{count} ratings are null: {reason}")
     if note := note_on_refusals(report):

@@ -82,8 +82,8 @@ class SegmentEncoder:
             (before + first[: len(first) - num_moved], "\n" * num_moved + second + after)
             for first, second in prompts
         ]
-        texts = list(dict.fromkeys(itertools.chain(*cut)))
-        new = [text for text in texts if text not in self._known]
-        ids = dict(zip(new, self.tokenizer.encode_text(new), strict=True))
-        self._known = {text: ids[text] if text in ids else self._known[text] for text in texts}
-        return [[*self._known[first], *self._known[second]] for first, second in cut]
+        texts, known = list(dict.fromkeys(itertools.chain(*cut))), self._known
+        new = [text for text in texts if text not in known]
+        known = known | dict(zip(new, self.tokenizer.encode_text(new), strict=True))
+        self._known = {text: known[text] for text in texts}  # in one step: threads share it
+        return [[*known[first], *known[second]] for first, second in cut]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from encore.errors import EncoreError
-from encore.rating_runs import RatingManifest, list_runs, run_status
+from encore.rating_runs import RatingManifest, list_runs, read_run, run_status
 
 #: What the columns of a rating are found by: pair, response, rule.
 Key = tuple[str, str, str]
@@ -58,17 +58,17 @@ def earlier_ratings(ratings_dir: Path, manifest: RatingManifest) -> EarlierRatin
     paths_of: dict[str, dict[Path, frozenset[str]]] = {}
     for run_dir in list_runs(ratings_dir):
         try:
-            status = run_status(run_dir) if run_dir.name != manifest.key else None
+            other = read_run(run_dir)
         except EncoreError:  # a damaged manifest is not this run's trouble
             continue
-        if status is None or _how(status.manifest) != _how(manifest):
+        if other.key == manifest.key or _how(other) != _how(manifest):
             continue
         rule_ids = frozenset(
             rule["rule_id"]
-            for rule in status.manifest.rules
+            for rule in other.rules
             if rule_texts.get(rule["rule_id"]) == rule["rating_rule"]
         )
-        for path in status.paths if rule_ids else ():
+        for path in run_status(run_dir).paths if rule_ids else ():
             for pair_id in pq.read_table(path, columns=["pair_id"])["pair_id"].unique().to_pylist():
                 paths_of.setdefault(pair_id, {})[path] = rule_ids
     return EarlierRatings(paths_of)

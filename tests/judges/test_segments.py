@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -92,6 +94,22 @@ def test_a_cut_that_proves_wrong_on_a_prompt_is_given_up(monkeypatch):
     whole = encoder.tokenizer.encode(["a\n\nb", "c\n\nd"])
     assert [list(ids) for ids in encoder.encode_each(parts)] == whole
     assert encoder.num_moved is None
+
+
+def test_two_shards_may_be_encoded_at_once(monkeypatch):
+    encoder = SegmentEncoder(ChatTokenizer(byte_tokenizer()))
+    shards = [[(f"shard {one}\n\n", f"{number}") for number in range(2000)] for one in range(4)]
+    whole = [encoder.tokenizer.encode(["".join(one) for one in parts]) for parts in shards]
+    real = ChatTokenizer.encode_text
+
+    def slow(self, texts):
+        time.sleep(0.01)  # the other thread goes on
+        return real(self, texts)
+
+    monkeypatch.setattr(ChatTokenizer, "encode_text", slow)
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda parts: [list(ids) for ids in encoder.encode_each(parts)], shards)
+        assert list(found) == whole
 
 
 @pytest.mark.parametrize("layout", ["paper", "conversation-first"])
