@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -22,20 +21,9 @@ from tests.sql.studies import digest_of_tree
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_hostile_study(tmp_path_factory.mktemp("browse"))
-
-
-@pytest.fixture(scope="module")
-def page(study: Path) -> Iterator[httpx.Client]:
-    with browsing(study) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def cells(study: Path) -> pd.DataFrame:
+def cells(hostile_study: Path) -> pd.DataFrame:
     """A row for each (pair, rule, run), read from the shards' files without SQL."""
-    files = [path for found in status(study) for path in found.paths]
+    files = [path for found in status(hostile_study) for path in found.paths]
     rows = pd.concat(pq.read_table(path).to_pandas() for path in files).fillna({"null_reason": ""})
     keys = ["pair_id", "source", "rule_id", "run_key"]
     sides = rows.pivot(index=keys, columns="response", values=["rating", "null_reason"])
@@ -47,17 +35,17 @@ def cells(study: Path) -> pd.DataFrame:
     is_decided = margin.notna() & (margin != 0)
     found["judges"] = (high - low).where((low < 0) & (high > 0) & is_decided)
     found["responses"] = -margin.where(margin < 0)
-    pairs = iter_pairs(open_study(study))
+    pairs = iter_pairs(open_study(hostile_study))
     found["text"] = found["pair_id"].map({one.pair_id: f"{one}".lower() for one in pairs})
     return found
 
 
-def rows_of(page: httpx.Client, **wanted: Any) -> list[dict[str, Any]]:
+def rows_of(browsed: httpx.Client, **wanted: Any) -> list[dict[str, Any]]:
     """The rows of all pages."""
-    first = page.get("/api/pairs", params=wanted).json()
+    first = browsed.get("/api/pairs", params=wanted).json()
     rows = list(first["rows"])
     for number in range(2, first["num_pages"] + 1):
-        rows += page.get("/api/pairs", params={**wanted, "page": number}).json()["rows"]
+        rows += browsed.get("/api/pairs", params={**wanted, "page": number}).json()["rows"]
     assert len(rows) == first["num_pairs"]
     return rows
 
@@ -76,7 +64,7 @@ def rows_of(page: httpx.Client, **wanted: Any) -> list[dict[str, Any]]:
         "text=<script>",
     ],
 )
-def test_a_filter_leaves_what_the_same_condition_leaves_in_pandas(page, cells, query):
+def test_a_filter_leaves_what_the_same_condition_leaves_in_pandas(browsed, cells, query):
     wanted = dict(parse_qsl(query))
     if "run" in wanted:
         wanted["run"] = sorted(set(cells["run_key"]))[int(wanted["run"])]
@@ -92,12 +80,14 @@ def test_a_filter_leaves_what_the_same_condition_leaves_in_pandas(page, cells, q
     difference = left.get(wanted.get("disagreement"), left["chosen"] * 0).fillna(0).round(9)
     largest = difference.groupby([left["pair_id"], left["source"]]).max()
     expected = largest.sort_values(ascending=False, kind="stable").index.tolist()
-    assert [(row["pair_id"], row["source"]) for row in rows_of(page, **wanted)] == expected
+    assert [(row["pair_id"], row["source"]) for row in rows_of(browsed, **wanted)] == expected
     assert 0 < len(expected) < 60 or not wanted
 
 
-def test_a_row_has_the_means_nulls_and_contradictions_of_each_run(page, cells):
-    rows = {(row["pair_id"], run["run_key"]): run for row in rows_of(page) for run in row["runs"]}
+def test_a_row_has_the_means_nulls_and_contradictions_of_each_run(browsed, cells):
+    rows = {
+        (row["pair_id"], run["run_key"]): run for row in rows_of(browsed) for run in row["runs"]
+    }
     for key, own in cells.groupby(["pair_id", "run_key"]):
         mean = pytest.approx(own["chosen"].mean(), nan_ok=True)
         assert np.float64(rows[key]["chosen"]) == mean  # null is NaN here
@@ -105,31 +95,33 @@ def test_a_row_has_the_means_nulls_and_contradictions_of_each_run(page, cells):
         assert rows[key]["num_against"] == own["responses"].notna().sum()
 
 
-def test_a_pair_opened_is_what_encore_show_says_of_it(page, study):
-    pairs = sorted(iter_pairs(open_study(study)), key=lambda one: (one.pair_id, one.source))
+def test_a_pair_opened_is_what_encore_show_says_of_it(browsed, hostile_study):
+    pairs = sorted(iter_pairs(open_study(hostile_study)), key=lambda one: (one.pair_id, one.source))
     for place in (0, 30, 59):
-        found = page.get(f"/api/pairs/{place}").json()
+        found = browsed.get(f"/api/pairs/{place}").json()
         assert found["chosen"] == pairs[place].chosen
-        assert found["runs"] == [pair_in_run(pairs[place], one.run_dir) for one in status(study)]
+        assert found["runs"] == [
+            pair_in_run(pairs[place], one.run_dir) for one in status(hostile_study)
+        ]
     # The last 10 pairs are in the second run's missing shard. Labels are known in the third:
     # 7 e^-5 + e^-1 + e^-1.5 + e^-2 = 0.7735.
     assert sorted(len(run["ratings"]) for run in found["runs"]) == [0, 6, 6]
     masses = [run["ratings"][0].get("label_mass") for run in found["runs"] if run["ratings"]]
     assert sorted(masses, key=bool) == [None, pytest.approx(0.7735, abs=1e-4)]
-    (only,) = rows_of(page, text=pairs[7].pair_id[:9].upper())
+    (only,) = rows_of(browsed, text=pairs[7].pair_id[:9].upper())
     assert only["place"] == 7
 
 
-def test_what_is_missing_and_how_runs_differ_is_said(page):
-    summary = page.get("/api/study").json()
+def test_what_is_missing_and_how_runs_differ_is_said(browsed):
+    summary = browsed.get("/api/study").json()
     runs = {run["name"]: run["num_missing_shards"] for run in summary["runs"]}
     assert runs == {"one": 0, "two<i>": 1, "one, conversation-first, expected": 0}
     assert summary["null_reasons"].keys() == {"not_a_single_number", "empty_reply"}
 
 
-def test_hostile_texts_come_back_as_they_are_and_as_nothing_but_json(page):
-    row, *_ = rows_of(page, null="not_a_single_number")
-    answer = page.get(f"/api/pairs/{row['place']}")
+def test_hostile_texts_come_back_as_they_are_and_as_nothing_but_json(browsed):
+    row, *_ = rows_of(browsed, null="not_a_single_number")
+    answer = browsed.get(f"/api/pairs/{row['place']}")
     assert HOSTILE in [one["raw_reply"] for run in answer.json()["runs"] for one in run["ratings"]]
     assert answer.headers["content-type"] == "application/json"
 
@@ -149,8 +141,8 @@ def test_hostile_texts_come_back_as_they_are_and_as_nothing_but_json(page):
         ("/api/pairs?text=%00%27%22%ff", 200, '"num_pairs":0'),
     ],
 )
-def test_every_answer_keeps_a_browser_from_running_or_guessing(page, path, status_code, said):
-    answer = page.get(path)
+def test_every_answer_keeps_a_browser_from_running_or_guessing(browsed, path, status_code, said):
+    answer = browsed.get(path)
     assert (answer.status_code, said in answer.text) == (status_code, True)
     policy = set(answer.headers["content-security-policy"].split("; "))
     assert {"default-src 'none'", "script-src 'self'", "style-src 'self'"} <= policy
@@ -166,19 +158,19 @@ def test_every_answer_keeps_a_browser_from_running_or_guessing(page, path, statu
         (("evil.example", "127.0.0.1.evil.example", "evil.example@localhost", "", "[", "a b"), 403),
     ],
 )
-def test_another_name_than_its_own_is_refused(page, hosts, status_code):
+def test_another_name_than_its_own_is_refused(browsed, hosts, status_code):
     for path in ("/", "/api/study"):
-        found = {host: page.get(path, headers={"host": host}).status_code for host in hosts}
+        found = {host: browsed.get(path, headers={"host": host}).status_code for host in hosts}
         assert found == dict.fromkeys(hosts, status_code)
 
 
-def test_it_is_get_alone_and_changes_no_file(page, study):
-    before = digest_of_tree(study)
+def test_it_is_get_alone_and_changes_no_file(browsed, hostile_study):
+    before = digest_of_tree(hostile_study)
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-        assert page.request(method, "/api/pairs").status_code == 405
-    rows_of(page, disagreement="judges", text="a")
-    page.get("/api/pairs/1")
-    assert digest_of_tree(study) == before
+        assert browsed.request(method, "/api/pairs").status_code == 405
+    rows_of(browsed, disagreement="judges", text="a")
+    browsed.get("/api/pairs/1")
+    assert digest_of_tree(hostile_study) == before
 
 
 def test_a_shard_that_went_away_is_one_clear_answer(tmp_path):

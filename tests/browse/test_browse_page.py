@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.browse.studies import HOSTILE, browsing, write_hostile_study
+from tests.browse.studies import HOSTILE, browsing
 from tests.browser.chromium import Page, browser_page
 from tests.browser.test_report_page import SCREENS, THEMES
 
 pytestmark = pytest.mark.services
 _FOCUSED = "document.activeElement.dataset.place"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_hostile_study(tmp_path_factory.mktemp("browse"))
-
-
-@pytest.fixture(scope="module")
-def study(folder: Path) -> Iterator[httpx.Client]:
-    with browsing(folder) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +22,16 @@ def page(chromium: str) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def attacked(study: httpx.Client) -> str:
+def attacked(browsed: httpx.Client) -> str:
     """The address of a pair with an attack among its replies."""
     wanted = {"null": "not_a_single_number"}
-    row, *_ = study.get("/api/pairs", params=wanted).json()["rows"]
-    return str(study.base_url.copy_with(params={**wanted, "pair": row["place"]}))
+    row, *_ = browsed.get("/api/pairs", params=wanted).json()["rows"]
+    return str(browsed.base_url.copy_with(params={**wanted, "pair": row["place"]}))
 
 
-def test_the_page_fits_its_screen_and_asks_this_server_alone(page, study, attacked):
-    kind = study.base_url.copy_with(params={"rule": "kind-b-words-b", "disagreement": "judges"})
-    looks = {str(study.base_url): "mean ratings", str(kind): "under “Kind <b>", attacked: "Harsh"}
+def test_the_page_fits_its_screen_and_asks_this_server_alone(page, browsed, attacked):
+    kind = browsed.base_url.copy_with(params={"rule": "kind-b-words-b", "disagreement": "judges"})
+    looks = {str(browsed.base_url): "mean ratings", str(kind): "under “Kind <b>", attacked: "Harsh"}
     for width, height in SCREENS.values():
         for theme in THEMES:
             for url, words in looks.items():
@@ -54,7 +42,7 @@ def test_the_page_fits_its_screen_and_asks_this_server_alone(page, study, attack
                 page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
                 assert page.evaluate("document.documentElement.scrollWidth") <= width
                 assert page.complaints == []
-                assert {httpx.URL(one).netloc for one in page.requests} == {study.base_url.netloc}
+                assert {httpx.URL(one).netloc for one in page.requests} == {browsed.base_url.netloc}
 
 
 def test_a_reply_with_a_script_stays_text(page, attacked):
@@ -77,8 +65,8 @@ def test_a_reply_with_a_script_stays_text(page, attacked):
     assert page.evaluate(f"(() => {{ {attempt} }})()") == "TypeError"
 
 
-def test_every_step_can_be_made_with_keys(page, study):
-    page.open(str(study.base_url))
+def test_every_step_can_be_made_with_keys(page, browsed):
+    page.open(str(browsed.base_url))
     page.wait_for("60 pairs", "Page 1 of 2")
     page.press("j", "ArrowDown", "j", "k")
     assert page.evaluate(_FOCUSED) == "1"
@@ -105,10 +93,10 @@ def test_every_step_can_be_made_with_keys(page, study):
     page.wait_for("1 of 2 pairs")
 
 
-def test_a_wrong_address_and_a_server_that_ended_are_said(page, study, folder):
-    page.open(str(study.base_url.copy_with(params={"rule": "unknown"})))
+def test_a_wrong_address_and_a_server_that_ended_are_said(page, browsed, hostile_study):
+    page.open(str(browsed.base_url.copy_with(params={"rule": "unknown"})))
     page.wait_for("rule 'unknown': expected one of calm")
-    with browsing(folder) as other:
+    with browsing(hostile_study) as other:
         page.open(str(other.base_url))
         page.wait_for("Page 1 of 2")
     page.press("n")
