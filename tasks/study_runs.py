@@ -245,9 +245,7 @@ def _headline(content: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
     best = max(of_row, key=lambda row: float(of_row[row]["score"]))
     name = _metric_name(benchmark["headline"])
     figures = {
-        f"best_{name}": of_row[best]["score"],
-        f"best_{name}_ci_low": of_row[best]["ci_low"],
-        f"best_{name}_ci_high": of_row[best]["ci_high"],
+        **_with_interval(f"best_{name}", of_row[best]["score"], of_row[best]),
         f"reference_{name}": of_row[reference]["score"],
         "num_pairs": benchmark["num_pairs"],
         "num_rows": len(of_row),
@@ -374,13 +372,9 @@ def _row_metrics(line: Mapping[str, Any], subsets: Iterable[str]) -> dict[str, f
     same = {"difference": 0, "ci_low": 0, "ci_high": 0, "mcnemar_p": 1}
     found, draws = ours["comparison"] or same, ours["draws"] or {}
     metrics = {
-        name: headline["score"],
-        f"{name}_ci_low": headline["ci_low"],
-        f"{name}_ci_high": headline["ci_high"],
+        **_with_interval(name, headline["score"], headline),
         "num_units": headline["num_pairs"],
-        "difference": found["difference"],
-        "difference_ci_low": found["ci_low"],
-        "difference_ci_high": found["ci_high"],
+        **_with_interval("difference", found["difference"], found),
         "mcnemar_p": found["mcnemar_p"],
         "draws_low": draws.get("low"),
         "draws_high": draws.get("high"),
@@ -389,10 +383,14 @@ def _row_metrics(line: Mapping[str, Any], subsets: Iterable[str]) -> dict[str, f
     }
     of_row = {one["subset"]: one for one in ours["subsets"]}
     for subset in subsets:
-        one, place = of_row.get(subset, {}), f"subset/{_name(subset)}"
-        metrics[place] = one.get("accuracy")
-        metrics |= {f"{place}_{end}": one.get(end) for end in ("ci_low", "ci_high")}
+        one = of_row.get(subset, {})
+        metrics |= _with_interval(f"subset/{_name(subset)}", one.get("accuracy"), one)
     return _numbers(metrics)
+
+
+def _with_interval(name: str, value: Any, found: Mapping[str, Any]) -> dict[str, Any]:
+    """A figure and both ends of its interval; None where there is none."""
+    return {name: value, **{f"{name}_{end}": found.get(end) for end in ("ci_low", "ci_high")}}
 
 
 def _numbers(figures: Mapping[str, float | None]) -> dict[str, float]:

@@ -11,18 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from encore.benchmarks import table as tables
 from encore.benchmarks.metrics import unit_credits, unit_weights, units_of
 from encore.benchmarks.paired_comparison import compare_credits
 from encore.benchmarks.results import PairResults, read_pair_results
 from encore.benchmarks.rows import TableRow
-from encore.benchmarks.table import (
-    RESULTS_FILE,
-    TABLE_JSON,
-    BenchmarkTable,
-    TableLine,
-    read_table,
-    table_folders,
-)
 from encore.data.study import open_study
 from encore.errors import InputError
 
@@ -47,8 +40,8 @@ class StoredRow:
 
     row_id: str
     study: str
-    table: BenchmarkTable
-    line: TableLine
+    table: tables.BenchmarkTable
+    line: tables.TableLine
     file: PairResults
     pairs: TableRow | None
 
@@ -87,7 +80,7 @@ def read_studies(studies: Sequence[Path], *, benchmark: str | None = None) -> tu
     names = [path.name for path in paths]
     rows: dict[object, StoredRow] = {}
     for path in paths:
-        folders = table_folders(open_study(path).path)
+        folders = tables.table_folders(open_study(path).path)
         if not folders:
             raise InputError(
                 f"study {path}: no benchmark table in it; make one with `encore benchmark {path}`"
@@ -192,7 +185,7 @@ def find_row(rows: Sequence[StoredRow], name: str) -> StoredRow:
 
 def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
     """The rows of one table, if it is that of its results: a process may have died between them."""
-    table, file = read_table(folder), read_pair_results(folder / RESULTS_FILE)
+    table, file = tables.read_table(folder), read_pair_results(folder / tables.RESULTS_FILE)
     results = {row.name: row for row in file.rows}
     units = units_of(file.keys)
     weight_U = unit_weights(units.subset_U, weighting=file.weighting)
@@ -209,7 +202,8 @@ def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
         yield StoredRow(row_id=row_id, study=study, table=table, line=line, file=file, pairs=pairs)
     if not is_same:
         raise InputError(
-            f"{folder}: {TABLE_JSON} is not that of {RESULTS_FILE}; run `encore benchmark` again"
+            f"{folder}: {tables.TABLE_JSON} is not that of {tables.RESULTS_FILE}; run `encore "
+            "benchmark` again"
         )
 
 

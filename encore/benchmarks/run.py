@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from encore.benchmarks import table as tables
 from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.models import ScoredModel, Scorer
 from encore.benchmarks.pairs import BenchmarkPairs, pairs_of
@@ -18,14 +19,6 @@ from encore.benchmarks.render import render
 from encore.benchmarks.results import stored_rows, write_pair_results
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.scheme_rows import ROW_NAMES, scheme_rows
-from encore.benchmarks.table import (
-    BENCHMARKS_DIR,
-    RESULTS_FILE,
-    TABLE_JSON,
-    TABLE_MARKDOWN,
-    BenchmarkTable,
-    make_table,
-)
 from encore.config import identity_of
 from encore.data.pairs import labels_of, verified_path
 from encore.data.study import Study
@@ -56,7 +49,7 @@ class BenchmarkRun:
         num_computed: Pairs scored now, over all models; 0 where all were scored before.
     """
 
-    table: BenchmarkTable
+    table: tables.BenchmarkTable
     rows: tuple[TableRow, ...]
     pairs: BenchmarkPairs
     out: Path
@@ -65,12 +58,12 @@ class BenchmarkRun:
     @property
     def results_path(self) -> Path:
         """Every pair under every row, Parquet."""
-        return self.out / RESULTS_FILE
+        return self.out / tables.RESULTS_FILE
 
     @property
     def markdown_path(self) -> Path:
         """The table as Markdown."""
-        return self.out / TABLE_MARKDOWN
+        return self.out / tables.TABLE_MARKDOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,7 +101,7 @@ def run_benchmark(
     files = config.named_results
     stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
     _check_names([*config.named_models, *(row.name for row in stored)], config)
-    root = study.path / BENCHMARKS_DIR
+    root = study.path / tables.BENCHMARKS_DIR
     scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
     weighed = _weighed(study, scorer)
     models = [scorer.reward_model(*named) for named in config.named_models.items()]
@@ -118,7 +111,7 @@ def run_benchmark(
     own = (*weighed.rows, *(one.row for one in every if one.row is not None))
     seen = overlap_notes(study, pairs, learnt=weighed.learnt)
     rows = (*(row.noted(notes=(*row.about.notes, *seen)) for row in own), *stored)
-    table = make_table(
+    table = tables.make_table(
         rows,
         pairs=pairs,
         model=None if heads is None else heads.name,
@@ -240,5 +233,5 @@ def _write(run: BenchmarkRun, *, identity: Mapping[str, Any]) -> None:
         kept = [row for row in run.rows if row.follows_from_pairs]
         write_pair_results(run.results_path, kept, pairs=run.pairs)
         atomic_write_bytes(run.out / EVALUATION_JSON, text.encode())
-        atomic_write_bytes(run.out / TABLE_JSON, render(run.table, form="json").encode())
+        atomic_write_bytes(run.out / tables.TABLE_JSON, render(run.table, form="json").encode())
         atomic_write_bytes(run.markdown_path, render(run.table, form="markdown").encode())
