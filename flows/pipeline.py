@@ -26,11 +26,10 @@ from encore.terminal import visible
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules
 from flows.command import call_main, run_flow
-from flows.rate_pairs import ShardAttempts
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics, publish_tracked, publish_weights
 from tasks.flow_reporter import Tracker
-from tasks.rate import rate_shards
+from tasks.rate import ShardAttempts, rate_shards
 from tasks.stage import run_stage
 from tasks.study_runs import weighing_run
 from tasks.track import TrackingConfig
@@ -75,9 +74,7 @@ def pipeline(
     load_scheme(weighing.scheme)  # a name that does not exist must not cost hours of rating
     tracker = Tracker(config.study, tracking)
     run_stage("ingest", lambda: ingest(config.sources, out=config.study, prefer=config.prefer))
-    run_dir, report = rate_shards(
-        config.study, config.rating, attempts, retries=attempts.shard_retries
-    )
+    run_dir, report = rate_shards(config.study, config.rating, attempts)
     publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=config.study)
     weighed = run_stage(
         "weigh", lambda: weigh_rules(run_dir, scheme=weighing.scheme, options=weighing)

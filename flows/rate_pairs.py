@@ -9,21 +9,13 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
-from encore.config import RateConfig, StageConfig, option
+from encore.config import RateConfig
 from encore.engines.signs import EngineOrder
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics
-from tasks.rate import rate_shards
+from tasks.rate import ShardAttempts, rate_shards
 from tasks.stage import run_stage
-
-
-class ShardAttempts(StageConfig):
-    """How hard a shard is tried."""
-
-    shard_retries: int = option(
-        2, ge=0, le=10, identity=False, help="Further attempts for a shard that fails."
-    )
 
 
 @study_flow("rate-pairs", stage="rate")
@@ -40,9 +32,7 @@ def rate_pairs(
 
     Example: python -m flows.rate_pairs study --judge ./my-judge --limit 200
     """
-    run_dir, report = rate_shards(
-        config.study, config, attempts, retries=attempts.shard_retries, order=engine
-    )
+    run_dir, report = rate_shards(config.study, config, attempts, order=engine)
     if engine is not None:  # the run that asked for it tells the rest
         return Completed(message=report.summary)
     publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=config.study)

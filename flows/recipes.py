@@ -6,6 +6,7 @@ As a command: ``python -m flows.pipeline --recipe NAME --out STUDY``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,14 @@ from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.config import RatingConfig
 from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import Call
 from encore.recipes.recipe_run import run_recipe as run_stages
 from encore.reporting import Reporter
-from encore.shard_runner import RunReport
-from flows.rate_pairs import ShardAttempts
 from flows.study_flow import study_flow
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter, Tracker
-from tasks.rate import rate_shards
+from tasks.rate import ShardAttempts, rate_shards
 from tasks.stage import run_stage
 from tasks.track import TrackingConfig
 
@@ -60,11 +58,12 @@ def run_recipe(
     chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes or {})
     tracker = Tracker(study, tracking)
 
-    def rate(place: Path, config: RatingConfig) -> tuple[Path, RunReport]:
-        return rate_shards(place, config, attempts, retries=attempts.shard_retries)
-
     result = run_stages(
-        chosen, study, call=_as_tasks(study, tracker), rate=rate, on_note=get_run_logger().info
+        chosen,
+        study,
+        call=_as_tasks(study, tracker),
+        rate=partial(rate_shards, attempts=attempts),
+        on_note=get_run_logger().info,
     )
     tracked = tracker(now=True)
     artifacts.publish_tracked(tracked, study=study)

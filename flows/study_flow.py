@@ -23,7 +23,7 @@ _STUDY_FIELDS = ("study", "ratings", "out")
 
 
 def study_flow(
-    name: str, *, stage: str, **options: Any
+    name: str, *, stage: str
 ) -> Callable[[Callable[Parameters, State]], Flow[Parameters, State]]:
     """Make a function a flow.
 
@@ -33,7 +33,6 @@ def study_flow(
     Args:
         name: Of the flow.
         stage: For the names of its runs, e.g. ``my-study: rate``.
-        **options: Of `prefect.flow`.
     """
 
     def decorate(function: Callable[Parameters, State]) -> Flow[Parameters, State]:
@@ -57,7 +56,6 @@ def study_flow(
             result_serializer="json",  # of an error, which Prefect keeps; its default is pickle
             on_failure=[notify_of_failure],
             on_crashed=[notify_of_failure],
-            **options,
         )(run)
 
     return decorate

@@ -13,7 +13,7 @@ from typing import Any
 
 from prefect.runtime import deployment
 
-from encore.config import RateConfig, RatingConfig, StageConfig
+from encore.config import RateConfig, RatingConfig, StageConfig, option
 from encore.data.study import open_study
 from encore.engines.engine import work_as_engine
 from encore.engines.local import Work
@@ -33,13 +33,16 @@ logger = logging.getLogger(__name__)
 _ENGINE = "rate-pairs/encore-rate-engine"
 
 
+class ShardAttempts(StageConfig):
+    """How hard a shard is tried."""
+
+    shard_retries: int = option(
+        2, ge=0, le=10, identity=False, help="Further attempts for a shard that fails."
+    )
+
+
 def rate_shards(
-    study: Path,
-    config: RatingConfig,
-    attempts: StageConfig,
-    *,
-    retries: int,
-    order: EngineOrder | None = None,
+    study: Path, config: RatingConfig, attempts: ShardAttempts, *, order: EngineOrder | None = None
 ) -> tuple[Path, RunReport]:
     """Rate the shards that are not done.
 
@@ -49,8 +52,7 @@ def rate_shards(
     Args:
         study: The study's directory.
         config: What to rate with; a `RateConfig` also says which shards.
-        attempts: The flow's parameter of that name, for engines.
-        retries: Further attempts for a shard that fails.
+        attempts: The flow's parameter of that name.
         order: What a parent asks of this engine; None: this is no engine.
 
     Returns: The rating run's folder, and what was done.
@@ -60,6 +62,7 @@ def rate_shards(
     """
     whole = RateConfig.model_validate({"study": study, **dict(config)})
     reporter = FlowReporter("rating" if order is None else "", study)
+    retries = attempts.shard_retries
 
     def rate() -> tuple[Path, RunReport]:
         opened = open_study(study)

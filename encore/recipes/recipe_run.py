@@ -9,6 +9,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,15 +203,10 @@ class _RecipeRun:
         if there == labels and is_read and not is_damaged:
             self.done_before.append("ingest")
             return
+        read = partial(ingest, out=self.study, prefer=recipe.prefer, replace=is_damaged)
         self._stage(
             "ingest",
-            lambda reporter: ingest(
-                recipe.sources,
-                out=self.study,
-                prefer=recipe.prefer,
-                replace=is_damaged,
-                reporter=reporter,
-            ),
+            lambda reporter: read(recipe.sources, reporter=reporter),
             is_new=lambda report: {one.status for one in report.sources} != {"unchanged"},
         )
 

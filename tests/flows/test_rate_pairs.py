@@ -23,7 +23,8 @@ from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
 from encore.rating_runs import choose_run, list_runs, run_status
 from encore.shard_runner import shard_lock
-from flows.rate_pairs import ShardAttempts, rate_pairs
+from flows.rate_pairs import rate_pairs
+from tasks.rate import ShardAttempts
 from tests.flows.conftest import NUM_PAIRS, artifact, error_of
 from tests.golden.command_line import encore
 
