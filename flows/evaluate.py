@@ -67,21 +67,16 @@ def evaluate(
         attempts=attempts,
     )
     publish_table(run, study=study)
-    named = {"candidate": aliases.candidate, "champion": aliases.champion}
-    wanted = {alias: row for alias, row in named.items() if row is not None}
+    wanted = aliases.model_dump(include={"candidate", "champion"}, exclude_none=True)
     tracked = tracker(now=True)
     publish_tracked(tracked, run.out, study=study)
     told = "" if tracked or not wanted else "; no alias was set: run this again"
     for alias, row in wanted.items() if tracked else ():
+        model = aliases.registered_model
         version = set_alias(
-            config,
-            row=row,
-            table=run.out,
-            alias=alias,
-            tracking=tracking,
-            model=aliases.registered_model,
+            config, row=row, table=run.out, alias=alias, tracking=tracking, model=model
         )
-        told += f"; {aliases.registered_model} version {version} is the {alias}"
+        told += f"; {model} version {version} is the {alias}"
     done = f"{run.num_computed} pairs scored" if run.num_computed else "scored before"
     logged = f"{tracked.num_new} runs logged" if tracked else "MLflow was away"
     return Completed(

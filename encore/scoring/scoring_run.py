@@ -41,14 +41,9 @@ from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import best_layout, computed_batches
 from encore.reporting import SILENT, Reporter
 from encore.runs import Shard, Slice, run_key_of
+from encore.scoring import head_scores
 from encore.scoring.head_accuracy import TrainedSplit, split_of
-from encore.scoring.head_scores import (
-    KEY_NAMES,
-    SCORES_DIR,
-    SYNTHETIC_MODEL,
-    ScoreManifest,
-    head_scores_schema,
-)
+from encore.scoring.head_scores import ScoreManifest
 from encore.shard_runner import Job, RunReport, Tell, work_through
 from encore.synthetic import synthetic_parts
 from encore.versions import package_versions
@@ -136,7 +131,7 @@ def score_study(
         environments = engine_environments(config.engines, 1)
         if (num_engines := len(environments)) > 1:
             whole = ScoreConfig.model_validate({"study": study.path, **dict(config)})
-            logs = config.out or study.path / SCORES_DIR
+            logs = config.out or study.path / head_scores.SCORES_DIR
             launcher = LocalLauncher(whole, environments, run_dir=logs, retries=retries)
             return score_with_engines(
                 study, config, launcher, num_engines=num_engines, reporter=reporter
@@ -157,7 +152,7 @@ def score_study(
     def pairs_of(shard: Shard) -> list[PairInSubset]:
         return [(pair, None) for pair in records_of(pairs.slice(shard.start, shard.num_pairs))]
 
-    run_dir = config.out or study.path / SCORES_DIR / manifest.score_key
+    run_dir = config.out or study.path / head_scores.SCORES_DIR / manifest.score_key
     began = time.monotonic()
     job = score_job(run_dir, manifest, pairs_of, opened=model, how=config)
     job = replace(job, part=config.part if isinstance(config, ScoreConfig) else None)
@@ -191,7 +186,7 @@ def score_with_engines(
     began = time.monotonic()
 
     def run_dirs() -> Iterable[Path]:
-        return [config.out] if config.out else (study.path / SCORES_DIR).glob("*")
+        return [config.out] if config.out else (study.path / head_scores.SCORES_DIR).glob("*")
 
     job = planned_by_engine(launcher, ScoreManifest, run_dirs, num_engines=num_engines)
     assert isinstance(job.manifest, ScoreManifest)
@@ -256,7 +251,7 @@ def score_manifest(
     Raises:
         InputError: Names of heads that cannot be columns.
     """
-    head_scores_schema(opened.model.head_ids)
+    head_scores.head_scores_schema(opened.model.head_ids)
     identity = {
         "format": 1,
         "model_digest": opened.digest,
@@ -267,7 +262,8 @@ def score_manifest(
         **(further or {}),
     }
     split = split_of(opened.metadata.get("config"))
-    of_model = (f"{SYNTHETIC_MODEL}{part}" for part in opened.metadata.get("synthetic", ()))
+    marks = opened.metadata.get("synthetic", ())
+    of_model = (f"{head_scores.SYNTHETIC_MODEL}{part}" for part in marks)
     return ScoreManifest(
         score_key=run_key_of(identity),
         identity=identity,
@@ -338,9 +334,9 @@ def _table(
             f"head {manifest.head_ids[head]!r}; expected a finite number: score with --dtype "
             "float32, or train the model again"
         )
-    columns = dict(zip(KEY_NAMES, zip(*keys, strict=True), strict=True))
+    columns = dict(zip(head_scores.KEY_NAMES, zip(*keys, strict=True), strict=True))
     columns |= dict(zip(manifest.head_ids, score_NR.T, strict=True))
-    return pa.table(columns, schema=head_scores_schema(manifest.head_ids))
+    return pa.table(columns, schema=head_scores.head_scores_schema(manifest.head_ids))
 
 
 def score_encoded(
