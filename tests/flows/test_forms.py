@@ -20,7 +20,7 @@ _NOT_FILLED_IN = ("EngineOrder",)
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 CLOSED = {
     "PipelineConfig.prefer": ("safer", "better"),
-    "JudgeConfig.backend": ("vllm", "transformers"),
+    "JudgeConfig.backend": ("vllm", "transformers", "http"),
     "RatingConfig.overlong": ("set-aside", "truncate-left"),
     "Weighing.scheme": SCHEMES,
     "RowsConfig.schemes": SCHEMES,
