@@ -19,6 +19,7 @@ from encore.demo import DATA_PATHS, JUDGE_PATH
 from tests.export.readers.conversations import alternating, read_hh
 
 T = TypeVar("T")
+Name = TypeVar("Name")
 
 #: Runs one command. A process of its own: the kernel counts the memory of who starts a process
 #: towards that process's peak, and the measuring one holds much.
@@ -32,13 +33,16 @@ print(json.dumps([done.returncode, done.stdout.decode(), seconds, peak]))
 """
 
 
-def in_turn(sides: Mapping[str, Callable[[], T]], *, rounds: int) -> dict[str, list[T]]:
+def in_turn(
+    sides: Mapping[Name, Callable[[], T]], *, rounds: int, is_warm: bool = False
+) -> dict[Name, list[T]]:
     """What every side gave in each round, all side by side on one machine.
 
-    A first round warms all of them up and does not count; then the order alternates.
+    Unless they are warm, a first round warms all of them up and does not count; then the order
+    alternates.
     """
-    found: dict[str, list[T]] = {name: [] for name in sides}
-    for number in range(rounds + 1):
+    found: dict[Name, list[T]] = {name: [] for name in sides}
+    for number in range(1 if is_warm else 0, rounds + 1):
         for name in list(sides)[:: 1 if number % 2 else -1]:
             result = sides[name]()
             if number:

@@ -43,13 +43,6 @@ class Way(NamedTuple):
     block: int
 
 
-class Measured(NamedTuple):
-    """Seconds of one round, tokens that were computed."""
-
-    seconds: float
-    computed: int = 0
-
-
 WAYS = (
     Way("paper", "text", 128),
     Way("paper", "choice", 32),
@@ -88,33 +81,34 @@ def print_ways(bench: Bench, *, rounds: int) -> None:
     """The table, and what preparing prompts costs beside the engine's work."""
     with worker() as plain, worker() as shared:  # an engine's blocks have one size
 
-        def side(name: str, way: Way) -> Callable[[], Measured]:
+        def side(name: str, way: Way) -> Callable[[], Any]:
             process = plain if way.block == WAYS[0].block else shared
             return lambda: process.submit(getattr(bench, name), way).result()
 
+        for way in WAYS:
+            side("warm_up", way)()
         sides = {(name, way): side(name, way) for way in WAYS for name in ("product", "bare")}
-        names = {" ".join(map(str, (name, *way))): (name, way) for name, way in sides}
-        found = in_turn({key: sides[names[key]] for key in names}, rounds=rounds)
-        prepared = {way: shared.submit(bench.preparation, way).result() for way in WAYS}
-    by_side = {names[key]: results for key, results in found.items()}
-    rows, num = [], bench.num_prompts
-    first = statistics.median(one.seconds for one in by_side["bare", WAYS[0]])
+        found = in_turn(sides, rounds=rounds, is_warm=True)
+        prepared = {way: side("preparation", way)() for way in WAYS}
+    rows, first = [], statistics.median(seconds for seconds, _ in found["product", WAYS[0]])
     for way in WAYS:
-        own, bare = by_side["product", way], by_side["bare", way]
-        ratios = [theirs.seconds / ours.seconds for ours, theirs in zip(own, bare, strict=True)]
-        seconds = statistics.median(one.seconds for one in own)
+        own, bare = found["product", way], found["bare", way]
+        seconds = statistics.median(one for one, _ in own)
+        ratios = [theirs / ours for (ours, _), theirs in zip(own, bare, strict=True)]
         rows.append(
             {
                 "way": f"{way.layout}, {way.decode}",
                 "block": way.block,
-                "prompts/s": num / seconds,
-                "of the first, bare": first / seconds,
-                "product/bare": statistics.median(ratios),
-                "computed tokens a prompt": own[0].computed / num,
+                "prompts/s": bench.num_prompts / seconds,
+                "of the first": first / seconds,
+                "product/bare": statistics.median(
+                    b / a for (a, _), b in zip(own, bare, strict=True)
+                ),
+                "computed tokens a prompt": own[0][1] / bench.num_prompts,
                 "preparing, of the time": prepared[way] / seconds,
             }
         )
-    show(f"{num:,} prompts, {rounds} rounds, medians", rows)
+    show(f"{bench.num_prompts:,} prompts, {rounds} rounds, medians", rows)
 
 
 class Bench:
@@ -128,24 +122,29 @@ class Bench:
         """Of one round."""
         return 2 * self.num_pairs * (20 if self.rules == "encore-20" else 10)
 
-    def product(self, way: Way) -> Measured:
-        """A run of a study that has no ratings, in five shards."""
+    def warm_up(self, way: Way) -> None:
+        """A few pairs, so that the engine has started and met such prompts."""
+        num_pairs, self.num_pairs = self.num_pairs, 5
+        self.product(way)
+        self.num_pairs = num_pairs
+
+    def product(self, way: Way) -> tuple[float, int]:
+        """A run of a study that has no ratings, in five shards: seconds, tokens computed."""
         run = self._run(way)
         _engine(run).reset_prefix_cache()
-        seconds = seconds_of(lambda: work_through(run.job()))
-        [report] = [work_through(run.job())]
-        return Measured(seconds, report.total("computed_tokens"))
+        began = time.perf_counter()
+        report = work_through(run.job())
+        return time.perf_counter() - began, report.total("computed_tokens")
 
-    def bare(self, way: Way) -> Measured:
+    def bare(self, way: Way) -> float:
         """All prompts in one call of the engine, which is given the token ids."""
         from vllm.inputs import TokensPrompt
 
         run = self._run(way)
         prompts = [TokensPrompt(prompt_token_ids=ids) for ids in _token_ids(run)]
-        sampling = run.judge._sampling(run.rater.decoding)
-        engine = _engine(run)
+        sampling, engine = run.judge._sampling(run.rater.decoding), _engine(run)
         engine.reset_prefix_cache()
-        return Measured(seconds_of(lambda: engine.generate(prompts, sampling, use_tqdm=False)))
+        return seconds_of(lambda: engine.generate(prompts, sampling, use_tqdm=False))
 
     def preparation(self, way: Way) -> float:
         """Rendering, tokenising and ordering alone."""
