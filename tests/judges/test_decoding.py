@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from encore.config import JudgeConfig
-from encore.data.records import Message
 from encore.data.rules import load_rule_set
 from encore.errors import JudgeUnavailableError
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Reply
-from encore.rating.prompts import RatingPrompt, render_conversation
+from encore.rating.prompts import RatingPrompt
 from tests.tiny_judge import make_tiny_judge
 
 DIGITS = tuple("0123456789")
@@ -36,11 +35,9 @@ def vllm_judge(folder):
 def replies(judge, decoding: Decoding, *, num_conversations: int = 4) -> list[Reply]:
     prompt = RatingPrompt(layout="conversation-first", labels=decoding.labels)
     texts = [
-        "".join(prompt.parts(conversation, rating_rule=rule.rating_rule))
+        "".join(prompt.parts(f"Human: Why?\n\n{said}", rating_rule=rule.rating_rule))
         for index in range(num_conversations)
-        for conversation in [
-            render_conversation((Message(role="user", content=f"Why {index}?"),), "So " * index)
-        ]
+        for said in [f"Assistant: {'So ' * index}"]
         for rule in load_rule_set("encore-10").rules
     ]
     judge.check(decoding)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
-from encore.data.records import Message
 from encore.data.rules import load_rule_set
 from encore.judges.chat import ChatTokenizer
 from encore.judges.segments import SegmentEncoder
-from encore.rating.prompts import RATING_TEMPLATE, RatingPrompt, render_conversation
+from encore.rating.prompts import RATING_TEMPLATE, RatingPrompt
 from tests.scripted_judge import CHAT_TEMPLATE, SPECIAL_TOKENS, byte_tokenizer
 
 #: How Llama 3 cuts text before it merges bytes.
@@ -25,40 +26,30 @@ LLAMA_3 = (
 RULES = load_rule_set("encore-10").rules[:3]
 
 
-def trained(kind: str) -> ChatTokenizer:
-    """A tokenizer whose pre-tokenizer is that of a family, merging line feeds where it can."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+SPLIT = pre_tokenizers.Split(Regex(LLAMA_3), behavior="isolated")
+PRE_TOKENIZERS = {
+    "gpt-2": pre_tokenizers.ByteLevel(add_prefix_space=False),
+    "llama-3": pre_tokenizers.Sequence([SPLIT, BYTES]),
+    "metaspace": pre_tokenizers.Metaspace(),
+}
 
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "gpt-2")
-    split = pre_tokenizers.Split(Regex(LLAMA_3), behavior="isolated")
-    steps: dict[str, list[Any]] = {"gpt-2": [byte_level], "llama-3": [split, byte_level]}
+
+def trained(pre_tokenizer: Any) -> ChatTokenizer:
+    """A tokenizer that cuts text as a family does, and merges line feeds where it can."""
     bpe = Tokenizer(models.BPE())
-    if kind == "metaspace":
-        bpe.pre_tokenizer = pre_tokenizers.Metaspace()
-        alphabet = sorted(set(RATING_TEMPLATE) | {"▁"})
-    else:
-        bpe.pre_tokenizer = pre_tokenizers.Sequence(steps[kind])
-        bpe.decoder = decoders.ByteLevel()
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe.pre_tokenizer = pre_tokenizer
     corpus = [RATING_TEMPLATE, "a.\n\nB\n\n\nC \n\n D\n", *(rule.rating_rule for rule in RULES)]
-    bpe.train_from_iterator(
-        corpus * 5,
-        trainers.BpeTrainer(
-            vocab_size=800,
-            special_tokens=SPECIAL_TOKENS,
-            initial_alphabet=alphabet,
-            show_progress=False,
-        ),
-    )
-    named = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
-    fast = PreTrainedTokenizerFast(tokenizer_object=bpe, **named)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    how = {"vocab_size": 800, "special_tokens": SPECIAL_TOKENS, "initial_alphabet": alphabet}
+    bpe.train_from_iterator(corpus * 5, trainers.BpeTrainer(**how, show_progress=False))
+    fast = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<bos>")  # noqa: S106
     fast.chat_template = CHAT_TEMPLATE
     return ChatTokenizer(fast)
 
 
 ENCODERS = {
-    **{kind: SegmentEncoder(trained(kind)) for kind in ("gpt-2", "llama-3", "metaspace")},
+    **{kind: SegmentEncoder(trained(one)) for kind, one in PRE_TOKENIZERS.items()},
     "bytes": SegmentEncoder(ChatTokenizer(byte_tokenizer())),
 }
 texts = st.text(alphabet=st.sampled_from("a B.0\n\r\t é文<user>"), max_size=12)
@@ -69,10 +60,7 @@ texts = st.text(alphabet=st.sampled_from("a B.0\n\r\t é文<user>"), max_size=12
 def test_parts_have_the_tokens_of_the_whole(responses, layout):
     prompt = RatingPrompt(layout=layout)
     parts = [
-        prompt.parts(
-            render_conversation((Message(role="user", content="Why?"),), response),
-            rating_rule=rule.rating_rule,
-        )
+        prompt.parts(f"Human: Why?\n\nAssistant: {response}", rating_rule=rule.rating_rule)
         for response in responses
         for rule in RULES
     ]

@@ -101,9 +101,7 @@ def print_ways(bench: Bench, *, rounds: int) -> None:
                 "block": way.block,
                 "prompts/s": bench.num_prompts / seconds,
                 "of the first": first / seconds,
-                "product/bare": statistics.median(
-                    b / a for (a, _), b in zip(own, bare, strict=True)
-                ),
+                "product/bare": statistics.median(ratios),
                 "computed tokens a prompt": own[0][1] / bench.num_prompts,
                 "preparing, of the time": prepared[way] / seconds,
             }
@@ -154,20 +152,12 @@ class Bench:
     def memory(self, num_prompts: int) -> list[dict[str, object]]:
         """The process's peak after each fifth of so many prompts."""
         self.num_pairs = num_prompts * self.num_pairs // self.num_prompts
-        run, way, rows = self._run(WAYS[3]), WAYS[3], []
+        run, rows = self._run(WAYS[3]), []
         for part in range(5):
-            started = time.perf_counter()
             some = [shard.index for shard in run.manifest.shards[part::5]]
             work_through(replace(run.job(), only=some))
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            rows.append(
-                {
-                    "prompts": (part + 1) * num_prompts // 5,
-                    "way": f"{way.layout}, {way.decode}",
-                    "peak MiB": peak,
-                    "seconds": time.perf_counter() - started,
-                }
-            )
+            rows.append({"prompts": (part + 1) * num_prompts // 5, "peak MiB": peak})
         return rows
 
     def _run(self, way: Way) -> RatingRun:
