@@ -62,7 +62,6 @@ def rate_shards(
     """
     whole = RateConfig.model_validate({"study": study, **dict(config)})
     reporter = FlowReporter("rating" if order is None else "", study)
-    retries = attempts.shard_retries
 
     def rate() -> tuple[Path, RunReport]:
         opened = open_study(study)
@@ -72,7 +71,7 @@ def rate_shards(
         if order is not None:
             work = partial(work_as_engine, order=order, **how)
         elif deployment.id is None:
-            work = local_work(opened, whole, retries=retries, reporter=reporter)
+            work = local_work(opened, whole, retries=attempts.shard_retries, reporter=reporter)
         else:
             work = partial(
                 supervise,
@@ -82,7 +81,7 @@ def rate_shards(
                 **how,
             )
         try:
-            return run.run_dir, work(run.job(retries=retries, reporter=reporter))
+            return run.run_dir, work(run.job(retries=attempts.shard_retries, reporter=reporter))
         finally:
             run.judge.close()
 

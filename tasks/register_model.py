@@ -118,8 +118,7 @@ def _log_model(
     from mlflow.models import Model
 
     run_id, place = run.info.run_id, run.info.experiment_id
-    there = client.search_logged_models([place], f"source_run_id = '{run_id}'")
-    logged = next(iter(there), None)
+    logged = next(iter(client.search_logged_models([place], f"source_run_id = '{run_id}'")), None)
     if logged is not None and str(logged.status) == "READY":
         return logged
     for left in config.study.glob(f"{_WORK_FOLDER}-*"):  # by a killed process

@@ -148,11 +148,7 @@ def weighing_run(study: Study, run_dir: Path, weighed: WeighedRules) -> StudyRun
         key=run_key_of({"params": params, "weights": vector.weights}),
         name=f"{vector.scheme}-{manifest.key[:8]}",
         params=params,
-        tags={
-            KIND_TAG: "weighing",
-            "mlflow.source.name": f"encore {installed_version('encore-reward')}",
-            **_marks(synthetic_in(study.path, run=manifest.key), (), about=told),
-        },
+        tags=_tags("weighing", synthetic_in(study.path, run=manifest.key), (), about=told),
         datasets=[pairs, *_ratings(vector.as_dict()["provenance"], study, context="weighting")],
         folder=run_dir,
         series={"weighing": [(0, _numbers(dict(sorted(figures.items()))))]},
@@ -182,10 +178,9 @@ def _training(folder: Path, study: Study) -> StudyRun:
         name=f"{objective}-{key[:8]}",
         params={name: _text(value) for name, value in about},
         tags={
-            KIND_TAG: "training",
+            **_tags("training", manifest.get("synthetic", ()), manifest.get("notes", ())),
             "encore.out": str(folder.resolve()),
             "mlflow.source.name": f"encore {manifest.get('versions', {}).get('encore-reward', '')}",
-            **_marks(manifest.get("synthetic", ()), manifest.get("notes", ())),
         },
         datasets=[pairs, *_ratings(manifest.get("ratings"), study, context="training")],
         folder=folder,
@@ -221,10 +216,8 @@ def _table(folder: Path, study: Study) -> StudyTable:
         name=params["study"],
         params=params,
         tags={
-            KIND_TAG: "study",
+            **_tags("study", content["synthetic"], content["notes"], about=about),
             "encore.partial": "yes" if benchmark["is_partial"] else "no",
-            "mlflow.source.name": f"encore {installed_version('encore-reward')}",
-            **_marks(content["synthetic"], content["notes"], about=about),
         },
         datasets=[tested, pairs, *ratings],
         folder=folder,
@@ -302,10 +295,9 @@ def _rows(
             params=own,
             tags={
                 **parent.tags,
-                KIND_TAG: "evaluation",
+                **_tags("evaluation", **said),
                 f"{TABLE_TAG}.{evaluation['key']}": "yes",
                 REWARD_TAG: "no" if refusal else "yes",
-                **_marks(**said),
             },
             datasets=[
                 one for one in parent.datasets if ours["weights"] or one.context == "evaluation"
@@ -397,11 +389,18 @@ def _numbers(figures: Mapping[str, float | None]) -> dict[str, float]:
     return {name: math.nan if value is None else float(value) for name, value in figures.items()}
 
 
-def _marks(synthetic: Sequence[str], notes: Sequence[str], *, about: str = "") -> dict[str, str]:
+def _tags(
+    kind: str, synthetic: Sequence[str], notes: Sequence[str], *, about: str = ""
+) -> dict[str, str]:
+    """What every run is searched by, and what it says first."""
     parts = "; ".join(synthetic)
     first = f"**Synthetic: {parts}.** Figures are an example." if synthetic else ""
-    text = "\n\n".join(filter(None, (about, first, *notes)))
-    return {"encore.synthetic": ", ".join(synthetic) or "no", "mlflow.note.content": text}
+    return {
+        KIND_TAG: kind,
+        "mlflow.source.name": f"encore {installed_version('encore-reward')}",
+        "encore.synthetic": ", ".join(synthetic) or "no",
+        "mlflow.note.content": "\n\n".join(filter(None, (about, first, *notes))),
+    }
 
 
 def _series(prefix: str, path: Path) -> list[Figures]:

@@ -24,14 +24,12 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import RowAbout, TableRow
 from encore.errors import InputError
 from encore.files import atomic_path
+from encore.schemas import texts
 
 #: The rewards are null where a judge compared the two responses without scoring either.
 PAIR_RESULTS = pa.schema(
     [
-        *(
-            pa.field(name, pa.string(), nullable=False)
-            for name in ("benchmark", "data_digest", "row", "subset", "pair_id", "row_id")
-        ),
+        *texts("benchmark", "data_digest", "row", "subset", "pair_id", "row_id"),
         pa.field("reward_chosen", pa.float64(), nullable=True),
         pa.field("reward_rejected", pa.float64(), nullable=True),
         pa.field("credit", pa.float64(), nullable=False),
@@ -87,7 +85,7 @@ def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: Benchmark
         "rows": {row.name: row.about.model_dump(mode="json") for row in rows},
     }
     schema = PAIR_RESULTS.with_metadata({_FOOTER_KEY: json.dumps(footer).encode()})
-    subset_P, row_id_P, pair_id_P = zip(*pairs.keys, strict=True)
+    keys = dict(zip(_KEY_COLUMNS, zip(*pairs.keys, strict=True), strict=True))
     nulls = [None] * pairs.num_pairs
     with (
         atomic_path(path) as temporary,
@@ -99,9 +97,7 @@ def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: Benchmark
                 "benchmark": [benchmark.name] * pairs.num_pairs,
                 "data_digest": [pairs.digest] * pairs.num_pairs,
                 "row": [row.name] * pairs.num_pairs,
-                "subset": subset_P,
-                "pair_id": pair_id_P,
-                "row_id": row_id_P,
+                **keys,
                 "reward_chosen": chosen,
                 "reward_rejected": rejected,
                 "credit": row.credit_P,
