@@ -252,7 +252,7 @@ def work_on(
         if (reused := _reused(job, shard)) is not None:  # finished elsewhere since the first look
             return reused
         if is_mine:
-            for path in job.run_dir.glob(f".shard-{shard.index:05d}.*"):
+            for path in job.run_dir.glob(f".*-{shard.index:05d}.*"):
                 path.unlink(missing_ok=True)  # left by a killed process
         return _computed(job, shard, told)
 

@@ -14,6 +14,7 @@ from encore.config import JudgeConfig
 from encore.data.rules import load_rule_set
 from encore.demo import JUDGE_PATH
 from encore.judges import open_judge
+from encore.judges.base import Decoding
 from encore.rating.prompts import render_rating_prompt
 from examples.demo_judge.make_data import split_words, texts_of
 from examples.demo_judge.train_judge import Teacher, train, words_of
@@ -26,7 +27,8 @@ def replies_to(prompts: Sequence[str], folder: Path | None = None) -> list[str]:
     config = JudgeConfig(model=str(folder or JUDGE_PATH), backend="transformers")
     judge = open_judge(config)
     token_ids = judge.tokenizer.encode(prompts)
-    replies = judge.reply(token_ids, max_reply_tokens=5, on_progress=lambda _: None)
+    decoding = Decoding(max_reply_tokens=5)
+    replies = judge.reply(token_ids, decoding=decoding, on_progress=lambda _: None)
     return [reply.text for reply in replies]
 
 
