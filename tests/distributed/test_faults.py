@@ -68,6 +68,7 @@ def test_an_engine_that_hangs_is_replaced_and_a_wrong_clock_does_no_harm(
     bad, clock = shard_names(study)[7], {"w2": 600, "w3": -600}
     # There is work for the engine that hangs, however late it starts.
     farm.control.order(freezes=["w1"], clock=clock, fails={bad: ALWAYS}, seconds=3.0)
+    before = len(farm.engine_states())
     run = start(farm, study)
     over = farm.wait_for(run, seconds=_SECONDS)
 
@@ -76,8 +77,8 @@ def test_an_engine_that_hangs_is_replaced_and_a_wrong_clock_does_no_harm(
     assert sorted(set(farm.rated())) == sorted({*shard_names(study)} - {bad})
     hung = [one["pid"] for one in farm.control.events("hung")]
     assert len(hung) == 1
-    loaded = {one["pid"] for one in farm.control.events("loaded")}
-    assert len(loaded) == 4  # the silent engine was replaced, and no other one
+    # The silent engine was replaced, and no other one; the rest may be done before that one loads.
+    assert len(farm.engine_states()) == before + 4
     is_gone = lambda: hung[0] not in {child.pid for child in farm.workers["w1"].children}  # noqa: E731
     wait_until(is_gone, seconds=60, what="the end of the engine that hung")
 
