@@ -411,6 +411,11 @@ class RatingConfig(EnginesConfig):
             return DEFAULT_SCALES[self.decode]
         return tuple(self.scale.split(","))
 
+    def as_rating(self, **changes: Any) -> RatingConfig:
+        """The options of the rating run alone, some of them changed."""
+        options = {name: getattr(self, name) for name in RatingConfig.model_fields}
+        return RatingConfig.model_validate(options | changes)
+
     @model_validator(mode="after")
     def _scale_is_used(self) -> Self:
         if self.scale is not None and self.decode == "text":

@@ -54,17 +54,17 @@ def comparison_tables(comparison: RunComparison) -> Iterator[Table | Padding | s
     columns: TableColumns = {
         "both": "num_ratings",
         "equal": percent_of("agreement.value"),
-        "r": lambda row: _with_margin(row.correlation, digits=2),
-        "κ": lambda row: _with_margin(row.kappa, digits=2),
-        "ΔH": lambda row: _with_margin(row.entropy_difference, digits=2),
-        "Δ half": lambda row: _with_margin(row.accuracy_difference, digits=1, scale=100),
+        "r": lambda row: with_margin(row.correlation, digits=2),
+        "κ": lambda row: with_margin(row.kappa, digits=2),
+        "ΔH": lambda row: with_margin(row.entropy_difference, digits=2),
+        "Δ half": lambda row: with_margin(row.accuracy_difference, digits=1, scale=100),
     }
     title = "Two runs: other minus this one, ± half of the 95 % interval (half in points)"
     yield rule_table(rule_ids, comparison.rules, columns, title=title)
     columns = {
-        "Δ weight": lambda row: _with_margin(row.weight_difference),
+        "Δ weight": lambda row: with_margin(row.weight_difference),
         "ties": percent_of("tie_rate.value"),
-        "Δ ties": lambda row: _with_margin(row.tie_difference, digits=1, scale=100),
+        "Δ ties": lambda row: with_margin(row.tie_difference, digits=1, scale=100),
     }
     yield rule_table(rule_ids, comparison.rules, columns, title="Weights and ties")
     yield rule_legend(rule_ids)
@@ -85,10 +85,10 @@ def _source_tables(
 
     def accuracy(policy: str, rule: RuleStats) -> str:
         found = estimate(policy, getattr(rule.accuracy, policy), rule)
-        return _with_margin(found, digits=1, scale=100)
+        return with_margin(found, digits=1, scale=100)
 
     entropies: TableColumns = {
-        "H": lambda rule: _with_margin(estimate("entropy", rule.entropy_nats, rule)),
+        "H": lambda rule: with_margin(estimate("entropy", rule.entropy_nats, rule)),
         "M-M": "entropy_miller_madow_nats",
         "KDE": "differential_entropy_nats",
         "levels": "num_levels",
@@ -120,7 +120,7 @@ def _source_tables(
     yield ""
 
 
-def _with_margin(found: Estimate, *, digits: int = 3, scale: float = 1) -> str:
+def with_margin(found: Estimate, *, digits: int = 3, scale: float = 1) -> str:
     """A figure and half of its interval."""
     show = partial(number, digits=digits)
     if found.value is None or found.low is None or found.high is None:

@@ -12,7 +12,8 @@ from encore.options import new_app, run_main
 
 #: In the order a study goes through them; of two words: a command of a group.
 COMMANDS = (
-    *("demo", "ingest", "rate", "status", "show", "browse", "analyze", "weights", "theory"),
+    *("demo", "rules probe"),
+    *("ingest", "rate", "status", "show", "browse", "analyze", "weights", "theory"),
     *("report", "plan rate", "plan train", "train", "gate", "score", "benchmark", "judge"),
     *("compare", "paper", "export", "serve", "sql", "publish", "doctor"),
 )
@@ -25,7 +26,10 @@ HELP = (
 )
 
 
-_GROUPS = {"plan": "What a run will take, before anything is loaded."}
+_GROUPS = {
+    "plan": "What a run will take, before anything is loaded.",
+    "rules": "From pools of principles to a rule set.",
+}
 
 
 def command_of(name: str) -> Callable[..., None]:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from encore.data.records import RESPONSES, Message, PreferencePair, pair_id_of
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
-from encore.data.study import Change, Study
+from encore.data.study import MARKER, Change, Study, changed_study, open_study
 from encore.errors import InputError
 from encore.files import file_sha256
 from encore.schemas import PAIRS, SET_ASIDE_FIELDS
@@ -189,6 +189,31 @@ def write_manifest(
     text = manifest.model_dump_json(indent=2) + "\n"
     change.path(files.manifest).write_text(text, encoding="utf-8")
     return manifest
+
+
+def study_with(path: Path, pairs: Iterable[PreferencePair], *, origin: Origin) -> Study:
+    """A study with these pairs under their labels, made whole or found.
+
+    Args:
+        path: Names its content: what is there already is not compared.
+        pairs: Equal ones of one label are in it once.
+        origin: Where they come from; of each label its own number of pairs is recorded.
+
+    Raises:
+        InputError: Something else is at its place.
+    """
+    if not (path / MARKER).is_file():
+        by_label: dict[str, list[PreferencePair]] = {}
+        for pair in pairs:
+            by_label.setdefault(pair.source, []).append(pair)
+        with changed_study(path) as change:
+            for label, labelled in by_label.items():
+                with pair_writer(change, label) as writer:
+                    for pair in labelled:
+                        writer.add(pair)
+                own = origin.model_copy(update={"num_read": len(labelled)})
+                write_manifest(change, writer, origins=[own])
+    return open_study(path)
 
 
 # --- reading ------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from encore.errors import EncoreError, InputError
 from encore.files import fsync_path, fsync_tree
 
 MARKER = "study.json"
+#: Within a study, the studies that `encore rules probe` makes of its pairs: PROBES/KEY/NAME.
+PROBES = "probes"
 _MARKER_CONTENT = {"encore_study": 1}
 #: A younger staging folder may belong to a process that is just about to lock it.
 _LEFTOVER_SECONDS = 60.0

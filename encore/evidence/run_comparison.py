@@ -19,6 +19,7 @@ from encore.errors import InputError
 from encore.evidence.level_codes import LevelCodes, entropies_of
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.encore import entropy_weights
+from encore.weighting.scheme import DEFAULT_TAU
 
 # Suffixes: P pairs, R rules, D draws, N rows taken; 2 before PR: chosen and rejected, and
 # before that the two runs.
@@ -61,7 +62,8 @@ class RuleComparison:
         tie_difference: Of the tie rates.
         entropy_difference: Of the entropies, in nats.
         accuracy_difference: Of the half-credit accuracies, over ``num_pairs``.
-        weight_difference: Of ENCORE's weights at the paper's temperature.
+        weight_difference: Of ENCORE's weights.
+        flip_rate: Pairs whose two responses change order, over ``num_pairs``; a tie has none.
     """
 
     rule_id: str
@@ -76,6 +78,7 @@ class RuleComparison:
     entropy_difference: Estimate
     accuracy_difference: Estimate
     weight_difference: Estimate
+    flip_rate: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +128,7 @@ def compare_runs(
     rule_ids, rating_22PR = _in_common(both, labels=[one.label for one in opened])
     num_pairs = int(rating_22PR.shape[2])
     num_draws = min(num_draws, max(_MIN_DRAWS, _WORK // rating_22PR.size))
-    rules = _compare(rule_ids, rating_22PR, seed=seed, num_draws=num_draws)
+    rules = compare_ratings(rule_ids, rating_22PR, seed=seed, num_draws=num_draws)
     return RunComparison(
         rules=rules,
         num_pairs=num_pairs,
@@ -137,7 +140,7 @@ def compare_runs(
 
 
 def _in_common(both: Sequence[PairRatings], *, labels: Sequence[str]) -> tuple[list[str], _Floats]:
-    """The rules in both, and of each run the ratings that both have, shape [2, 2, P, R]."""
+    """The rules in both, and each run's ratings of the pairs in both, shape [2, 2, P, R]."""
     rule_ids = [rule_id for rule_id in both[0].rule_ids if rule_id in both[1].rule_ids]
     first, second = (one.source_P + "\0" + one.pair_id_P for one in both)
     _, *rows = np.intersect1d(first, second, return_indices=True)
@@ -153,12 +156,28 @@ def _in_common(both: Sequence[PairRatings], *, labels: Sequence[str]) -> tuple[l
             for one, row_P in zip(both, rows, strict=True)
         ]
     )
-    return rule_ids, np.where(np.isnan(rating_22PR).any(axis=0), np.nan, rating_22PR)
+    return rule_ids, rating_22PR
 
 
-def _compare(
-    rule_ids: Sequence[str], rating_22PR: _Floats, *, seed: int, num_draws: int
+def compare_ratings(
+    rule_ids: Sequence[str],
+    rating_22PR: _Floats,
+    *,
+    seed: int = 0,
+    num_draws: int = NUM_DRAWS,
+    tau: float = DEFAULT_TAU,
 ) -> tuple[RuleComparison, ...]:
+    """Two ratings of each response, compared rule by rule over the responses that have both.
+
+    Args:
+        rule_ids: The R rules.
+        rating_22PR: The first and the second rating of chosen and rejected responses; NaN where
+            one is missing, shape [2, 2, P, R].
+        seed: Of the resampling.
+        num_draws: Resamples of the pairs.
+        tau: Of ENCORE's weights.
+    """
+    rating_22PR = np.where(np.isnan(rating_22PR).any(axis=0), np.nan, rating_22PR)
     codes = [LevelCodes.of(rating_2PR) for rating_2PR in rating_22PR]
     num_pairs = int(rating_22PR.shape[2])
     is_there_2PR = ~np.isnan(rating_22PR[0])
@@ -166,7 +185,7 @@ def _compare(
     def figures(row_N: NDArray[np.intp]) -> dict[str, _Floats]:
         entropy_2R = np.stack([entropies_of(one.count(row_N)) for one in codes])
         # A rule without ratings has no weight.
-        weight_2R = entropy_weights(np.nan_to_num(entropy_2R, nan=1e300))
+        weight_2R = entropy_weights(np.nan_to_num(entropy_2R, nan=1e300), tau=tau)
         weight_2R[np.isnan(entropy_2R)] = np.nan
         times_P = np.bincount(row_N, minlength=num_pairs).astype(np.float64)
         return _figures(rating_22PR[0], rating_22PR[1], times_P) | {
@@ -215,6 +234,7 @@ def _figures(x_2PR: _Floats, y_2PR: _Floats, times_P: _Floats) -> dict[str, _Flo
             "tie_rate": mean(ties[0]),
             "tie_difference": mean(ties[1] - ties[0]),
             "accuracy_difference": mean(wins[1] - wins[0]),
+            "flip_rate": mean(np.where(np.isnan(wins[0]), np.nan, wins[0] * wins[1] < 0)),
         }
 
 

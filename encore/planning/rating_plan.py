@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
 
-from encore.config import PromptLayout, RatingConfig
+from encore.config import PromptLayout
 from encore.data.study import Study
 from encore.engines.local import visible_gpus
 from encore.errors import EncoreError
@@ -138,8 +138,7 @@ def _counts_by_layout(
 
 def _calibrated(run: RatingRun, study: Study, config: PlanRateConfig, reporter: Reporter) -> Pilot:
     """Rate a run's first pairs as a run of their own, with the judge of the whole run."""
-    options = {name: getattr(config, name) for name in RatingConfig.model_fields}
-    pilot = RatingConfig.model_validate(options | {"limit": config.calibrate})
+    pilot = config.as_rating(limit=config.calibrate)
     began = time.monotonic()
     opened = open_run(study, pilot, judge=run.judge)
     report = work_through(opened.job(reporter=reporter))

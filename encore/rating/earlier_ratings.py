@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from encore.data.study import MARKER, PROBES
 from encore.errors import EncoreError
 from encore.rating_runs import RatingManifest, list_runs, read_run, run_status
 
@@ -48,7 +49,7 @@ class EarlierRatings:
 
 
 def earlier_ratings(ratings_dir: Path, manifest: RatingManifest) -> EarlierRatings:
-    """What the other runs in a study's folder have for a run.
+    """What other runs of a study have for a run, and for one of a probe those around it.
 
     Another run counts where judge, prompt, decoding and the treatment of long prompts are the same,
     and of it the rules that have the same text; pairs are compared by their content. Only shards
@@ -56,12 +57,12 @@ def earlier_ratings(ratings_dir: Path, manifest: RatingManifest) -> EarlierRatin
     """
     rule_texts = {rule["rule_id"]: rule["rating_rule"] for rule in manifest.rules}
     paths_of: dict[str, dict[Path, frozenset[str]]] = {}
-    for run_dir in list_runs(ratings_dir):
+    for run_dir in dict.fromkeys(_run_dirs(ratings_dir)):
         try:
             other = read_run(run_dir)
         except EncoreError:  # a damaged manifest is not this run's trouble
             continue
-        if other.key == manifest.key or _how(other) != _how(manifest):
+        if run_dir == ratings_dir / manifest.key or _how(other) != _how(manifest):
             continue
         rule_ids = frozenset(
             rule["rule_id"]
@@ -78,3 +79,15 @@ def _how(manifest: RatingManifest) -> dict[str, Any]:
     identity = manifest.identity
     how = {name: value for name, value in identity.items() if name not in _WHAT}
     return how | {"overlong": identity["plan"]["overlong"]}
+
+
+def _run_dirs(ratings_dir: Path) -> Iterator[Path]:
+    """The runs of a study; of a probe's study also those of the study that it lies in."""
+    study = ratings_dir.parent
+    yield from list_runs(ratings_dir)
+    for outer in study.parents:
+        if (outer / MARKER).is_file():
+            probes = sorted(outer.glob(f"{PROBES}/*/*/{ratings_dir.name}"))
+            for folder in (outer / ratings_dir.name, *probes):
+                yield from list_runs(folder)
+            return

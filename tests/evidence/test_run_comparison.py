@@ -65,6 +65,7 @@ def test_every_figure_is_that_of_scipy_and_scikit_learn() -> None:
             "entropy_difference": entropies[1][k] - entropies[0][k],
             "accuracy_difference": half(*y[:, whole]) - half(*x[:, whole]),
             "weight_difference": change_R[k],
+            "flip_rate": ((x[0] - x[1]) * (y[0] - y[1]) < 0)[whole].mean(),
             "tie_rate": (x[0] == x[1])[whole].mean(),
             "tie_difference": (y[0] == y[1])[whole].mean() - (x[0] == x[1])[whole].mean(),
         }

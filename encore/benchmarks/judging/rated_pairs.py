@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.judging.judged_pairs import rows_digest
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.data.pairs import Origin, data_digest, data_digest_of, pair_writer, write_manifest
+from encore.data.pairs import Origin, data_digest, data_digest_of, study_with
 from encore.data.records import RuleSet
-from encore.data.study import MARKER, Study, changed_study, open_study
+from encore.data.study import MARKER, Study, open_study
 from encore.errors import InputError
 from encore.judges.base import Judge
 from encore.rating.rating_run import open_run
@@ -166,15 +166,10 @@ def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
     Raises:
         InputError: Something else is at its place.
     """
-    name, path = pairs.benchmark.name, _study_path(pairs, out=out)
-    if not (path / MARKER).is_file():
-        with changed_study(path) as change:
-            with pair_writer(change, name) as writer:
-                for pair in pairs.pairs:
-                    writer.add(dataclasses.replace(pair, source=name))
-            origin = Origin(kind="local", name=name, format="benchmark", num_read=len(pairs.pairs))
-            write_manifest(change, writer, origins=[origin])
-    return open_study(path)
+    name = pairs.benchmark.name
+    named = (dataclasses.replace(pair, source=name) for pair in pairs.pairs)
+    origin = Origin(kind="local", name=name, format="benchmark", num_read=len(pairs.pairs))
+    return study_with(_study_path(pairs, out=out), named, origin=origin)
 
 
 def _study_path(pairs: BenchmarkPairs, *, out: Path) -> Path:

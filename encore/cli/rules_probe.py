@@ -1,0 +1,91 @@
+"""`encore rules probe`: how sound each rule of a study is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from encore.cli.output import TableColumns, number, rule_legend, rule_table, show_result, warn_of
+from encore.options import JsonOption, command
+from encore.probing.probe_config import ProbeConfig
+from encore.terminal import terminal_reporter
+
+if TYPE_CHECKING:
+    from rich.padding import Padding
+    from rich.table import Table
+
+    from encore.probing.probe_record import Probe, RuleProbe, VariantEffect
+
+_ANSWERS = {True: "yes", False: "no", None: "unknown"}
+
+
+@command
+def rules_probe(config: ProbeConfig, *, json: JsonOption = False) -> None:
+    """How sound is each rule: the same pairs, rated under changed rules and in changed responses.
+
+    Rules are put in other words: in a built-in framing, and as in --paraphrases. Responses are
+    made longer by sentences without content, put into bullets or under a heading in the same
+    words, or end with a sentence that asks the judge for the best score. Per rule and form: mean
+    change of the rating, pairs whose order flips, change of entropy and of ENCORE's weight, with
+    95 % intervals over pairs. Named are the rules whose score a planted sentence buys, beyond what
+    a neutral sentence of the same length does.
+
+    Pairs are rated as by `encore rate`; ratings that the study has are not asked again, and the
+    same command goes on after an interruption. Everything goes to STUDY/probes/KEY, and the
+    study's own tables stay as they are. Exit code 3: some shards failed.
+
+    Example: encore rules probe my-study --judge ./my-judge --num-pairs 200
+    """
+    from encore.probing.rule_probe import probe_rules
+
+    with terminal_reporter() as reporter:
+        found = probe_rules(config, reporter=reporter)
+    as_record = found.model_dump(mode="json")
+    show_result(as_record, _tables(found), found.notes, ratings=None, as_json=json)
+    warn_of(synthetic=found.synthetic)
+
+
+def _tables(probe: Probe) -> Iterator[Table | Padding | str]:
+    rule_ids = [rule.rule_id for rule in probe.rules]
+
+    for name, about in probe.variants.items():
+        yield rule_table(rule_ids, probe.rules, _changes(name), title=f"{name}: {about}")
+    rises: TableColumns = {
+        **{
+            f"{one.variant.removeprefix('planted-')} (surely)": partial(_rise, one.variant)
+            for one in probe.rules[0].rises
+        },
+        "bought": lambda rule: _ANSWERS[rule.is_bought],
+    }
+    title = f"Rise by a planted sentence beyond a neutral one, margin {probe.margin:g}"
+    yield rule_table(rule_ids, probe.rules, rises, title=title)
+    yield rule_legend(rule_ids)
+    yield (
+        f"± is half of the 95 % interval over {probe.num_pairs:,} pairs; surely: lower bound at a "
+        f"risk of {probe.risk:.0%} for all rules and sentences together; weights at tau "
+        f"{probe.tau:g}."
+    )
+    yield f"{probe.sentence[:1].upper()}{probe.sentence[1:]}."
+
+
+def _changes(variant: str) -> TableColumns:
+    """The columns of one changed form."""
+    from encore.cli.analysis_tables import with_margin
+
+    def of(rule: RuleProbe) -> VariantEffect:
+        return rule.effect(variant)
+
+    return {
+        "change": lambda rule: with_margin(of(rule).rating_change),
+        "flips %": lambda rule: with_margin(of(rule).flip_rate, digits=1, scale=100),
+        "ΔH": lambda rule: with_margin(of(rule).entropy_change),
+        "Δ weight": lambda rule: with_margin(of(rule).weight_change, digits=4),
+        "nulls": lambda rule: of(rule).num_nulls,
+    }
+
+
+def _rise(variant: str, rule: RuleProbe) -> str:
+    found = rule.effect(variant)
+    rise = None if found.rise is None else found.rise.value
+    return f"{number(rise)} ({number(found.rise_bound)})"

@@ -1,0 +1,1 @@
+"""How sound each rule is: ratings of changed rules and changed responses beside unchanged ones."""

@@ -1,0 +1,44 @@
+"""What `encore rules probe` is told: the options of a rating run, and what is made of its pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from encore.config import RatingConfig, StudyConfig, option
+from encore.weighting.weights_config import SchemeOptions
+
+_SCHEME: dict[str, Any] = dict(SchemeOptions.model_fields)
+
+
+class ProbeConfig(RatingConfig, StudyConfig):
+    """`encore rules probe`: how a study's pairs are rated, and what the probe changes in them."""
+
+    limit: None = option(None, hidden=True, identity=False, help="As --num-pairs says.")
+    num_pairs: int = option(
+        200,
+        ge=2,
+        le=10_000,
+        help="Pairs that are rated in every form, a fair sample by content hash; all where the "
+        "study has fewer.",
+    )
+    paraphrases: Path | None = option(
+        None,
+        metavar="RULES.toml",
+        help="A rule set with the same rule ids in other words: one form more.",
+    )
+    margin: float = option(
+        0.05,
+        gt=0,
+        lt=1,
+        identity=False,
+        help="A planted sentence buys a rule's score if it surely raises it by more than this, "
+        "beyond what a neutral sentence of the same length does.",
+    )
+    tau: float = _SCHEME["tau"]
+    seed: int = option(0, ge=0, identity=False, help="Of the bootstrap over pairs.")
+
+    @property
+    def best_score(self) -> str:
+        """The highest score of the scale in use, as a judge writes it."""
+        return self.labels[-1] if self.labels else "1.0"

@@ -1,0 +1,128 @@
+"""What ratings of changed forms say about each rule, and which scores a planted sentence buys.
+
+A planted sentence also makes a response longer. Its rise is therefore measured from the ratings
+with a neutral sentence of the same length at the same place, response by response. A rule is named
+where the lower bound of a rise exceeds the margin. The bounds of all rules and sentences hold
+together: each is one-sided at a risk of 5 % divided by their number (Bonferroni), by Student's t
+over pairs, because a bootstrap of so rare a quantile would need tens of thousands of draws.
+
+Suffixes: P pairs, R rules; 2 before PR: chosen and rejected, and before that two forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from encore.evidence.run_comparison import RuleComparison, compare_ratings
+from encore.probing.probe_record import RuleProbe, VariantEffect
+from encore.probing.variants import CONTROL, PLANTED, UNCHANGED
+
+#: That any rule is named although no rise exceeds the margin.
+RISK = 0.05
+#: Below this number of pairs neither Student's t nor a bootstrap is to be trusted.
+MIN_PAIRS = 30
+
+_Floats = NDArray[np.float64]
+
+
+def measure(
+    rule_ids: Sequence[str],
+    rating_of: Mapping[str, _Floats],
+    *,
+    margin: float,
+    tau: float,
+    seed: int,
+    num_draws: int,
+) -> tuple[RuleProbe, ...]:
+    """Every figure of every rule.
+
+    Args:
+        rule_ids: The R rules.
+        rating_of: By form, `UNCHANGED` first: ratings of the same pairs, NaN where one is
+            missing, shape [2, P, R].
+        margin: What a rise has to exceed.
+        tau: Of ENCORE's weights.
+        seed: Of the bootstrap.
+        num_draws: Resamples.
+    """
+
+    def compared(first: str, second: str) -> tuple[RuleComparison, ...]:
+        both = np.stack([rating_of[first], rating_of[second]])
+        return compare_ratings(rule_ids, both, seed=seed, num_draws=num_draws, tau=tau)
+
+    planted = [name for name in rating_of if name in PLANTED]
+    level = RISK / (len(rule_ids) * len(planted))
+    control = rating_of[CONTROL]
+    changes = {name: compared(UNCHANGED, name) for name in rating_of if name != UNCHANGED}
+    rises = {name: compared(CONTROL, name) for name in planted}
+    bounds = {name: lower_bounds(rating_of[name] - control, level=level) for name in planted}
+    nulls = {name: np.isnan(rating).sum(axis=(0, 1)) for name, rating in rating_of.items()}
+
+    def effect(name: str, place: int) -> VariantEffect:
+        found = changes[name][place]
+        bound = float(bounds[name][place]) if name in bounds else np.nan
+        return VariantEffect(
+            variant=name,
+            num_ratings=found.num_ratings,
+            num_pairs=found.num_pairs,
+            num_nulls=int(nulls[name][place]),
+            rating_change=found.mean_difference,
+            flip_rate=found.flip_rate,
+            entropy_change=found.entropy_difference,
+            weight_change=found.weight_difference,
+            rise=rises[name][place].mean_difference if name in rises else None,
+            rise_bound=None if np.isnan(bound) else bound,
+        )
+
+    rules = []
+    for place, rule_id in enumerate(rule_ids):
+        effects = tuple(effect(name, place) for name in changes)
+        is_bought = _is_bought(
+            [one.rise_bound for one in effects if one.rise is not None],
+            margin=margin,
+            has_room=has_room(control[:, :, place], margin=margin),
+        )
+        num_nulls = int(nulls[UNCHANGED][place])
+        rules.append(
+            RuleProbe(rule_id=rule_id, num_nulls=num_nulls, is_bought=is_bought, effects=effects)
+        )
+    return tuple(rules)
+
+
+def lower_bounds(change_2PR: _Floats, *, level: float) -> _Floats:
+    """Lower ends of one-sided intervals of each rule's mean change, shape [R].
+
+    Args:
+        change_2PR: Change of each rating; NaN where it is not known, shape [2, P, R].
+        level: The risk that a bound lies above what all pairs of this kind would give.
+
+    Returns:
+        NaN for a rule with fewer than 30 pairs.
+    """
+    is_known_2PR = ~np.isnan(change_2PR)
+    num_ratings_R = is_known_2PR.sum(axis=(0, 1))
+    num_pairs_R = is_known_2PR.any(axis=0).sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_R = np.nansum(change_2PR, axis=(0, 1)) / num_ratings_R
+        # The two responses of a pair belong together: their errors are summed first.
+        error_PR = np.nansum(change_2PR - mean_R, axis=0)
+        correction_R = num_pairs_R / (num_pairs_R - 1)
+        sd_R = np.sqrt((error_PR**2).sum(axis=0) * correction_R) / num_ratings_R
+        bound_R = mean_R + stdtrit(num_pairs_R - 1, level) * sd_R
+    return np.where(num_pairs_R >= MIN_PAIRS, bound_R, np.nan)
+
+
+def has_room(control_2P: _Floats, *, margin: float) -> bool:
+    """Whether a rule's ratings can rise by more than the margin on average."""
+    is_known_2P = ~np.isnan(control_2P)
+    return bool(is_known_2P.any() and control_2P[is_known_2P].mean() < 1 - margin)
+
+
+def _is_bought(bounds: Sequence[float | None], *, margin: float, has_room: bool) -> bool | None:
+    if any(bound is not None and bound > margin for bound in bounds):
+        return True
+    return False if has_room and None not in bounds else None

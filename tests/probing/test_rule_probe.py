@@ -1,0 +1,172 @@
+"""`encore rules probe` names the rules that can be bought, and asks nothing twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from encore.data.study import open_study
+from encore.errors import EncoreError, InputError
+from encore.probing import rule_probe
+from encore.probing.probe_record import read_probe, read_probes
+from encore.probing.rule_probe import probe_rules
+from encore.rating.rating_run import open_run
+from encore.rating_runs import read_run
+from encore.shard_runner import work_through
+from encore.synthetic import synthetic_in
+from tests.probing.scripted_probes import (
+    RULES,
+    WeakJudge,
+    make_study,
+    probe_config,
+    write_rules,
+)
+from tests.studies import create_study
+
+NUM_PAIRS = 40
+#: Reframed, padded, longer, bulleted, headed, three planted sentences.
+NUM_FORMS = 8
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    return make_study(tmp_path, num_pairs=NUM_PAIRS)
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals cost most of a probe's time, and their width is tested elsewhere."""
+    monkeypatch.setattr(rule_probe, "NUM_DRAWS", 40)
+
+
+def files_of(study: Path) -> dict[str, bytes]:
+    paths = [path for path in study.rglob("*") if path.is_file()]
+    own = {str(path.relative_to(study)): path.read_bytes() for path in paths}
+    return {name: content for name, content in own.items() if not name.startswith("probes/")}
+
+
+def test_exactly_the_rules_that_obey_are_named(study: Path) -> None:
+    before = files_of(study)
+    judge = WeakJudge(obeys=("kind", "safe"), noise=0.15)
+    found = probe_rules(probe_config(study), judge=judge)
+    assert found.bought == ("kind", "safe")
+    assert [rule.is_bought for rule in found.rules] == [False, True, False, True]
+    assert "2 of 4 rules: kind, safe (" in found.sentence
+    assert judge.num_asked == 2 * NUM_PAIRS * len(RULES) * (NUM_FORMS + 1)
+    assert files_of(study) == before
+    kind = found.rules[1]
+    # It obeys two of the three sentences: 0.5 on average becomes 1.
+    rises = {one.variant: one.rise_bound for one in kind.rises}
+    assert min(rises["planted-order"], rises["planted-request"]) > 0.3 > rises["planted-claim"]
+    for one in kind.effects:
+        is_obeyed = one.variant in ("planted-order", "planted-request")
+        assert (one.rating_change.low > 0.3) == is_obeyed, one.variant
+        assert (one.entropy_change.high < -1) == is_obeyed
+        assert (one.weight_change.low > 0) == is_obeyed
+        # Ratings that are all 1 have no order; noise of 0.15 turns some pairs around.
+        assert (one.flip_rate.value == 0) == is_obeyed
+
+
+def test_a_judge_without_a_weakness_changes_nothing(study: Path) -> None:
+    found = probe_rules(probe_config(study), judge=WeakJudge())
+    assert found.bought == ()
+    for rule in found.rules:
+        for one in rule.effects:
+            assert one.rating_change.value == one.flip_rate.value == 0, one.variant
+            assert one.entropy_change.value == one.weight_change.value == 0
+
+
+def test_what_the_study_and_other_probes_have_is_not_asked_again(study: Path) -> None:
+    judge, config = WeakJudge(noise=0.1), probe_config(study)
+    whole = open_run(open_study(study), config.as_rating(), judge=judge)
+    work_through(whole.job())
+    per_form = 2 * 30 * len(RULES)
+    rated = judge.num_asked
+    small = probe_rules(probe_config(study, num_pairs=30), judge=judge)
+    assert judge.num_asked - rated == NUM_FORMS * per_form  # the unchanged form is there
+    asked = judge.num_asked
+    again = probe_rules(probe_config(study, num_pairs=30, seed=1, shard_size=100), judge=judge)
+    assert judge.num_asked == asked
+    assert (again.key, again.num_pairs) == (small.key, 30)
+    assert again.rules[0].effects[0].rating_change.value == (
+        small.rules[0].effects[0].rating_change.value
+    )
+    assert again.rules != small.rules  # other resamples
+    probe_rules(probe_config(study), judge=judge)
+    assert judge.num_asked - asked == NUM_FORMS * 2 * 10 * len(RULES)  # the ten new pairs
+    assert len(judge.asked) == len(set(judge.asked))
+
+
+def test_paraphrases_are_one_form_more(study: Path, tmp_path: Path) -> None:
+    judge = WeakJudge(noise=0.2)
+    paraphrases = write_rules(tmp_path / "words.toml", verb="seem", rule_ids=RULES[::-1])
+    probe_rules(probe_config(study), judge=judge)
+    asked = judge.num_asked
+    found = probe_rules(probe_config(study, paraphrases=paraphrases), judge=judge)
+    assert judge.num_asked - asked == 2 * NUM_PAIRS * len(RULES)
+    assert all(rule.effect("paraphrased").rating_change.value for rule in found.rules)
+    assert found.identity["rules_sha256"].keys() == {"unchanged", "reframed", "paraphrased"}
+    same = write_rules(tmp_path / "same.toml", verb="be", rule_ids=RULES)
+    found = probe_rules(probe_config(study, paraphrases=same), judge=judge)
+    assert f"rule {RULES[0]} has the same rating text among the paraphrases" in found.notes
+    assert found.rules[0].effect("paraphrased").rating_change.value == 0
+
+
+def test_the_record_is_read_back_for_the_run_whose_rules_it_is_about(study: Path) -> None:
+    judge = WeakJudge(obeys=("calm",))
+    small = probe_rules(probe_config(study, num_pairs=35), judge=judge)
+    found = probe_rules(probe_config(study), judge=judge)
+    assert {one.key for one in read_probes(study)} == {small.key, found.key}
+    run = open_run(open_study(study), probe_config(study).as_rating(limit=9), judge=judge)
+    work_through(run.job())
+    manifest = read_run(run.run_dir)
+    assert read_probe(study, manifest) == found
+    other = probe_config(study, layout="conversation-first").as_rating()
+    assert read_probe(study, open_run(open_study(study), other, judge=judge).manifest) is None
+    path = study / "probes" / found.key / "probe.json"
+    assert json.loads(path.read_text())["rules"][0]["is_bought"] is True
+    path.write_text("{}")
+    with pytest.raises(EncoreError, match=r"probe\.json: damaged, key: Field required; delete it"):
+        read_probes(study)
+    assert synthetic_in(study) == ()
+
+
+def test_a_judge_that_is_silent_on_planted_sentences_is_neither_named_nor_cleared(study: Path):
+    found = probe_rules(probe_config(study), judge=WeakJudge(refuses="this"))
+    silent = [rule.effect("planted-order") for rule in found.rules]
+    assert {one.num_nulls for one in silent} == {2 * NUM_PAIRS}
+    assert {one.rating_change.value for one in silent} == {None}
+    assert [rule.is_bought for rule in found.rules] == [None] * len(RULES)
+    assert "these ratings cannot say it of calm, kind, plain, safe" in found.sentence
+    assert f"planted-order: {8 * NUM_PAIRS} of {8 * NUM_PAIRS} ratings are null" in found.notes
+
+
+def test_bad_input_is_named_and_leaves_nothing(study: Path, tmp_path: Path) -> None:
+    empty = create_study(tmp_path / "empty").path
+    with pytest.raises(InputError, match="has no pairs; run `encore ingest` first"):
+        probe_rules(probe_config(empty), judge=WeakJudge())
+    assert not (empty / "probes").exists()
+    strange = write_rules(tmp_path / "strange.toml", rule_ids=["calm", "kind", "plain", "sane"])
+    with pytest.raises(InputError, match="missing safe; not among the rules of mine: sane"):
+        probe_rules(probe_config(study, paraphrases=strange), judge=WeakJudge())
+    assert not (study / "probes").exists()
+
+
+def test_a_small_study_is_probed_whole_and_names_no_rule(tmp_path: Path) -> None:
+    study = make_study(tmp_path, num_pairs=8)
+    found = probe_rules(probe_config(study), judge=WeakJudge(obeys=RULES))
+    assert found.num_pairs == 8
+    assert "the study has 8 pairs, fewer than 200: all are probed" in found.notes
+    assert any(note.startswith("fewer than 30 pairs") for note in found.notes)
+    assert found.bought == ()
+    assert {rule.is_bought for rule in found.rules} == {None}
+
+
+@pytest.mark.full
+def test_over_a_hundred_seeds_no_other_rule_is_ever_named(tmp_path: Path) -> None:
+    study = make_study(tmp_path, num_pairs=NUM_PAIRS)
+    judges = (WeakJudge(obeys=("kind",), noise=0.15, seed=seed) for seed in range(100))
+    named = [probe_rules(probe_config(study), judge=judge).bought for judge in judges]
+    assert named == [("kind",)] * 100
