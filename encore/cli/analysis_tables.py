@@ -10,6 +10,7 @@ from typing import Any
 from rich.padding import Padding
 from rich.table import Table
 
+from encore.agreement import Estimate
 from encore.analysis.analyze import Analysis
 from encore.analysis.statistics import POOLED, RuleStats
 from encore.cli.output import (
@@ -22,7 +23,7 @@ from encore.cli.output import (
     significant,
     span_of,
 )
-from encore.evidence.run_comparison import Estimate, RunComparison
+from encore.evidence.run_comparison import RunComparison
 
 _POLICY_NAMES = {"half": "half", "untied": "untied", "strict": "strict*", "inclusive": ">=*"}
 _KINDS = {"discrete": "discrete", "differential": "KDE"}

@@ -1,0 +1,261 @@
+"""Agreement between raters: figures by other libraries, intervals by simulated annotators."""
+
+from __future__ import annotations
+
+import time
+
+import krippendorff
+import numpy as np
+import pytest
+import scipy.stats
+from sklearn.metrics import cohen_kappa_score
+
+from encore import agreement
+from encore.agreement import (
+    Estimate,
+    alpha_interval,
+    cohens_kappa,
+    comparisons_needed,
+    kappa_interval,
+    krippendorff_alpha,
+    pearson_interval,
+    win_rate_interval,
+    win_rate_power,
+)
+from encore.errors import InputError
+
+LEVELS: tuple[agreement.Level, ...] = ("nominal", "ordinal", "interval")
+#: Krippendorff's own example: three observers, fifteen units.
+N = np.nan
+EXAMPLE = np.array(
+    [
+        [N, N, N, N, N, 3, 4, 1, 2, 1, 1, 3, 3, N, 3],
+        [1, N, 2, 1, 3, 3, 4, 3, N, N, N, N, N, N, N],
+        [N, N, 2, 1, 3, 4, 4, N, 2, 1, 1, 3, 3, N, 4],
+    ]
+)
+
+
+def graded(seed: int = 0, *, num_items: int = 60) -> np.ndarray:
+    """Four raters on six uneven levels, a fifth of the labels missing."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=num_items)
+    raw = np.clip(np.rint(truth + 0.7 * rng.normal(size=(4, num_items)) + 2), 0, 5)
+    labels = np.array([0, 0.1, 0.25, 0.5, 0.9, 1.0])[raw.astype(int)]
+    labels[rng.random(labels.shape) < 0.2] = np.nan
+    return labels
+
+
+def test_alpha_of_krippendorffs_example_is_the_one_he_printed():
+    assert krippendorff_alpha(EXAMPLE) == pytest.approx(0.691, abs=5e-4)
+    assert krippendorff_alpha(EXAMPLE, level="interval") == pytest.approx(0.811, abs=5e-4)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_draw_is_the_packages_alpha_of_the_items_that_were_drawn(level, monkeypatch):
+    for seed in range(5):
+        labels = graded(seed)
+        expected = krippendorff.alpha(labels, level_of_measurement=level)
+        assert krippendorff_alpha(labels, level=level) == pytest.approx(expected, abs=1e-12)
+        items = agreement._AlphaItems.of(labels, level)
+        counts, times = items.count_PV.toarray().astype(int), items.times_P.astype(int)
+        rng = np.random.default_rng(seed)
+        weights = rng.multinomial(times.sum(), times / times.sum(), size=20)
+        for weight, found in zip(weights, items.figures(weights.astype(float)), strict=True):
+            drawn = np.repeat(counts, weight, axis=0)
+            package = krippendorff.alpha(
+                value_counts=drawn, value_domain=items.value_V, level_of_measurement=level
+            )
+            assert found == pytest.approx(package, abs=1e-12)
+        # Too many values for the package's memory: the same figure without it.
+        monkeypatch.setattr(agreement, "_MOST_CELLS_OF_PACKAGE", 0)
+        assert krippendorff_alpha(labels, level=level) == pytest.approx(expected, abs=1e-12)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_every_draw_is_scikit_learns_kappa_of_the_items_that_were_drawn(is_ordered):
+    first, second = graded(3)[:2]
+    both = ~np.isnan(first) & ~np.isnan(second)
+    values, codes = np.unique([first[both], second[both]], return_inverse=True)
+    codes, weights = codes.reshape(2, -1), "quadratic" if is_ordered else None
+    expected = cohen_kappa_score(*codes, weights=weights)
+    assert cohens_kappa(first, second, is_ordered=is_ordered) == pytest.approx(expected, abs=1e-12)
+    items = agreement._KappaItems.of(first, second, is_ordered=is_ordered)
+    drawn = np.random.default_rng(0).multinomial(both.sum(), items.times_P / both.sum(), size=20)
+    for weight, found in zip(drawn, items.figures(drawn.astype(float)), strict=True):
+        rows = np.repeat(items.code_2P, weight, axis=1)
+        package = cohen_kappa_score(*rows, labels=range(len(values)), weights=weights)
+        assert found == pytest.approx(package, abs=1e-12)
+
+
+def test_what_is_not_defined_is_null():
+    constant, varied = np.zeros(6), np.array([0, 1, 0, 1, 1, 0.0])
+    nobody = np.full(6, np.nan)
+    assert krippendorff_alpha(np.stack([constant, constant])) is None
+    assert krippendorff_alpha(np.stack([varied, nobody])) is None
+    assert alpha_interval(np.stack([varied, nobody])) == Estimate()
+    # Scikit-learn says 0 of a rater who always says the same; that is no measure of agreement.
+    for other in (constant, varied, nobody):
+        assert cohens_kappa(constant, other) is None
+        assert kappa_interval(other, constant) == Estimate()
+    assert pearson_interval(constant, varied) == Estimate()
+    assert win_rate_interval([]) == Estimate()
+    # Perfect agreement is 1, and nothing says how far from it other items are.
+    assert alpha_interval(np.stack([varied, varied])) == Estimate(value=1.0, low=1.0, high=1.0)
+    # One item with two labels: a value, no interval.
+    pair = np.array([[0.0, N], [1.0, 1.0]])
+    assert alpha_interval(pair) == Estimate(value=krippendorff_alpha(pair))
+
+
+def test_the_same_seed_gives_the_same_interval_whatever_the_order_of_raters_and_items():
+    labels = graded()
+    found = alpha_interval(labels, level="ordinal", seed=5)
+    other = alpha_interval(labels[::-1, ::-1], level="ordinal", seed=5)
+    assert [found.value, found.low, found.high] == pytest.approx(
+        [other.value, other.low, other.high], abs=1e-12
+    )
+    assert found.low < found.value < found.high
+    assert alpha_interval(labels, level="ordinal", seed=6) != found
+
+
+#: Share of items of a class, and how often a rater calls an item of it (and of the others) true.
+SHARE, IN_CLASS, OUTSIDE = 0.3, 0.85, 0.1
+
+
+def yes_or_no(rng: np.random.Generator, num_items: int, num_raters: int) -> np.ndarray:
+    """Raters who see each item's class through the same noise."""
+    chance = np.where(rng.random(num_items) < SHARE, IN_CLASS, OUTSIDE)
+    return (rng.random((num_raters, num_items)) < chance).astype(float)
+
+
+def alpha_study(rng: np.random.Generator) -> tuple[Estimate, float]:
+    """Three raters, one label in ten missing; q is how probably an item is called true.
+
+    Two labels of an item differ with 2 E[q(1 - q)], two of any with 2 E[q] (1 - E[q]), so that
+    alpha is Var(q) / (E[q] (1 - E[q])).
+    """
+    labels = yes_or_no(rng, 150, 3)
+    labels[rng.random(labels.shape) < 0.1] = np.nan
+    mean = SHARE * IN_CLASS + (1 - SHARE) * OUTSIDE
+    variance = SHARE * (1 - SHARE) * (IN_CLASS - OUTSIDE) ** 2
+    return alpha_interval(labels, seed=int(rng.integers(1 << 31))), variance / (mean * (1 - mean))
+
+
+def few_items_study(rng: np.random.Generator) -> tuple[Estimate, float]:
+    """Two raters, 40 items, a number each: alpha is the share of variance that items have."""
+    labels = rng.normal(size=40) * 2 + rng.normal(size=(2, 40))
+    return alpha_interval(labels, level="interval", seed=int(rng.integers(1 << 31))), 4 / 5
+
+
+def kappa_study(rng: np.random.Generator) -> tuple[Estimate, float]:
+    """The same raters, two of them: both have the mean E[q], so kappa is what alpha is."""
+    first, second = yes_or_no(rng, 150, 2)
+    mean = SHARE * IN_CLASS + (1 - SHARE) * OUTSIDE
+    variance = SHARE * (1 - SHARE) * (IN_CLASS - OUTSIDE) ** 2
+    found = kappa_interval(first, second, seed=int(rng.integers(1 << 31)))
+    return found, variance / (mean * (1 - mean))
+
+
+@pytest.mark.parametrize(
+    ("num_studies", "least", "most"),
+    # 100 studies: a method that covers 95 % lies within these bounds in 99.7 % of all seeds.
+    [(100, 0.88, 1.0), pytest.param(500, 0.93, 0.97, marks=pytest.mark.full)],
+)
+@pytest.mark.parametrize("study", [alpha_study, few_items_study, kappa_study])
+def test_intervals_cover_the_models_own_agreement(study, num_studies, least, most):
+    rng = np.random.default_rng(15)
+    found = [study(rng) for _ in range(num_studies)]
+    coverage = np.mean([one.low <= truth <= one.high for one, truth in found])
+    assert least <= coverage <= most
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_1000_draws_over_20000_labels_take_at_most_10_seconds(level):
+    """Two raters on 101 levels: hardly two items are alike."""
+    rng = np.random.default_rng(0)
+    labels = np.clip(rng.random(10_000) + 0.2 * rng.normal(size=(2, 10_000)), 0, 1).round(2)
+    began = time.process_time()
+    found = alpha_interval(labels, level=level)
+    assert time.process_time() - began < 10
+    assert found.low < found.value < found.high
+
+
+def test_pearsons_interval_is_that_of_scipy():
+    x, y = np.random.default_rng(2).normal(size=(2, 30))
+    y[3] = np.nan
+    expected = scipy.stats.pearsonr(np.delete(x, 3), np.delete(y, 3))
+    low, high = expected.confidence_interval()
+    found = pearson_interval(x, y)
+    assert [found.value, found.low, found.high] == pytest.approx([expected.statistic, low, high])
+
+
+@pytest.mark.parametrize(("wins", "number"), [(5, 6), (0, 4), (7, 7), (83, 100)])
+def test_a_win_rates_interval_is_the_exact_binomial_one(wins, number):
+    expected = scipy.stats.binomtest(wins, number).proportion_ci(method="exact")
+    found = win_rate_interval([True] * wins + [False] * (number - wins))
+    assert [found.value, found.low, found.high] == pytest.approx([wins / number, *expected])
+
+
+def test_three_annotators_who_always_agree_count_as_one():
+    pairs = [f"{place}" for place in range(40)]
+    wins = [place % 5 > 0 for place in range(40)]
+    alone = win_rate_interval(wins)
+    together = win_rate_interval(wins * 3, group_C=pairs * 3)
+    # Student's t of 39 instead of 119 degrees of freedom makes it a little wider.
+    assert together.value == alone.value
+    assert (together.low, together.high) == pytest.approx((alone.low, alone.high), abs=0.02)
+    assert win_rate_interval(wins * 3).high < together.high
+    # All won: how pairs differ cannot be seen, so each pair counts once.
+    assert win_rate_interval([True] * 6, group_C=list("aabbcc")).low == pytest.approx(
+        win_rate_interval([True] * 3).low
+    )
+    assert win_rate_interval([True, False], group_C=["a", "a"]) == Estimate(value=0.5)
+
+
+def simulated_power(
+    num_pairs: int, *, num_annotators: int = 1, correlation: float = 0.0, num_studies: int = 4000
+) -> float:
+    """How often a study shows 83 %: each pair of rules has a win rate of its own.
+
+    A beta distribution with mean 0.83 whose variance makes two choices on a pair correlate so.
+    """
+    rng = np.random.default_rng(83)
+    rate = np.full((num_studies, num_pairs), agreement.PAPER_WIN_RATE)
+    if correlation:
+        size = 1 / correlation - 1
+        rate = rng.beta(rate * size, (1 - rate) * size)
+    wins = rng.binomial(num_annotators, rate)
+    if num_annotators == 1:
+        p_values = [scipy.stats.binomtest(k, num_pairs).pvalue for k in range(num_pairs + 1)]
+        return float((np.array(p_values)[wins.sum(axis=1)] < agreement.SIGNIFICANCE).mean())
+    groups = np.repeat([str(pair) for pair in range(num_pairs)], num_annotators)
+    shown = 0
+    for row in wins:
+        won = (np.arange(num_annotators) < row[:, None]).ravel()
+        shown += win_rate_interval(won, group_C=groups).low > 0.5
+    return shown / num_studies
+
+
+def test_the_power_of_the_papers_study_is_what_simulated_studies_have():
+    needed = comparisons_needed(0.83, power=0.8)
+    assert simulated_power(needed) >= 0.8 - 0.02
+    assert simulated_power(needed - 1) < 0.8 or win_rate_power(needed - 1, win_rate=0.83) < 0.8
+    for number in (6, 12, 20, 40):
+        expected = float(win_rate_power(number, win_rate=0.83))
+        assert simulated_power(number) == pytest.approx(expected, abs=0.025)
+    # Five wins of six: 83 %, and nothing is shown.
+    assert win_rate_interval([True] * 5 + [False]).low < 0.5
+
+
+def test_three_annotators_whose_choices_correlate_need_more_comparisons():
+    needed = comparisons_needed(0.83, power=0.8, num_annotators=3, correlation=0.5)
+    assert needed == 2 * comparisons_needed(0.83, power=0.8)  # 1 + (3 - 1) / 2
+    power = simulated_power(-(-needed // 3), num_annotators=3, correlation=0.5, num_studies=600)
+    assert power >= 0.75
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.3, 1.01, 0.5001])
+def test_a_win_rate_that_no_study_shows_is_refused(rate):
+    with pytest.raises(InputError, match=f"{rate}.*0.5"):
+        comparisons_needed(rate)
