@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from encore.agreement import Estimate
 from encore.data.study import PROBES
 from encore.errors import EncoreError
-from encore.evidence.run_comparison import Estimate
 from encore.files import atomic_write_bytes
 from encore.rating_runs import RatingManifest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encore.evidence.run_comparison import Estimate
+from encore.agreement import Estimate
 from encore.probing.soundness import RISK, lower_bounds, measure
 from encore.probing.variants import CONTROL, PLANTED, UNCHANGED
 from encore.weighting.encore import entropy_weights
