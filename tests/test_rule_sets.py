@@ -42,6 +42,12 @@ def test_a_users_own_set_loads_by_path_and_keeps_its_order(tmp_path):
     assert load_rule_set(path).rule_ids == ("zeal", "a-own")
 
 
+def test_where_a_rule_comes_from_changes_no_digest(tmp_path):
+    plain = load_rule_set(write_rules(tmp_path, RULE))
+    origin = {"source": "pool", "licence": "MIT", "origin": "line 3", "merged_from": []}
+    assert load_rule_set(write_rules(tmp_path, RULE | origin)) == plain
+
+
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
@@ -58,6 +64,8 @@ def test_a_users_own_set_loads_by_path_and_keeps_its_order(tmp_path):
         (({**RULE, "title": "日本"},), "rule 0 ('日本'), key 'rule_id': String should match"),
         (({"title": "Kindness"},), "line 2, rule 0 ('Kindness'), key 'description': Field"),
         ((), "key 'rules': Field required"),
+        (({"title": "A", "description": "B"},), "Field required; `encore rules draft` writes it"),
+        (({**RULE, "is_draft": 1},), "rule 0 ('Kindness') is a draft; read its texts"),
     ],
 )
 def test_an_error_names_file_rule_and_key_and_what_was_meant(tmp_path, rules, said):

@@ -12,7 +12,7 @@ from encore.options import new_app, run_main
 
 #: In the order a study goes through them; of two words: a command of a group.
 COMMANDS = (
-    *("demo", "rules probe"),
+    *("demo", "rules merge", "rules probe"),
     *("ingest", "rate", "status", "show", "browse", "analyze", "weights", "theory"),
     *("report", "plan rate", "plan train", "train", "gate", "score", "benchmark", "judge"),
     *("compare", "paper", "export", "serve", "sql", "publish", "doctor"),
@@ -34,7 +34,7 @@ _GROUPS = {
 
 def command_of(name: str) -> Callable[..., None]:
     """The function of a command; its module is imported."""
-    module = name.replace(" ", "_")
+    module = name.replace(" ", "_").replace("-", "_")
     function: Callable[..., None] = getattr(import_module(f"encore.cli.{module}"), module)
     return function
 

@@ -17,6 +17,15 @@ from encore.data.records import Rule, RuleSet, slug
 from encore.errors import InputError, did_you_mean
 
 SHIPPED_RULE_SETS = ("encore-10", "encore-20")
+RULE_ID_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
+_WRITTEN_BY_DRAFT = ("preference_rule", "rating_rule")
+
+
+def rule_file(name_or_path: str | Path) -> Path:
+    """The file of the rule set shipped under a name; any other name is a path already."""
+    if name_or_path in SHIPPED_RULE_SETS:
+        return Path(__file__).parent / f"{name_or_path}.toml"
+    return Path(name_or_path)
 
 
 def load_rule_set(name_or_path: str | Path) -> RuleSet:
@@ -24,15 +33,14 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
 
     Each ``[[rules]]`` table has ``title``, ``description``, ``preference_rule`` and
     ``rating_rule``; ``rule_id`` defaults to the kebab-case title. The file's order is the head
-    order.
+    order. Where a rule comes from (`encore.curation.pool`) may stand beside its texts; it is no
+    part of the rule and its digest.
 
     Raises:
-        InputError: No such set; or the file, rule and key that is wrong.
+        InputError: No such set; or the file, rule and key that is wrong; a rule is a draft.
     """
-    path = Path(name_or_path)
-    if name_or_path in SHIPPED_RULE_SETS:
-        path = Path(__file__).parent / f"{name_or_path}.toml"
-    elif not path.is_file():
+    path = rule_file(name_or_path)
+    if not path.is_file():
         raise InputError(
             f"rule set {str(name_or_path)!r}: neither a shipped set "
             f"({', '.join(SHIPPED_RULE_SETS)}) nor a TOML file; give one of these or a path"
@@ -46,8 +54,14 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
         file = _RuleFile.model_validate(data)
     except ValidationError as error:
         raise InputError(f"rule set {path}: {_problem(error, data, text)}") from error
-    rules = tuple(Rule(**rule.model_dump()) for rule in file.rules)
+    texts = {field.name for field in fields(Rule)}
+    rules = tuple(Rule(**rule.model_dump(include=texts)) for rule in file.rules)
     for index, rule in enumerate(rules):
+        if file.rules[index].is_draft:
+            raise InputError(
+                f"rule set {path}: rule {index} ({rule.title!r}) is a draft; read its texts, put "
+                "right what is wrong, then take out its line is_draft = true"
+            )
         if rule.rule_id in [other.rule_id for other in rules[:index]]:
             raise InputError(
                 f"rule set {path}: rule {index} ({rule.title!r}), rule_id {rule.rule_id!r} is used "
@@ -68,10 +82,15 @@ class _RuleTable(BaseModel):
     preference_rule: _Text
     rating_rule: _Text
     rule_id: str = Field(
-        pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$",
+        pattern=RULE_ID_PATTERN,
         default_factory=lambda rule: slug(rule.get("title", "")),
         validate_default=True,
     )
+    source: str = ""
+    licence: str = ""
+    origin: str = ""
+    merged_from: list[dict[str, str]] = []
+    is_draft: bool = False
 
 
 class _RuleFile(BaseModel):
@@ -79,6 +98,7 @@ class _RuleFile(BaseModel):
 
     name: str = Field(min_length=1)
     source: str | None = None
+    licence: str | None = None
     rules: list[_RuleTable] = Field(min_length=1)
 
 
@@ -93,11 +113,13 @@ def _problem(error: ValidationError, data: Mapping[str, Any], text: str) -> str:
     if len(place) == 2:
         known = list(_RuleTable.model_fields)
         title = data["rules"][place[1]].get("title", "no title")
-        where = f"line {_line(text, int(place[1]), str(key))}, rule {place[1]} ({title!r}), "
+        line = _line(text, int(place[1]), str(key))
+        where = f"line {line}, rule {place[1]} ({title!r}), "
     if first["type"] == "extra_forbidden":
         near = did_you_mean(str(key), known) or f"; keys are {', '.join(known)}"
         return f"{where}unknown key {str(key)!r}{near}"
-    return f"{where}key {str(key)!r}: {first['msg']}"
+    next_step = "; `encore rules draft` writes it" if key in _WRITTEN_BY_DRAFT else ""
+    return f"{where}key {str(key)!r}: {first['msg']}{next_step}"
 
 
 def _line(text: str, rule: int, key: str) -> int:

@@ -1,0 +1,52 @@
+"""`encore rules merge`: pools of principles become one."""
+
+from __future__ import annotations
+
+from encore.cli.output import compact_table, counted, record_table
+from encore.curation.curation_config import MergeConfig
+from encore.options import JsonOption, command
+from encore.terminal import out, print_json, say, warn
+
+#: So many copies are shown; all of them stand in the JSON and in the file.
+_MAX_SHOWN = 20
+
+
+@command
+def rules_merge(config: MergeConfig, *, json: JsonOption = False) -> None:
+    """Put pools of principles together; each rule keeps its source, licence and place in it.
+
+    A rule with the texts of an earlier one is a copy, also under another name: the first stays, in
+    the order of the pools, and remembers the others in `merged_from`. Two rules with one id and
+    different texts both stay; the later one's id gets a suffix. Records without a text are left
+    out. All of it is counted and shown.
+
+    Examples: `encore rules merge constitution.csv rbr=propositions.toml --output pool.toml
+    --licence rbr=MIT`, `encore rules merge encore-20 my-rules.jsonl --output pool.toml`.
+    """
+    from encore.curation.merge import merge
+
+    merged = merge(config)
+    if json:
+        print_json(merged.as_dict())
+    else:
+        columns = ["pool", "rules", "copies", "empty", "without licence"]
+        fields = ["name", "num_rules", "num_copies", "num_empty", "num_without_licence"]
+        out.print(record_table(merged.pools, dict(zip(columns, fields, strict=True))))
+        if merged.copies:
+            rows = [(one.rule_id, f"{one.pool}, {one.origin}", one.kept) for one in merged.copies]
+            columns = ["copy", "from", "stays"]
+            out.print(compact_table(columns, rows[:_MAX_SHOWN], title="Copies"))
+    for one in merged.renamed[:_MAX_SHOWN]:
+        warn(
+            f"rule_id {one.rule_id} of {one.source}, {one.origin} is used by another rule with "
+            f"another text: here it is {one.new_rule_id}"
+        )
+    for what, num_hidden in (
+        ("copies", len(merged.copies) - _MAX_SHOWN),
+        ("new ids", len(merged.renamed) - _MAX_SHOWN),
+    ):
+        if num_hidden > 0:
+            say(f"note: {num_hidden:,} more {what}; --json lists all of them")
+    for note in merged.notes:
+        say(f"note: {note}")
+    say(f"{counted(len(merged.rules), 'rule')} in {merged.output}")

@@ -1,0 +1,1 @@
+"""From pools of principles to a rule set: merge, compare, check."""

@@ -1,0 +1,221 @@
+"""Pools become one: copies are dropped, every rule keeps where it comes from."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from encore.curation.curation_config import MergeConfig
+from encore.curation.pool import Pool, PoolRule, check_output, first_of, read_pool, write_pool
+from encore.data.rules import rule_file
+from encore.errors import InputError, did_you_mean
+
+#: Description, preference text and rating text of a rule, in the form that copies share.
+_Texts = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedPool:
+    """What became of one pool: ``num_rules`` with a text, ``num_copies`` of them dropped."""
+
+    name: str
+    num_rules: int
+    num_copies: int
+    num_empty: int
+    num_without_licence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A rule whose texts are those of an earlier rule, with the id ``kept``."""
+
+    rule_id: str
+    title: str
+    pool: str
+    origin: str
+    kept: str
+    has_other_title: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renamed:
+    """A rule whose id another rule has."""
+
+    rule_id: str
+    new_rule_id: str
+    source: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """The one pool, and how it came about."""
+
+    output: Path
+    rules: tuple[PoolRule, ...]
+    pools: tuple[MergedPool, ...]
+    copies: tuple[Copy, ...]
+    renamed: tuple[Renamed, ...]
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values, with the rules' ids in the place of the rules."""
+        return {
+            "output": str(self.output),
+            "num_rules": len(self.rules),
+            "rule_ids": [rule.rule_id for rule in self.rules],
+            "pools": [asdict(pool) for pool in self.pools],
+            "copies": [asdict(copy) for copy in self.copies],
+            "renamed": [asdict(one) for one in self.renamed],
+            "notes": [*self.notes],
+        }
+
+
+def merge(config: MergeConfig) -> Merged:
+    """Read pools, drop copies, give every rule an id of its own, and write one pool.
+
+    A copy has the same description, preference text and rating text, but for case, spaces and the
+    form of its characters. The first one stays, in the order of the pools and then of the file,
+    and remembers where the others come from, with their titles.
+
+    Raises:
+        InputError: A pool that cannot be read, two pools of one name, a licence of no pool.
+    """
+    named = [_name_and_file(pool) for pool in config.pools]
+    check_output(config.output, inputs=[rule_file(file) for _, file in named])
+    pools = [read_pool(file, name=name, ids_may_repeat=True) for name, file in named]
+    _check_names([pool.name for pool in pools])
+    pools = _licensed(pools, config.licence)
+    kept, copies = _without_copies(pools)
+    rules, renamed = _with_own_ids([*kept.values()])
+    write_pool(config.output, rules)
+    id_of = {texts: rule.rule_id for texts, rule in zip(kept, rules, strict=True)}
+    return Merged(
+        output=config.output,
+        rules=rules,
+        pools=tuple(_count(pool, copies) for pool in pools),
+        copies=tuple(_copy(pool, rule, kept[texts], id_of[texts]) for pool, rule, texts in copies),
+        renamed=renamed,
+        notes=tuple(_notes(pools)),
+    )
+
+
+def _name_and_file(text: str) -> tuple[str | None, str]:
+    name, equals, file = text.partition("=")
+    if not equals or Path(text).is_file():
+        return None, text
+    if not name.strip() or not file:
+        raise InputError(f"POOL {text!r}: expected FILE or NAME=FILE")
+    return name.strip(), file
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"two pools are called {name!r}; give each a name of its own as NAME=FILE, so that "
+                "every rule's source says which one it is of"
+            )
+
+
+def _licensed(pools: Sequence[Pool], given: Iterable[str]) -> list[Pool]:
+    """The pools; where a rule names no licence, it has that of its source."""
+    licences = {}
+    sources = sorted({rule.source for pool in pools for rule in pool.rules})
+    for text in given:
+        name, _, licence = (part.strip() for part in text.partition("="))
+        if not licence:
+            raise InputError(f"--licence {text!r}: expected NAME=TEXT, e.g. my-pool=MIT")
+        if name not in sources:
+            near = did_you_mean(name, sources) or f"; pools are {', '.join(sources)}"
+            raise InputError(f"--licence {text!r}: no pool is called {name!r}{near}")
+        licences[name] = licence
+    return [
+        replace(pool, rules=tuple(_with_licence(rule, licences) for rule in pool.rules))
+        for pool in pools
+    ]
+
+
+def _with_licence(rule: PoolRule, licences: Mapping[str, str]) -> PoolRule:
+    return rule.model_copy(update={"licence": rule.licence or licences.get(rule.source, "")})
+
+
+def plain_text(text: str) -> str:
+    """A text without what two copies of it may differ in: case, spaces, forms of characters."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _without_copies(
+    pools: Iterable[Pool],
+) -> tuple[dict[_Texts, PoolRule], list[tuple[str, PoolRule, _Texts]]]:
+    """The rules that stay, by their texts; each copy with its pool and its texts."""
+    kept: dict[_Texts, PoolRule] = {}
+    copies = []
+    for pool in pools:
+        for rule in pool.rules:
+            description, preference, rating = map(
+                plain_text, (rule.description, rule.preference_rule, rule.rating_rule)
+            )
+            texts = (description, preference, rating)
+            if texts in kept:
+                kept[texts] = kept[texts].absorbing(rule)
+                copies.append((pool.name, rule, texts))
+            else:
+                kept[texts] = rule
+    return kept, copies
+
+
+def _copy(pool: str, rule: PoolRule, kept: PoolRule, kept_id: str) -> Copy:
+    return Copy(
+        rule_id=rule.rule_id,
+        title=rule.title,
+        pool=pool,
+        origin=rule.origin,
+        kept=kept_id,
+        has_other_title=plain_text(rule.title) != plain_text(kept.title),
+    )
+
+
+def _with_own_ids(
+    rules: Sequence[PoolRule],
+) -> tuple[tuple[PoolRule, ...], tuple[Renamed, ...]]:
+    """The rules, where an id that an earlier rule has gets the next free suffix: -2, -3, …."""
+    taken, seen, suffixes = {rule.rule_id for rule in rules}, set(), Counter[str]()
+    unique, renamed = [], []
+    for rule in rules:
+        new_id = rule.rule_id
+        if rule.rule_id in seen:
+            while new_id in taken:
+                suffixes[rule.rule_id] += 1
+                new_id = f"{rule.rule_id}-{suffixes[rule.rule_id] + 1}"
+            taken.add(new_id)
+            ids = {"rule_id": rule.rule_id, "new_rule_id": new_id}
+            renamed.append(Renamed(**ids, source=rule.source, origin=rule.origin))
+        seen.add(new_id)
+        unique.append(rule.model_copy(update={"rule_id": new_id}))
+    return tuple(unique), tuple(renamed)
+
+
+def _count(pool: Pool, copies: Iterable[tuple[str, PoolRule, _Texts]]) -> MergedPool:
+    return MergedPool(
+        name=pool.name,
+        num_rules=len(pool.rules),
+        num_copies=sum(name == pool.name for name, _, _ in copies),
+        num_empty=len(pool.empty),
+        num_without_licence=sum(not rule.licence for rule in pool.rules),
+    )
+
+
+def _notes(pools: Sequence[Pool]) -> list[str]:
+    notes = [note for pool in pools for note in pool.notes]
+    bare = sorted({rule.source for pool in pools for rule in pool.rules if not rule.licence})
+    if bare:
+        notes.append(
+            f"no licence is named for rules of {first_of(bare)}; where you know it: --licence "
+            f"{bare[0]}=TEXT"
+        )
+    return notes

@@ -1,0 +1,211 @@
+"""Pools of three formats become one; every rule keeps where it comes from, nothing is silent."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from encore.cli.rules_merge import rules_merge
+from encore.curation.curation_config import MergeConfig
+from encore.curation.merge import merge
+from encore.curation.pool import PoolRule, Provenance, read_pool, write_pool
+from encore.data.rules import load_rule_set
+from encore.errors import InputError
+from tests.cli.invoking import Command
+
+command = Command(rules_merge)
+FULL = {
+    "title": "Kindness",
+    "description": "Be kind.",
+    "preference_rule": "Accept the kinder response.",
+    "rating_rule": "The response should be kind.",
+}
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_lines(path: Path, *records: object) -> Path:
+    return write(path, "".join(json.dumps(one) + "\n" for one in records))
+
+
+def merged(folder: Path, *pools: object, licence: tuple[str, ...] = ()):
+    pools_given = tuple(map(str, pools))
+    return merge(MergeConfig(pools=pools_given, output=folder / "pool.toml", licence=licence))
+
+
+@pytest.mark.parametrize("suffix", [".toml", ".csv", ".jsonl"])
+def test_a_pool_is_read_as_it_was_written(tmp_path, suffix):
+    copy = Provenance(rule_id="b", title="B", source="other", licence="MIT", origin="line 3")
+    rules = (
+        PoolRule(**FULL, rule_id="kindness", source="mine", origin="kindness", merged_from=(copy,)),
+        PoolRule(
+            rule_id="rule-1",
+            title='"Quotes", \\ and\ttabs',
+            description="Two lines\r\nand 日本語, \x7f, ''' and \"\"\"\n=1+1",
+            licence="CC BY-NC 4.0",
+            is_draft=True,
+        ),
+        PoolRule(rule_id="f", title="f", description="=HYPERLINK(1)", source="+1", origin="-"),
+    )
+    path = tmp_path / f"pool{suffix}"
+    write_pool(path, rules)
+    # What a file does not say is said of it: the pool's name, and the id as the origin.
+    filled = (rules[0], rules[1].model_copy(update={"source": "pool", "origin": "rule-1"}))
+    assert read_pool(path).rules == (*filled, rules[2])
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_formula_in_a_cell_is_neutralised_and_counted(tmp_path):
+    bad = '=HYPERLINK("http://x","y")'
+    pool = write(tmp_path / "bad.csv", 'title,text\nA,"=HYPERLINK(""http://x"",""y"")"\n')
+    result = merged(tmp_path, pool)
+    assert result.notes[0].endswith("kept as texts: line 2 (text)")
+    assert result.rules[0].description == bad
+    write_pool(tmp_path / "out.csv", result.rules)
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        assert [row["description"] for row in csv.DictReader(stream)] == [f"'{bad}"]
+
+
+def test_a_rule_under_two_names_is_one_and_remembers_both(tmp_path):
+    first = write(tmp_path / "a.csv", 'title,text,licence\nPrivacy,"Protect  users.",MIT\n')
+    second = write_lines(tmp_path / "b.jsonl", {"title": "Secrecy", "text": "protect users."})
+    result = merged(tmp_path, first, f"second={second}", licence=("second=CC BY 4.0",))
+    [rule] = result.rules
+    assert (rule.title, rule.source, rule.licence, rule.origin) == ("Privacy", "a", "MIT", "line 2")
+    [copy] = rule.merged_from
+    assert (copy.title, copy.source, copy.licence) == ("Secrecy", "second", "CC BY 4.0")
+    [said] = result.copies
+    assert (said.rule_id, said.kept, said.has_other_title) == ("secrecy", "privacy", True)
+    # A merged pool keeps all of it when it is merged again, with the pool that it came from too.
+    again = merge(
+        MergeConfig(
+            pools=(str(result.output), f"second={second}"),
+            output=tmp_path / "again.toml",
+            licence=("second=CC BY 4.0",),
+        )
+    )
+    assert again.rules == result.rules
+
+
+def test_an_id_with_two_texts_gets_a_suffix_and_is_said(tmp_path):
+    texts = ("one", "two", "ONE", "three")
+    pool = write_lines(tmp_path / "p.jsonl", *({"rule_id": "a", "text": text} for text in texts))
+    taken = write_lines(tmp_path / "q.jsonl", {"rule_id": "a-2", "text": "four"})
+    finished = command(pool, taken, "--output", tmp_path / "pool.toml")
+    assert "rule_id a of p, a is used by another rule with another text: here it is a-3" in (
+        finished.stderr
+    )
+    ids = {rule.description: rule.rule_id for rule in read_pool(tmp_path / "pool.toml").rules}
+    assert ids == {"one": "a", "two": "a-3", "three": "a-4", "four": "a-2"}
+    shown = command(pool, taken, "--output", tmp_path / "pool.toml", "--json").stdout
+    assert [one["new_rule_id"] for one in json.loads(shown)["renamed"]] == ["a-3", "a-4"]
+    with pytest.raises(InputError, match=r"rule_id 'a' is used twice.*encore rules merge"):
+        read_pool(pool)
+
+
+def test_texts_of_any_language_and_length_get_a_title_and_an_id(tmp_path):
+    texts = [
+        "プライバシーを尊重する。" * 20,
+        "Защищай личные данные.",
+        "Éviter la violence.",
+        "x " * 99,
+    ]
+    pool = write_lines(tmp_path / "p.jsonl", *({"text": text} for text in texts))
+    rules = merged(tmp_path, pool).rules
+    assert [rule.description for rule in rules] == [text.strip() for text in texts]
+    assert all(len(rule.title) <= 80 for rule in rules)
+    assert rules[2].rule_id == "eviter-la-violence"
+    assert len({rule.rule_id for rule in rules}) == 4
+
+
+def test_records_without_text_are_left_out_and_named(tmp_path):
+    pool = write_lines(tmp_path / "p.jsonl", {"text": " "}, {"title": "Only a title"}, {})
+    result = merged(tmp_path, pool)
+    assert [rule.description for rule in result.rules] == ["Only a title"]
+    assert result.pools[0].num_empty == 2
+    assert result.notes[0] == "pool p: 2 records have no text and are left out: line 1, line 3"
+    assert "no licence is named for rules of p" in result.notes[1]
+
+
+def test_ten_thousand_rules_are_merged(tmp_path):
+    records = ({"title": "Same", "text": f"Rule {number % 9_000}"} for number in range(10_000))
+    result = merged(tmp_path, write_lines(tmp_path / "p.jsonl", *records))
+    assert (len(result.rules), len(result.copies), len(result.renamed)) == (9_000, 1_000, 8_999)
+    assert [rule.rule_id for rule in result.rules[:3]] == ["same", "same-2", "same-3"]
+    assert len(read_pool(result.output).rules) == 9_000
+
+
+def test_the_papers_rules_in_three_formats_with_copies_come_back_as_twenty(tmp_path):
+    twenty = load_rule_set("encore-20")
+    rules = read_pool("encore-20").rules
+    write_pool(tmp_path / "a.toml", rules[:9])
+    renamed = [rule.model_copy(update={"title": f"My {rule.title}"}) for rule in rules[3:7]]
+    write_pool(tmp_path / "b.csv", [*rules[9:15], *renamed])
+    louder = [rule.model_copy(update={"description": rule.description.upper()}) for rule in rules]
+    write_pool(tmp_path / "c.jsonl", [*rules[15:], *louder[::2], rules[0]])
+    result = merged(tmp_path, *(tmp_path / name for name in ("a.toml", "b.csv", "c.jsonl")))
+    # 4 copies in b, 10 and 1 in c.
+    assert [pool.num_copies for pool in result.pools] == [0, 4, 11]
+    assert {rule.rule_id for rule in result.rules} == set(twenty.rule_ids)
+    # It is a rule set, with the texts and so the digest of the paper's.
+    assert load_rule_set(result.output).rules == twenty.rules
+    assert tomllib.loads(result.output.read_text())["rules"][0]["source"] == "encore-20"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("p.csv", "titel,text\nA,B\n", "line 2: unknown key 'titel'; did you mean title?"),
+        ("p.csv", "text,text\nA,B\n", "line 1: column 'text' is there twice"),
+        ("p.csv", 'text\n"A\nB"\nC,D\n', "line 4: more cells than the header has columns"),
+        ("p.csv", 'text\n"A\n', "after line 1: unexpected end of data"),
+        ("p.csv", "text,merged_from\nA,[\n", "line 2, key 'merged_from': not valid JSON"),
+        ("p.jsonl", '\n{"text": 3}\n', "line 2, key 'description': Input should be a valid string"),
+        ("p.jsonl", "[1]\n", "line 1: expected a JSON object"),
+        ("p.jsonl", '{"text": "\\ud800"}\n', "line 1, key 'title': Input should be a valid string"),
+        ("p.jsonl", '{"text": "a", "description": "b"}\n', "line 1: both 'text' and 'description'"),
+        ("p.jsonl", '{"text": "a"}\n{', "line 2: not valid JSON"),
+        ("p.jsonl", '{"text": ""}\n', "no record has a text"),
+        ("p.toml", 'nane = "x"\n', "unknown key 'nane'; did you mean name?"),
+        ("p.toml", "rules = 3\n", "key 'rules': expected a [[rules]] table for each rule"),
+        (
+            "p.toml",
+            '[[rules]]\ntext="a"\n\n[[rules]]\ntext="b"\nrule_id="B"',
+            "line 4, key 'rule_id': String should match",
+        ),
+        ("p.xlsx", "", "expected a file in .toml, .csv, .jsonl"),
+    ],
+)
+def test_an_error_names_file_line_and_key_and_nothing_is_written(tmp_path, name, text, said):
+    path = write(tmp_path / name, text)
+    error = command.error_of(path, "--output", tmp_path / "out.toml")
+    assert str(error).startswith(f"pool {path}: ")
+    assert said in str(error)
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("p.jsonl", "--output", "p.jsonl"), "this file is read"),
+        (("p.jsonl", "--output", "p.yaml"), "expected a name that ends in .toml, .csv, .jsonl"),
+        (("p.jsonl", "--output", "no/p.toml"), "no folder no"),
+        (("p.jsonl", "p.jsonl", "--output", "q.toml"), "two pools are called 'p'"),
+        (("p.jsonl", "none.csv", "--output", "q.toml"), "pool none.csv: no such file"),
+        (("p.jsonl", "--licence", "q=MIT", "--output", "q.toml"), "no pool is called 'q'"),
+        (("p.jsonl", "--licence", "p", "--output", "q.toml"), "expected NAME=TEXT"),
+        (("=p.jsonl", "--output", "q.toml"), "expected FILE or NAME=FILE"),
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_refused(tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    write_lines(Path("p.jsonl"), {"text": "a"})
+    assert said in str(command.error_of(*arguments))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["p.jsonl"]
