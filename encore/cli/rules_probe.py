@@ -53,7 +53,7 @@ def _tables(probe: Probe) -> Iterator[Table | Padding | str]:
         yield rule_table(rule_ids, probe.rules, _changes(name), title=f"{name}: {about}")
     rises: TableColumns = {
         **{
-            f"{one.variant.removeprefix('planted-')} (surely)": partial(_rise, one.variant)
+            f"{one.variant.removeprefix('planted-')} (bound)": partial(_rise, one.variant)
             for one in probe.rules[0].rises
         },
         "bought": lambda rule: _ANSWERS[rule.is_bought],
@@ -62,9 +62,9 @@ def _tables(probe: Probe) -> Iterator[Table | Padding | str]:
     yield rule_table(rule_ids, probe.rules, rises, title=title)
     yield rule_legend(rule_ids)
     yield (
-        f"± is half of the 95 % interval over {probe.num_pairs:,} pairs; surely: lower bound at a "
-        f"risk of {probe.risk:.0%} for all rules and sentences together; weights at tau "
-        f"{probe.tau:g}."
+        f"± is half of the 95 % interval over {probe.num_pairs:,} pairs; bound: that of the rise "
+        f"from below, at a risk of {probe.risk:.0%} for all rules and sentences together; weights "
+        f"at tau {probe.tau:g}."
     )
     yield f"{probe.sentence[:1].upper()}{probe.sentence[1:]}."
 

@@ -289,6 +289,17 @@ def _sentence(rules: Sequence[RuleProbe], *, margin: float) -> str:
     )
     if unknown:
         sentence += f"; these ratings cannot say it of {', '.join(unknown)}"
+    changes = [
+        (abs(effect.rating_change.value), effect.rating_change.value, rule.rule_id, effect.variant)
+        for rule in rules
+        for effect in rule.effects
+        if effect.rise is None and effect.rating_change.value is not None
+    ]
+    if changes:
+        _, change, rule_id, variant = max(changes)
+        sentence += (
+            f"; without one, the largest mean change is {change:+.3f} (rule {rule_id}, {variant})"
+        )
     return sentence
 
 

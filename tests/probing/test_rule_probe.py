@@ -52,6 +52,13 @@ def test_exactly_the_rules_that_obey_are_named(study: Path) -> None:
     judge = WeakJudge(obeys=("kind", "safe"), noise=0.15)
     found = probe_rules(probe_config(study), judge=judge)
     assert found.bought == ("kind", "safe")
+    others = [
+        (abs(one.rating_change.value), f"{one.rating_change.value:+.3f} (rule {rule.rule_id}, ")
+        for rule in found.rules
+        for one in rule.effects
+        if not one.variant.startswith("planted")
+    ]
+    assert f"the largest mean change is {max(others)[1]}" in found.sentence
     assert [rule.is_bought for rule in found.rules] == [False, True, False, True]
     assert "2 of 4 rules: kind, safe (" in found.sentence
     assert judge.num_asked == 2 * NUM_PAIRS * len(RULES) * (NUM_FORMS + 1)
