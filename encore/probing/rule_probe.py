@@ -15,7 +15,6 @@ Ratings of the study, and of its other probes, are found there and not asked aga
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.config import identity_of
+from encore.curation.pool import PoolRule, write_pool
 from encore.data.pairs import (
     Origin,
     data_digest_of,
@@ -36,12 +36,12 @@ from encore.data.pairs import (
     records_of,
     study_with,
 )
-from encore.data.records import PreferencePair, Rule, RuleSet, pair_id_of
+from encore.data.records import PreferencePair, RuleSet, pair_id_of
 from encore.data.rules import load_rule_set, rules_digest
 from encore.data.study import PROBES, Study, open_study
 from encore.errors import InputError
 from encore.evidence.run_comparison import NUM_DRAWS
-from encore.files import atomic_write_bytes, check_writable
+from encore.files import check_writable
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.probing.probe_config import ProbeConfig
@@ -225,7 +225,8 @@ def _rate(
     """By form: its rating run, and its ratings of the same pairs, shape [2, P, R]."""
     folder.mkdir(parents=True, exist_ok=True)
     reframed_path = folder / "reframed.toml"
-    atomic_write_bytes(reframed_path, _as_toml(plan.rule_sets["reframed"]).encode())
+    framed = plan.rule_sets["reframed"]
+    write_pool(reframed_path, [PoolRule(**asdict(rule)) for rule in framed.rules], name=framed.name)
     rules_at = {
         UNCHANGED: config.rules,
         "reframed": str(reframed_path),
@@ -264,19 +265,6 @@ def _in_order(ratings: PairRatings, pairs: Sequence[PreferencePair]) -> _Floats:
     row_of = {key: row for row, key in enumerate(keys)}
     row_P = np.array([row_of[pair.source, pair.pair_id] for pair in pairs], dtype=np.intp)
     return ratings.take(row_P).rating_2PR
-
-
-def _as_toml(rules: RuleSet) -> str:
-    """A rule set's file. A JSON string is a TOML string, but for one control character."""
-
-    def text(value: str) -> str:
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-    def table(rule: Rule) -> str:
-        return "\n".join(f"{key} = {text(value)}" for key, value in asdict(rule).items())
-
-    tables = (f"\n[[rules]]\n{table(rule)}\n" for rule in rules.rules)
-    return f"name = {text(rules.name)}\n{''.join(tables)}"
 
 
 def _sentence(rules: Sequence[RuleProbe], *, margin: float) -> str:

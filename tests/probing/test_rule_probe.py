@@ -114,7 +114,11 @@ def test_paraphrases_are_one_form_more(study: Path, tmp_path: Path) -> None:
     found = probe_rules(probe_config(study, paraphrases=paraphrases), judge=judge)
     assert judge.num_asked - asked == 2 * NUM_PAIRS * len(RULES)
     assert all(rule.effect("paraphrased").rating_change.value for rule in found.rules)
-    assert found.identity["rules_sha256"].keys() == {"unchanged", "reframed", "paraphrased"}
+    digests = found.identity["rules_sha256"]
+    assert digests.keys() == {"unchanged", "reframed", "paraphrased"}
+    for name, digest in digests.items():
+        run = study / "probes" / found.key / "unchanged" / "ratings" / found.run_keys[name]
+        assert read_run(run).identity["rules_sha256"] == digest, name
     same = write_rules(tmp_path / "same.toml", verb="be", rule_ids=RULES)
     found = probe_rules(probe_config(study, paraphrases=same), judge=judge)
     assert f"rule {RULES[0]} has the same rating text among the paraphrases" in found.notes
