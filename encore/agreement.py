@@ -83,7 +83,7 @@ def krippendorff_alpha(label_RI: _Floats, *, level: Level = "nominal") -> float 
 def alpha_interval(
     label_RI: _Floats, *, level: Level = "nominal", seed: int = SEED, num_draws: int = NUM_DRAWS
 ) -> Estimate:
-    """Krippendorff's alpha and its interval over resampled items (`_interval`).
+    """Krippendorff's alpha and its interval over resampled items (`resampled_interval`).
 
     Args:
         label_RI: As for `krippendorff_alpha`.
@@ -95,7 +95,7 @@ def alpha_interval(
     if items is None:
         return Estimate()
     value = krippendorff_alpha(label_RI, level=level)
-    return _interval(value, items.figures, items.times_P, seed=seed, num_draws=num_draws)
+    return resampled_interval(value, items.figures, items.times_P, seed=seed, num_draws=num_draws)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -189,7 +189,7 @@ def kappa_interval(
     seed: int = SEED,
     num_draws: int = NUM_DRAWS,
 ) -> Estimate:
-    """Cohen's kappa and its interval over resampled items (`_interval`).
+    """Cohen's kappa and its interval over resampled items (`resampled_interval`).
 
     Args:
         first_I: As for `cohens_kappa`.
@@ -202,7 +202,7 @@ def kappa_interval(
     if items is None:
         return Estimate()
     value = float(items.figures(items.times_P[None])[0])
-    return _interval(value, items.figures, items.times_P, seed=seed, num_draws=num_draws)
+    return resampled_interval(value, items.figures, items.times_P, seed=seed, num_draws=num_draws)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -250,7 +250,7 @@ class _KappaItems:
 # --- intervals ----------------------------------------------------------------------------------
 
 
-def _interval(
+def resampled_interval(
     value: float | None, figures: _Figures, times_P: _Floats, *, seed: int, num_draws: int
 ) -> Estimate:
     """The 95 % interval of a figure whose standard error is that of resampled items.

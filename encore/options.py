@@ -61,11 +61,15 @@ class TerminatedError(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One field of a config on the command line; ``path`` leads to it through nested configs."""
+    """One field of a config on the command line; ``path`` leads to it through nested configs.
+
+    A field without default is not required where a config around it has one.
+    """
 
     flag: str
     path: tuple[str, ...]
     field: FieldInfo
+    is_required: bool
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -100,17 +104,20 @@ class Option:
         return pairs
 
 
-def options_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> tuple[Option, ...]:
+def options_of(
+    model: type[BaseModel], path: tuple[str, ...] = (), *, within_required: bool = True
+) -> tuple[Option, ...]:
     """Every option of a config in the order of its fields, nested configs flattened."""
     found: list[Option] = []
     for name, field in model.model_fields.items():
         about, here = about_option(field), (*path, name)
+        is_required = within_required and field.is_required()
         if (nested := _config_in(field.annotation)) is not None:
-            found += options_of(nested, here)
+            found += options_of(nested, here, within_required=is_required)
         elif not about.get("hidden"):
             word = about.get("name") or name.replace("_", "-")
             flag = word.upper() if about.get("positional") else f"--{word}"
-            found.append(Option(flag=flag, path=here, field=field))
+            found.append(Option(flag=flag, path=here, field=field, is_required=is_required))
     return tuple(found)
 
 
@@ -273,9 +280,12 @@ def _config_in(annotation: Any) -> type[StageConfig] | None:
 def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter:
     field, about = option.field, option.about
     is_positional, alias = bool(about.get("positional")), about.get("alias")
-    is_required, bounds = field.is_required(), bounds_of(field)
-    default = None if field.default_factory is not None else field.default
-    annotation = list[str] | None if option.takes_pairs else field.annotation
+    is_required, bounds = option.is_required, bounds_of(field)
+    has_default = field.default_factory is None and not field.is_required()
+    default = field.default if has_default else None
+    annotation: Any = list[str] | None if option.takes_pairs else field.annotation
+    if default is None and not is_required:
+        annotation = annotation | None
     shown = Parameter(
         name=(option.flag, f"--{alias}") if alias else option.flag,
         help=(field.description or "") + f" [{bounds}]" * bool(bounds),

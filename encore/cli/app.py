@@ -12,7 +12,7 @@ from encore.options import new_app, run_main
 
 #: In the order a study goes through them; of two words: a command of a group.
 COMMANDS = (
-    *("demo", "rules merge", "rules probe"),
+    *("demo", "rules merge", "rules rate-importance", "rules select", "rules draft", "rules probe"),
     *("ingest", "rate", "status", "show", "browse", "analyze", "weights", "theory"),
     *("report", "plan rate", "plan train", "train", "gate", "score", "benchmark", "judge"),
     *("compare", "paper", "export", "serve", "sql", "publish", "doctor"),

@@ -48,14 +48,17 @@ def _rows(function: Callable[..., None]) -> Iterator[list[str]]:
     options = [one for model in function.configs for one in options_of(model)]  # type: ignore[attr-defined]  # set by `command`
     for option in sorted(options, key=lambda one: not one.about.get("positional")):
         field, about = option.field, option.about
-        is_required = field.is_required()
-        default = None if is_required else field.get_default(call_default_factory=True)
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
         bounds, source = bounds_of(field), about.get("source")
         text = (field.description or "") + f" [{bounds}]" * bool(bounds)
         yield [
             f"`{option.flag}`",
             _type_name(field.annotation),
-            "required" if is_required else "" if default in (None, (), {}) else f"`{default}`",
+            "required"
+            if option.is_required
+            else ""
+            if default in (None, (), {})
+            else f"`{default}`",
             "yes" * about.get("identity", True),
             text + f" ({source})" * bool(source),
         ]

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
-from encore.config import StageConfig, option
+from pydantic import model_validator
+
+from encore.config import MAX_RATING_REPLY_TOKENS, JudgeConfig, StageConfig, option
+
+#: What ``--accept`` is given for every draft of a file; no rule_id has capital letters.
+ALL = "ALL"
 
 
 class OutputConfig(StageConfig):
@@ -34,3 +40,103 @@ class MergeConfig(OutputConfig):
         metavar="NAME=TEXT",
         help="Licence of the pool NAME, for rules whose file does not name one; repeatable.",
     )
+
+
+class ImportanceConfig(StageConfig):
+    """`encore rules rate-importance`: which rules, which judge, which people."""
+
+    pool: Path = option(
+        positional=True, identity=False, help="The rules: a pool file (TOML, CSV or JSON lines)."
+    )
+    output: Path = option(
+        metavar="FOLDER",
+        identity=False,
+        help="Where the ratings of all judges and people of this pool lie.",
+    )
+    judge: JudgeConfig | None = None
+    people: tuple[Path, ...] = option(
+        (),
+        metavar="FILE",
+        identity=False,
+        help="A CSV file with people's answers: columns annotator, rule_id and importance, or "
+        "rule_id and a column per annotator; repeatable.",
+    )
+    allow_unfinished: bool = option(
+        False, help="Accept annotators who did not rate every rule; the rest counts as missing."
+    )
+    shard_size: int = option(
+        50, ge=1, le=100_000, help="Rules per shard: per file, what one crash can cost."
+    )
+    max_reply_tokens: int = option(
+        16, ge=2, le=MAX_RATING_REPLY_TOKENS, help="A longer reply is cut off and therefore null."
+    )
+
+    @model_validator(mode="after")
+    def _has_raters(self) -> Self:
+        if self.judge is None and not self.people:
+            raise ValueError("nobody rates: give --judge, --people, or both")
+        return self
+
+
+class SelectConfig(StageConfig):
+    """`encore rules select`: how many rules of which ratings of importance."""
+
+    folder: Path = option(
+        positional=True, identity=False, help="Ratings made by `encore rules rate-importance`."
+    )
+    top: int = option(
+        ge=1,
+        metavar="N",
+        help="How many rules, those of highest mean importance. The paper's sets have 10 and 20.",
+        source="appendix Rule Set Construction",
+    )
+    output: Path = option(
+        metavar="RULES.toml",
+        identity=False,
+        help="The rule set; beside it goes the table of all rules, RULES.json.",
+    )
+    min_ratings: int | None = option(
+        None,
+        ge=1,
+        help="A rule that fewer raters rated is not selected. Default: half of the raters.",
+    )
+    seed: int = option(0, ge=0, help="Of the bootstrap.")
+
+
+class DraftConfig(StageConfig):
+    """`encore rules draft`: which principles, which judge; or which drafts are accepted."""
+
+    pool: Path = option(
+        positional=True,
+        identity=False,
+        help="Rules and principles; with --accept the file that has the drafts.",
+    )
+    judge: JudgeConfig | None = None
+    output: Path | None = option(
+        None,
+        metavar="FILE",
+        identity=False,
+        help="Where the rules go, drafts among them (TOML). Drafts that are in it stay.",
+    )
+    accept: tuple[str, ...] = option(
+        (),
+        metavar="RULE_ID",
+        identity=False,
+        help=f"A person has read this draft and takes it as a rule; repeatable. {ALL}: every "
+        "draft of the file.",
+    )
+    shard_size: int = option(
+        20, ge=1, le=100_000, help="Rules per shard: per file, what one crash can cost."
+    )
+    max_reply_tokens: int = option(
+        512, ge=16, le=8192, help="A longer reply is cut off, and its rule stays a principle."
+    )
+
+    @model_validator(mode="after")
+    def _has_one_task(self) -> Self:
+        drafts = (self.judge is not None, self.output is not None)
+        if self.accept and any(drafts):
+            raise ValueError("--accept takes no --judge and no --output: the file itself changes")
+        if not (self.accept or all(drafts)):
+            raise ValueError("give --judge and --output to draft, or --accept to accept drafts")
+        return self

@@ -60,7 +60,7 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
         if file.rules[index].is_draft:
             raise InputError(
                 f"rule set {path}: rule {index} ({rule.title!r}) is a draft; read its texts, put "
-                "right what is wrong, then take out its line is_draft = true"
+                f"right what is wrong, then `encore rules draft {path} --accept {rule.rule_id}`"
             )
         if rule.rule_id in [other.rule_id for other in rules[:index]]:
             raise InputError(

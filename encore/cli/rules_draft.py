@@ -1,0 +1,41 @@
+"""`encore rules draft`: a judge writes principles as rules, a person accepts them."""
+
+from __future__ import annotations
+
+from encore.cli.output import counted
+from encore.curation.curation_config import DraftConfig
+from encore.options import JsonOption, command
+from encore.terminal import print_json, say, terminal_reporter, warn
+
+
+@command
+def rules_draft(config: DraftConfig, *, json: JsonOption = False) -> None:
+    """Have a judge write the four texts of each principle, as drafts; or accept drafts.
+
+    A rule that has all four texts stays as it is. A reply that is not the four texts as JSON is a
+    failure with its reason, and the rule stays a principle. What a judge wrote is a draft until a
+    person has read and accepted it: rating refuses drafts. Drafts may be edited in the file.
+
+    Examples: encore rules draft selected.toml --judge ./my-judge --output rules.toml
+
+    encore rules draft rules.toml --accept respect-for-privacy --accept honesty
+    """
+    from encore.curation.draft import accept_drafts, draft_rules
+
+    if config.accept:
+        accepted = accept_drafts(config.pool, config.accept)
+        if json:
+            print_json({"output": str(config.pool), "accepted": accepted})
+        say(f"{config.pool}: {counted(len(accepted), 'draft')} accepted")
+        return
+    with terminal_reporter() as reporter:
+        report = draft_rules(config, reporter=reporter)
+    if json:
+        print_json(report.as_dict())
+    if report.judge is not None:
+        say(f"judge {report.judge}: {len(report.drafted)} drafted; replies: {report.run_dir}")
+    for rule_id, reason in report.failed.items():
+        warn(f"rule {rule_id} stays a principle: {reason.replace('_', ' ')}")
+    say(f"{report.output}: {counted(report.num_rules, 'rule')}, {report.num_drafts} of them drafts")
+    if report.num_drafts:
+        say(f"next: read them, then encore rules draft {report.output} --accept RULE_ID")

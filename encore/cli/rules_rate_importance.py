@@ -1,0 +1,38 @@
+"""`encore rules rate-importance`: judges and people say how important each rule is."""
+
+from __future__ import annotations
+
+from encore.cli.output import counted
+from encore.curation.curation_config import ImportanceConfig
+from encore.options import JsonOption, command
+from encore.terminal import print_json, say, terminal_reporter, warn
+
+
+@command
+def rules_rate_importance(config: ImportanceConfig, *, json: JsonOption = False) -> None:
+    """How important and commonly applicable is each rule? Ask a judge, read people's answers.
+
+    One folder holds the ratings of several judges and people for one pool: run the command once
+    for each judge. Run the same command again after a crash or Ctrl-C: a judge is asked only what
+    is missing. A reply that is no number from 0 to 1 is null, with its reason.
+
+    Examples: encore rules rate-importance pool.toml --judge ./my-judge --output importance
+
+    encore rules rate-importance pool.toml --people anna.csv --people ben.csv --output importance
+    """
+    from encore.curation.importance import rate_importance
+
+    with terminal_reporter() as reporter:
+        report = rate_importance(config, reporter=reporter)
+    if json:
+        print_json(report.as_dict())
+    if report.judge is not None:
+        say(
+            f"judge {report.judge}: {report.num_ratings} of {counted(report.num_rules, 'rule')} "
+            f"rated; shards: {report.summary}; replies: {report.run_dir}"
+        )
+    for reason, count in report.null_reasons.items():
+        warn(f"{counted(count, 'rule')} without a rating: {reason.replace('_', ' ')}")
+    for annotator, count in report.num_answers.items():
+        say(f"annotator {annotator}: {count} of {counted(report.num_rules, 'rule')} rated")
+    say(f"next: encore rules select {report.folder} --top 10 --output rules.toml")

@@ -1,0 +1,66 @@
+"""Pools of principles whose importance a scripted judge knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from encore.config import JudgeConfig
+from encore.curation.curation_config import ImportanceConfig
+from encore.curation.importance import ImportanceReport, rate_importance
+from encore.curation.pool import PoolRule, read_pool, title_of, write_pool
+from tests.scripted_judge import ScriptedJudge
+
+SCRIPTED = JudgeConfig(model="scripted")
+
+
+def principle(index: int, **changes: object) -> PoolRule:
+    """A principle that names its index."""
+    text = str(changes.get("description", f"Principle {index} says what is right."))
+    given = {
+        "rule_id": f"principle-{index}",
+        "title": title_of(text),
+        "description": text,
+        "source": "made-up",
+        "licence": "CC0-1.0",
+        "origin": f"line {index}",
+    }
+    return PoolRule(**{**given, **changes})
+
+
+def write_principles(path: Path, num_rules: int) -> Path:
+    """A pool file with so many principles."""
+    write_pool(path, [principle(index) for index in range(num_rules)])
+    return path
+
+
+def index_in(prompt: str) -> int:
+    """Which principle a prompt is about."""
+    found = re.search(r"Principle (\d+) says", prompt)
+    assert found is not None
+    return int(found[1])
+
+
+def judge_of(reply: Callable[[int], str], **changes: object) -> ScriptedJudge:
+    """A judge whose reply depends on the principle."""
+    return ScriptedJudge(script=lambda prompt: reply(index_in(prompt)), **changes)
+
+
+def rated(
+    pool: Path, out: Path, reply: Callable[[int], str], *, name: str = "scripted", **more: object
+) -> ImportanceReport:
+    """One judge's ratings of a pool."""
+    config = ImportanceConfig(pool=pool, output=out, judge=SCRIPTED, shard_size=2, **more)
+    return rate_importance(config, judge=judge_of(reply, name=name))
+
+
+def write_answers(path: Path, lines: Iterable[str]) -> Path:
+    """A CSV file of people's answers."""
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def rules_in(path: Path) -> tuple[PoolRule, ...]:
+    """The rules of a pool file."""
+    return read_pool(path).rules

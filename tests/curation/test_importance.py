@@ -1,0 +1,120 @@
+"""Importance: each rule is asked about once, what is missing is asked again, null is counted."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from encore.config import JudgeConfig
+from encore.curation.curation_config import ImportanceConfig
+from encore.curation.importance import (
+    IMPORTANCE_TEMPLATE,
+    importance_question,
+    rate_importance,
+)
+from encore.curation.pool import write_pool
+from encore.curation.rule_questions import read_replies
+from encore.curation.select import ImportanceRun, read_raters
+from encore.errors import InputError, StudyIncompleteError
+from tests.curation.principles import (
+    SCRIPTED,
+    judge_of,
+    principle,
+    rated,
+    rules_in,
+    write_answers,
+    write_principles,
+)
+from tests.tiny_judge import make_tiny_judge
+
+REPLIES = ["0.9", "Score: 0.8", "very important", "1.5", ""]
+
+
+@pytest.fixture
+def pool(tmp_path):
+    return write_principles(tmp_path / "pool.toml", 5)
+
+
+def test_the_prompt_has_the_rules_texts_and_reads_nothing_in_them_as_its_own():
+    question = importance_question(16)
+    text = question.prompt(principle(1, description="Principle 1 says {rule} and {0}."))
+    assert "Principle 1 says {rule} and {0}." in text
+    assert text.startswith(IMPORTANCE_TEMPLATE.split("{rule}")[0])
+    texts = {"title": "T", "description": "D.", "rating_rule": "R.", "preference_rule": "P."}
+    whole = question.prompt(principle(1, **texts))
+    assert "Title: T\nDescription: D.\nPreference rule: P.\nRating rule: R.\n" in whole
+
+
+def test_a_reply_that_is_no_number_from_0_to_1_is_null_with_its_reason(pool, tmp_path):
+    report = rated(pool, tmp_path / "out", REPLIES.__getitem__)
+    assert report.num_ratings == 2
+    assert report.null_reasons == {"empty_reply": 1, "not_a_single_number": 1, "out_of_range": 1}
+    rows = read_replies(report.run_dir, ImportanceRun).rows
+    assert [row["importance"] for row in rows] == [0.9, 0.8, None, None, None]
+    assert [row["raw_reply"] for row in rows] == REPLIES
+
+
+def test_the_same_call_again_asks_nothing_and_a_failed_shard_alone_is_asked_again(pool, tmp_path):
+    def fail_at_4(index: int) -> str:
+        if index == 4:
+            raise RuntimeError("engine trouble")
+        return "0.5"
+
+    with pytest.raises(StudyIncompleteError, match=r"1 of 3 shards failed .*engine trouble"):
+        rated(pool, tmp_path / "out", fail_at_4)
+    config = ImportanceConfig(pool=pool, output=tmp_path / "out", judge=SCRIPTED, shard_size=2)
+    judge = judge_of(lambda _: "0.5")
+    assert rate_importance(config, judge=judge).summary == "1 rated, 2 reused, 0 failed"
+    assert judge.num_asked == 1  # the third shard has one rule
+    assert rate_importance(config, judge=judge).summary == "0 rated, 3 reused, 0 failed"
+    assert judge.num_asked == 1
+
+
+def test_judges_and_people_lie_beside_each_other_in_one_folder_for_one_pool(pool, tmp_path):
+    out = tmp_path / "out"
+    rated(pool, out, lambda _: "0.5", name="first")
+    rated(pool, out, lambda _: "0.7", name="second")
+    lines = ["rule_id,anna", *(f"principle-{index},0.1" for index in range(5))]
+    config = ImportanceConfig(
+        pool=pool, output=out, people=(write_answers(tmp_path / "anna.csv", lines),)
+    )
+    assert rate_importance(config).num_answers == {"anna": 5}
+    raters = read_raters(out, [rule.rule_id for rule in rules_in(pool)])
+    assert {(rater.kind, rater.name) for rater in raters} == {
+        ("person", "anna"),
+        ("judge", "first"),
+        ("judge", "second"),
+    }
+    other = write_principles(tmp_path / "other.toml", 4)
+    with pytest.raises(InputError, match="holds the ratings of another pool"):
+        rated(other, out, lambda _: "0.5")
+
+
+def test_the_order_of_a_pool_changes_no_run_and_a_text_does(pool, tmp_path):
+    rules = rules_in(pool)
+    keys = set()
+    for number, changed in enumerate([rules, rules[::-1], [principle(0, title="x"), *rules[1:]]]):
+        path = tmp_path / f"{number}.toml"
+        write_pool(path, changed)
+        keys.add(rated(path, tmp_path / f"out-{number}", lambda _: "0.5").run_dir.name)
+    assert len(keys) == 2
+
+
+def test_a_prompt_beyond_the_context_is_null_and_nobody_to_rate_is_refused(pool, tmp_path):
+    config = ImportanceConfig(pool=pool, output=tmp_path / "out", judge=SCRIPTED)
+    short = judge_of(lambda _: "0.5", max_model_len=100)
+    assert rate_importance(config, judge=short).null_reasons == {"prompt_too_long": 5}
+    assert short.num_asked == 0
+    with pytest.raises(InputError, match="context of 10 tokens leaves no room"):
+        rate_importance(config, judge=judge_of(lambda _: "0.5", max_model_len=10))
+    with pytest.raises(ValidationError, match="nobody rates: give --judge, --people, or both"):
+        ImportanceConfig(pool=pool, output=tmp_path)
+
+
+def test_a_real_judge_rates_importance_through_its_backend(pool, tmp_path):
+    folder = make_tiny_judge(tmp_path / "tiny", max_model_len=2048)
+    judge = JudgeConfig(model=str(folder), backend="transformers")
+    report = rate_importance(ImportanceConfig(pool=pool, output=tmp_path / "out", judge=judge))
+    assert (report.judge, report.num_ratings) == ("tiny", 5)
+    rows = read_replies(report.run_dir, ImportanceRun).rows
+    assert all(float(row["raw_reply"]) == row["importance"] for row in rows)

@@ -1,0 +1,113 @@
+"""Selection: the mean over all raters decides, ties go by the stated order, nulls are no zeros."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from encore.curation.curation_config import ImportanceConfig, SelectConfig
+from encore.curation.importance import rate_importance
+from encore.curation.select import Selection, select_rules
+from encore.errors import InputError, StudyIncompleteError
+from tests.curation.principles import (
+    SCRIPTED,
+    judge_of,
+    rated,
+    rules_in,
+    write_answers,
+    write_principles,
+)
+
+PEOPLE = {  # by principle
+    "anna": [0.1, 0.9, 0.5, 0.5, 0.2],
+    "ben": [0.3, 0.7, 0.5, 0.5, 0.1],
+}
+JUDGE = ["0.2", "0.8", "0.5", "0.5", "no number"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    pool = write_principles(tmp_path / "pool.toml", 5)
+    lines = ["rule_id,anna,ben"]
+    lines += [f"principle-{row},{PEOPLE['anna'][row]},{PEOPLE['ben'][row]}" for row in range(5)]
+    people = write_answers(tmp_path / "people.csv", lines)
+    rated(pool, tmp_path / "importance", JUDGE.__getitem__, people=(people,))
+    return tmp_path / "importance"
+
+
+def select(folder, **more) -> Selection:
+    given = {"folder": folder, "top": 2, "output": folder.parent / "rules.toml", **more}
+    return select_rules(SelectConfig(**given))
+
+
+def test_the_mean_over_people_and_judges_ranks_and_a_null_is_no_zero(folder):
+    found = select(folder)
+    # Means: (0.9 + 0.7 + 0.8) / 3 = 0.8; twice 0.5; (0.1 + 0.3 + 0.2) / 3 = 0.2; of the last one,
+    # which the judge did not rate, (0.2 + 0.1) / 2 = 0.15.
+    assert [rule.rule_id[-1] for rule in found.rules] == ["1", "2", "3", "0", "4"]
+    means = [rule.importance for rule in found.rules]
+    assert means == pytest.approx([0.8, 0.5, 0.5, 0.2, 0.15])
+    assert [rule.rank for rule in found.rules] == [1, 2, 3, 4, 5]
+    assert found.rules[-1].ratings == {"anna": 0.2, "ben": 0.1}
+    assert (found.num_people, found.num_judges) == (2, 1)
+    tie, partly = (next(one for one in found.notes if word in one) for word in ("tie", "lack"))
+    assert tie.startswith("principle-2 is in and principle-3 is out with the same importance")
+    assert partly == "1 ranked rules lack some of 3 ratings: principle-4"
+
+
+def test_agreement_is_numpys_correlation_over_the_rules_that_both_rated(folder):
+    found = select(folder)
+    judge = [0.2, 0.8, 0.5, 0.5]
+    across = [np.corrcoef(PEOPLE[name][:4], judge)[0, 1] for name in PEOPLE]
+    assert found.people_and_judges.r.value == pytest.approx(np.mean(across))
+    within = np.corrcoef(PEOPLE["anna"], PEOPLE["ben"])[0, 1]
+    assert found.among_people.r.value == pytest.approx(within)
+    assert found.among_judges.num_pairs == 0
+
+
+def test_the_rule_set_keeps_provenance_and_the_table_the_ratings(folder):
+    found = select(folder, top=3)
+    written = rules_in(found.output)
+    assert written == rules_in(folder / "pool.toml")[1:4]
+    assert "importance" not in found.output.read_text()
+    table = json.loads(found.table.read_text())
+    assert table == json.loads(json.dumps(found.as_dict()))
+    first = table["rules"][0]
+    assert (first["source"], first["licence"], first["origin"]) == ("made-up", "CC0-1.0", "line 1")
+    assert first["ratings"] == {"anna": 0.9, "ben": 0.7, "scripted": 0.8}
+
+
+def test_a_rule_with_too_few_ratings_has_no_rank_and_is_named(folder):
+    found = select(folder, min_ratings=3)
+    assert [rule.rank for rule in found.rules] == [1, 2, 3, 4, None]
+    assert found.notes[0] == "1 rules have fewer than 3 ratings and no rank: principle-4"
+    with pytest.raises(InputError, match="--top 5: 4 of 5 rules have 3 or more ratings"):
+        select(folder, top=5, min_ratings=3)
+
+
+def test_a_rater_who_always_says_the_same_and_a_judge_with_two_runs_are_named(folder):
+    pool = folder.parent / "pool.toml"
+    rated(pool, folder, lambda _: "0.7", max_reply_tokens=8)
+    notes = "\n".join(select(folder).notes)
+    assert "rates every rule 0.7: agrees with nobody" in notes
+    assert "judge scripted has 2 runs: each counts as a rater" in notes
+
+
+def test_a_folder_without_ratings_or_with_an_unfinished_run_is_refused(folder, tmp_path):
+    with pytest.raises(InputError, match="no ratings of importance in it; make them with `encore"):
+        select(tmp_path / "nothing")
+    with pytest.raises(InputError, match=r"expected a file that ends in \.toml"):
+        select(folder, output=tmp_path / "rules.csv")
+
+    def fail(index: int) -> str:
+        raise RuntimeError("engine trouble")
+
+    config = ImportanceConfig(
+        pool=folder / "pool.toml", output=folder, judge=SCRIPTED, shard_size=2
+    )
+    with pytest.raises(StudyIncompleteError):
+        rate_importance(config, judge=judge_of(fail, name="broken"))
+    with pytest.raises(StudyIncompleteError, match=r"judge broken\): 3 of 3 shards are missing"):
+        select(folder)
