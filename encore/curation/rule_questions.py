@@ -29,9 +29,7 @@ _TEXTS = {
     "preference_rule": "Preference rule",
     "rating_rule": "Rating rule",
 }
-_MARKED = PoolRule.model_validate(
-    {"rule_id": "marked", **{name: f"<{name}>" for name in _TEXTS}}
-)
+_MARKED = PoolRule.model_validate({"rule_id": "marked", **{name: f"<{name}>" for name in _TEXTS}})
 
 
 class RuleRun(JudgedManifest):

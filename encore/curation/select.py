@@ -217,9 +217,7 @@ def _ranked(
     return (*placed, *few)
 
 
-def _agreement(
-    rules: Sequence[PoolRule], raters: Sequence[Rater], *, seed: int
-) -> dict[str, Any]:
+def _agreement(rules: Sequence[PoolRule], raters: Sequence[Rater], *, seed: int) -> dict[str, Any]:
     def matrix(kind: RaterKind) -> Any:
         nothing = float("nan")
         rows = [
