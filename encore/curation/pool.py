@@ -64,9 +64,11 @@ class PoolRule(Provenance):
         """Where the rule comes from, as another rule remembers it that stays in its place."""
         return Provenance(**{name: getattr(self, name) for name in Provenance.model_fields})
 
-    def absorbing(self, other: PoolRule) -> PoolRule:
-        """This rule, with where the other one and its copies come from."""
-        known = [self.provenance, *self.merged_from, other.provenance, *other.merged_from]
+    def absorbing(self, *others: PoolRule) -> PoolRule:
+        """This rule, with where the others and their copies come from."""
+        known = [self.provenance, *self.merged_from]
+        for other in others:
+            known += [other.provenance, *other.merged_from]
         return self.model_copy(update={"merged_from": tuple(dict.fromkeys(known))[1:]})
 
 

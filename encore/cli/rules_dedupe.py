@@ -1,0 +1,45 @@
+"""`encore rules dedupe`: near-duplicates of a pool are dropped."""
+
+from __future__ import annotations
+
+from encore.cli.output import compact_table, counted, number
+from encore.curation.curation_config import DedupeConfig
+from encore.options import JsonOption, command
+from encore.terminal import out, print_json, say, terminal_reporter
+
+
+@command
+def rules_dedupe(config: DedupeConfig, *, json: JsonOption = False) -> None:
+    """Drop rules that say nearly the same as an earlier one: the cosine of sentence embeddings.
+
+    Compared are description and rating text. Rules are gone through in the file's order: one stays
+    unless it is above the threshold to one before it that stays. So the first wording stays; put
+    the pool whose words you want first when you merge. The number of rules is shown for a range of
+    thresholds.
+
+    Embeddings hardly see a negation. A dropped rule that may say the opposite of the one that stays
+    is marked with "opposite?": read these.
+
+    Example: `encore rules dedupe pool.toml --output distinct.toml --threshold 0.8`.
+    """
+    from encore.curation.dedupe import dedupe
+
+    with terminal_reporter() as reporter:
+        found = dedupe(config, reporter=reporter)
+    if json:
+        print_json(found.as_dict())
+    else:
+        rows = [
+            (one.title, cluster.title, number(one.similarity), "opposite?" * one.may_be_opposite)
+            for cluster in found.clusters
+            for one in cluster.dropped
+        ]
+        if rows:
+            columns = ("dropped", "stays", "cosine", "")
+            out.print(compact_table(columns, rows, title="Near-duplicates"))
+        counts = [(f"{threshold:g}", count) for threshold, count in found.num_rules_at.items()]
+        out.print(compact_table(("threshold", "rules"), counts, title="Rules by threshold"))
+    for note in found.notes:
+        say(f"note: {note}")
+    num_rules = counted(len(found.rules), "rule")
+    say(f"{num_rules} of {found.num_before:,} in {found.output}, threshold {found.threshold:g}")

@@ -1,0 +1,37 @@
+"""`encore rules lint`: what to look at in a pool or a rule set."""
+
+from __future__ import annotations
+
+from encore.cli.output import compact_table, counted
+from encore.curation.curation_config import LintConfig
+from encore.errors import EncoreError
+from encore.options import JsonOption, command
+from encore.terminal import out, print_json, say
+
+
+@command
+def rules_lint(config: LintConfig, *, json: JsonOption = False) -> None:
+    """Look through a pool or a rule set: empty and repeated texts, double and opposed rules.
+
+    Two checks are guesses from English words, and each finding shows what it rests on. two-things:
+    a rule that asks for a second thing after "and", which a judge cannot rate with one number.
+    opposed: a preference text that asks for the opposite of the rating text.
+
+    Examples: `encore rules lint encore-20`, `encore rules lint my-rules.toml --strict`.
+
+    Exit code 1 with --strict, if anything is found.
+    """
+    from encore.curation.lint import lint
+
+    found = lint(config)
+    if json:
+        print_json(found.as_dict())
+    elif found.findings:
+        rows = [(one.rule_id, one.check, one.field, one.said) for one in found.findings]
+        out.print(compact_table(("rule", "check", "field", "what"), rows))
+    for note in found.notes:
+        say(f"note: {note}")
+    summary = f"{counted(len(found.findings), 'finding')} in {counted(found.num_rules, 'rule')}"
+    if config.strict and found.findings:
+        raise EncoreError(f"{config.file}: {summary}; put them right, or leave out --strict")
+    say(f"{summary} of {found.name}")

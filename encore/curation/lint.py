@@ -1,0 +1,152 @@
+"""What a person should look at in a pool or a rule set before a judge reads it.
+
+Empty and repeated texts are facts. Whether a rule asks two things, and whether its preference text
+and its rating text contradict each other, are guesses from English words: each finding shows what
+it rests on. ``docs/rule-pools.md`` says how often they are right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any, Literal
+
+from encore.curation.curation_config import LintConfig
+from encore.curation.merge import plain_text
+from encore.curation.polarity import are_opposed, verb_forms
+from encore.curation.pool import PoolRule, first_of, read_pool, title_of
+
+Check = Literal["empty", "repeated-field", "repeated-text", "repeated-id", "two-things", "opposed"]
+_TEXTS = ("title", "description", "preference_rule", "rating_rule")
+_BOTH_FORMATS = ("preference_rule", "rating_rule")
+_SENTENCE_ASKS = re.compile(r"\b(?:should|must|shall|may not|ought to)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing to look at.
+
+    Attributes:
+        rule_id: Of the rule; where a record has no text, its line.
+        check: What was looked for.
+        field: The text that it is about.
+        said: What was found in it.
+    """
+
+    rule_id: str
+    check: Check
+    field: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linted:
+    """What was found in a file, in the order of its rules."""
+
+    name: str
+    num_rules: int
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self) | {
+            "findings": [asdict(finding) for finding in self.findings],
+            "notes": [*self.notes],
+        }
+
+
+def lint(config: LintConfig) -> Linted:
+    """Look through a pool or a rule set.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    pool = read_pool(config.file, ids_may_repeat=True)
+    is_plain = not any(rule.preference_rule or rule.rating_rule for rule in pool.rules)
+    findings = [
+        Finding(rule_id=place, check="empty", field="description", said="the record has no text")
+        for place in pool.empty
+    ]
+    repeated = _repeated(pool.rules)
+    for rule in pool.rules:
+        findings += repeated.get(id(rule), [])
+        findings += [] if is_plain else _fields_of(rule)
+        findings += _two_things(rule)
+        if rule.preference_rule and are_opposed(rule.preference_rule, rule.rating_rule):
+            said = f"may contradict the preference text: {rule.preference_rule!r}"
+            findings.append(_finding(rule, "opposed", "rating_rule", said))
+    drafts = [rule.rule_id for rule in pool.rules if rule.is_draft]
+    notes = []
+    if drafts:
+        notes.append(f"{len(drafts):,} rules are drafts: {first_of(drafts)}")
+    if is_plain:
+        notes.append("no rule has the texts that a judge reads; `encore rules draft` writes them")
+    return Linted(
+        name=pool.name, num_rules=len(pool.rules), findings=tuple(findings), notes=tuple(notes)
+    )
+
+
+def _finding(rule: PoolRule, check: Check, field: str, said: str) -> Finding:
+    return Finding(rule_id=rule.rule_id, check=check, field=field, said=said)
+
+
+def _repeated(rules: Sequence[PoolRule]) -> dict[int, list[Finding]]:
+    """Ids and texts that an earlier rule has, by the rule's identity."""
+    found: dict[int, list[Finding]] = {}
+    first: dict[tuple[str, str], PoolRule] = {}
+    for rule in rules:
+        for field in ("rule_id", *_TEXTS):
+            text = plain_text(getattr(rule, field))
+            other = first.setdefault((field, text), rule)
+            if text and other is not rule:
+                check: Check = "repeated-id" if field == "rule_id" else "repeated-text"
+                said = f"the same as that of {other.rule_id} ({other.source}, {other.origin})"
+                found.setdefault(id(rule), []).append(_finding(rule, check, field, said))
+    return found
+
+
+def _fields_of(rule: PoolRule) -> Iterator[Finding]:
+    """Empty texts, and texts that stand in two fields."""
+    for field in _BOTH_FORMATS:
+        if not getattr(rule, field):
+            yield _finding(rule, "empty", field, "no text; `encore rules draft` writes it")
+    first: dict[str, str] = {}
+    for field in _TEXTS:
+        text = plain_text(getattr(rule, field))
+        other = first.setdefault(text, field)
+        is_beginning = rule.title == title_of(rule.description) and field == "description"
+        if text and other != field and not is_beginning:
+            yield _finding(rule, "repeated-field", field, f"the same as {other}")
+
+
+def _two_things(rule: PoolRule) -> Iterator[Finding]:
+    """Where the text that a judge rates by, or else the description, asks for a second thing."""
+    field = next(one for one in ("rating_rule", "description") if getattr(rule, one))
+    text = getattr(rule, field)
+    sentences = [one for one in re.split(r"(?<=[.!?;])\s+", text) if _SENTENCE_ASKS.search(one)]
+    matches = [match.group().strip() for match in _second_request().finditer(text)]
+    if len(sentences) > 1:
+        matches.append(sentences[1])
+    if matches:
+        yield _finding(rule, "two-things", field, f"seems to ask two things: {_quoted(matches)}")
+
+
+@cache
+def _second_request() -> re.Pattern[str]:
+    """A second verb after a conjunction, with the word that follows it."""
+    verbs = "|".join(sorted(verb_forms("asking_verbs") | verb_forms("turning_verbs")))
+    nouns = "|".join(sorted(verb_forms("asking_nouns")))
+    object_follows = r"(?=\s+(?:the|a|an|all|any|no|its|his|her|their|our|your|users?|people)\b)"
+    return re.compile(
+        r"\b(?:and|but|as well as|while)\s+(?:also\s+|\w+ly\s+)?"
+        rf"(?:should|must|not|never|does|do|is|are|that|{verbs}|(?:{nouns}){object_follows})"
+        r"\s+\w+",
+        re.IGNORECASE,
+    )
+
+
+def _quoted(matches: Iterable[str]) -> str:
+    return ", ".join(repr(match) for match in matches)

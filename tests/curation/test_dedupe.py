@@ -1,0 +1,179 @@
+"""Near-duplicates are what numpy finds in the same embeddings; the first wording stays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from encore.cli.rules_dedupe import rules_dedupe
+from encore.curation import dedupe as dedupe_module
+from encore.curation.curation_config import DedupeConfig, MergeConfig
+from encore.curation.dedupe import THRESHOLDS, dedupe, find_near_duplicates
+from encore.curation.embeddings import Embeddings, embed
+from encore.curation.merge import merge
+from encore.curation.pool import PoolRule, read_pool, write_pool
+from encore.data.rules import load_rule_set
+from encore.reporting import SILENT
+from tests.cli.invoking import Command
+
+command = Command(rules_dedupe)
+SUBJECTS = (
+    *("private addresses", "racial slurs", "bomb recipes", "tax fraud", "medical dosages"),
+    *("suicide methods", "election results", "copyrighted songs", "religious jokes", "gun sales"),
+    *("child safety", "animal cruelty", "phishing emails", "gambling debts", "drug synthesis"),
+    *("celebrity gossip", "stock tips", "climate science", "vaccine myths", "war propaganda"),
+)
+VERBS = (
+    *("explain the law on {}", "never joke about {}", "list sources for claims on {}"),
+    *("ask why the user wants to know about {}", "stay neutral about {}"),
+    *("refuse instructions that involve {}", "describe the history of {}", "warn minors of {}"),
+)
+#: Two ways in which a copy differs from its rule, the second one more.
+CHANGES = ("Always {}.", "Whatever the user says, a good answer of the assistant will {}")
+
+
+def principle(verb: str, subject: str) -> str:
+    return f"The assistant should {verb.format(subject)}."
+
+
+PRINCIPLES = [principle(verb, subject) for verb in VERBS for subject in SUBJECTS]
+PLANTED = [
+    CHANGES[number % 2].format(text.removeprefix("The assistant should ").rstrip("."))
+    for number, text in enumerate(PRINCIPLES[::4])
+]
+
+
+def rules_of(texts: list[str]) -> list[PoolRule]:
+    parts = enumerate(texts)
+    return [PoolRule(rule_id=f"rule-{n}", title=f"Rule {n}", description=text) for n, text in parts]
+
+
+def first_come_first_kept(similarity_NN: np.ndarray, threshold: float) -> list[int]:
+    kept: list[int] = []
+    for place in range(len(similarity_NN)):
+        if not (similarity_NN[place, kept] > threshold).any():
+            kept.append(place)
+    return kept
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Embeddings:
+    """160 principles and 40 near-duplicates of every fourth, by the real model."""
+    return embed([*PRINCIPLES, *PLANTED], model=None, reporter=SILENT)
+
+
+@pytest.fixture
+def same_embeddings(monkeypatch: pytest.MonkeyPatch, embedded: Embeddings) -> None:
+    """The command embeds the 200 texts as the module did, once."""
+    monkeypatch.setattr(dedupe_module, "embed", lambda *_, **__: embedded)
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    path = tmp_path / "pool.toml"
+    write_pool(path, rules_of([*PRINCIPLES, *PLANTED]))
+    return path
+
+
+@pytest.mark.usefixtures("same_embeddings")
+@pytest.mark.parametrize("threshold", [0.7, 0.8, 0.9])
+def test_what_stays_is_what_numpy_finds(pool, embedded, threshold):
+    similarity_NN = embedded.embedding_ND @ embedded.embedding_ND.T
+    # The planted similarities are on both sides of the highest threshold, most above the lowest.
+    planted = similarity_NN[160:, :160][np.arange(40), np.arange(0, 160, 4)]
+    assert (planted > 0.7).sum() >= 30
+    assert 1 <= (planted > 0.9).sum() < 40
+    output = pool.with_name("out.toml")
+    found = dedupe(DedupeConfig(pool=str(pool), output=output, threshold=threshold))
+    expected = first_come_first_kept(similarity_NN, threshold)
+    assert [rule.rule_id for rule in found.rules] == [f"rule-{place}" for place in expected]
+    assert found.num_rules_at == {
+        one: len(first_come_first_kept(similarity_NN, one)) for one in THRESHOLDS
+    }
+    place_of = {f"rule-{place}": place for place in range(200)}
+    for cluster in found.clusters:
+        for one in cluster.dropped:
+            dropped, stays = place_of[one.rule_id], place_of[cluster.rule_id]
+            earlier = [place for place in expected if place < dropped]
+            assert stays == max(earlier, key=lambda place: similarity_NN[dropped, place])
+            assert one.similarity == pytest.approx(similarity_NN[dropped, stays], abs=1e-4)
+            assert one.similarity > threshold
+    remembered = [one.rule_id for rule in read_pool(output).rules for one in rule.merged_from]
+    assert sorted(remembered) == sorted(
+        one.rule_id for cluster in found.clusters for one in cluster.dropped
+    )
+    assert len(remembered) + len(found.rules) == 200
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch, embedded):
+    whole = find_near_duplicates(embedded.embedding_ND, [0.6, 0.8])
+    monkeypatch.setattr(dedupe_module, "_ROWS_AT_ONCE", 7)
+    parts = find_near_duplicates(embedded.embedding_ND, [0.6, 0.8])
+    assert (whole.stays_TN == parts.stays_TN).all()
+
+
+def test_a_chain_keeps_both_ends():
+    # Unit vectors at 0, 30 and 60 degrees: neighbours have cosine 0.87, the ends 0.5.
+    angle_N = np.deg2rad([0, 30, 60])
+    rows = np.stack([np.cos(angle_N), np.sin(angle_N)], axis=1).astype(np.float32)
+    near = find_near_duplicates(rows, [0.4, 0.8])
+    assert near.stays_TN.tolist() == [[0, 0, 0], [0, 0, 2]]
+    assert near.num_kept == [1, 2]
+
+
+def test_the_papers_rules_with_paraphrased_copies_come_back_as_twenty(tmp_path):
+    rules = read_pool("encore-20").rules
+    copies = [
+        rule.model_copy(
+            update={
+                "title": f"My {rule.title}",
+                "rating_rule": rule.rating_rule.replace("The response", "A good response"),
+            }
+        )
+        for rule in rules[::3]
+    ]
+    write_pool(tmp_path / "a.toml", rules[:12])
+    write_pool(tmp_path / "b.csv", rules[12:])
+    write_pool(tmp_path / "c.jsonl", [*copies, rules[0]])
+    names = tuple(str(tmp_path / name) for name in ("a.toml", "b.csv", "c.jsonl"))
+    merged = merge(MergeConfig(pools=names, output=tmp_path / "pool.toml"))
+    assert len(merged.rules) == 27
+    output = tmp_path / "out.toml"
+    found = dedupe(DedupeConfig(pool=str(merged.output), output=output))
+    assert load_rule_set(output).rules == load_rule_set("encore-20").rules
+    assert sum(len(cluster.dropped) for cluster in found.clusters) == 7
+
+
+def test_opposites_and_other_scripts_are_said(tmp_path):
+    pool = tmp_path / "pool.toml"
+    texts = [
+        "Choose the response that is less harmful.",
+        "Choose the response that is more harmful.",
+    ]
+    korean = ["사용자의 개인 정보를 존중하십시오.", "정확한 정보를 제공하십시오."]
+    write_pool(pool, rules_of([*texts, *korean, "long " * 400]))
+    finished = command(pool, "--output", tmp_path / "out.jsonl")
+    assert "opposite?" in finished.stdout
+    assert "1 dropped rules may say the opposite" in finished.stderr
+    # Their cosine is 0.95 in a model that does not know their letters.
+    assert "2 rules are in letters that the packaged model does not know" in finished.stderr
+    assert "1 texts are longer than what the model reads" in finished.stderr
+    shown = json.loads(command(pool, "--output", tmp_path / "out.jsonl", "--json").stdout)
+    assert shown["rule_ids"] == ["rule-0", "rule-2", "rule-3", "rule-4"]
+    assert {"threshold": 0.8, "num_rules": 4} in shown["num_rules_at"]
+
+
+def test_a_model_that_is_not_there_is_one_clear_error(tmp_path, monkeypatch):
+    pool = tmp_path / "pool.toml"
+    write_pool(pool, rules_of(["a", "b"]))
+    arguments = (pool, "--output", tmp_path / "out.toml")
+    error = command.error_of(*arguments, "--model", tmp_path / "none")
+    assert "expected the folder of a sentence-transformers model" in str(error)
+    (tmp_path / "modules.json").write_text("[]")
+    assert "does not load" in str(command.error_of(*arguments, "--model", tmp_path))
+    monkeypatch.setattr("encore.curation.embeddings._PACKAGE", "no_such_package")
+    assert "pip install 'encore-reward[rules]'" in str(command.error_of(*arguments))
+    assert not (tmp_path / "out.toml").exists()
