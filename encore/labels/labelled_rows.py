@@ -1,0 +1,154 @@
+"""Read labels of single responses: any table of them, or the gold data of Rule Based Rewards."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from encore.data.records import Message, PreferencePair, pair_id_of
+from encore.data.sources.local import SUFFIXES, data_suffix, read_records
+from encore.data.sources.raw_records import MalformedRecordError, field, messages_of, text_field
+from encore.errors import InputError
+
+_WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+_CSV = ".csv"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledRow:
+    """What people say of one response under one rule.
+
+    Attributes:
+        response_id: As the table has it, else of the content; ``ID-2`` for a second label.
+        source: As the table has it, else the file's name.
+        rule_id: The rule.
+        label: From 0, the rule does not hold, to 1.
+        rating: A judge's, if the table has it.
+        asked: Prompt and response as the chosen one of a pair without another response, which is
+            how a judge is asked; None where the table has no text.
+    """
+
+    response_id: str
+    source: str
+    rule_id: str
+    label: float
+    rating: float | None
+    asked: PreferencePair | None
+
+
+def read_labels(files: Sequence[Path]) -> list[LabelledRow]:
+    """Every label in some files, in order; what has none is passed over.
+
+    Raises:
+        InputError: No such file, no label in it; the record that is wrong.
+    """
+    rows: list[LabelledRow] = []
+    labelled = Counter[tuple[str, str, str]]()
+    for path in files:
+        for number, record in _records(path):
+            try:
+                found = [*_rows_of(record, source=path.name.partition(".")[0])]
+            except MalformedRecordError as error:
+                raise InputError(f"labels {path}, record {number}: {error.detail}") from error
+            for row in found:
+                labelled[place := (row.source, row.response_id, row.rule_id)] += 1
+                again = f"-{labelled[place]}" if labelled[place] > 1 else ""
+                rows.append(replace(row, response_id=row.response_id + again))
+    if not rows:
+        raise InputError(
+            f"labels {', '.join(map(str, files))}: no label there; expected the columns response, "
+            "rule and label, or the records of Rule Based Rewards"
+        )
+    return rows
+
+
+def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    if not path.is_file() or (path.suffix != _CSV and data_suffix(path) is None):
+        problem = "no such file" if not path.exists() else "not a file of labels"
+        raise InputError(f"labels {path}: {problem}; expected {', '.join((_CSV, *SUFFIXES))}")
+    if path.suffix == _CSV:
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                yield from enumerate(csv.DictReader(file, strict=True), start=1)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise InputError(f"labels {path}: not valid CSV in UTF-8 ({error})") from error
+        return
+    for record in read_records(path):
+        if record.problem is not None or not isinstance(record.value, dict):
+            detail = record.problem.detail if record.problem else "expected an object"
+            raise InputError(f"labels {path}, record {record.number}: {detail}")
+        yield record.number, record.value
+
+
+def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]:
+    """The labels of a record: of each proposition, or the one of a table's row."""
+    if "propositions" in record:
+        *turns, response = [
+            message
+            for name in ("prompt", "completion")
+            for message in messages_of(field(record, name), name=name)
+        ]
+        asked = _asked(turns, response.content, source=source)
+        labels = record["propositions"]
+        if not isinstance(labels, dict):
+            raise MalformedRecordError("wrong-type", "propositions: expected an object of labels")
+        rating, response_id = None, asked.pair_id
+    else:
+        source = str(record.get("source") or source)
+        text = record.get("response")
+        asked = None if text is None else _asked(_turns(record), str(text), source=source)
+        response_id = str(record.get("response_id") or (asked.pair_id if asked else ""))
+        rule = text_field(record, "rule" if "rule" in record else "rule_id").strip()
+        if not response_id or not rule:
+            raise MalformedRecordError(
+                "missing-column", "expected a rule and a response (or response_id), one is empty"
+            )
+        labels, rating = {rule: field(record, "label")}, _number(record, "rating")
+    for rule_id, value in labels.items():
+        if (label := _number({"label": value}, "label")) is not None:
+            yield LabelledRow(
+                response_id=response_id,
+                source=source,
+                rule_id=rule_id,
+                label=label,
+                rating=rating,
+                asked=asked,
+            )
+
+
+def _asked(prompt: Sequence[Message], response: str, *, source: str) -> PreferencePair:
+    try:
+        content_id = pair_id_of(prompt, chosen=response, rejected="")
+    except UnicodeEncodeError as error:
+        raise MalformedRecordError("unstorable-text", f"half a surrogate pair ({error})") from error
+    return PreferencePair(
+        pair_id=content_id, source=source, prompt=tuple(prompt), chosen=response, rejected=""
+    )
+
+
+def _turns(record: Mapping[str, Any]) -> Sequence[Message]:
+    prompt = record.get("prompt")
+    if isinstance(prompt, str):
+        return (Message(role="user", content=prompt),) if prompt else ()
+    return () if prompt is None else messages_of(prompt, name="prompt")
+
+
+def _number(record: Mapping[str, Any], name: str) -> float | None:
+    """A label or rating; None where there is none."""
+    value = record.get(name)
+    text = str("" if value is None else value).strip().casefold()
+    if text in ("", "nan"):
+        return None
+    try:
+        number = _WORDS[text] if text in _WORDS else float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise MalformedRecordError(
+            "wrong-type", f"{name} {value!r}: expected true, false or a number from 0 to 1"
+        )
+    return number

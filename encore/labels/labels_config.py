@@ -1,0 +1,39 @@
+"""What `encore labels` is told: tables of labels, and how a judge rates their responses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from encore.agreement import SEED
+from encore.config import JudgeConfig, RatingConfig, option
+
+
+class LabelsConfig(RatingConfig):
+    """`encore labels`: labels by people, and the judge that is compared with them."""
+
+    files: tuple[Path, ...] = option(
+        positional=True,
+        metavar="FILE...",
+        min_length=1,
+        identity=False,
+        help="Parquet, CSV or JSON lines with the columns response, rule and label (true, false or "
+        "a number from 0 to 1) and, where there is one, prompt; with rating instead of a judge; or "
+        "the gold data of OpenAI's Rule Based Rewards.",
+    )
+    to: Path | None = option(
+        None,
+        metavar="STUDY",
+        identity=False,
+        help="Where labels and ratings are kept: STUDY/labels/KEY. A new study is made.",
+    )
+    judge: JudgeConfig | None = None  # type: ignore[assignment]  # a table may have ratings
+    rules: str = option(
+        "encore-10",
+        examples=["encore-10", "my-rules.toml", "propositions.yaml"],
+        help="The wording of the rules that the labels name, for the judge: encore-10, encore-20, "
+        "a rule set (TOML), or the propositions of Rule Based Rewards (YAML).",
+    )
+    seed: int = option(SEED, ge=0, identity=False, help="Of the bootstrap over responses.")
+    engines: Literal[1] = option(1, hidden=True, identity=False, help="One judge here.")
+    silence_seconds: float = option(600, hidden=True, identity=False, help="Of several engines.")
