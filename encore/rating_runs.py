@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from encore import runs
+from encore.data.records import RESPONSES
 from encore.data.rules import rules_digest
 from encore.data.study import open_study
 from encore.files import atomic_write_bytes
@@ -69,8 +70,8 @@ class RatingManifest(JudgedManifest):
 
     @property
     def rows_per_pair(self) -> int:
-        """Two responses under every rule."""
-        return super().rows_per_pair * len(self.rules)
+        """Every rule's rating of both responses, or of those that the run rates."""
+        return len(self.identity.get("responses", RESPONSES)) * len(self.rules)
 
     def check(self, folder: Path, /) -> None:
         """Refuse a manifest whose key, folder or rules do not fit its identity."""

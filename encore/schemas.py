@@ -55,3 +55,13 @@ EXPECTED = pa.schema(
     ]
 )
 RATINGS_EXPECTED = pa.unify_schemas([RATINGS, EXPECTED])
+
+#: STUDY/labels/<key>/labels.parquet: what people say of single responses, from 0 to 1, beside what
+#: a judge rates. Grain: one row per (source, response_id, rule_id).
+LABELS = pa.schema(
+    [
+        *texts("response_id", "source", "rule_id"),
+        pa.field("rating", pa.float64(), nullable=True),
+        pa.field("label", pa.float64(), nullable=False),
+    ]
+)

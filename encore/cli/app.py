@@ -17,7 +17,7 @@ COMMANDS = (
     *("rules lint", "rules probe"),
     *("ingest", "rate", "status", "show", "browse", "analyze", "weights", "theory"),
     *("report", "plan rate", "plan train", "train", "gate", "score", "benchmark", "judge"),
-    *("compare", "paper", "export", "serve", "sql", "publish", "doctor"),
+    *("labels", "compare", "paper", "export", "serve", "sql", "publish", "doctor"),
 )
 
 HELP = (

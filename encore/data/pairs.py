@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from encore.data.records import RESPONSES, Message, PreferencePair, pair_id_of
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
-from encore.data.study import MARKER, Change, Study, changed_study, open_study
+from encore.data.study import LABELS, MARKER, Change, Study, changed_study, open_study
 from encore.errors import InputError
 from encore.files import file_sha256
 from encore.schemas import PAIRS, SET_ASIDE_FIELDS
@@ -217,6 +217,16 @@ def study_with(path: Path, pairs: Iterable[PreferencePair], *, origin: Origin) -
 
 
 # --- reading ------------------------------------------------------------------------------------
+
+
+def lacks_pairs(study: Study) -> InputError | None:
+    """What a stage that needs pairs says of a study that has labelled responses alone."""
+    if labels_of(study) or not (study.path / LABELS).is_dir():
+        return None
+    return InputError(
+        f"study {study.path}: it has labels of single responses, and this needs pairs; read the "
+        f"labels with `encore labels`, or add pairs: encore ingest SOURCE --out {study.path}"
+    )
 
 
 def labels_of(study: Study) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ from encore.files import fsync_path, fsync_tree
 MARKER = "study.json"
 #: Within a study, the studies that `encore rules probe` makes of its pairs: PROBES/KEY/NAME.
 PROBES = "probes"
+#: Within a study, labels of single responses (`encore labels`): LABELS/KEY/labels.parquet.
+LABELS = "labels"
 _MARKER_CONTENT = {"encore_study": 1}
 #: A younger staging folder may belong to a process that is just about to lock it.
 _LEFTOVER_SECONDS = 60.0

@@ -1,1 +1,1 @@
-"""Labelled single responses: what people say of each under each rule, and how far a judge agrees."""
+"""People's labels of single responses under single rules, and how far a judge agrees."""

@@ -86,22 +86,22 @@ def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]:
     """The labels of a record: of each proposition, or the one of a table's row."""
+    asked: PreferencePair | None
     if "propositions" in record:
         *turns, response = [
             message
             for name in ("prompt", "completion")
             for message in messages_of(field(record, name), name=name)
         ]
-        asked = _asked(turns, response.content, source=source)
-        labels = record["propositions"]
+        asked, rating = _asked(turns, response.content, source=source), None
+        response_id, labels = asked.pair_id, record["propositions"]
         if not isinstance(labels, dict):
             raise MalformedRecordError("wrong-type", "propositions: expected an object of labels")
-        rating, response_id = None, asked.pair_id
     else:
         source = str(record.get("source") or source)
         text = record.get("response")
         asked = None if text is None else _asked(_turns(record), str(text), source=source)
-        response_id = str(record.get("response_id") or (asked.pair_id if asked else ""))
+        response_id = str(record.get("response_id") or ("" if asked is None else asked.pair_id))
         rule = text_field(record, "rule" if "rule" in record else "rule_id").strip()
         if not response_id or not rule:
             raise MalformedRecordError(

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from encore.config import LimitedRatingConfig, RateConfig, RatingConfig
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs
+from encore.data.records import RESPONSES, Response, RuleSet
 from encore.data.rules import load_rule_set
 from encore.data.study import Study, as_study
 from encore.engines.local import Work, work_locally
@@ -171,7 +172,42 @@ def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) 
     pairs = planned_pairs(all_pairs, limit=config.limit)
     if not list_runs(study.ratings_dir):
         check_writable(study.path)
-    judge = judge or open_judge(config.judge)
+    return run_over(
+        pairs,
+        config,
+        rule_set=rule_set,
+        data_sha256=data_digest_of(all_pairs),
+        folder=study.ratings_dir,
+        judge=judge or open_judge(config.judge),
+    )
+
+
+def run_over(
+    pairs: pa.Table,
+    config: RatingConfig,
+    *,
+    rule_set: RuleSet,
+    data_sha256: str,
+    folder: Path,
+    judge: Judge,
+    responses: tuple[Response, ...] = RESPONSES,
+    kind: type[RatingManifest] = RatingManifest,
+) -> RatingRun:
+    """The run over some pairs in a folder of runs; nothing is written.
+
+    Args:
+        pairs: In the plan's order (`planned_pairs`).
+        config: How they are rated; rules and judge are those given here.
+        rule_set: The rules.
+        data_sha256: What identifies the data that the pairs are taken from.
+        folder: Where the run gets its own folder.
+        judge: Opened.
+        responses: Which of each pair are rated.
+        kind: Of the run.
+
+    Raises:
+        EncoreError: No room for a prompt; a way of answering that the judge cannot do.
+    """
     context = judge.identity.max_model_len
     if judge.tokenizer is not None and config.max_reply_tokens >= context:
         raise InputError(
@@ -188,9 +224,10 @@ def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) 
         prompt=RatingPrompt(layout=config.layout, labels=labels if is_expected else ()),
         decoding=decoding,
         encoder=None if judge.tokenizer is None else SegmentEncoder(judge.tokenizer),
+        responses=responses,
     )
-    identity = _identity(rater, data_sha256=data_digest_of(all_pairs), num_pairs=pairs.num_rows)
-    manifest = RatingManifest(
+    identity = _identity(rater, data_sha256=data_sha256, num_pairs=pairs.num_rows)
+    manifest = kind(
         run_key=run_key_of(identity),
         identity=identity,
         rule_set=rule_set.name,
@@ -198,7 +235,7 @@ def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) 
         versions=package_versions(),
     )
     return RatingRun(
-        run_dir=study.ratings_dir / manifest.run_key,
+        run_dir=folder / manifest.run_key,
         manifest=manifest,
         config=config,
         pairs=pairs,
@@ -232,4 +269,6 @@ def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[st
             "overlong": config.overlong,
         },
     }
+    if rater.responses != RESPONSES:
+        identity["responses"] = list(rater.responses)
     return identity if config.layout == "paper" else identity | {"layout": config.layout}

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from encore.config import RatingConfig
 from encore.data.pairs import num_bytes_of, records_of
-from encore.data.records import RESPONSES, PreferencePair, Rule, RuleSet
+from encore.data.records import RESPONSES, PreferencePair, Response, Rule, RuleSet
 from encore.errors import GenerationInterruptedError
 from encore.judges.base import NO_TOKENS, Decoding, Judge, Prompt, Reply, Usage, ask
 from encore.judges.segments import SegmentEncoder
@@ -62,6 +62,7 @@ class ShardRater:
         prompt: How a conversation and a rule become a prompt.
         decoding: How the judge answers.
         encoder: Makes token ids of prompts; None for a judge that reads texts.
+        responses: Which of a pair's responses are rated.
     """
 
     judge: Judge
@@ -70,6 +71,7 @@ class ShardRater:
     prompt: RatingPrompt
     decoding: Decoding
     encoder: SegmentEncoder | None
+    responses: tuple[Response, ...] = RESPONSES
 
     def questions(self, pairs: pa.Table) -> list[Question]:
         """All of some pairs, in the order to ask them.
@@ -80,7 +82,7 @@ class ShardRater:
         return [
             Question(pair=pair, response=response, rule=rule, conversation=conversation)
             for pair in records_of(pairs)
-            for response in RESPONSES
+            for response in self.responses
             for conversation in [render_conversation(pair.prompt, pair.response_text(response))]
             for rule in self.rule_set.rules
         ]

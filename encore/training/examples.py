@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from encore.data.pairs import read_pairs, records_of
+from encore.data.pairs import lacks_pairs, read_pairs, records_of
 from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.errors import InputError
@@ -110,7 +110,7 @@ def read_examples(
     """
     pairs = read_pairs(study)
     if pairs.num_rows == 0:
-        raise InputError(
+        raise lacks_pairs(study) or InputError(
             f"study {study.path}: it has no pairs to train on; run `encore ingest` first"
         )
     pairs = pairs.sort_by([("pair_id", "ascending"), ("source", "ascending")])

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from encore.data.pairs import lacks_pairs
 from encore.data.study import MARKER, Study, open_study
 from encore.errors import InputError
 from encore.rating_runs import (
@@ -161,6 +162,11 @@ def check_schema(schema: pa.Schema, *, label: str) -> None:
     # DuckDB does not tell names apart by case: of `Rating` and `rating` it might read the other.
     folded = [name.lower() for name in schema.names]
     names = RATINGS_CONTRACT.names
+    if {"label", "rule_id"} <= {*folded} and "pair_id" not in folded:
+        raise InputError(
+            f"{label}: a table of labels of single responses, and this needs ratings of pairs "
+            f"({', '.join(names)}); read it with `encore labels {label}`"
+        )
     if wrong := [name for name in names if name not in schema.names or folded.count(name) > 1]:
         raise InputError(
             f"{label}: column {', '.join(wrong)} is missing or there more than once (upper and "
@@ -194,7 +200,9 @@ def chosen_run(
         InputError: No run, several, or none that matches; the message lists them.
     """
     if not run_dirs:
-        raise InputError(f"study {path}: no ratings yet; run `encore rate {path}` first")
+        raise lacks_pairs(Study(path)) or InputError(
+            f"study {path}: no ratings yet; run `encore rate {path}` first"
+        )
     named = [run_dir for run_dir in run_dirs if run_dir.name.startswith(run or "")]
     chosen = [run_dir for run_dir in named if judge is None or judge == read_run(run_dir).judge]
     if len(chosen) != 1:

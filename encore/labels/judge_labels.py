@@ -1,0 +1,183 @@
+"""`encore labels` as a function: rate labelled responses, keep the table, compare per rule."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from encore.data.pairs import planned_pairs
+from encore.data.study import LABELS, changed_study, is_free, open_study
+from encore.errors import InputError
+from encore.files import atomic_path, check_writable
+from encore.judges import open_judge
+from encore.judges.base import Judge
+from encore.labels.labelled_rows import LabelledRow, read_labels
+from encore.labels.labels_config import LabelsConfig
+from encore.labels.propositions import rules_of_labels
+from encore.labels.rule_agreement import LabelAgreement, label_agreement
+from encore.rating.rating_run import run_over
+from encore.rating_runs import RatingManifest
+from encore.reporting import SILENT, Reporter
+from encore.runs import run_status
+from encore.schemas import LABELS as LABELS_SCHEMA
+from encore.schemas import PAIRS
+from encore.shard_runner import refuse_failures, work_through
+
+TABLE_NAME = "labels.parquet"
+_KEY_DIGITS = 16
+
+
+class LabelManifest(RatingManifest):
+    """The manifest of a judge's ratings of labelled responses."""
+
+    COMMAND: ClassVar[str] = "encore labels"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelReport:
+    """What `encore labels` found.
+
+    Attributes:
+        agreement: Between judge and people.
+        judge: Its name; None for a table that had ratings.
+        table: Where labels and ratings are kept; None: nowhere.
+        synthetic: What is synthetic, in words.
+    """
+
+    agreement: LabelAgreement
+    judge: str | None
+    table: Path | None
+    synthetic: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON of ``encore labels --json``."""
+        about = {"judge": self.judge, "table": None if self.table is None else str(self.table)}
+        return {**about, "synthetic": self.synthetic, **asdict(self.agreement)}
+
+
+def judge_labels(
+    config: LabelsConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
+) -> LabelReport:
+    """Compare a judge with people, rule by rule, on labelled responses.
+
+    A judge rates every response under every rule that has labels; finished shards are reused. A
+    table with ratings needs no judge.
+
+    Args:
+        config: Tables, judge and study.
+        judge: Opened, in the place of the config's; it stays open.
+        reporter: Told how far it is, in ratings.
+
+    Raises:
+        InputError: A table that is none; labels without ratings and without a judge; a judge
+            without a study; rules that the rule set lacks.
+        StudyIncompleteError: Shards failed; the same call rates only these.
+        EncoreError: The judge does not load.
+    """
+    rows = read_labels(config.files)
+    notes, folder, name = [*_notes(rows)], None, None
+    synthetic: tuple[str, ...] = ()
+    if judge is not None or config.judge is not None:
+        rows, folder, manifest = _rated(rows, config, judge, reporter)
+        synthetic, name = manifest.synthetic, manifest.judge
+    elif all(row.rating is None for row in rows):
+        raise InputError(
+            f"labels {config.files[0]}: no ratings in it; give --judge and --to STUDY, or a column "
+            "rating"
+        )
+    elif config.to is not None:
+        folder = _study(config.to) / _digest(rows)[:_KEY_DIGITS]
+    table = pa.Table.from_pylist(
+        [{name: getattr(row, name) for name in LABELS_SCHEMA.names} for row in rows],
+        schema=LABELS_SCHEMA,
+    )
+    path = None if folder is None else folder / TABLE_NAME
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as temporary:
+            pq.write_table(table, temporary, compression="zstd")
+    found = label_agreement(table, seed=config.seed)
+    found = replace(found, notes=(*notes, *found.notes))
+    return LabelReport(agreement=found, judge=name, table=path, synthetic=synthetic)
+
+
+def _rated(
+    rows: Sequence[LabelledRow], config: LabelsConfig, judge: Judge | None, reporter: Reporter
+) -> tuple[list[LabelledRow], Path, RatingManifest]:
+    """The rows with a judge's ratings, the folder of the run, and its manifest."""
+    if config.to is None:
+        raise InputError("--judge: its ratings are kept in a study; give --to STUDY")
+    asked = {row.asked.pair_id: row.asked for row in rows if row.asked is not None}
+    if lacking := [row.response_id for row in rows if row.asked is None]:
+        raise InputError(
+            f"--judge: {len(lacking)} labels have no text to rate, the first is of response "
+            f"{lacking[0]!r}; give the column response"
+        )
+    rule_set = rules_of_labels(config.rules, (row.rule_id for row in rows))
+    pairs = pa.Table.from_pylist(list(map(dataclasses.asdict, asked.values())), schema=PAIRS)
+    check_writable(config.to)
+    with contextlib.ExitStack() as stack:
+        if judge is None:
+            assert config.judge is not None, "judge_labels asks"
+            judge = stack.enter_context(contextlib.closing(open_judge(config.judge)))
+        run = run_over(
+            planned_pairs(pairs, limit=config.limit),
+            config,
+            rule_set=rule_set,
+            data_sha256=_digest(rows),
+            folder=_study(config.to),
+            judge=judge,
+            responses=("chosen",),
+            kind=LabelManifest,
+        )
+        report = work_through(run.job(reporter=reporter), reporter=reporter)
+        reporter.finished()
+    refuse_failures(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
+    rating_of = {
+        (rated["pair_id"], rated["rule_id"]): rated["rating"]
+        for path in run_status(run.run_dir, LabelManifest).paths
+        for rated in pq.read_table(path, columns=["pair_id", "rule_id", "rating"]).to_pylist()
+    }
+    found = [
+        replace(row, rating=rating_of.get((row.asked.pair_id, row.rule_id)))
+        for row in rows
+        if row.asked is not None
+    ]
+    return found, run.run_dir, run.manifest
+
+
+def _study(path: Path) -> Path:
+    """Where a study keeps labels; it is made if it is not there."""
+    if is_free(path):
+        with changed_study(path):
+            pass
+    return open_study(path).path / LABELS
+
+
+def _digest(rows: Sequence[LabelledRow]) -> str:
+    """SHA-256 of what people said of which texts, the same for every order."""
+    said = sorted(
+        (
+            row.source,
+            row.response_id if row.asked is None else row.asked.pair_id,
+            row.rule_id,
+            row.label,
+        )
+        for row in rows
+    )
+    return hashlib.sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()
+
+
+def _notes(rows: Sequence[LabelledRow]) -> Iterator[str]:
+    places = [(row.source, row.asked.pair_id, row.rule_id) for row in rows if row.asked is not None]
+    if num_again := len(places) - len(set(places)):
+        yield f"{num_again} labels are of a text that has one already under that rule; each counts"

@@ -1,0 +1,170 @@
+"""How far a judge's ratings agree with people's labels, rule by rule, and whether entropy tells.
+
+The paper's claim is that rules whose ratings have a higher entropy are less accurate. Accuracy is
+here agreement with people under the rule itself, not a preference between two responses.
+
+Suffixes: I responses with a label and a rating, L levels that labels have, R rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from encore.agreement import Estimate, alpha_interval, kappa_interval, pearson_interval
+from encore.evidence.level_codes import entropies_of
+
+_Floats = NDArray[np.float64]
+
+#: What entropy is correlated with: the attribute of a rule and how it is called.
+_MEASURES = {"agreement": "share of equal labels", "kappa": "kappa", "alpha": "alpha"}
+_FEW_OF_A_KIND = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleLabels:
+    """One rule: people's labels beside a judge's ratings.
+
+    A rating counts as the nearest of the values that labels have; of two equally near ones as the
+    higher one. With labels 0 and 1 it is cut at one half.
+
+    Attributes:
+        rule_id: The rule.
+        num_labels: Responses that people labelled.
+        num_ratings: Those of them that have a rating: what all figures but ``positive`` are of.
+        positive: Mean label of the labelled.
+        judged_positive: Mean of what the ratings count as.
+        agreement: Share of equal labels.
+        kappa: Cohen's kappa, weighted by squares where labels have more than two values; None where
+            people, or the judge, always say the same.
+        alpha: Krippendorff's alpha, ordinal.
+        entropy_nats: Of the ratings.
+    """
+
+    rule_id: str
+    num_labels: int
+    num_ratings: int
+    positive: float
+    judged_positive: float | None
+    agreement: float | None
+    kappa: Estimate
+    alpha: Estimate
+    entropy_nats: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelAgreement:
+    """All rules of a table of labels.
+
+    Attributes:
+        rules: One row for each, in the order of the table.
+        entropy_with: Pearson's r over rules of the entropy of the ratings with the share of equal
+            labels, with kappa and with alpha.
+        num_rules_with: How many rules have both, by the same names.
+        sentence: What that says of the paper's claim.
+        notes: What limits these figures, a sentence each.
+    """
+
+    rules: tuple[RuleLabels, ...]
+    entropy_with: dict[str, Estimate]
+    num_rules_with: dict[str, int]
+    sentence: str
+    notes: tuple[str, ...]
+
+
+def label_agreement(table: pa.Table, *, seed: int = 0) -> LabelAgreement:
+    """Agreement between people and the judge in a table of schema `encore.schemas.LABELS`.
+
+    Args:
+        table: Labels, and ratings where there are any.
+        seed: Of the bootstrap over responses.
+    """
+    rule_I = np.asarray(table["rule_id"].to_pylist())
+    label_I = table["label"].to_numpy()
+    rating_I = table["rating"].to_numpy().astype(np.float64)  # null becomes NaN
+    level_L = np.unique(label_I)
+    rules = tuple(
+        _rule_labels(str(rule), label_I[rule_I == rule], rating_I[rule_I == rule], level_L, seed)
+        for rule in dict.fromkeys(rule_I.tolist())
+    )
+    entropy_with, number = {}, {}
+    for name in _MEASURES:
+        rows = [(one.entropy_nats, _value(getattr(one, name))) for one in rules]
+        known = np.array([row for row in rows if None not in row], dtype=np.float64).reshape(-1, 2)
+        entropy_with[name], number[name] = pearson_interval(*known.T), len(known)
+    return LabelAgreement(
+        rules=rules,
+        entropy_with=entropy_with,
+        num_rules_with=number,
+        sentence=_sentence(entropy_with, number),
+        notes=tuple(_notes(rules)),
+    )
+
+
+def _rule_labels(
+    rule_id: str, label_I: _Floats, rating_I: _Floats, level_L: _Floats, seed: int
+) -> RuleLabels:
+    is_rated_I = ~np.isnan(rating_I)
+    people_I, rated_I = label_I[is_rated_I], rating_I[is_rated_I]
+    middle_L = (level_L[1:] + level_L[:-1]) / 2
+    judged_I = level_L[np.searchsorted(middle_L, rated_I, side="right")]
+    figures: dict[str, Any] = dict.fromkeys(("judged_positive", "agreement", "entropy_nats"))
+    if len(rated_I):
+        counts = np.unique(rated_I, return_counts=True)[1]
+        figures = {
+            "judged_positive": float(judged_I.mean()),
+            "agreement": float((people_I == judged_I).mean()),
+            "entropy_nats": float(entropies_of(counts[:, None])[0]),
+        }
+    both_2I = np.stack([people_I, judged_I])
+    return RuleLabels(
+        rule_id=rule_id,
+        num_labels=len(label_I),
+        num_ratings=len(rated_I),
+        positive=float(label_I.mean()),
+        kappa=kappa_interval(people_I, judged_I, is_ordered=True, seed=seed),
+        alpha=alpha_interval(both_2I, level="ordinal", seed=seed),
+        **figures,
+    )
+
+
+def _value(figure: Estimate | float | None) -> float | None:
+    return figure.value if isinstance(figure, Estimate) else figure
+
+
+def _sentence(entropy_with: dict[str, Estimate], number: dict[str, int]) -> str:
+    """Does higher entropy mean less agreement? The claim is a negative r."""
+    said = []
+    for name, words in _MEASURES.items():
+        found, over = entropy_with[name], f"over {number[name]} rules"
+        if found.value is None or found.low is None or found.high is None:
+            said.append(f"with {words}: not defined {over}")
+            continue
+        word = "holds" if found.high < 0 else "fails" if found.low > 0 else "cannot be told"
+        interval = f"{found.low:.2f} to {found.high:.2f}"
+        said.append(f"with {words}: r = {found.value:.2f} ({interval}) {over}, {word}")
+    return f"the paper's claim that higher entropy is lower accuracy, {'; '.join(said)}"
+
+
+def _notes(rules: Sequence[RuleLabels]) -> Iterator[str]:
+    if unrated := sum(one.num_labels - one.num_ratings for one in rules):
+        yield f"{unrated} labels have no rating and count in no figure of agreement"
+    if constant := [one.rule_id for one in rules if one.num_ratings and one.kappa.value is None]:
+        names = ", ".join(constant)
+        yield f"people or the judge always say the same, so there is no kappa: {names}"
+    rare = [
+        one.rule_id
+        for one in rules
+        if min(one.positive, 1 - one.positive) * one.num_labels < _FEW_OF_A_KIND
+        and one.rule_id not in constant
+    ]
+    if rare:
+        yield (
+            f"fewer than {_FEW_OF_A_KIND} labels on one side, so that intervals say little: "
+            f"{', '.join(rare)}"
+        )
