@@ -165,15 +165,7 @@ def _study(path: Path) -> Path:
 
 def _digest(rows: Sequence[LabelledRow]) -> str:
     """SHA-256 of what people said of which texts, the same for every order."""
-    said = sorted(
-        (
-            row.source,
-            row.response_id if row.asked is None else row.asked.pair_id,
-            row.rule_id,
-            row.label,
-        )
-        for row in rows
-    )
+    said = sorted((row.source, row.content_id, row.rule_id, row.label) for row in rows)
     return hashlib.sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()
 
 

@@ -39,6 +39,11 @@ class LabelledRow:
     rating: float | None
     asked: PreferencePair | None
 
+    @property
+    def content_id(self) -> str:
+        """The same for the same text; without a text the response's id."""
+        return self.response_id if self.asked is None else self.asked.pair_id
+
 
 def read_labels(files: Sequence[Path]) -> list[LabelledRow]:
     """Every label in some files, in order; what has none is passed over.

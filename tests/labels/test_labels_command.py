@@ -20,6 +20,7 @@ from encore.labels.judge_labels import judge_labels
 from encore.labels.labels_config import LabelsConfig
 from encore.schemas import LABELS
 from tests.golden.command_line import encore
+from tests.golden.tiny_llama import write_tiny_llama
 from tests.scripted_judge import ScriptedJudge
 
 RULES = """\
@@ -90,11 +91,11 @@ def test_a_judge_is_asked_once_for_each_response_and_rule(tmp_path):
     # Another set of labels of the same texts is a run of its own, and asks nothing.
     other = write_lines(
         tmp_path / "other.jsonl",
-        *({**json.loads(line), "label": True} for line in eight(tmp_path).open()),
+        *({**json.loads(line), "label": True} for line in eight(tmp_path).read_text().splitlines()),
     )
     found = judge_labels(config_of(tmp_path, other), judge=again)
     assert found.table.parent != report.table.parent
-    assert again.num_asked in (0, 16)
+    assert again.num_asked == 0
 
 
 def test_the_table_it_writes_is_one_that_it_reads(tmp_path):
@@ -129,10 +130,8 @@ def test_figures_are_those_of_both_packages_whatever_the_file_format(tmp_path):
     [rule] = found[0].rules
     judged = rating >= 0.5
     assert rule.kappa.value == pytest.approx(cohen_kappa_score(label, judged))
-    both = np.stack([label, judged]).astype(float)
-    assert rule.alpha.value == pytest.approx(
-        krippendorff.alpha(both, level_of_measurement="nominal")
-    )
+    alpha = krippendorff.alpha([label * 1, judged * 1], level_of_measurement="nominal")
+    assert rule.alpha.value == pytest.approx(alpha)
     assert rule.agreement == pytest.approx((label == judged).mean())
 
 
@@ -226,7 +225,7 @@ def test_files_studies_and_rules_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"no rule 'kind'.*2 of 2"):
         judge_labels(config_of(tmp_path, eight(tmp_path), rules="encore-10"), judge=judge)
     ids = write_lines(tmp_path / "ids.jsonl", {"response_id": "a", "rule_id": "kind", "label": 1})
-    with pytest.raises(InputError, match="no text to rate.*'a'"):
+    with pytest.raises(InputError, match=r"no text to rate.*'a'"):
         judge_labels(config_of(tmp_path, ids), judge=judge)
     assert judge.num_asked == 0
 
@@ -248,7 +247,8 @@ def test_a_shard_that_fails_is_rated_by_the_same_call_again(tmp_path):
 @pytest.mark.parametrize("command", ["analyze", "weights", "train"])
 def test_what_needs_pairs_says_so_of_labels_in_one_line(tmp_path, command):
     report = judge_labels(config_of(tmp_path, eight(tmp_path)), judge=ScriptedJudge(replies))
-    more = ("--backbone", "nowhere", "--out", tmp_path / "run") if command == "train" else ()
+    backbone = write_tiny_llama(tmp_path / "llama")
+    more = ("--backbone", backbone, "--out", tmp_path / "run") if command == "train" else ()
     finished = encore(command, tmp_path / "study", *more)
     assert finished.code == 1
     assert "labels of single responses, and this needs pairs" in finished.err
