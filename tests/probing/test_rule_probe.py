@@ -47,9 +47,10 @@ def files_of(study: Path) -> dict[str, bytes]:
     return {name: content for name, content in own.items() if not name.startswith("probes/")}
 
 
-def test_exactly_the_rules_that_obey_are_named(study: Path) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_exactly_the_rules_that_obey_are_named(study: Path, seed: int) -> None:
     before = files_of(study)
-    judge = WeakJudge(obeys=("kind", "safe"), noise=0.15)
+    judge = WeakJudge(obeys=("kind", "safe"), noise=0.15, seed=seed)
     found = probe_rules(probe_config(study), judge=judge)
     assert found.bought == ("kind", "safe")
     others = [
@@ -176,8 +177,18 @@ def test_a_small_study_is_probed_whole_and_names_no_rule(tmp_path: Path) -> None
 
 
 @pytest.mark.full
-def test_over_a_hundred_seeds_no_other_rule_is_ever_named(tmp_path: Path) -> None:
+def test_over_a_hundred_noisy_judges_the_weak_rule_is_named_and_others_as_the_risk_says(
+    tmp_path: Path,
+) -> None:
     study = make_study(tmp_path, num_pairs=NUM_PAIRS)
-    judges = (WeakJudge(obeys=("kind",), noise=0.15, seed=seed) for seed in range(100))
-    named = [probe_rules(probe_config(study), judge=judge).bought for judge in judges]
-    assert named == [("kind",)] * 100
+    num_alarms = {0.05: 0, 0.001: 0}
+    for seed in range(100):
+        judge = WeakJudge(obeys=("kind",), noise=0.15, seed=seed)
+        for margin in num_alarms:
+            bought = probe_rules(probe_config(study, margin=margin), judge=judge).bought
+            assert "kind" in bought
+            num_alarms[margin] += bought != ("kind",)
+    # Noise alone raises nothing by 0.05. Beyond 0.001 one of 100 probes in 20 may name a rule: 5 on
+    # average, and more than 11 in one case of 250.
+    assert num_alarms[0.05] == 0
+    assert num_alarms[0.001] <= 11, num_alarms
