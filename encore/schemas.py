@@ -65,3 +65,25 @@ LABELS = pa.schema(
         pa.field("label", pa.float64(), nullable=False),
     ]
 )
+
+#: STUDY/annotations/<key>/sample.parquet: what annotators do not see of their items. Of a pair of
+#: rules the one of lower entropy is ``first`` or ``second``. Grain: one row per item.
+SAMPLED_RESPONSES = pa.schema(
+    [
+        *texts("item_id", "source", "pair_id", "response", "rule_id"),
+        pa.field("rating", pa.float64(), nullable=False),
+    ]
+)
+SAMPLED_RULES = pa.schema([*texts("item_id", "first_rule", "second_rule", "lower_entropy")])
+
+#: STUDY/annotations/<key>/answers.parquet. Grain: one row per annotator, item and question;
+#: ``response_id`` is ``<pair_id>:<response>``.
+ANSWERS = pa.schema(
+    [
+        *texts("annotator", "item_id", "source", "response_id", "rule_id"),
+        pa.field("label", pa.float64(), nullable=False),
+    ]
+)
+CHOICES = pa.schema(
+    [*texts("annotator", "item_id", "first_rule", "second_rule", "question", "choice")]
+)

@@ -19,7 +19,7 @@ from encore.config import (
     option,
 )
 from encore.errors import InputError
-from encore.weighting import SCHEMES, load_scheme
+from encore.weighting import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
 from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
 
 #: The paper's default is 2; the others say how much depends on it.
@@ -63,9 +63,10 @@ class RowsConfig(StageConfig):
     """
 
     schemes: tuple[_Scheme, ...] = _rows(
-        tuple(SCHEMES),
+        SCHEMES_OF_RATINGS,
         name="scheme",
-        help="Only rows of these schemes, beside uniform; repeatable. Default: all.",
+        help="Only rows of these schemes, beside uniform; repeatable. Default: all that need "
+        "nothing but ratings.",
     )
     taus: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = _rows(
         DEFAULT_TAUS,

@@ -34,7 +34,7 @@ _SEEDS_APART = 1_000_000
 
 #: What the rows of schemes and of a gate are called, whatever the options.
 ROW_NAMES = re.compile(
-    r"uniform|inverse-sd|bradley-terry weights|moe gate|top-\d+|single: .*|encore \(.*\)"
+    r"uniform|inverse-sd|agreement|bradley-terry weights|moe gate|top-\d+|single: .*|encore \(.*\)"
     r"|(random|single)(-\d+)? \(.*\)"
 )
 

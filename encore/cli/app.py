@@ -17,7 +17,8 @@ COMMANDS = (
     *("rules lint", "rules probe"),
     *("ingest", "rate", "status", "show", "browse", "analyze", "weights", "theory"),
     *("report", "plan rate", "plan train", "train", "gate", "score", "benchmark", "judge"),
-    *("labels", "compare", "paper", "export", "serve", "sql", "publish", "doctor"),
+    *("annotate export", "annotate import", "labels", "compare", "paper", "export", "serve"),
+    *("sql", "publish", "doctor"),
 )
 
 HELP = (
@@ -31,6 +32,7 @@ HELP = (
 _GROUPS = {
     "plan": "What a run will take, before anything is loaded.",
     "rules": "From pools of principles to a rule set.",
+    "annotate": "What people say of responses and rules, and how far they agree with judges.",
 }
 
 

@@ -189,7 +189,7 @@ def _put_in_place(change: Change, study: Study) -> None:
     try:
         for position, relative in enumerate(change.staged):
             target = study.path / relative
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             kept = change.folder / f"replaced-{position}" if target.exists() else None
             replaced.append((target, kept))
             if kept is not None:

@@ -10,8 +10,8 @@ from encore.errors import InputError
 if TYPE_CHECKING:
     from encore.weighting.scheme import WeightingScheme
 
-#: Names on the command line. Each is that of a module with a ``SCHEME``, loaded when asked for.
-SCHEMES = (
+#: Schemes that need nothing but ratings of pairs.
+SCHEMES_OF_RATINGS = (
     "encore",
     "uniform",
     "random",
@@ -21,6 +21,8 @@ SCHEMES = (
     "inverse-sd",
     "bradley-terry",
 )
+#: Names on the command line. Each is that of a module with a ``SCHEME``, loaded when asked for.
+SCHEMES = (*SCHEMES_OF_RATINGS, "agreement")
 
 
 def load_scheme(name: str) -> WeightingScheme:

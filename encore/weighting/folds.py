@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from encore.analysis.statistics import Accuracy
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
+from encore.errors import InputError
 from encore.warehouse import PairRatings
 from encore.weighting.composed import composed_outcomes
 from encore.weighting.scheme import Evidence, SchemeOptions, WeightingScheme
@@ -57,7 +58,8 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
         options: Of the scheme; the seed draws the folds.
 
     Returns:
-        None where there are fewer than two groups of pairs to part.
+        None where there are fewer than two groups of pairs to part, or one fold holds everything
+        that the scheme can learn from.
 
     Raises:
         InputError: The study's pairs were changed since they were ingested.
@@ -73,7 +75,10 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
     composed_P = np.empty(pairs.num_pairs)
     for fold in range(num_folds):
         is_held_out_P = fold_P == fold
-        learnt = scheme.weigh(evidence.over(pairs.take(~is_held_out_P)), options)
+        try:
+            learnt = scheme.weigh(evidence.over(pairs.take(~is_held_out_P)), options)
+        except InputError:  # this fold holds all that there is to learn from
+            return None
         composed_P[is_held_out_P] = pairs.margin_PR[is_held_out_P] @ np.array(learnt.weights)
     (outcome,) = composed_outcomes(composed_P[:, None], np.ones((1, 1)))
     low, high = outcome.interval

@@ -86,7 +86,8 @@ class WeightingScheme:
     """A way to weigh rules.
 
     A scheme gives a rule the same weight wherever it stands among the rules. A scheme that uses
-    labels takes them from `Evidence.read_pairs` alone: what it is tested on is held out there.
+    labels takes those of the pairs in `Evidence.read_pairs` alone: what it is tested on is held out
+    there.
 
     Attributes:
         name: As on the command line.

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.statistics import Accuracy, RuleStats
+from encore.annotation.answers import people_labels
 from encore.errors import EncoreError
 from encore.warehouse import PairRatings, Ratings
-from encore.weighting import SCHEMES, load_scheme
+from encore.weighting import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
 from encore.weighting.composed import Outcome, composed_outcomes, margin_sds_of
 from encore.weighting.encore import entropy_weights
 from encore.weighting.folds import GroupedBy, HeldOut, fold_notes, held_out
@@ -128,6 +129,8 @@ def compare_schemes(
 ) -> SchemeComparison:
     """Weigh the rules by every scheme and measure what each composes.
 
+    Scheme ``agreement`` is among them where the study has labels of people.
+
     Every scheme is measured on the same pairs: those whose two responses every rule rated.
     Everything is held in memory: 16 bytes a pair and rule, twice at the peak.
 
@@ -161,7 +164,8 @@ def compare(evidence: Evidence, *, options: SchemeOptions) -> SchemeComparison:
     ]
     rows: list[SchemeRow] = []
     tests: list[HeldOut] = []
-    for scheme in map(load_scheme, SCHEMES):
+    has_labels = evidence.study and any(labels for _, labels in people_labels(evidence.study))
+    for scheme in map(load_scheme, SCHEMES if has_labels else SCHEMES_OF_RATINGS):
         try:
             vector = scheme.weigh(evidence.over(pairs), options)
         except EncoreError as error:  # bad input, or no optimum

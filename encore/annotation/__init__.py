@@ -1,0 +1,1 @@
+"""What people say: samples for annotators, their answers, and how far they agree with judges."""

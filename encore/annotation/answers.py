@@ -1,0 +1,134 @@
+"""Samples in a study and what annotators answered: where both lie, and how they are read.
+
+Under STUDY/annotations/KEY, ``sample.json`` says what was drawn, ``sample.parquet`` has its items
+with what annotators do not see, and ``answers.parquet`` the answers of all annotators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from encore.annotation.questionnaire import Kind, Question, questions_of
+from encore.data.study import Study
+from encore.errors import InputError
+from encore.schemas import ANSWERS, CHOICES, SAMPLED_RESPONSES, SAMPLED_RULES
+
+# Suffixes: N ratings, L labels of a scale.
+
+SAMPLE_FILE, ITEMS_FILE, ANSWERS_FILE = "sample.json", "sample.parquet", "answers.parquet"
+_FOLDER = "annotations"
+
+
+class Sample(BaseModel):
+    """What is recorded of a sample beside its items.
+
+    Attributes:
+        key: Its name; a digest of what annotators see, and of the seed.
+        kind: What was sampled.
+        scale: Labels for responses, the lowest first; empty for rules.
+        seed: What it was drawn with.
+        run_key: The rating run that it was stratified by.
+        num_items: How many items.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    kind: Kind
+    scale: tuple[str, ...]
+    seed: int
+    run_key: str
+    num_items: int
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The questions about each item."""
+        return questions_of(self.kind, self.scale)
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """The labels of the scale as numbers."""
+        return tuple(map(float, self.scale))
+
+    @property
+    def item_schema(self) -> pa.Schema:
+        """Of `ITEMS_FILE`."""
+        return SAMPLED_RESPONSES if self.kind == "responses" else SAMPLED_RULES
+
+    @property
+    def answer_schema(self) -> pa.Schema:
+        """Of `ANSWERS_FILE`."""
+        return ANSWERS if self.kind == "responses" else CHOICES
+
+    def path(self, name: str) -> str:
+        """Where a file of the sample is, relative to the study."""
+        return f"{_FOLDER}/{self.key}/{name}"
+
+
+def read_samples(study: Study) -> tuple[Sample, ...]:
+    """Every sample of a study, sorted by key.
+
+    Raises:
+        InputError: A damaged `SAMPLE_FILE`.
+    """
+    found = []
+    for path in sorted(study.path.glob(f"{_FOLDER}/[!.]*/{SAMPLE_FILE}")):
+        try:
+            found.append(Sample.model_validate_json(path.read_bytes()))
+        except ValidationError as error:
+            raise InputError(
+                f"{path}: damaged, {error.errors(include_url=False)[0]['msg']}; export the sample "
+                "again with the same options"
+            ) from error
+    return tuple(found)
+
+
+def read_items(study: Study, sample: Sample) -> pa.Table:
+    """The items of a sample, of schema `Sample.item_schema`."""
+    return pq.read_table(study.path / sample.path(ITEMS_FILE), schema=sample.item_schema)
+
+
+def read_answers(study: Study, sample: Sample) -> pa.Table:
+    """What annotators answered, of schema `Sample.answer_schema`; no row before an import."""
+    path = study.path / sample.path(ANSWERS_FILE)
+    if not path.is_file():
+        return sample.answer_schema.empty_table()
+    return pq.read_table(path, schema=sample.answer_schema)
+
+
+def people_labels(study: Study) -> Iterator[tuple[Sample, dict[tuple[str, str, str], float]]]:
+    """Of each sample of responses, people's label by source, response_id and rule_id.
+
+    Of several annotators it is the lower median.
+    """
+    for sample in read_samples(study):
+        if sample.kind == "responses":
+            given: dict[tuple[str, str, str], list[float]] = {}
+            for row in read_answers(study, sample).to_pylist():
+                key = row["source"], row["response_id"], row["rule_id"]
+                given.setdefault(key, []).append(row["label"])
+            yield sample, {key: lower_median(labels) for key, labels in given.items()}
+
+
+def lower_median(labels: Sequence[float]) -> float:
+    """The median; of an even number the lower one in the middle, which is on the scale."""
+    return sorted(labels)[(len(labels) - 1) // 2]
+
+
+def on_scale(rating_N: NDArray[np.float64], levels: Sequence[float]) -> NDArray[np.float64]:
+    """Each rating as the nearest level, the lower of two that are equally near, shape [N].
+
+    Args:
+        rating_N: NaN stays NaN.
+        levels: Of a scale, rising.
+    """
+    level_L = np.array(levels)
+    # Rounded: 0.3 is as near to 0.2 as to 0.4.
+    distance_NL = np.abs(rating_N[:, None] - level_L).round(9)
+    return np.where(np.isnan(rating_N), np.nan, level_L[distance_NL.argmin(axis=1)])

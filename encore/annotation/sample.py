@@ -1,0 +1,262 @@
+"""`encore annotate export` as a function: a blind, stratified, seeded sample for annotators.
+
+Ratings of one run decide what is drawn, and annotators do not see them: neither ratings (but for
+the examples of a rule, as in the paper's study), nor entropies, nor what was chosen or rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import AfterValidator
+
+from encore.annotation.answers import ITEMS_FILE, SAMPLE_FILE, Sample
+from encore.annotation.drawing import Row, draw_responses, draw_rules
+from encore.annotation.handouts import Format, Order, handouts
+from encore.annotation.questionnaire import SIDES, Card, Item, Kind, Questionnaire, questions_of
+from encore.config import RunChoice, StudyConfig, option
+from encore.data.pairs import read_pairs, records_of
+from encore.data.records import PreferencePair
+from encore.data.study import Study, changed_study, open_study
+from encore.errors import InputError
+from encore.files import atomic_write_bytes
+from encore.warehouse import Ratings, open_ratings
+
+#: Of responses, and of pairs of rules.
+DEFAULT_ITEMS: Mapping[Kind, int] = {"responses": 200, "rules": 25}
+MAX_LABELS = 15
+
+
+def _checked_scale(text: str) -> str:
+    labels = [label.strip() for label in text.split(",")]
+    try:
+        numbers = [float(label) for label in labels]
+    except ValueError:
+        numbers = []
+    is_rising = all(low < high for low, high in pairwise(numbers))
+    if not (2 <= len(numbers) <= MAX_LABELS and is_rising and 0 <= numbers[0] <= numbers[-1] <= 1):
+        raise ValueError(f"expected 2 to {MAX_LABELS} rising numbers from 0 to 1 with commas")
+    return ",".join(labels)
+
+
+class AnnotateExportConfig(StudyConfig, RunChoice):
+    """What `encore annotate export` draws and for whom."""
+
+    kind: Kind = option(
+        "responses",
+        help="responses: how far a response follows a rule. rules: which of two rules, one of "
+        "lower and one of higher entropy, is clearer and more reliable (the paper's study).",
+    )
+    items: int | None = option(
+        None,
+        ge=1,
+        help=f"How many items. Default: {DEFAULT_ITEMS['responses']} responses, or "
+        f"{DEFAULT_ITEMS['rules']} pairs of rules.",
+    )
+    scale: Annotated[str, AfterValidator(_checked_scale)] = option(
+        "0,0.5,1",
+        metavar="LABELS",
+        help="Of responses: numbers from 0 to 1 with commas, the lowest first.",
+    )
+    seed: int = option(0, ge=0, help="Of everything that is drawn, orders too.")
+    format: Format = option(
+        "html",
+        help="html: a page for each annotator that works offline. csv: a table with a column to "
+        "fill in. label-studio: tasks and labelling config.",
+    )
+    annotators: int = option(
+        1, ge=1, le=100, help="How many people get the same items, each a file (html, csv)."
+    )
+    order: Order = option(
+        "own",
+        help="Of the items. own: each annotator has another one, so that no item is always met "
+        "when people are tired. same: all have one.",
+    )
+    out: Path | None = option(
+        None,
+        metavar="FOLDER",
+        help="Where files for annotators go. Default: STUDY/annotations/KEY/handouts.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedSample:
+    """A sample that was drawn, and the files for annotators.
+
+    Attributes:
+        sample: What is recorded of it.
+        files: For annotators.
+        notes: Plain sentences on what limits it.
+    """
+
+    sample: Sample
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def export_sample(config: AnnotateExportConfig) -> ExportedSample:
+    """Draw a sample, record it in the study, and write the files for annotators.
+
+    The same study and options give the same sample, under the same key.
+
+    Raises:
+        InputError: No ratings, too few rules to pair, a file for annotators that is there with
+            other content.
+    """
+    study = open_study(config.study)
+    ratings = open_ratings(config.study, run=config.run, judge=config.judge)
+    num_items = config.items or DEFAULT_ITEMS[config.kind]
+    rows, items = _draw(study, ratings, config.kind, num_items=num_items, seed=config.seed)
+    scale = tuple(config.scale.split(",")) if config.kind == "responses" else ()
+    questions = questions_of(config.kind, scale)
+    sheet = Questionnaire(kind=config.kind, questions=questions, items=items)
+    assert ratings.manifest is not None
+    sample = Sample(
+        key=sheet.key(seed=config.seed),
+        kind=config.kind,
+        scale=scale,
+        seed=config.seed,
+        run_key=ratings.manifest.run_key,
+        num_items=len(items),
+    )
+    contents = handouts(
+        sheet,
+        key=sample.key,
+        seed=config.seed,
+        file_format=config.format,
+        num_annotators=config.annotators,
+        order=config.order,
+    )
+    folder = config.out or study.path / sample.path("handouts")
+    files = {folder / name: content for name, content in contents.items()}
+    _refuse_others(files)
+    _record(study, sample, rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, content in files.items():
+        atomic_write_bytes(path, content)
+    notes = tuple(_notes(config, ratings, num_items=len(items)))
+    return ExportedSample(sample=sample, files=tuple(files), notes=notes)
+
+
+def _refuse_others(files: Mapping[Path, bytes]) -> None:
+    """Refuse to write over what an annotator may have filled in."""
+    for path, content in files.items():
+        if path.exists() and not (path.is_file() and path.read_bytes() == content):
+            raise InputError(
+                f"{path}: there already, with other content, perhaps an annotator's answers; name "
+                "another folder with --out, or move it away"
+            )
+
+
+def _record(study: Study, sample: Sample, rows: Sequence[Row]) -> None:
+    if (study.path / sample.path(SAMPLE_FILE)).is_file():
+        return
+    with changed_study(study.path) as change:
+        table = pa.Table.from_pylist(list(rows), schema=sample.item_schema)
+        pq.write_table(table, change.path(sample.path(ITEMS_FILE)), compression="zstd")
+        text = sample.model_dump_json(indent=2) + "\n"
+        change.path(sample.path(SAMPLE_FILE)).write_text(text, encoding="utf-8")
+
+
+def _notes(config: AnnotateExportConfig, ratings: Ratings, *, num_items: int) -> Iterator[str]:
+    wanted = config.items or DEFAULT_ITEMS[config.kind]
+    if num_items < wanted and (config.items or config.kind == "responses"):
+        yield f"{num_items} items are all there are; {wanted} were asked for"
+    if ratings.num_missing_shards and not ratings.enough:
+        yield (
+            f"drawn from the finished shards; {ratings.num_missing_shards} of "
+            f"{ratings.num_shards} are missing"
+        )
+
+
+# --- texts --------------------------------------------------------------------------------------
+
+_Records = Mapping[tuple[str, str], PreferencePair]
+
+
+def _draw(
+    study: Study, ratings: Ratings, kind: Kind, *, num_items: int, seed: int
+) -> tuple[list[Row], tuple[Item, ...]]:
+    """The rows of a sample, and what annotators see of each."""
+    assert ratings.manifest is not None
+    rules = {rule["rule_id"]: rule for rule in ratings.manifest.rules}
+    if kind == "responses":
+        rows = draw_responses(ratings, num_items=num_items, seed=seed)
+        records = _records(study, ratings, rows)
+        return rows, tuple(
+            _response_item(row, rules[row["rule_id"]], records[row["source"], row["pair_id"]])
+            for row in rows
+        )
+    rows, examples = draw_rules(ratings, num_items=num_items, seed=seed)
+    records = _records(study, ratings, [row for of_rule in examples.values() for row in of_rule])
+    card = partial(_rule_card, rules=rules, examples=examples, records=records)
+    return rows, tuple(
+        Item(
+            item_id=row["item_id"],
+            cards=tuple(card(row[f"{side}_rule"], side=side) for side in SIDES),
+        )
+        for row in rows
+    )
+
+
+def _response_item(row: Row, rule: Mapping[str, str], pair: PreferencePair) -> Item:
+    about = (("Description", rule["description"]), ("Criterion", rule["rating_rule"]))
+    said = (("", pair.response_text(row["response"])),)
+    cards = (
+        Card(name="rule", title=f"Rule: {rule['title']}", parts=about),
+        Card(name="conversation", title="Conversation", parts=_turns(pair)),
+        Card(name="response", title="Response to rate", parts=said),
+    )
+    return Item(item_id=row["item_id"], cards=cards)
+
+
+def _rule_card(
+    rule_id: str,
+    *,
+    side: str,
+    rules: Mapping[str, Mapping[str, str]],
+    examples: Mapping[str, Sequence[Row]],
+    records: _Records,
+) -> Card:
+    rule = rules[rule_id]
+    parts = [("Description", rule["description"])]
+    for number, row in enumerate(examples[rule_id], start=1):
+        pair = records[row["source"], row["pair_id"]]
+        turns = [*_turns(pair), ("response", pair.response_text(row["response"]))]
+        text = "\n\n".join(f"{role}: {said}" for role, said in turns)
+        parts.append((f"Example {number}, score {row['rating']:g}", text))
+    title = f"{side.capitalize()} rule: {rule['title']}"
+    return Card(name=f"{side}_rule", title=title, parts=tuple(parts))
+
+
+def _turns(pair: PreferencePair) -> tuple[tuple[str, str], ...]:
+    return tuple((str(turn.role), turn.content) for turn in pair.prompt)
+
+
+def _records(study: Study, ratings: Ratings, rows: Sequence[Row]) -> _Records:
+    """The pairs of some rows, by source and pair_id.
+
+    Raises:
+        InputError: The study no longer has one.
+    """
+    pairs = read_pairs(study)
+    wanted = pa.array([row["pair_id"] for row in rows], pa.string())
+    found = records_of(pairs.filter(pc.is_in(pairs["pair_id"], value_set=wanted)))
+    records = {(pair.source, pair.pair_id): pair for pair in found}
+    for row in rows:
+        if (row["source"], row["pair_id"]) not in records:
+            assert ratings.manifest is not None
+            raise InputError(
+                f"run {ratings.manifest.run_key} rates pair {row['pair_id']} of {row['source']}, "
+                "which is not among the study's pairs; rate the pairs that are there, or choose "
+                "another run with --run"
+            )
+    return records

@@ -1,0 +1,43 @@
+"""`encore annotate export`: draw a sample for people and write the files that they answer."""
+
+from __future__ import annotations
+
+from encore.annotation.sample import AnnotateExportConfig
+from encore.cli.output import counted
+from encore.options import JsonOption, command
+from encore.terminal import out, print_json, say, visible
+
+
+@command
+def annotate_export(config: AnnotateExportConfig, *, json: JsonOption = False) -> None:
+    """Draw a blind, stratified, seeded sample of a study for people to answer.
+
+    Responses are spread over sources, rules and the judge's ratings, so that rare ratings occur.
+    Annotators see neither ratings nor ranks, entropies or preferences; only the examples of --kind
+    rules have scores, as in the paper. All annotators get the same items. What an import needs
+    stays in STUDY/annotations/KEY; give annotators nothing but the files that are named.
+
+    Examples: `encore annotate export study --annotators 3`,
+    `encore annotate export study --kind rules --annotators 3`,
+    `encore annotate export study --items 500 --format label-studio`.
+    """
+    from encore.annotation.sample import export_sample
+
+    made = export_sample(config)
+    if json:
+        files = [str(path) for path in made.files]
+        print_json({**made.sample.model_dump(mode="json"), "files": files})
+    else:
+        for path in made.files:
+            out.print(visible(str(path)), soft_wrap=True)
+    for note in made.notes:
+        say(f"note: {note}")
+    what = "response" if config.kind == "responses" else "pair of rules"
+    items = counted(made.sample.num_items, "item")
+    order = "each annotator in an order of their own" if config.order == "own" else "in one order"
+    if config.format == "label-studio":
+        order = "in the order that Label Studio is set to"
+    say(
+        f"sample {made.sample.key}: {items}, each a {what}; the same for all annotators, {order}. "
+        f"Then: encore annotate import {config.study} FILES"
+    )

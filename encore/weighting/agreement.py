@@ -1,0 +1,85 @@
+"""Agreement: weights from people's labels of responses (`encore annotate`), by Cohen's kappa.
+
+A rule's weight is its kappa between the judge and people's median label, clipped at 0 and divided
+by the sum over rules. It is not a softmax: kappa has a zero with a meaning, that the judge agrees
+with people no better than chance does. Such a rule gets no weight, whatever the others reach, and
+there is no temperature to choose.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encore.agreement import cohens_kappa
+from encore.annotation.answers import on_scale, people_labels
+from encore.data.records import RESPONSES
+from encore.data.study import Study
+from encore.errors import InputError
+from encore.warehouse import PairRatings
+from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
+
+# Suffixes: P pairs, R rules, N labelled responses.
+
+_Floats = NDArray[np.float64]
+_Places = NDArray[np.intp]
+
+
+def agreement_weights(kappa_R: _Floats) -> _Floats:
+    """Weights in proportion to kappa where it is above 0, shape [R]; uniform if it nowhere is.
+
+    Args:
+        kappa_R: Agreement of each rule, shape [R].
+    """
+    mass_R = np.clip(kappa_R, 0.0, None)
+    total = float(mass_R.sum())
+    return mass_R / total if total > 0 else np.full(len(mass_R), 1 / len(mass_R))
+
+
+def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
+    # Only labels of the pairs at hand: what the weights are tested on is held out there.
+    pairs = evidence.read_pairs()
+    label_N, rating_N, rule_N, pair_N = _labelled(pairs, evidence.study)
+    if not len(label_N):
+        raise InputError(
+            f"scheme agreement: no labels of people for these {pairs.num_pairs} pairs under these "
+            "rules; draw a sample with `encore annotate export`, and take in the answers with "
+            "`encore annotate import`"
+        )
+    places = range(len(pairs.rule_ids))
+    kappas = [
+        cohens_kappa(label_N[rule_N == place], rating_N[rule_N == place], is_ordered=True)
+        for place in places
+    ]
+    kappa_R = np.array([kappa or 0.0 for kappa in kappas])
+    return agreement_weights(kappa_R), {
+        "scale": float(np.clip(kappa_R, 0.0, None).sum()),
+        "num_labels": len(label_N),
+        "num_pairs": len(np.unique(pair_N)),
+    }
+
+
+def _labelled(pairs: PairRatings, study: Study | None) -> tuple[_Floats, _Floats, _Places, _Places]:
+    """People's label, the judge's rating on the same scale, rule and pair of each; shapes [N]."""
+    pair_of = {
+        key: row for row, key in enumerate(zip(pairs.source_P, pairs.pair_id_P, strict=True))
+    }
+    rule_of = {rule_id: place for place, rule_id in enumerate(pairs.rule_ids)}
+    rating_2PR = pairs.rating_2PR
+    found = [np.empty((4, 0))]
+    for sample, labels in people_labels(study) if study is not None else ():
+        rows = []
+        for (source, response_id, rule_id), label in labels.items():
+            pair_id, _, response = response_id.rpartition(":")
+            pair, rule = pair_of.get((source, pair_id)), rule_of.get(rule_id)
+            if pair is not None and rule is not None:
+                rating = rating_2PR[RESPONSES.index(response), pair, rule]
+                rows.append((label, rating, rule, pair))
+        columns = np.array(rows).reshape(-1, 4).T
+        columns[1] = on_scale(columns[1], sample.levels)
+        found.append(columns[:, ~np.isnan(columns[1])])
+    label_N, rating_N, rule_N, pair_N = np.concatenate(found, axis=1)
+    return label_N, rating_N, rule_N.astype(np.intp), pair_N.astype(np.intp)
+
+
+SCHEME = WeightingScheme(name="agreement", uses_labels=True, find=_find)

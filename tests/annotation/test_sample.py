@@ -1,0 +1,169 @@
+"""Samples: spread over strata, blind, the same for the same seed, and not written over."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encore.annotation.answers import read_items, read_samples
+from encore.annotation.drawing import NUM_EXAMPLES, pair_rules, spread
+from encore.annotation.handouts import plain_cell
+from encore.cli.annotate_export import annotate_export
+from encore.data.pairs import iter_pairs
+from encore.data.study import open_study
+from encore.errors import InputError
+from tests.annotation.conftest import exported, run_of
+from tests.browse.studies import HOSTILE
+from tests.cli.invoking import Command
+from tests.weighting.evidence_for_tests import stats
+
+invoke = Command(annotate_export)
+
+
+def items_of(study: Path) -> list[dict[str, object]]:
+    [sample] = read_samples(open_study(study))
+    return list(read_items(open_study(study), sample).to_pylist())
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1), st.integers(0, 9))
+def test_every_beginning_is_as_even_as_what_there_is(strata: list[tuple[int, int]], seed: int):
+    cell_N, level_N = np.array(strata).T
+    order = spread(cell_N, level_N, np.random.default_rng(seed))
+    assert sorted(order) == list(range(len(strata)))
+    for end in range(1, len(order) + 1):
+        for group, whole in ((cell_N, cell_N), (level_N, cell_N)):
+            drawn = Counter(zip(whole[order[:end]], group[order[:end]], strict=True))
+            all_of = Counter(zip(whole, group, strict=True))
+            # A stratum that has one to give is at most one behind any other of its kind.
+            for one, size in all_of.items():
+                rivals = [
+                    count for key, count in drawn.items() if group is whole or key[0] == one[0]
+                ]
+                assert drawn[one] == size or drawn[one] >= max(rivals, default=0) - 1
+
+
+def test_responses_are_spread_over_sources_rules_and_ratings_and_larger_samples_contain_smaller(
+    study,
+):
+    made = exported(study, items=120)
+    rows = items_of(study)
+    assert (made.sample.num_items, len(rows)) == (120, 120)
+    assert set(Counter((row["source"], row["rule_id"]) for row in rows).values()) == {20}
+    assert len({row["rating"] for row in rows}) == 11
+    again = exported(study, items=120, format="csv", annotators=2)
+    assert again.sample == made.sample  # other files of the same sample
+    assert exported(study, items=120, seed=1).sample.key != made.sample.key
+    exported(study, items=60)
+    samples = {one.num_items: one for one in read_samples(open_study(study)) if one.seed == 0}
+    ids = [set(read_items(open_study(study), samples[n])["item_id"].to_pylist()) for n in (60, 120)]
+    assert ids[0] < ids[1]
+
+
+@pytest.mark.parametrize("file_format", ["html", "csv", "label-studio"])
+def test_annotators_see_the_texts_and_nothing_of_ratings_or_preferences(study, file_format):
+    made = exported(study, items=400, format=file_format)
+    [first, *_] = made.files
+    text = first.read_text(encoding="utf-8")
+    pairs = {pair.pair_id for pair in iter_pairs(open_study(study))}
+    assert not re.search(r"chosen|rejected|entropy|rating\b|judge", text, re.IGNORECASE)
+    assert not any(pair_id in text for pair_id in pairs)
+    assert made.sample.run_key not in text
+    assert text.count("Harsh answer 7.") > 1
+    # Of 60 · 2 · 3 ratings some are null; those cannot be drawn.
+    num_items = made.sample.num_items
+    assert made.notes == (f"{num_items} items are all there are; 400 were asked for",)
+
+
+def test_own_orders_differ_and_the_same_order_does_not(study):
+    def orders(order: str) -> list[list[str]]:
+        out = study.parent / order
+        made = exported(study, items=30, annotators=3, order=order, format="csv", out=out)
+        tables = [csv.DictReader(io.StringIO(f.read_text("utf-8-sig"))) for f in made.files]
+        return [[row["item_id"] for row in table] for table in tables]
+
+    one, two, three = orders("own")
+    assert one != two != three
+    assert sorted(one) == sorted(two) == sorted(three)
+    one, two, three = orders("same")
+    assert one == two == three
+
+
+def test_rules_are_paired_across_the_middle_and_shown_with_five_examples(study):
+    made = exported(study, kind="rules", format="label-studio")
+    tasks = json.loads(made.files[0].read_text(encoding="utf-8"))
+    [row] = items_of(study)  # three rules: one in each half, the middle one in none
+    assert {row["first_rule"], row["second_rule"]} < {"calm", "fair", "kind-b-words-b"}
+    for side in ("first", "second"):
+        shown = tasks[0]["data"][f"{side}_rule"]
+        assert len(set(re.findall(r"Example \d, score (0\.\d|0|1):", shown))) == NUM_EXAMPLES
+        assert "entropy" not in shown.lower()
+    config = made.files[1].read_text(encoding="utf-8")
+    assert config.count("<Choice ") == 4
+
+
+def test_every_rule_is_used_once_before_any_is_used_twice():
+    rules = [stats(f"r{place}", place / 10) for place in range(9)]
+    drawn = pair_rules(rules, rng=np.random.default_rng(3))
+    assert len(set(drawn)) == len(drawn) == 16
+    for start in range(0, 16, 4):
+        names = [name for pair in drawn[start : start + 4] for name in pair]
+        assert sorted(names) == ["r0", "r1", "r2", "r3", "r5", "r6", "r7", "r8"]
+    assert all(low < "r4" < high for low, high in drawn)
+    with pytest.raises(InputError, match="no two of different entropy"):
+        pair_rules([stats("a", 1.0), stats("b", 1.0)], rng=np.random.default_rng(0))
+
+
+def test_a_file_that_somebody_filled_is_not_written_over(study):
+    made = exported(study, items=5, format="csv")
+    exported(study, items=5, format="csv")  # the same bytes
+    filled = made.files[0].read_bytes().replace(b",\r\n", b",1\r\n")
+    made.files[0].write_bytes(filled)
+    with pytest.raises(InputError, match=r"annotator-1\.csv: there already, with other content"):
+        exported(study, items=5, format="csv", order="same")
+    assert made.files[0].read_bytes() == filled
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@sum", "\t=1", "  =1", "＝1"])
+def test_no_cell_is_a_formula(text):
+    assert plain_cell(text) == f"'{text}"
+    assert plain_cell(f"a{text}") == f"a{text}"
+
+
+def test_hostile_texts_leave_every_format_whole(study):
+    pages = [exported(study, items=400, format=one) for one in ("html", "csv", "label-studio")]
+    page, table, tasks = (one.files[0].read_text(encoding="utf-8-sig") for one in pages)
+    assert page.count("<script") == page.count("</script") == 2
+    data = re.search('id="data">(.*)</script>', page)
+    assert data is not None
+    said = [part[1] for one in json.loads(data[1])["items"] for part in one["cards"][1]["parts"]]
+    rows = list(csv.DictReader(io.StringIO(table)))
+    for texts in (
+        said,
+        [one["conversation"] for one in rows],
+        [one["data"]["conversation"] for one in json.loads(tasks)],
+    ):
+        assert sum(HOSTILE in text for text in texts) == sum(HOSTILE in text for text in said) > 0
+
+
+@pytest.mark.parametrize("scale", ["1", "0,0", "0,a", "1,0", "0,2", "0,nan", ""])
+def test_a_scale_that_is_none_is_refused(study, scale):
+    error = invoke.error_of(study, "--scale", scale, "--run", run_of(study))
+    assert f"--scale '{scale}': expected 2 to 15 rising numbers" in str(error)
+    assert not (study / "annotations").exists()
+
+
+def test_the_command_says_the_key_and_what_is_next(study):
+    result = invoke(study, "--run", run_of(study), "--items", 12, "--annotators", 2, "--json")
+    found = json.loads(result.stdout)
+    assert found["num_items"] == 12
+    assert [Path(name).name for name in found["files"]] == ["annotator-1.html", "annotator-2.html"]
+    assert f"encore annotate import {study} FILES" in result.stderr
