@@ -100,5 +100,5 @@ def questions_of(kind: Kind, scale: Sequence[str]) -> tuple[Question, ...]:
         return tuple(Question(name=name, text=text, choices=sides) for name, text in asked.items())
     meanings = {scale[0]: " – not at all", scale[-1]: " – fully"}
     choices = tuple(Choice(value=one, text=one + meanings.get(one, "")) for one in scale)
-    text = "How far does the response follow the rule? Judge by this rule alone."
+    text = "How far does the response follow the rule? Look at this rule alone."
     return (Question(name="label", text=text, choices=choices),)

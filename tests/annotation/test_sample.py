@@ -104,7 +104,8 @@ def test_rules_are_paired_across_the_middle_and_shown_with_five_examples(study):
     assert {row["first_rule"], row["second_rule"]} < {"calm", "fair", "kind-b-words-b"}
     for side in ("first", "second"):
         shown = tasks[0]["data"][f"{side}_rule"]
-        assert len(set(re.findall(r"Example \d, score (0\.\d|0|1):", shown))) == NUM_EXAMPLES
+        scores = re.findall(r"Example \d, score (0\.\d|0|1):", shown)
+        assert (len(scores), len(set(scores)) > NUM_EXAMPLES // 2) == (NUM_EXAMPLES, True)
         assert "entropy" not in shown.lower()
     config = made.files[1].read_text(encoding="utf-8")
     assert config.count("<Choice ") == 4

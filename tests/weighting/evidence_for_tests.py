@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from encore.analysis.analyze import analyze
 from encore.analysis.statistics import RuleStats
+from encore.annotation.answers import ANSWERS_FILE, SAMPLE_FILE, Sample
+from encore.data.study import Study
+from encore.schemas import ANSWERS
 from encore.warehouse import PairRatings
 from encore.weighting.scheme import Evidence
 from tests.ratings_files import ratings_table
@@ -61,6 +68,52 @@ def table_of(
 ) -> pa.Table:
     """Ratings as a table of the contract; NaN is null."""
     return table_of_pairs(rated_pairs(chosen_PR, rejected_PR, rule_ids=rule_ids, source=source))
+
+
+def write_labels(
+    study: Study, labels: Mapping[tuple[str, str], float], *, source: str = "s"
+) -> None:
+    """What one person said, by response_id and rule_id, as an imported sample of a study."""
+    sample = Sample(
+        key="responses-0",
+        kind="responses",
+        scale=("0", "0.5", "1"),
+        seed=0,
+        run_key="",
+        num_items=1,
+    )
+    folder = study.path / sample.path("")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SAMPLE_FILE).write_text(sample.model_dump_json())
+    rows = [
+        {
+            "annotator": "ana",
+            "item_id": f"{response_id} {rule_id}",
+            "source": source,
+            "response_id": response_id,
+            "rule_id": rule_id,
+            "label": label,
+        }
+        for (response_id, rule_id), label in labels.items()
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, ANSWERS), folder / ANSWERS_FILE)
+
+
+@cache
+def labelled_study() -> Study:
+    """Labels of 30 pairs under 20 rules, made up for `pairs_of_margins`."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    rng, study = np.random.default_rng(0), Study(Path(folder.name))
+    write_labels(
+        study,
+        {
+            (f"{pair:032x}:chosen", rule_id): float(rng.choice([0.0, 0.5, 1.0]))
+            for pair in range(30)
+            for rule_id in rule_names(20)
+        },
+    )
+    return study
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encore.weighting import SCHEMES
+from encore.weighting import SCHEMES_OF_RATINGS
 from encore.weighting.random import random_weights
 from encore.weighting.random_k import random_k_weights
 from encore.weighting.scheme import SchemeOptions
@@ -81,7 +81,9 @@ def test_a_rule_missing_for_half_of_the_pairs_leaves_the_other_half() -> None:
 def test_without_a_complete_pair_weights_stand_and_bradley_terry_is_left_out() -> None:
     chosen_PR, rejected_PR = ratings(num_pairs=20)
     found = compared(chosen_PR, np.full_like(rejected_PR, np.nan))
-    assert [row.vector.scheme for row in found.rows] == [n for n in SCHEMES if n != "bradley-terry"]
+    assert [row.vector.scheme for row in found.rows] == [
+        name for name in SCHEMES_OF_RATINGS if name != "bradley-terry"
+    ]
     assert any(note.startswith("left out: scheme bradley-terry: none") for note in found.notes)
     assert found.num_pairs == found.draws[0].num_draws == 0
     for one in found.rows:

@@ -19,6 +19,7 @@ from encore.weighting.scheme import Evidence, SchemeOptions
 from encore.weighting.vector import WeightVector
 from tests.weighting.evidence_for_tests import (
     evidence_of_entropies,
+    labelled_study,
     pairs_of_margins,
     rule_names,
     stats,
@@ -38,7 +39,7 @@ def evidence(entropies: list[float], *, seed: int = 0) -> Evidence:
         dataclasses.replace(rule, kde_bandwidth=bandwidth)
         for rule, bandwidth in zip(found.rules, bandwidths, strict=True)
     )
-    return dataclasses.replace(found, rules=rules)
+    return dataclasses.replace(found, rules=rules, study=labelled_study())
 
 
 # --- the contract of the folder -------------------------------------------------------------------
@@ -51,7 +52,7 @@ def test_a_scheme_has_its_name_and_reads_pairs_only_if_it_says_that_it_uses_labe
     scheme = load_scheme(name)
     assert scheme.name == name
     assert set(scheme.options) <= set(SchemeOptions.model_fields)
-    assert scheme.uses_labels == (name == "bradley-terry")
+    assert scheme.uses_labels == (name in ("agreement", "bradley-terry"))
     if not scheme.uses_labels:  # without pairs, reading them fails
         scheme.weigh(evidence_of_entropies([0.5, 1.0, 0.2]), OPTIONS)
 

@@ -1,0 +1,278 @@
+"""Answers come back in any format, checked; a wrong file changes nothing; agreement is reported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from encore.agreement import cohens_kappa, krippendorff_alpha
+from encore.annotation.answers import Sample, on_scale, read_answers, read_items
+from encore.annotation.import_answers import AnnotateImportConfig, import_answers
+from encore.annotation.people_and_judges import ALL_RULES, PEOPLE, PeopleReport, people_report
+from encore.annotation.sample import ExportedSample
+from encore.cli.annotate_import import annotate_import
+from encore.data.study import open_study
+from tests.annotation.answering import (
+    Answering,
+    export_tasks,
+    fill_table,
+    pages_of,
+    save_page,
+)
+from tests.annotation.conftest import exported, run_of
+from tests.cli.invoking import Command
+
+invoke = Command(annotate_import)
+
+
+def take_in(study: Path, *files: object) -> PeopleReport:
+    config = AnnotateImportConfig(study=study, files=tuple(map(str, files)))
+    sample, _ = import_answers(config)
+    return people_report(open_study(study), sample)
+
+
+def rows_of(study: Path, sample: Sample) -> list[dict[str, Any]]:
+    return list(read_answers(open_study(study), sample).to_pylist())
+
+
+def by_id(item_id: str, _question: str) -> str:
+    """Some label, always the same for an item."""
+    return ("0", "0.5", "1")[int(item_id[-3:], 16) % 3]
+
+
+def by_another_view(item_id: str, _question: str) -> str:
+    return ("0", "0.5", "1")[int(item_id[-3:], 16) % 7 % 3]
+
+
+# --- formats --------------------------------------------------------------------------------------
+
+
+def test_answers_are_the_same_from_every_format(study, tmp_path):
+    page = exported(study, items=40)
+    table = exported(study, items=40, format="csv")
+    tasks = exported(study, items=40, format="label-studio")
+    assert page.sample == table.sample == tasks.sample
+    files = {
+        "page": save_page(page.files[0], tmp_path / "page.json", by_id),
+        "comma": fill_table(table.files[0], tmp_path / "comma.csv", by_id),
+        "semicolon": fill_table(table.files[0], tmp_path / "semi.csv", by_id, separator=";"),
+    }
+    export = export_tasks(tasks.files[0], tmp_path / "export.json", {7: by_id})
+    take_in(study, *(f"{name}={file}" for name, file in files.items()), export)
+    rows = rows_of(study, page.sample)
+    assert {row["annotator"] for row in rows} == {*files, "7"}
+    said = [
+        [{**row, "annotator": ""} for row in rows if row["annotator"] == name]
+        for name in (*files, "7")
+    ]
+    assert said[0] == said[1] == said[2] == said[3]
+    assert len(said[0]) == 40
+    for row in said[0]:
+        assert row["label"] == float(by_id(row["item_id"], ""))
+        pair_id, response = row["response_id"].split(":")
+        assert (len(pair_id), response in ("chosen", "rejected")) == (32, True)
+
+
+def test_an_export_with_several_annotators_and_skipped_tasks(study, tmp_path):
+    made = exported(study, items=20, format="label-studio")
+    half = lambda item_id, _: "1" if int(item_id[-1], 16) < 8 else ""  # noqa: E731
+    user = {"id": 3, "email": "ana@example.org"}
+    file = tmp_path / "export.json"
+    export_tasks(made.files[0], file, {1: by_id, 2: half})
+    file.write_text(
+        file.read_text().replace('"completed_by": 1,', f'"completed_by": {json.dumps(user)},')
+    )
+    result = invoke(study, file)
+    assert "ana@example.org: 20 of 20 answers\n" in result.stderr
+    num = sum(row["annotator"] == "2" for row in rows_of(study, made.sample))
+    assert 0 < num < 20
+    assert f"2: {num} of 20 answers, {20 - num} missing" in result.stderr
+    assert "warning: 2 gave the same answer to every item: 1.0" in result.stderr
+
+
+def test_importing_again_replaces_an_annotator_and_leaves_others(study, tmp_path):
+    made = exported(study, items=30, annotators=2)
+    files = pages_of(made, tmp_path, by_id, by_another_view)
+    take_in(study, *files)
+    before = rows_of(study, made.sample)
+    result = invoke(study, files[0])
+    assert "annotator-1: 30 of 30 answers; 30 earlier ones replaced" in result.stderr
+    assert rows_of(study, made.sample) == before
+    save_page(made.files[0], files[0], lambda item_id, _: "1" if item_id < "item-8" else "")
+    take_in(study, files[0])
+    after = rows_of(study, made.sample)
+    assert [row for row in after if row["annotator"] == "annotator-2"] == before[30:]
+    assert {row["label"] for row in after if row["annotator"] == "annotator-1"} == {1.0}
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def _changed(change: Callable[[list[dict[str, str]]], object]) -> Callable[[Path], None]:
+    def apply(file: Path) -> None:
+        content = json.loads(file.read_text())
+        change(content["answers"])
+        file.write_text(json.dumps(content))
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (_changed(lambda a: a[3].update(value="0.7")), "label '0.7'; expected one of 0, 0.5, 1"),
+        (
+            _changed(lambda a: a[3].update(item_id="item-0")),
+            "item 'item-0', question 'label' is not",
+        ),
+        (_changed(lambda a: a[3].update(question="x")), "question 'x' is not in sample"),
+        (_changed(lambda a: a.append(a[0])), "is answered more than once"),
+        (lambda file: file.write_text("{"), "annotator-2.json: Expecting property name"),
+        (lambda file: file.write_text("[]"), "found samples: none"),
+        (lambda file: file.write_text("a,b\n1,2\n"), "neither JSON nor a CSV file with a column"),
+        (lambda file: file.write_text("item_id,label\ni,1\n"), "row 1 has no sample, annotator"),
+        (lambda file: file.write_bytes(b"\xff\xfe\x00"), "cannot be read"),
+        (Path.unlink, "cannot be read"),
+        (
+            lambda file: file.write_text(file.read_text().replace("responses-", "responses-0")),
+            "which study",
+        ),
+        (
+            lambda file: file.write_text(file.read_text().replace("annotator-2", "annotator-1")),
+            "annotator 'annotator-1' is in",
+        ),
+    ],
+)
+def test_a_wrong_file_is_one_clear_error_and_changes_nothing(study, tmp_path, spoil, problem):
+    made = exported(study, items=10, annotators=2)
+    good, bad = pages_of(made, tmp_path, by_id, by_id)
+    spoil(bad)
+    error = str(invoke.error_of(study, good, bad))
+    assert problem in error
+    assert "annotator-2.json" in error
+    assert rows_of(study, made.sample) == []
+
+
+def test_files_of_two_samples_are_told_apart(study, tmp_path):
+    one, two = exported(study, items=10), exported(study, items=11)
+    [first] = pages_of(one, tmp_path, by_id)
+    other = save_page(two.files[0], tmp_path / "other.json", by_id)
+    error = str(invoke.error_of(study, first, f"other={other}"))
+    assert one.sample.key in error
+    assert two.sample.key in error
+    assert "import one sample at a time" in error
+
+
+# --- agreement ------------------------------------------------------------------------------------
+
+
+def test_agreement_with_people_and_judges_is_that_of_the_labels(study, tmp_path):
+    made = exported(study, items=150, annotators=2)
+    items = read_items(open_study(study), made.sample).to_pylist()
+    rating_of = {item["item_id"]: item["rating"] for item in items}
+    mapped = dict(
+        zip(rating_of, on_scale(np.array(list(rating_of.values())), (0, 0.5, 1)), strict=True)
+    )
+
+    def like_the_judge(item_id: str, _question: str) -> str:
+        return f"{mapped[item_id]:g}"
+
+    report = take_in(study, *pages_of(made, tmp_path, like_the_judge, like_the_judge))
+    own = [one for one in report.rules if one.run_key == run_of(study)]
+    assert {one.rule_id for one in own} == {ALL_RULES, "calm", "fair", "kind-b-words-b"}
+    assert all(one.kappa.value == one.alpha.value == 1.0 for one in own)
+    people = [one for one in report.rules if one.who == PEOPLE]
+    assert all(
+        (one.kappa.value, one.num_items) == (1.0, other.num_items)
+        for one, other in zip(people, own, strict=True)
+    )
+    # The other two runs rolled other dice; one lacks a shard.
+    others = [one for one in report.rules if one.run_key not in (None, run_of(study))]
+    assert all(-0.6 < one.kappa.value < 0.6 for one in others)
+    assert all(one.num_items < 150 for one in others if one.rule_id == ALL_RULES)
+    assert all(not one.labels or one.judges for one in report.disagreements)
+
+    save_page(made.files[1], tmp_path / "annotator-2.json", by_id)
+    report = take_in(study, tmp_path / "annotator-2.json")
+    label_AI = np.array(
+        [[mapped[one] for one in mapped], [float(by_id(one, "")) for one in mapped]]
+    )
+    whole = next(one for one in report.rules if one.who == PEOPLE)
+    assert whole.alpha.value == pytest.approx(krippendorff_alpha(label_AI, level="interval"))
+    assert whole.kappa.value == pytest.approx(cohens_kappa(*label_AI, is_ordered=True))
+    assert whole.kappa.low < whole.kappa.value < whole.kappa.high
+    judge = next(one for one in report.rules if one.run_key == run_of(study))
+    lower = np.minimum(*label_AI)  # the lower median of two
+    assert judge.kappa.value == pytest.approx(cohens_kappa(lower, label_AI[0], is_ordered=True))
+    spreads = [one.spread for one in report.disagreements]
+    assert spreads == sorted(spreads, reverse=True)
+    assert {one.item_id for one in report.disagreements} >= {
+        item_id for item_id, labels in zip(mapped, label_AI.T, strict=True) if np.ptp(labels)
+    }
+
+
+def test_a_rating_counts_as_the_nearest_label_the_lower_of_two():
+    rating_N = np.array([0.0, 0.2, 0.25, 0.26, 0.74, 0.75, 1.0, np.nan])
+    found = on_scale(rating_N, (0, 0.5, 1))
+    assert found.tolist()[:-1] == [0, 0, 0, 0.5, 0.5, 0.5, 1]
+    assert np.isnan(found[-1])
+    assert on_scale(np.array([0.1, 0.3, 0.5, 0.7, 0.9]), (0, 0.2, 0.4, 0.6, 0.8, 1)).tolist() == [
+        0,
+        0.2,
+        0.4,
+        0.6,
+        0.8,
+    ]
+
+
+def test_the_command_prints_agreement_disagreements_and_json(study, tmp_path):
+    made = exported(study, items=30, annotators=2)
+    files = pages_of(made, tmp_path, by_id, by_another_view)
+    shown = invoke(study, *files, "--show", 3)
+    assert shown.exit_code == 0, shown.output
+    assert "Agreement of 2 annotators, scale 0, 0.5, 1" in shown.stdout
+    assert len([line for line in shown.stdout.splitlines() if "annotator-1 " in line]) == 3
+    found = json.loads(invoke(study, *files, "--json").stdout)
+    assert [one["num_replaced"] for one in found["imported"]] == [30, 30]
+    assert len(found["disagreements"]) > 3
+    alone = invoke(study, files[0], "--json")
+    assert "note: one annotator" not in alone.stderr  # two are in the study
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+def rules_sample(study: Path, tmp_path: Path, *answers: Answering) -> tuple[ExportedSample, Any]:
+    made = exported(study, kind="rules", annotators=len(answers))
+    return made, invoke(study, *pages_of(made, tmp_path, *answers), "--json")
+
+
+def test_the_win_rate_of_lower_entropy_is_that_of_the_choices(study, tmp_path):
+    made = exported(study, kind="rules", annotators=3)
+    [item] = read_items(open_study(study), made.sample).to_pylist()
+    lower = item["lower_entropy"]
+    higher = {"first": "second", "second": "first"}[lower]
+
+    def agrees(_item_id: str, _question: str) -> str:
+        return lower
+
+    def half(_item_id: str, question: str) -> str:
+        return lower if question == "clarity" else higher
+
+    _, result = rules_sample(study, tmp_path, agrees, agrees, half)
+    found = json.loads(result.stdout)
+    rates = {one["question"]: one for one in found["win_rates"]}
+    # Three comparisons a question, six in all; one of them is lost.
+    assert rates["clarity"]["win_rate"]["value"] == 1
+    assert rates["reliability"]["win_rate"]["value"] == pytest.approx(2 / 3)
+    assert rates["both"]["win_rate"]["value"] == pytest.approx(5 / 6)
+    assert (rates["both"]["num_comparisons"], rates["both"]["num_items"]) == (6, 1)
+    assert rates["both"]["win_rate"]["low"] is None  # one pair of rules says nothing of others
+    assert found["comparisons_needed"] == 20
+    shown = invoke(study, tmp_path / "annotator-1.json")
+    assert "83% would be shown by 20 independent comparisons" in shown.stdout

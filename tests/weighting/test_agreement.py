@@ -1,0 +1,78 @@
+"""Scheme agreement: a rule weighs as much as its judge agrees with people, beyond chance."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from encore.data.study import Study
+from encore.errors import InputError
+from encore.weighting import load_scheme
+from encore.weighting.folds import held_out
+from encore.weighting.scheme import Evidence, SchemeOptions
+from tests.weighting.evidence_for_tests import evidence_of_entropies, rated_pairs, write_labels
+
+AGREEMENT = load_scheme("agreement")
+NUM_PAIRS = 40
+
+
+def labelled(folder: Path, label_PR: np.ndarray, rating_PR: np.ndarray) -> Evidence:
+    """Pairs whose chosen responses have these ratings, and labels where they are not NaN."""
+    pairs = rated_pairs(rating_PR, np.zeros_like(rating_PR))
+    found = evidence_of_entropies([0.5] * rating_PR.shape[1], pairs=pairs)
+    labels = {
+        (f"{pair_id}:chosen", rule_id): float(label_PR[row, place])
+        for row, pair_id in enumerate(pairs.pair_id_P)
+        for place, rule_id in enumerate(pairs.rule_ids)
+        if not np.isnan(label_PR[row, place])
+    }
+    write_labels(Study(folder), labels)
+    return dataclasses.replace(found, study=Study(folder))
+
+
+def test_weights_are_kappas_clipped_at_0_and_divided_by_their_sum(tmp_path):
+    said = np.tile([0.0, 1.0], NUM_PAIRS // 2)
+    half_right = np.where(np.arange(NUM_PAIRS) % 8 < 6, said, 1 - said)
+    rating_PR = np.stack([said, half_right, 1 - said, np.full(NUM_PAIRS, 1.0)], axis=1)
+    found = labelled(tmp_path, np.repeat(said[:, None], 4, axis=1), rating_PR)
+    vector = AGREEMENT.weigh(found, SchemeOptions())
+    # Kappa of the four: 1; three of four right and even margins, so 2 · 3/4 - 1 = 1/2; -1; none.
+    assert vector.weights == pytest.approx((2 / 3, 1 / 3, 0, 0))
+    assert vector.params == {"scale": pytest.approx(1.5), "num_labels": 160, "num_pairs": NUM_PAIRS}
+    assert vector.provenance is not None
+    assert vector.provenance.uses_labels
+    assert vector.provenance.num_pairs_used == NUM_PAIRS
+
+
+def test_a_rule_without_labels_gets_none_and_no_agreement_is_uniform(tmp_path):
+    said = np.tile([0.0, 1.0], NUM_PAIRS // 2)
+    label_PR = np.stack([said, np.full(NUM_PAIRS, np.nan)], axis=1)
+    found = labelled(tmp_path, label_PR, np.stack([said, said], axis=1))
+    assert AGREEMENT.weigh(found, SchemeOptions()).weights == (1.0, 0.0)
+    found = labelled(tmp_path, label_PR, np.stack([1 - said, said], axis=1))
+    vector = AGREEMENT.weigh(found, SchemeOptions())
+    assert (vector.weights, vector.params["scale"]) == ((0.5, 0.5), 0.0)
+
+
+def test_what_it_is_tested_on_is_held_out(tmp_path):
+    rating_PR = np.tile([0.0, 1.0], NUM_PAIRS // 2)[:, None]
+    label_PR = np.full((NUM_PAIRS, 1), np.nan)
+    label_PR[:10] = rating_PR[:10]
+    found = labelled(tmp_path, label_PR, rating_PR)
+    test = held_out(AGREEMENT, found, SchemeOptions())
+    assert test is not None
+    assert test.num_pairs == NUM_PAIRS
+    unlabelled = found.over(found.read_pairs().take(np.arange(10, NUM_PAIRS)))
+    with pytest.raises(InputError, match="no labels of people for these 30 pairs"):
+        AGREEMENT.weigh(unlabelled, SchemeOptions())
+    label_PR[1:] = np.nan  # all that can be learnt from is in one fold
+    assert held_out(AGREEMENT, labelled(tmp_path, label_PR, rating_PR), SchemeOptions()) is None
+
+
+def test_without_answers_the_error_says_how_to_get_them():
+    found = evidence_of_entropies([0.5], pairs=rated_pairs([[0.5]], [[0.2]]))
+    with pytest.raises(InputError, match="`encore annotate export`"):
+        AGREEMENT.weigh(found, SchemeOptions())
