@@ -85,6 +85,10 @@ class Page:
             for kind, typed in (("keyDown", {"text": text} if text else {}), ("keyUp", {})):
                 self._call("Input.dispatchKeyEvent", type=kind, **down, **typed)
 
+    def save_downloads(self, folder: Path) -> None:
+        """Where files go that pages offer."""
+        self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
     def screenshot(self, file: Path) -> None:
         """Write what is displayed as PNG."""
         file.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))

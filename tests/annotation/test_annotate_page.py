@@ -1,0 +1,141 @@
+"""The page for annotators in a browser: offline, by keys alone, and its file can be imported."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from encore.annotation.answers import read_answers
+from encore.annotation.import_answers import AnnotateImportConfig, import_answers
+from encore.data.study import open_study
+from tests.annotation.answering import page_data
+from tests.annotation.conftest import exported
+from tests.browser.chromium import Page, browser_page
+from tests.browser.test_report_page import SCREENS, THEMES
+
+pytestmark = pytest.mark.services
+_NUM_ITEMS = 4
+
+
+@pytest.fixture(scope="module")
+def page(chromium: str) -> Iterator[Page]:
+    with browser_page(chromium) as opened:
+        yield opened
+
+
+def open_page(page: Page, file: Path, *, screen: str, theme: str = "light") -> None:
+    width, height = SCREENS[screen]
+    page.complaints.clear()
+    page.requests.clear()
+    page.open(file.as_uri(), width=width, height=height, theme=theme)
+    page.wait_for("answered · ")
+
+
+def saved(page: Page, folder: Path) -> Path:
+    """The file that the page saves when it is told to by a key."""
+    page.press("s")
+    give_up = time.monotonic() + 20
+    while time.monotonic() < give_up:
+        if found := list(folder.glob("*.json")):
+            return found[0]
+        time.sleep(0.1)
+    raise AssertionError(f"nothing was saved; the page says: {page.text()}")
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_sample_is_answered_with_keys_alone_and_its_file_is_imported(
+    page, study, tmp_path, screen
+):
+    made = exported(study, items=_NUM_ITEMS)
+    file = made.files[0].rename(tmp_path / f"{screen}.html")
+    width, height = SCREENS[screen]
+    page.save_downloads(tmp_path)
+    open_page(page, file, screen=screen)
+    page.evaluate("localStorage.clear()")
+    open_page(page, file, screen=screen)
+    page.wait_for("Item 1 of 4", "0 of 4 answered", "How far does the response follow the rule?")
+    page.press("2")
+    ring = "getComputedStyle(document.activeElement.closest('label')).outlineWidth"
+    assert page.evaluate(ring) == "3px"
+    page.press("n", "3", "n", "n", "1", "p")
+    page.wait_for("Item 3 of 4", "3 of 4 answered")
+    focused = "getComputedStyle(document.activeElement).outlineWidth"
+    assert (page.evaluate("document.activeElement.id"), page.evaluate(focused)) == ("place", "3px")
+    box = "document.querySelector('form').getBoundingClientRect()"
+    assert 0 < page.evaluate(f"{box}.top") < page.evaluate(f"{box}.bottom") <= height
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # Closed and opened again, it goes on where it was.
+    open_page(page, file, screen=screen)
+    page.wait_for("Item 3 of 4", "3 of 4 answered")
+    page.press("n", "u")
+    page.wait_for("Item 3 of 4")
+    page.press("3")
+    page.wait_for("All items are answered")
+    answers = saved(page, tmp_path)
+    page.wait_for(f"Saved {answers.name}.")
+    assert page.complaints == []
+    assert [url for url in page.requests if not url.startswith("blob:")] == [file.as_uri()]
+    import_answers(AnnotateImportConfig(study=study, files=(str(answers),)))
+    labels = {
+        row["item_id"]: row["label"]
+        for row in read_answers(open_study(study), made.sample).to_pylist()
+    }
+    shown = [item["item_id"] for item in page_data(file)["items"]]
+    assert [labels[item_id] for item_id in shown] == [0.5, 1.0, 1.0, 0.0]
+
+
+def test_pairs_of_rules_have_two_questions_with_keys_of_their_own(page, study, tmp_path):
+    made = exported(study, kind="rules", items=1)
+    page.save_downloads(tmp_path)
+    for screen in SCREENS:
+        for theme in THEMES:
+            open_page(page, made.files[0], screen=screen, theme=theme)
+            page.wait_for("First rule", "Second rule", "Clarity", "Perceived reliability")
+            assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS[screen][0]
+            assert page.complaints == []
+    page.press("1", "4")
+    found = json.loads(saved(page, tmp_path).read_text())["answers"]
+    assert [(one["question"], one["value"]) for one in found] == [
+        ("clarity", "first"),
+        ("reliability", "second"),
+    ]
+
+
+def test_hostile_texts_stay_text_and_every_choice_has_a_name(page, study):
+    made = exported(study, items=400)
+    open_page(page, made.files[0], screen="laptop")
+    seen = 0
+    for _ in range(made.sample.num_items):
+        seen += "<script>document.title='owned'</script>" in page.text()
+        page.press("n")
+    assert seen > 2
+    assert page.evaluate("document.title") == "ENCORE annotate"
+    assert (
+        page.evaluate("document.querySelectorAll('main :is(img, script, b, textarea)').length") == 0
+    )
+    attempt = "try { document.body.innerHTML = '<b>x</b>'; } catch (error) { return error.name; }"
+    assert page.evaluate(f"(() => {{ {attempt} }})()") == "TypeError"
+    named = (
+        "[...document.querySelectorAll('input')].every(one => one.labels[0].innerText.trim() && "
+    )
+    assert page.evaluate(named + "one.closest('fieldset').querySelector('legend').innerText)")
+
+
+def test_what_a_browser_kept_of_another_page_is_not_taken(page, study):
+    made = exported(study, items=3)
+    data = page_data(made.files[0])
+    name = f"encore-annotate:{data['sample']}:{data['annotator']}"
+    first, second, _ = (item["item_id"] for item in data["items"])
+    for kept, num in (
+        ("{", 0),
+        ("null", 0),
+        (json.dumps({"at": 99, "answers": {first: {"label": "7"}, second: {"label": "1"}}}), 1),
+    ):
+        open_page(page, made.files[0], screen="laptop")
+        page.evaluate(f"localStorage.setItem({json.dumps(name)}, {json.dumps(kept)})")
+        open_page(page, made.files[0], screen="laptop")
+        page.wait_for("Item 1 of 3", f"{num} of 3 answered")
