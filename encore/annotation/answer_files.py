@@ -155,7 +155,7 @@ def _read_table(path: Path, text: str) -> AnswerFile:
         raise ValueError(f"neither JSON nor a CSV file with a column {_ID_COLUMN}")
     found: dict[str, list[Answer]] = {}
     samples = set()
-    csv.field_size_limit(len(text))  # a conversation may be longer than the usual limit
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # conversations may be long
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
     columns = [name for name in reader.fieldnames or () if name in QUESTION_NAMES]
     if not columns:
