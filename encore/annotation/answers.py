@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from encore.annotation.questionnaire import Kind, Question, questions_of
+from encore.annotation.annotate_config import Kind
+from encore.annotation.questionnaire import Question, questions_of
 from encore.data.study import Study
 from encore.errors import InputError
 from encore.schemas import ANSWERS, CHOICES, SAMPLED_RESPONSES, SAMPLED_RULES

@@ -11,15 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
 
+from encore.annotation.annotate_config import Format, Order
 from encore.annotation.questionnaire import Item, Questionnaire
-
-Format = Literal["html", "csv", "label-studio"]
-Order = Literal["own", "same"]
 
 #: What a saved page says of itself.
 PAGE_FORMAT = 1

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from encore.annotation.annotate_config import AnnotateImportConfig
 from encore.annotation.answer_files import Answer, AnswerFile, read_answer_file
 from encore.annotation.answers import (
     ANSWERS_FILE,
@@ -20,7 +21,6 @@ from encore.annotation.answers import (
     read_samples,
 )
 from encore.annotation.questionnaire import Question
-from encore.config import StudyConfig, option
 from encore.data.study import Study, changed_study, open_study
 from encore.errors import InputError
 
@@ -28,19 +28,6 @@ from encore.errors import InputError
 _MANY_ALIKE = 5
 
 _Row = dict[str, Any]
-
-
-class AnnotateImportConfig(StudyConfig):
-    """What `encore annotate import` reads."""
-
-    files: tuple[str, ...] = option(
-        positional=True,
-        metavar="[NAME=]FILE...",
-        min_length=1,
-        help="Answers: what the page saved, filled CSV files, Label Studio's JSON export; all of "
-        "one sample. NAME= gives the annotator of a file another name.",
-    )
-    show: int = option(10, ge=0, help="How many disagreements are listed; --json has all of them.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

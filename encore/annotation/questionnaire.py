@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
+from encore.annotation.annotate_config import Kind
 from encore.runs import run_key_of
-
-#: What is sampled: responses under a rule, or pairs of rules.
-Kind = Literal["responses", "rules"]
 
 _KEY_DIGITS = 12
 SIDES = ("first", "second")

@@ -9,82 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import AfterValidator
 
+from encore.annotation.annotate_config import DEFAULT_ITEMS, AnnotateExportConfig, Kind
 from encore.annotation.answers import ITEMS_FILE, SAMPLE_FILE, Sample
 from encore.annotation.drawing import Row, draw_responses, draw_rules
-from encore.annotation.handouts import Format, Order, handouts
-from encore.annotation.questionnaire import SIDES, Card, Item, Kind, Questionnaire, questions_of
-from encore.config import RunChoice, StudyConfig, option
+from encore.annotation.handouts import handouts
+from encore.annotation.questionnaire import SIDES, Card, Item, Questionnaire, questions_of
 from encore.data.pairs import read_pairs, records_of
 from encore.data.records import PreferencePair
 from encore.data.study import Study, changed_study, open_study
 from encore.errors import InputError
 from encore.files import atomic_write_bytes
 from encore.warehouse import Ratings, open_ratings
-
-#: Of responses, and of pairs of rules.
-DEFAULT_ITEMS: Mapping[Kind, int] = {"responses": 200, "rules": 25}
-MAX_LABELS = 15
-
-
-def _checked_scale(text: str) -> str:
-    labels = [label.strip() for label in text.split(",")]
-    try:
-        numbers = [float(label) for label in labels]
-    except ValueError:
-        numbers = []
-    is_rising = all(low < high for low, high in pairwise(numbers))
-    if not (2 <= len(numbers) <= MAX_LABELS and is_rising and 0 <= numbers[0] <= numbers[-1] <= 1):
-        raise ValueError(f"expected 2 to {MAX_LABELS} rising numbers from 0 to 1 with commas")
-    return ",".join(labels)
-
-
-class AnnotateExportConfig(StudyConfig, RunChoice):
-    """What `encore annotate export` draws and for whom."""
-
-    kind: Kind = option(
-        "responses",
-        help="responses: how far a response follows a rule. rules: which of two rules, one of "
-        "lower and one of higher entropy, is clearer and more reliable (the paper's study).",
-    )
-    items: int | None = option(
-        None,
-        ge=1,
-        help=f"How many items. Default: {DEFAULT_ITEMS['responses']} responses, or "
-        f"{DEFAULT_ITEMS['rules']} pairs of rules.",
-    )
-    scale: Annotated[str, AfterValidator(_checked_scale)] = option(
-        "0,0.5,1",
-        metavar="LABELS",
-        help="Of responses: numbers from 0 to 1 with commas, the lowest first.",
-    )
-    seed: int = option(0, ge=0, help="Of everything that is drawn, orders too.")
-    format: Format = option(
-        "html",
-        help="html: a page for each annotator that works offline. csv: a table with a column to "
-        "fill in. label-studio: tasks and labelling config.",
-    )
-    annotators: int = option(
-        1, ge=1, le=100, help="How many people get the same items, each a file (html, csv)."
-    )
-    order: Order = option(
-        "own",
-        help="Of the items. own: each annotator has another one, so that no item is always met "
-        "when people are tired. same: all have one.",
-    )
-    out: Path | None = option(
-        None,
-        metavar="FOLDER",
-        help="Where files for annotators go. Default: STUDY/annotations/KEY/handouts.",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encore.annotation.sample import AnnotateExportConfig
+from encore.annotation.annotate_config import AnnotateExportConfig
 from encore.cli.output import counted
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, visible

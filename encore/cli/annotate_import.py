@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from encore.annotation.import_answers import AnnotateImportConfig
+from encore.annotation.annotate_config import AnnotateImportConfig
 from encore.cli.output import NOTHING, counted, number, percent, record_table, span
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, visible, warn

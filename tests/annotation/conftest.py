@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from encore.annotation.sample import AnnotateExportConfig, ExportedSample, export_sample
+from encore.annotation.annotate_config import AnnotateExportConfig
+from encore.annotation.sample import ExportedSample, export_sample
 from encore.rating_runs import list_runs, read_run
 from tests.browse.studies import write_hostile_study
 

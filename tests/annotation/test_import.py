@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from encore.agreement import cohens_kappa, krippendorff_alpha
+from encore.annotation.annotate_config import AnnotateImportConfig
 from encore.annotation.answers import Sample, on_scale, read_answers, read_items
-from encore.annotation.import_answers import AnnotateImportConfig, import_answers
+from encore.annotation.import_answers import import_answers
 from encore.annotation.people_and_judges import ALL_RULES, PEOPLE, PeopleReport, people_report
 from encore.annotation.sample import ExportedSample
 from encore.cli.annotate_import import annotate_import

@@ -1,0 +1,86 @@
+"""What `encore annotate export` and `encore annotate import` are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from encore.config import RunChoice, StudyConfig, option
+
+#: What is sampled: responses under a rule, or pairs of rules.
+Kind = Literal["responses", "rules"]
+Format = Literal["html", "csv", "label-studio"]
+Order = Literal["own", "same"]
+
+#: Of responses, and of pairs of rules.
+DEFAULT_ITEMS: Mapping[Kind, int] = {"responses": 200, "rules": 25}
+MAX_LABELS = 15
+
+
+def _checked_scale(text: str) -> str:
+    labels = [label.strip() for label in text.split(",")]
+    try:
+        numbers = [float(label) for label in labels]
+    except ValueError:
+        numbers = []
+    is_rising = all(low < high for low, high in pairwise(numbers))
+    if not (2 <= len(numbers) <= MAX_LABELS and is_rising and 0 <= numbers[0] <= numbers[-1] <= 1):
+        raise ValueError(f"expected 2 to {MAX_LABELS} rising numbers from 0 to 1 with commas")
+    return ",".join(labels)
+
+
+class AnnotateExportConfig(StudyConfig, RunChoice):
+    """What `encore annotate export` draws and for whom."""
+
+    kind: Kind = option(
+        "responses",
+        help="responses: how far a response follows a rule. rules: which of two rules, one of "
+        "lower and one of higher entropy, is clearer and more reliable (the paper's study).",
+    )
+    items: int | None = option(
+        None,
+        ge=1,
+        help=f"How many items. Default: {DEFAULT_ITEMS['responses']} responses, or "
+        f"{DEFAULT_ITEMS['rules']} pairs of rules.",
+    )
+    scale: Annotated[str, AfterValidator(_checked_scale)] = option(
+        "0,0.5,1",
+        metavar="LABELS",
+        help="Of responses: numbers from 0 to 1 with commas, the lowest first.",
+    )
+    seed: int = option(0, ge=0, help="Of everything that is drawn, orders too.")
+    format: Format = option(
+        "html",
+        help="html: a page for each annotator that works offline. csv: a table with a column to "
+        "fill in. label-studio: tasks and labelling config.",
+    )
+    annotators: int = option(
+        1, ge=1, le=100, help="How many people get the same items, each a file (html, csv)."
+    )
+    order: Order = option(
+        "own",
+        help="Of the items. own: each annotator has another one, so that no item is always met "
+        "when people are tired. same: all have one.",
+    )
+    out: Path | None = option(
+        None,
+        metavar="FOLDER",
+        help="Where files for annotators go. Default: STUDY/annotations/KEY/handouts.",
+    )
+
+
+class AnnotateImportConfig(StudyConfig):
+    """What `encore annotate import` reads."""
+
+    files: tuple[str, ...] = option(
+        positional=True,
+        metavar="[NAME=]FILE...",
+        min_length=1,
+        help="Answers: what the page saved, filled CSV files, Label Studio's JSON export; all of "
+        "one sample. NAME= gives the annotator of a file another name.",
+    )
+    show: int = option(10, ge=0, help="How many disagreements are listed; --json has all of them.")
